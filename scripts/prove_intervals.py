@@ -311,7 +311,7 @@ def answered_of(right: NDArray[np.bool_], there: NDArray[np.bool_], seed: int = 
     answers = ModelAnswers(np.ones(len(correct), bool), np.zeros(correct.shape, np.int32), correct, correct)
     scored: Any = tuple(SimpleNamespace(classifier=SimpleNamespace(name=name, sha256=None)) for name in MODELS)
     near = NearChance(np.zeros(len(MODELS), dtype=bool))
-    return AllAnswers(subject, scored, answers, near, 1, seed, Asking({}, load_classifier, "cpu", 1), {})
+    return AllAnswers(subject, scored, answers, near, 1, seed, Asking({}, load_classifier, "cpu", 1))
 
 
 def gated(

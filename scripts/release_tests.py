@@ -60,7 +60,7 @@ GROUPS = {
             "builders/counterfoil/evaluation/report.py",
             "builders/counterfoil/evaluation/failures.py",
             "builders/counterfoil/evaluation/figures.py",
-            "builders/counterfoil/evaluation/film_strips.py",
+            "builders/counterfoil/evaluation/measures/severity.py",
             "builders/counterfoil/dataset/card/index_page.py",
             "tests/dataset/card/test_index_page.py",
             "tests/evaluation/test_report_in_browser.py",

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from counterfoil.report.results import NESTED
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "builders" / "counterfoil"
 
@@ -291,7 +293,7 @@ TABLES = {
     "models/generators": ("FAMILIES", {"family"}),
     "engines": ("ENGINES", {"engine", "executor", "processes", "ray_cluster"}),
     "models/chat": ("CHAT_KINDS", set()),
-    "evaluation/measures": ("MEASURES", set()),
+    "evaluation/measures": ("MEASURES", set(NESTED)),
     "mining/methods": ("METHODS", {"context_proposals", "svm"}),
 }
 

@@ -18,7 +18,7 @@ from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.measures.comparison import compare_models
+from counterfoil.evaluation.measures.comparison import ComparedModels, compare_models
 from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
 from counterfoil.evaluation.statistics import NearChance
 from counterfoil.evaluation.subject import labelled_subject
@@ -109,8 +109,8 @@ def compared(
     near = near or NearChance(np.zeros(2, dtype=bool))
     scored: Any = tuple(SimpleNamespace(classifier=SimpleNamespace(name=name, sha256=None)) for name in PAIR)
     asking = Asking({}, load_classifier, "cpu", 1)
-    wanted = {"comparison": PAIR}
-    comparison, rows = compare_models(AllAnswers(subject, scored, answers, near, min_images, 0, asking, wanted))
+    asked = (ComparedModels(*PAIR),)
+    comparison, rows = compare_models(AllAnswers(subject, scored, answers, near, min_images, 0, asking, asked))
     assert comparison is not None
     return Compared(comparison, ResultRows(rows))
 

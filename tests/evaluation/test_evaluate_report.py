@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from colour_world import SWAPPED, build_colours
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.figures import KINDS, _with_tips, new_figure, place_labels
-from counterfoil.evaluation.measures.labels import label_rows
+from counterfoil.evaluation.measures.label_checks import label_rows
 from counterfoil.evaluation.report import between, heat, points, report_html, whole
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.recipe import Recipe

@@ -17,8 +17,8 @@ from counterfoil.evaluation.result_files import entry_files, result_tables
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.recipe.loader import load_recipe_text
-from counterfoil.report.results import results_from
-from counterfoil.report.severity import middle_model, order_changes, severity_section, severity_words
+from counterfoil.report.results import NESTED, results_from
+from counterfoil.report.severity import SeveritySection, middle_model, order_changes, severity_words
 from counterfoil.store import read_receipts
 from support.tables import csv_rows
 
@@ -73,7 +73,9 @@ def test_the_numbers_are_those_of_the_painted_images(graded: Evaluation) -> None
 
 def test_the_page_shows_the_drops_of_classes_and_the_table_has_all(graded: Evaluation) -> None:
     [severity] = graded.results.severity
-    table = severity_section(graded.results, graded.models)["shifts"][0][2][0]
+    section = NESTED["severity"].section(graded.results, [None, []])
+    assert isinstance(section, SeveritySection)
+    [(_, _, [table, *_])] = section.shifts
     model = middle_model(severity, graded.results)
     assert model is not None and table.caption == f"Drop by class (points), {model.short_name}: swap"
     assert [one.label for one in table.columns] == ["class", "accuracy at the base (%)", "0.25", "0.5", "0.75", "1"]

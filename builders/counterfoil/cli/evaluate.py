@@ -31,11 +31,9 @@ MOST_MODELS = 12  # wider tables wrap beyond reading; the report holds every mod
 MOST_ROWS = 40  # of a table below the drops; the tables' files hold every one
 PIPED_WIDTH = 160
 
-_FILES = (
-    "report", "failures", "document", "measures",
-    "results", "robustness", "shifts", "classes", "findings", "transfer", "distances", "compare",
-    "predictions", "entries", "gate", "junit", "card",
-)  # fmt: skip
+# In the order in which they are printed, those of nested measures between the two.
+_FIRST_FILES = ("report", "failures", "document", "measures", "results", "robustness", "shifts", "classes")
+_LAST_FILES = ("predictions", "entries", "gate", "junit", "card")
 
 
 @app.command(
@@ -199,6 +197,7 @@ def evaluate(
         return
     from counterfoil.engines import EngineChoice
     from counterfoil.evaluation.evaluate_dataset import evaluate
+    from counterfoil.report.results import NESTED
 
     with StageProgress():
         evaluation = evaluate(
@@ -232,9 +231,9 @@ def evaluate(
         _print_table(evaluation)
     if "report" in evaluation.files:
         open_page(Path(evaluation.files["report"]), opened)
-    for one in evaluation.distances:
-        if one.skipped is not None:
-            say(f"No distances in the features of {one.features}: {one.skipped}", err=True)
+    for nested in NESTED.values():
+        for sentence in nested.skipped(evaluation.results):
+            say(sentence, err=True)
     if evaluation.gate is not None and not json:
         from counterfoil.evaluation.gate_files import gate_sentence, gate_table
 
@@ -296,11 +295,10 @@ def _print_table(evaluation: Evaluation) -> None:
         near_chance_sentences,
         order_warnings,
         outputs_sentences,
-        reference_note,
-        reference_warnings,
         size_sentences,
         tie_sentences,
     )
+    from counterfoil.report.results import NESTED, section_order
     from counterfoil.report.words import measure_tables
 
     results = evaluation.results
@@ -308,8 +306,9 @@ def _print_table(evaluation: Evaluation) -> None:
     console = terminal(PIPED_WIDTH)
     for note in evaluation.notes:
         say(f"Note: {note}")
-    for warning in (*order_warnings(results), *reference_warnings(results)):
-        say(f"Warning: {warning}")
+    for warnings in (order_warnings, *(nested.warnings for nested in NESTED.values())):
+        for warning in warnings(results):
+            say(f"Warning: {warning}")
     if results.base is None:
         console.print(
             f"{escape(results.dataset)}: accuracy over all images (95 % confidence interval), and averaged over classes"
@@ -329,54 +328,20 @@ def _print_table(evaluation: Evaluation) -> None:
     for sentences in (matching_sentences, size_sentences, near_chance_sentences, outputs_sentences, tie_sentences):
         for sentence in sentences(results):
             say(sentence)
-    if compared := reference_note(results):
-        say(compared)
-    _print_sections(evaluation)
+    for nested in (NESTED[name] for name in section_order() if name in NESTED):
+        for line in nested.terminal(results, MOST_MODELS):
+            if isinstance(line, str):
+                say(line)
+            else:
+                print_table(console, line, MOST_ROWS, nested.file or "measures.csv")
     if evaluation.unreadable:
         n = len(evaluation.unreadable)
         text = "1 image could not be decoded and is" if n == 1 else f"{n} images could not be decoded and are"
         paths = evaluation.unreadable_paths or (None,) * n
         named = [on_a_line(path or key) for key, path in zip(evaluation.unreadable, paths, strict=True)]
         say(f"{text} left out: {', '.join(named[:5])}{' …' if n > 5 else ''}")
-    for name in _FILES:
+    tables = [Path(nested.file).stem for nested in NESTED.values()]
+    for name in (*_FIRST_FILES, *tables, *_LAST_FILES):
         # Plain echo: a path is never wrapped or styled.
         if name in evaluation.files:
             say(f"{name + ':':<13}{evaluation.files[name]}")
-
-
-def _print_sections(evaluation: Evaluation) -> None:
-    """Levels, the comparison, the mined shifts, transfer, distances and labels, each where it was measured."""
-    from counterfoil.report.comparison import comparison_table, verdict
-    from counterfoil.report.distances import about_bias, distances_table
-    from counterfoil.report.findings import findings_table
-    from counterfoil.report.labels import labels_text
-    from counterfoil.report.severity import severity_words, ten_points_table
-    from counterfoil.report.transfer import MOST_JUDGES, kept_words, transfer_tables
-
-    console, results = terminal(PIPED_WIDTH), evaluation.results
-    if results.severity:
-        print_table(console, ten_points_table(results, results.models[:MOST_MODELS]), MOST_ROWS, "measures.csv")
-        for sentence in severity_words(results):
-            say(sentence)
-    if results.comparison is not None:
-        print_table(console, comparison_table(results.comparison, results.rows), MOST_ROWS, "compare.csv")
-        for sentence in verdict(results.comparison, results.rows):
-            say(sentence)
-    if results.findings:
-        print_table(console, findings_table(results, MOST_MODELS), MOST_ROWS, "findings.csv")
-        say(
-            "These images were chosen because a classifier failed on them. They do not estimate its accuracy elsewhere."
-        )
-    for judge in results.transfer[:MOST_JUDGES]:
-        say(f"transfer: {kept_words(judge)}")
-        for table in transfer_tables(judge, results)[:1]:
-            print_table(console, table, MOST_ROWS, "transfer.csv")
-    if results.transfer:
-        say("These images were chosen because a judge gets them wrong, so its accuracy on them means nothing.")
-    for distances in results.distances:
-        if distances.sets:
-            print_table(console, distances_table(distances, results.rows), MOST_ROWS, "distances.csv")
-            if bias := about_bias(distances):
-                say(bias)
-    if results.label_checks is not None:
-        say(labels_text(results.label_checks))

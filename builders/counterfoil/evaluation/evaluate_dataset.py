@@ -17,7 +17,8 @@ from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.class_order import ClassOrder, class_orders
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.gate import judge_gate, judged_models, models_of, read_gate
-from counterfoil.evaluation.measures import MEASURES, Measure, NestedMeasure
+from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES
+from counterfoil.evaluation.measures.comparison import ComparedModels
 from counterfoil.evaluation.measures.distances import prepared_distances
 from counterfoil.evaluation.measures.reference import prepared_reference
 from counterfoil.evaluation.mistaken_order import better_order
@@ -45,7 +46,7 @@ from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.regular_files import named_path
-from counterfoil.report.results import ClassFacts, ModelFacts, ResultRow, ResultRows, Results
+from counterfoil.report.results import NESTED, ClassFacts, ModelFacts, ResultRow, ResultRows, Results
 from counterfoil.report.words import listed, percent
 from counterfoil.stats import CONFIDENCE, REPLICATES
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
@@ -55,7 +56,7 @@ from counterfoil.store.layout import PRIVATE
 
 # What every evaluation writes, and what one writes where it has something to write.
 _ALWAYS = ("results.csv", "report.html", "predictions.parquet")
-_AT_TIMES = ("classes.csv", "findings.csv", "distances.csv", "transfer.csv", "compare.csv", "gate.md", "gate.xml")
+_AT_TIMES = ("classes.csv", *(shown.file for shown in NESTED.values() if shown.file), "gate.md", "gate.xml")
 
 
 def evaluate(
@@ -213,7 +214,9 @@ def evaluate(
     def load(name: str) -> Classifier:
         return given[name].load() if name in given else load_classifier(name, classes=subject.classes)
 
-    asking = Asking(maps, load, used_device, batch_size, spread)
+    # Where no model has other outputs, there is no choice to tell of.
+    told = way if any(own.own is not None for own in maps.values()) else "all"
+    asking = Asking(maps, load, used_device, batch_size, spread, stands_for, mended, told)
     # Part after part: each part's answers are kept by its own content.
     parts = [asking.scored(part.images, names, subject.workplace / "predictions") for part in subject.parts]
     scored = [
@@ -222,16 +225,8 @@ def evaluate(
         else parts[0][name]
         for name in names
     ]
-    wanted = {
-        "distances": prepared,
-        "reference": prepared_there,
-        "comparison": compare,
-        "mended": mended,
-        "stands_for": stands_for,
-        # Where no model has other outputs, there is no choice to tell of.
-        "outputs": way if any(own.own is not None for own in maps.values()) else "all",
-    }
-    answered = AllAnswers.of(subject, scored, minimum, seed, asking, wanted)
+    requests = (prepared, prepared_there, *([] if compare is None else [ComparedModels(*compare)]))
+    answered = AllAnswers.of(subject, scored, minimum, seed, asking, requests)
     # The bootstraps of drops are what takes long, and many measures share them.
     for done, place in enumerate(answered.shifts, start=1):
         if subject.base:
@@ -342,12 +337,11 @@ def _results(answered: AllAnswers, image_side: int | None) -> Results:
     subject = answered.subject
     rows: list[ResultRow] = []
     nested: dict[str, Any] = {}
-    for name, measure in MEASURES.items():
-        if isinstance(measure, NestedMeasure):
-            nested[name], own = measure.measure(answered)
-            rows += own
-        else:
-            rows += measure.rows(answered)
+    for measure in MEASURES.values():
+        rows += measure.rows(answered)
+    for name, measure in NESTED_MEASURES.items():
+        nested[name], own = measure.measure(answered)
+        rows += own
     return Results(
         content=subject.content,
         dataset=subject.name,
@@ -359,11 +353,11 @@ def _results(answered: AllAnswers, image_side: int | None) -> Results:
         unreadable=int((~answered.answers.readable).sum()),
         image_side=image_side,
         base=subject.groups[0].name if subject.base else None,
-        outputs=answered.wanted["outputs"],
+        outputs=answered.asking.outputs,
         classes=tuple(ClassFacts(one.id, one.name) for one in subject.classes),
         models=tuple(_model_facts(answered, model) for model in range(len(answered.scored))),
         groups=tuple(answered.facts(place) for place in answered.places),
-        measures=tuple(one.facts(name) for name, one in MEASURES.items() if isinstance(one, Measure)),
+        measures=tuple(one.facts(name) for name, one in MEASURES.items()),
         rows=ResultRows(rows),
         **nested,
     )
@@ -426,20 +420,17 @@ def _likely_order(answered: AllAnswers, model: int) -> str:
 
 def _write(evaluation: Evaluation, answered: AllAnswers, folder: Path, dataset_id: str | None) -> Evaluation:
     from counterfoil.evaluation.failures import pick_examples, write_failures
-    from counterfoil.evaluation.film_strips import pick_strips
     from counterfoil.evaluation.report import report_html
     from counterfoil.evaluation.result_files import predictions_parquet, result_tables
 
     subject, results = answered.subject, evaluation.results
-    examples, strips = pick_examples(answered, results), pick_strips(answered, results)
+    examples = pick_examples(answered, results)
+    pictures = {name: measure.pictures(answered, results) for name, measure in NESTED_MEASURES.items()}
     failures = write_failures(results, answered, folder)
     texts = {
         **result_tables(results),
         "document": ("results.json", document_text(results)),
-        "report": (
-            "report.html",
-            report_html(results, examples, evaluation.unreadable, strips),
-        ),
+        "report": ("report.html", report_html(results, examples, evaluation.unreadable, pictures)),
     }
     if evaluation.gate is not None:
         from counterfoil.evaluation.gate_files import JUNIT, MARKDOWN, gate_junit, gate_markdown

@@ -4,53 +4,48 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
 from counterfoil.evaluation.failures import ClassExamples, failures_link, image_link
 from counterfoil.evaluation.figures import (
     KINDS,
-    LINES,
     MOST_BARS,
     MOST_PANELS,
     impact_figure,
     kind_of_shift,
     line_figure,
-    published_figure,
-    severity_figure,
     slope_figure,
-    transfer_figure,
 )
-from counterfoil.evaluation.film_strips import FilmStrips
-from counterfoil.evaluation.measures import MEASURES, Measure
-from counterfoil.evaluation.measures.severity import MOST_COMPARED
-from counterfoil.evaluation.statistics import FEWEST_MODELS_FOR_A_SLOPE, REPLICATES
-from counterfoil.report.comparison import comparison_table, verdict
-from counterfoil.report.distances import WORTH, about_bias, distances_table, how_measured
-from counterfoil.report.findings import MOST_FINDINGS, MOST_SENTENCES, by_difference, counted_words, finding_sentences
-from counterfoil.report.labels import ALSO_SCORED, LEAST_IMAGES, labels_table, share_words
-from counterfoil.report.published import lines_table, models_table, worth
+from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES
+from counterfoil.evaluation.statistics import FEWEST_MODELS_FOR_A_SLOPE
+from counterfoil.report.labels import checked_shifts
 from counterfoil.report.reference import (
     averaged,
     everyone,
-    gaps_table,
     matching_sentences,
     near_chance_sentences,
     order_warnings,
     outputs_sentences,
-    reference_note,
-    reference_warnings,
     size_sentences,
     tie_sentences,
 )
-from counterfoil.report.results import ClassNumbers, GroupFacts, ModelFacts, Results, classes_of
-from counterfoil.report.severity import earliest, level_words, severity_section
+from counterfoil.report.results import (
+    NESTED,
+    ClassNumbers,
+    GroupFacts,
+    MeasureFacts,
+    ModelFacts,
+    Results,
+    classes_of,
+    section_order,
+)
+from counterfoil.report.sections import ReportSection
 from counterfoil.report.templates import template_environment
-from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
-from counterfoil.report.words import between, counted, in_words, listed, measure_tables, percent, points
-from counterfoil.stats import CONFIDENCE, Estimate
+from counterfoil.report.words import Table, between, counted, in_words, listed, measure_tables, percent, points
+from counterfoil.stats import CONFIDENCE, REPLICATES, Estimate
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -58,22 +53,85 @@ if TYPE_CHECKING:
 TEMPLATE = "report.html.j2"
 # A drop of this many points has the full heat colour.
 _HOTTEST = 50.0
-_MOST_LISTED = 12
-# Shifts whose pictures are shown at once; the others unfold.
-_OPEN_EXAMPLES = 6
-# Rows of the unfolding table behind the drops; robustness.csv holds more.
-_MOST_NUMBERS = 400
 # Models whose single classes are shown, and classes of each, the least found first; measures.csv holds all.
 _MOST_MODELS, _MOST_CLASSES = 8, 30
+# What every page says alike.
+_CONSTANTS = {
+    "failures_link": failures_link,
+    "image_link": image_link,
+    "hottest": _HOTTEST,
+    "most_listed": 12,
+    "open_examples": 6,  # shifts whose pictures are shown at once; the others unfold
+    "most_bars": MOST_BARS,
+    "most_panels": MOST_PANELS,
+    "confidence": percent(CONFIDENCE, 0),
+    "replicates": f"{REPLICATES:,}",
+    "fewest": FEWEST_MODELS_FOR_A_SLOPE,
+    "version": __version__,
+}
+# Rows of the unfolding table behind the drops; robustness.csv holds more.
+_MOST_NUMBERS = 400
+
+
+@dataclass(frozen=True)
+class ReportPage:
+    """What the report shows, before any of it is HTML: the templates read these fields by their names.
+
+    models: the best first. shifts: the largest impact first; groups: with the base before them. order: the names of
+    sections as they follow one another; sections: those of nested measures, by their names. tables: files of nested
+    measures. checked: groups whose labels somebody has checked. sound: places of the models that averages are over,
+    where one can choose a model. numbers: whether the numbers behind each drop are few enough to show. scored: images
+    of the base, or of all groups. heat_rows, heat_classes: the classes shown, and how many there are.
+    """
+
+    evaluation: Results
+    models: Sequence[ModelFacts]
+    shifts: Sequence[GroupFacts]
+    groups: Sequence[GroupFacts]
+    order: Sequence[str]
+    sections: Mapping[str, ReportSection]
+    tables: Sequence[str]
+    headlines: Sequence[tuple[str, str, str]]
+    checked: frozenset[str]
+    order_warnings: Sequence[str]
+    near_chance_sentences: Sequence[str]
+    near_chance_models: frozenset[str]
+    unreadable: Sequence[str]
+    everyone: str
+    averaged: str
+    short_names: Mapping[str, str]
+    relative_of: Mapping[str, float | None]
+    built: bool
+    images: int
+    classes: int
+    scored: int
+    top_ks: Sequence[int]
+    kinds: Sequence[str]
+    numbers: bool
+    choose_model: bool
+    sound: str
+    heat_rows: Sequence[ClassRow]
+    heat_classes: int
+    heat_shifts: Sequence[Mapping[str, str]]
+    by_kind: Sequence[KindOfShifts]
+    mistaken: Sequence[tuple[ModelFacts, Sequence[MistakenClass]]]
+    measure_tables: Sequence[tuple[MeasureFacts, Table]]
+    measure_figures: Mapping[str, str | None]
+    impact: str | None
+    lines: str | None
+    slopes: str | None
+    sloped: bool
+    examples: Sequence[tuple[str, Sequence[ClassExamples]]]
 
 
 def report_html(
     results: Results,
     examples: Sequence[tuple[str, Sequence[ClassExamples]]],
     unreadable: Sequence[str] = (),
-    strips: Sequence[FilmStrips] = (),
+    pictures: Mapping[str, Sequence[Any]] | None = None,
 ) -> str:
-    """The page as text; equal results give equal bytes. unreadable: keys of images that could not be decoded."""
+    """The page as text; equal results give equal bytes. Arguments are those of `report_page`."""
+    page = report_page(results, examples, unreadable, pictures or {})
     filters = {
         "points": points,
         "percent": percent,
@@ -85,57 +143,53 @@ def report_html(
         "heat": heat,
         "tint": tint,
         "whole": whole,
-        "share_words": share_words,
-        "labels_table": labels_table,
-        "distances_table": distances_table,
-        "how_measured": how_measured,
-        "about_bias": about_bias,
-        "comparison_table": comparison_table,
-        "verdict": verdict,
-        "counted_words": counted_words,
-        "finding_sentences": finding_sentences,
-        "kept_words": kept_words,
-        "found_words": found_words,
         "counted": counted,
         "listed": listed,
+        "slug": slug,
     }
     environment = template_environment(TEMPLATE, filters)
-    number = results.rows.estimate
-    models = _best_first(results)
-    sound = [model for model in models if not model.near_chance]
-    shifts = results.by_impact
-    heat_rows, n_classes = class_rows(results, [shift.name for shift in shifts])
-    choose_model = 1 < len(models) <= MOST_MODELS_TO_CHOOSE
-    figures = {
-        name: measure.figure(results)
-        for name, measure in MEASURES.items()
-        if isinstance(measure, Measure) and measure.figure is not None
-    }
     return environment.get_template(TEMPLATE).render(
-        evaluation=results,
-        number=number,
+        _CONSTANTS | {one.name: getattr(page, one.name) for one in fields(page)},
+        contents=Contents(),
+        number=results.rows.estimate,
         value=results.rows.value,
         row=results.rows.one,
         average=results.averaged,
-        contents=Contents(),
+    )
+
+
+def report_page(
+    results: Results,
+    examples: Sequence[tuple[str, Sequence[ClassExamples]]],
+    unreadable: Sequence[str],
+    pictures: Mapping[str, Sequence[Any]],
+) -> ReportPage:
+    """Return what the report shows.
+
+    examples: of the shifts shown, the classes that drop most, with pairs that flipped. unreadable: keys of images that
+    could not be decoded. pictures: what nested measures draw from images, by their names.
+    """
+    models, shifts, checked = results.best_first, results.by_impact, checked_shifts(results)
+    sections = {}
+    for name in section_order():
+        if name in NESTED:
+            drawn = [*NESTED_MEASURES[name].draw(results), *pictures.get(name, ())]
+            if (section := NESTED[name].section(results, drawn)) is not None:
+                sections[name] = section
+    heat_rows, heat_classes = class_rows(results, [shift.name for shift in shifts])
+    choose_model = 1 < len(models) <= MOST_MODELS_TO_CHOOSE
+    sound = [str(place) for place, model in enumerate(results.models) if not model.near_chance]
+    return ReportPage(
+        evaluation=results,
         models=models,
-        near_chance_models=frozenset(model.name for model in models if model.near_chance),
-        # The places of the models that averages are over.
-        sound=" ".join(str(place) for place, model in enumerate(results.models) if not model.near_chance)
-        if choose_model
-        else "0",
         shifts=shifts,
         groups=[*([results.base_group] if results.base_group else []), *shifts],
-        numbers=len(shifts) * len(models) <= _MOST_NUMBERS,
-        warnings=reference_warnings(results),
+        order=[name for name in section_order() if name in sections or name not in NESTED],
+        sections=sections,
+        tables=[shown.file for shown in NESTED.values() if shown.csv(results) is not None],
+        headlines=[*headlines(results, models, shifts), *(one.tile for one in sections.values() if one.tile)],
+        checked=checked,
         order_warnings=order_warnings(results),
-        without_reference=without_reference(results),
-        gaps=gaps_table(results),
-        headlines=headlines(results, models, shifts),
-        checked=checked_shifts(results),
-        built=any(group.candidates is not None for group in results.groups),
-        everyone=everyone(results),
-        averaged=averaged(results),
         near_chance_sentences=(
             *matching_sentences(results),
             *size_sentences(results),
@@ -143,68 +197,41 @@ def report_html(
             *outputs_sentences(results),
             *tie_sentences(results),
         ),
-        relative_of={model.name: _relative_of_model(results, model) for model in models},
-        failures_link=failures_link,
-        image_link=image_link,
-        heat_rows=heat_rows,
-        heat_classes=n_classes,
-        heat_shifts=[{"id": shift.name, "name": in_words(shift.name)} for shift in shifts],
-        choose_model=choose_model,
-        by_kind=_by_kind(results),
-        mistaken=_mistaken(results, models),
-        measure_tables=measure_tables(results, "report"),
-        measure_figures=figures,
-        findings=by_difference(results)[:MOST_FINDINGS],
-        most_findings=MOST_FINDINGS,
-        most_sentences=MOST_SENTENCES,
-        transfer=[
-            (judge, transfer_tables(judge, results), transfer_figure(judge, results, place))
-            for place, judge in enumerate(results.transfer[:MOST_JUDGES])
-        ],
-        severity=severity_section(results, models),
-        severity_curves=severity_figure(results, sound),
-        severity_lines=list(zip(sound, LINES, strict=False)),
-        strips=strips,
-        most_compared=MOST_COMPARED,
-        short_names={model.name: model.short_name for model in models},
-        hottest=_HOTTEST,
-        open_examples=_OPEN_EXAMPLES,
-        impact=impact_figure(results),
-        lines=line_figure(results),
-        slopes=slope_figure(results),
-        published=published_figure(results),
-        published_lines=lines_table(results.published) if results.published else None,
-        published_models=models_table(results),
-        published_worth=worth(results),
-        sloped=bool(results.rows.where("slope")),
-        most_bars=MOST_BARS,
-        most_panels=MOST_PANELS,
-        examples=examples,
+        near_chance_models=frozenset(model.name for model in models if model.near_chance),
         unreadable=unreadable,
-        distances_worth=WORTH,
-        also_scored=ALSO_SCORED,
-        least_checked=LEAST_IMAGES,
-        most_listed=_MOST_LISTED,
-        kinds=[kind for kind in KINDS if any(kind_of_shift(shift) == kind for shift in shifts)],
+        everyone=everyone(results),
+        averaged=averaged(results),
+        short_names={model.name: model.short_name for model in results.models},
+        relative_of={model.name: _relative_of_model(results, model) for model in models},
+        built=any(group.candidates is not None for group in results.groups),
+        # Of a shift with levels, a group is the highest.
         images=sum(group.accepted for group in results.groups)
         + sum(level.accepted for one in results.severity for level in one.levels[:-1]),
         classes=max(group.classes + len(group.left_out) for group in results.groups),
         scored=sum(group.readable for group in results.groups[: 1 if results.base is not None else None]),
         top_ks=sorted({model.top_k for model in models}),
-        confidence=f"{CONFIDENCE:.0%}".replace("%", " %"),
-        replicates=f"{REPLICATES:,}",
-        fewest=FEWEST_MODELS_FOR_A_SLOPE,
-        version=__version__,
+        kinds=[kind for kind in KINDS if any(kind_of_shift(shift) == kind for shift in shifts)],
+        numbers=len(shifts) * len(models) <= _MOST_NUMBERS,
+        choose_model=choose_model,
+        sound=" ".join(sound) if choose_model else "0",
+        heat_rows=heat_rows,
+        heat_classes=heat_classes,
+        heat_shifts=[{"id": shift.name, "name": in_words(shift.name)} for shift in shifts],
+        by_kind=_by_kind(results),
+        mistaken=_mistaken(results, models),
+        measure_tables=measure_tables(results, "report"),
+        measure_figures={name: one.figure(results) for name, one in MEASURES.items() if one.figure is not None},
+        impact=impact_figure(results),
+        lines=line_figure(results),
+        slopes=slope_figure(results),
+        sloped=bool(results.rows.where("slope")),
+        examples=examples,
     )
 
 
-def _best_first(results: Results) -> list[ModelFacts]:
-    def value(model: ModelFacts) -> float:
-        own = results.base_number(model.name)
-        found = own.value if own else results.rows.value("top1", model=model.name, group=results.base or "")
-        return found or 0.0
-
-    return sorted(results.models, key=lambda one: (-value(one), one.name))
+def slug(title: str) -> str:
+    """The id of the section of this title."""
+    return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
 
 
 @dataclass
@@ -217,29 +244,11 @@ class Contents:
         """A section's heading; the same title twice is one entry, at its first place."""
         from markupsafe import Markup
 
-        name = re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
+        name = slug(title)
         if name in self.entries:
             return Markup("<h2>{}</h2>").format(title)
         self.entries[name] = short or title
         return Markup('<h2 id="{}">{}</h2>').format(name, title)
-
-
-def checked_shifts(results: Results) -> frozenset[str]:
-    """The groups whose labels somebody, or something but the screen, has checked, or that are the source's own."""
-    checks = results.label_checks
-    if checks is None:
-        return frozenset()
-    return frozenset(group.name for group in results.groups if checks.own or checks.of(group.name).checked)
-
-
-def without_reference(results: Results) -> str | None:
-    """Why nothing is said of validation images; None where something is."""
-    if results.reference is not None and results.rows.where("validation_gap"):
-        return None
-    if results.reference is None and results.label_checks is not None and results.label_checks.own:
-        return "The base is unchanged images of the input dataset, so there is no gap to measure."
-    why = reference_note(results) or "Validation → base was not measured."
-    return f"{why.rstrip('.')}. So the report cannot say whether the base is like the input dataset."
 
 
 def headlines(
@@ -273,11 +282,6 @@ def headlines(
             if len(shown) < len(measured):
                 note += f"; of {len(shown)} checked shifts, {len(measured) - len(shown)} unchecked"
             found.append((label, f"{points(measured[name].value)} points", note))
-    if first := earliest(results, [one for one in results.severity if one.levels[-1].group in checked]):
-        severity, model, level = first
-        value, interval = level_words(level, severity)
-        note = f"{in_words(severity.shift)}, {severity.axis}{f' ({interval})' if interval else ''}"
-        found.append(("first to lose ten points", f"{model.short_name} at {value}" if len(models) > 1 else value, note))
     return found
 
 
@@ -314,7 +318,19 @@ def upright(name: str, kind: str | None = None) -> Markup:
     return Markup('<span class="upright">{}{}</span>').format(dot, name)
 
 
-def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[ModelFacts, list[dict[str, Any]]]]:
+@dataclass(frozen=True)
+class MistakenClass:
+    """A class as a model answers it; taken_for: the other classes that it is taken for most: name, share and images."""
+
+    class_id: str
+    name: str
+    images: int
+    recall: Estimate
+    precision: Estimate | None
+    taken_for: Sequence[tuple[str, float, int]]
+
+
+def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[ModelFacts, list[MistakenClass]]]:
     """For the best models, the classes of the first group that they find least, and what these are taken for."""
     rows, names = results.rows, {one.id: one.name for one in results.classes}
     group = results.groups[0].name
@@ -327,14 +343,14 @@ def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[Mode
     for model in models[:_MOST_MODELS]:
         own = sorted(rows.where("recall", model=model.name, group=group), key=lambda one: one.value or 0.0)
         classes = [
-            {
-                "class_id": one.class_id,
-                "name": names[one.class_id],
-                "images": one.n or 0,
-                "recall": one.estimate,
-                "precision": rows.estimate("precision", model=model.name, group=group, class_id=one.class_id),
-                "taken_for": sorted(mixed.get((model.name, one.class_id), ()), key=lambda each: -each[2])[:3],
-            }
+            MistakenClass(
+                one.class_id,
+                names[one.class_id],
+                one.n or 0,
+                one.estimate,
+                rows.estimate("precision", model=model.name, group=group, class_id=one.class_id),
+                sorted(mixed.get((model.name, one.class_id), ()), key=lambda each: -each[2])[:3],
+            )
             for one in own[:_MOST_CLASSES]
             if one.estimate is not None
         ]
@@ -348,15 +364,24 @@ def _relative_of_model(results: Results, model: ModelFacts) -> float | None:
     return sum(found) / len(found) if found else None
 
 
-def _by_kind(results: Results) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class KindOfShifts:
+    """The measured shifts of a kind: the impact of each, and the slopes."""
+
+    kind: str
+    impacts: Sequence[float]
+    slopes: Sequence[float]
+
+
+def _by_kind(results: Results) -> list[KindOfShifts]:
     """For each kind of shift: how many are measured, and the plain means and ranges of their impacts and slopes."""
 
     def of(kind: str, measure: str) -> list[float]:
         own = [results.rows.value(measure, group=one.name) for one in results.by_impact if kind_of_shift(one) == kind]
         return [value for value in own if value is not None]
 
-    found = [{"kind": kind, "impacts": of(kind, "impact"), "slopes": of(kind, "slope")} for kind in KINDS]
-    return [one for one in found if one["impacts"]]
+    found = [KindOfShifts(kind, of(kind, "impact"), of(kind, "slope")) for kind in KINDS]
+    return [one for one in found if one.impacts]
 
 
 MOST_ROWS = 40

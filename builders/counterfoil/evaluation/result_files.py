@@ -32,12 +32,8 @@ from counterfoil.evaluation.subject import open_subject
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path, read_regular
-from counterfoil.report.comparison import compare_csv
-from counterfoil.report.distances import distances_csv
-from counterfoil.report.findings import findings_csv
 from counterfoil.report.reference import OVER_CLASSES, VALIDATION, VALIDATION_GAP
-from counterfoil.report.results import ModelFacts, ResultRow, Results, classes_of, rounded_row
-from counterfoil.report.transfer import transfer_csv
+from counterfoil.report.results import NESTED, ModelFacts, ResultRow, Results, classes_of, rounded_row
 from counterfoil.report.words import csv_interval as interval_columns
 from counterfoil.report.words import csv_percent as percent
 from counterfoil.stats import Estimate
@@ -65,14 +61,9 @@ def result_tables(results: Results) -> dict[str, tuple[str, str]]:
     }
     if results.base is not None:  # classes are shown by their drops
         tables["classes"] = ("classes.csv", classes_csv(results))
-    if results.findings:
-        tables["findings"] = ("findings.csv", findings_csv(results))
-    if results.transfer:
-        tables["transfer"] = ("transfer.csv", transfer_csv(results))
-    if results.comparison is not None:
-        tables["compare"] = ("compare.csv", compare_csv(results))
-    if any(one.sets for one in results.distances):
-        tables["distances"] = ("distances.csv", distances_csv(results))
+    for shown in NESTED.values():
+        if (text := shown.csv(results)) is not None:
+            tables[Path(shown.file).stem] = (shown.file, text)
     return tables
 
 

@@ -21,9 +21,7 @@ from counterfoil.models.classifiers.of_python import PREFIX, Transform, classifi
 from counterfoil.recipe.layering import is_local, without_folders
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.regular_files import named_path, read_regular
-from counterfoil.report.comparison import MEASURES as COMPARED
-from counterfoil.report.labels import MEASURES as CHECKED
-from counterfoil.report.results import ResultRows, Results
+from counterfoil.report.results import NESTED, ResultRows, Results
 
 if TYPE_CHECKING:
     from counterfoil.data import LabelledImages
@@ -242,9 +240,6 @@ def refuse_uncompared(names: Sequence[str], compare: tuple[str, str] | None) -> 
         raise UserError(problems, _HINT)
 
 
-_UNSHOWN = {*COMPARED, *CHECKED}
-
-
 def short_name(name: str) -> str:
     """The name without its source; of a folder or file, the last part; of timm's own repositories, timm's name."""
     if is_local(name) and not name.startswith((".", "/", "~")):
@@ -256,50 +251,31 @@ def short_name(name: str) -> str:
 def with_public_names(results: Results) -> Results:
     """The same results, models renamed: folders of one name are distinguished by the hash of their weights.
 
-    Why something was skipped may name a place of this machine, and is left out. So is what no card shows.
+    What no card shows is left out.
     """
     names = _public_names({model.name: model.sha256 for model in results.models})
-    # A judge that was not scored has the name by which the recipe that is published knows it; features are no model.
-    names |= {one.features: names.get(one.features, without_folders(one.features)) for one in results.distances}
 
     def called(name: str) -> str:
+        # A judge that was not scored has the name by which the recipe that is published knows it.
         return names.get(name, name)
 
-    reference, published = results.reference, results.published
+    nested: dict[str, Any] = {}
+    for name, shown in NESTED.items():
+        facts = getattr(results, name)
+        if shown.private:
+            nested[name] = None
+        elif facts:
+            names |= {one: names.get(one, without_folders(one)) for one in shown.features(facts)}
+            nested[name] = shown.public(facts, called)
+    unshown = {measure for shown in NESTED.values() for measure in shown.private}
+    rows = [one for one in results.rows if one.measure not in unshown]
     return replace(
         results,
         models=tuple(
             replace(model, name=names[model.name], short_name=short_name(names[model.name])) for model in results.models
         ),
-        rows=ResultRows(
-            replace(one, model=called(one.model), against=called(one.against))
-            for one in results.rows
-            if one.measure not in _UNSHOWN
-        ),
-        findings=tuple(
-            replace(one, models=tuple(replace(model, name=called(model.name)) for model in one.models))
-            for one in results.findings
-        ),
-        transfer=tuple(
-            replace(
-                one,
-                models=tuple(
-                    # A model without a known architecture is a family by its own name.
-                    replace(model, name=called(model.name), family=called(model.family))
-                    for model in one.models
-                ),
-            )
-            for one in results.transfer
-        ),
-        reference=reference
-        and replace(reference, skipped=None if reference.skipped is None else "it was not available", left_out={}),
-        distances=tuple(
-            replace(one, features=called(one.features)) for one in results.distances if one.skipped is None
-        ),
-        published=published
-        and replace(published, models={called(name): shown for name, shown in published.models.items()}),
-        comparison=None,
-        label_checks=None,
+        rows=ResultRows(replace(one, model=called(one.model), against=called(one.against)) for one in rows),
+        **nested,
     )
 
 

@@ -20,12 +20,20 @@ from counterfoil.evaluation import statistics
 from counterfoil.evaluation.dataset import Group, Subject
 from counterfoil.evaluation.statistics import Averages, ClassUnits, Drops, NearChance, find_near_chance
 from counterfoil.models.classifiers import Classifier
-from counterfoil.prediction.class_map import ClassMap
+from counterfoil.models.mended import MendedNote
+from counterfoil.prediction.class_map import ClassMap, Outputs
 from counterfoil.prediction.passes import Placement, Scored, score_models
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import GroupFacts, LeftOut, MeasureFacts, ResultRow, Results
 
 Made = TypeVar("Made")
+
+
+class Request:
+    """What is asked of one measure: its file declares a frozen dataclass of its own."""
+
+
+Asked = TypeVar("Asked", bound=Request)
 
 
 @dataclass(frozen=True)
@@ -110,13 +118,20 @@ def class_units(subject: Subject, answers: ModelAnswers, shift: int, base: int =
 
 @dataclass(frozen=True)
 class Asking:
-    """Who is asked, and where: how a model of a name is loaded, with which class map, and where it answers."""
+    """Who is asked, and where: how a model of a name is loaded, with which class map, and where it answers.
+
+    stands_for: name → what was given for it. mended: the notes of those that were mended. outputs: over which outputs
+    they answer.
+    """
 
     maps: Mapping[str, ClassMap]
     load: Callable[[str], Classifier]
     device: str
     batch_size: int
     spread: Placement | None = None
+    stands_for: Mapping[str, object] = field(default_factory=dict)
+    mended: Mapping[str, MendedNote] = field(default_factory=dict)
+    outputs: Outputs = "all"
 
     def scored(
         self,
@@ -145,7 +160,7 @@ class AllAnswers:
 
     What is `near_chance` on the base is in no average: neither classes, nor, where models are averaged, models. Groups
     are numbered as the subject has them, the base first where there is one. `asking` has more images answered, and
-    `wanted` is what was asked for beside the answers, by the name of the measure.
+    `requests` is what was asked of single measures.
     """
 
     subject: Subject
@@ -155,12 +170,18 @@ class AllAnswers:
     min_images: int
     seed: int
     asking: Asking
-    wanted: Mapping[str, Any]
+    requests: tuple[Request, ...] = ()
     made: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
-        cls, subject: Subject, scored: Sequence[Scored], minimum: int, seed: int, asking: Asking, wanted: dict[str, Any]
+        cls,
+        subject: Subject,
+        scored: Sequence[Scored],
+        minimum: int,
+        seed: int,
+        asking: Asking,
+        requests: tuple[Request, ...],
     ) -> AllAnswers:
         """Every model's answers together. RunFailure where no image, or no base image, can be decoded."""
         answers = ModelAnswers(
@@ -176,7 +197,7 @@ class AllAnswers:
             raise RunFailure(f"{subject.directory or subject.source}: no {what} can be decoded", hint)
         chances = np.stack([one.class_map.chances for one in scored], axis=1)
         near = near_chance_on_base(subject, answers, chances, minimum)
-        return cls(subject, tuple(scored), answers, near, minimum, seed, asking, wanted)
+        return cls(subject, tuple(scored), answers, near, minimum, seed, asking, requests)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -250,6 +271,10 @@ class AllAnswers:
         kept = self.kept(0)
         salt = self.group(0).name
         return self.once(("averages",), lambda: statistics.averages(kept, seed=self.seed, salt=salt) if kept else None)
+
+    def request(self, kind: type[Asked]) -> Asked | None:
+        """Return what was asked of a measure, by the class of its request; None where nothing was."""
+        return next((one for one in self.requests if isinstance(one, kind)), None)
 
     def once(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
         """What `make` makes, made once for this key."""
@@ -335,9 +360,12 @@ class Measure:
 
 @dataclass(frozen=True)
 class NestedMeasure:
-    """A measure whose facts nest in the document of results beside its rows; its name there is its key in `MEASURES`.
+    """A measure whose facts nest in the document of results beside its rows; its file is called as they are there.
 
     measure: the facts, and rows of names of its own. It gives None, or an empty tuple, where nothing is to be measured.
+    draw: figures for its section of the report. pictures: more for it, from the images.
     """
 
     measure: Callable[[AllAnswers], tuple[Any, list[ResultRow]]]
+    draw: Callable[[Results], Sequence[Any]] = lambda results: ()
+    pictures: Callable[[AllAnswers, Results], Sequence[Any]] = lambda answered, results: ()

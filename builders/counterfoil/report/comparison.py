@@ -8,10 +8,12 @@ near chance; and `only_right` of either, the share of images that it alone is ri
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import Strict, csv_text
+from counterfoil.report.sections import ReportSection, Shown
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -155,10 +157,11 @@ def verdict(comparison: ModelComparison, rows: ResultRows) -> list[str]:
     return [*sentences, *([comparison.note] if comparison.note else [])]
 
 
-def compare_csv(results: Results) -> str:
+def compare_csv(results: Results) -> str | None:
     """One line a group, the base first; the last, without a group, is their average, each counting once."""
     comparison, rows = results.comparison, results.rows
-    assert comparison is not None
+    if comparison is None:
+        return None
     lines = []
     for one in comparison.groups:
         gain = rows.one(GAIN, **comparison.key(one.name))
@@ -226,3 +229,23 @@ def _on_average(average: Estimate, groups: int) -> str:
     ends = f" (95 % confidence interval {interval})" if interval else ""
     gain = points(average.value, signed=True)
     return f"Average over {counted(groups, 'group')}: {gain} points{ends}.{chance}"
+
+
+def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
+    comparison, rows = results.comparison, results.rows
+    if comparison is None:
+        return None
+    return ReportSection(
+        title="Mended and original",
+        sentences=verdict(comparison, rows),
+        tables=[comparison_table(comparison, rows)],
+        template="report-comparison.html.j2",
+    )
+
+
+def _terminal(results: Results, most_models: int) -> list[str | Table]:
+    comparison, rows = results.comparison, results.rows
+    return [] if comparison is None else [comparison_table(comparison, rows), *verdict(comparison, rows)]
+
+
+SHOWN = Shown("counts", _section, _terminal, file="compare.csv", csv=compare_csv, private=MEASURES)

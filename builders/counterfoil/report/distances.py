@@ -7,10 +7,12 @@ group, and of the source against itself (at `source`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.documents import Count, Strict, csv_text
+from counterfoil.report.sections import ReportSection, Shown
 from counterfoil.report.words import NOTHING, Table, TableCell, TableColumn, TableRow, number, text_cell
 from counterfoil.stats import Estimate
 
@@ -122,7 +124,7 @@ def about_bias(distances: Distances) -> str:
     )
 
 
-def distances_csv(results: Results) -> str:
+def distances_csv(results: Results) -> str | None:
     """One line a model of features and set of images: KID with its interval, FID, and how many images of either side.
 
     `what` is the dataset, a group of it, or the source against itself; `note` says why a line has no numbers.
@@ -153,7 +155,7 @@ def distances_csv(results: Results) -> str:
                     "note": kid.note if kid else "",
                 }
             )
-    return csv_text(lines)
+    return csv_text(lines) if lines else None
 
 
 def _row(distances: Distances, one: ImageSet, rows: ResultRows) -> TableRow:
@@ -188,3 +190,54 @@ def _fid_cell(value: float | None, biased: bool) -> TableCell:
 
 def _digits(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistancesSection(ReportSection):
+    """Of each model of features its table, and how it was measured."""
+
+    parts: Sequence[tuple[Distances, Table, str]]
+
+
+def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
+    if not results.distances:
+        return None
+    return DistancesSection(
+        title="Distance to the source",
+        short="Source",
+        sentences=[WORTH],
+        parts=[
+            (one, distances_table(one, results.rows), f"{how_measured(one)} {about_bias(one)}")
+            for one in results.distances
+        ],
+        template="report-distances.html.j2",
+    )
+
+
+def _terminal(results: Results, most_models: int) -> list[str | Table]:
+    lines: list[str | Table] = []
+    for one in results.distances:
+        if one.sets:
+            lines += [distances_table(one, results.rows), *filter(None, [about_bias(one)])]
+    return lines
+
+
+def _skipped(results: Results) -> list[str]:
+    unmeasured = [one for one in results.distances if one.skipped is not None]
+    return [f"No distances in the features of {one.features}: {one.skipped}" for one in unmeasured]
+
+
+def _public(facts: Sequence[Distances], called: Callable[[str], str]) -> tuple[Distances, ...]:
+    return tuple(replace(one, features=called(one.features)) for one in facts if one.skipped is None)
+
+
+SHOWN = Shown(
+    "shifts",
+    _section,
+    _terminal,
+    skipped=_skipped,
+    file=_FILE,
+    csv=distances_csv,
+    public=_public,
+    features=lambda facts: [one.features for one in facts],
+)

@@ -7,11 +7,12 @@ said of it, or why there is none), `base_failure_rate` (n base images of the sam
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.documents import Count, Strict, csv_text
+from counterfoil.report.sections import ReportSection, Shown
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -171,16 +172,15 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
     return sentences + [f"{', '.join(who)}: {note}." for note, who in reasons.items()]
 
 
-def findings_csv(results: Results) -> str:
+def findings_csv(results: Results) -> str | None:
     """One line a mined shift and model: failure rates over the candidates that passed the screen, and over the base.
 
     Rates are averages over classes, in percent; failures and images are their sums. What cannot be measured is empty,
     and `note` says why.
     """
     near = {model.name for model in results.models if model.near_chance}
-    return csv_text(
-        [_line(results, one, model, model.name in near) for one in results.findings for model in one.models]
-    )
+    lines = [_line(results, one, model, model.name in near) for one in results.findings for model in one.models]
+    return csv_text(lines) if results.findings else None
 
 
 def _line(results: Results, finding: MinedShiftResult, model: FindingModel, near: bool) -> dict[str, Any]:
@@ -230,3 +230,39 @@ def _names(names: Sequence[str]) -> str:
 
 def _cut(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingsSection(ReportSection):
+    """Of each finding what was counted, and a sentence a model."""
+
+    findings: Sequence[tuple[MinedShiftResult, str, Sequence[str]]]
+    most_sentences: int = MOST_SENTENCES
+
+
+def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
+    if not results.findings:
+        return None
+    return FindingsSection(
+        title="Findings",
+        findings=[
+            (one, counted_words(one), finding_sentences(results, one)) for one in by_difference(results)[:MOST_FINDINGS]
+        ],
+        template="report-findings.html.j2",
+    )
+
+
+def _terminal(results: Results, most_models: int) -> list[str | Table]:
+    if not results.findings:
+        return []
+    chosen = "These images were chosen because a classifier failed on them."
+    return [findings_table(results, most_models), f"{chosen} They do not estimate its accuracy elsewhere."]
+
+
+def _public(facts: Sequence[MinedShiftResult], called: Callable[[str], str]) -> tuple[MinedShiftResult, ...]:
+    return tuple(
+        replace(one, models=tuple(replace(model, name=called(model.name)) for model in one.models)) for one in facts
+    )
+
+
+SHOWN = Shown("label_checks", _section, _terminal, file=_FILE, csv=findings_csv, public=_public)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import Strict
+from counterfoil.report.sections import ReportSection, Shown
 from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, counted, number, points, text_cell
 from counterfoil.stats import Estimate
+
+if TYPE_CHECKING:
+    from counterfoil.report.results import Results
 
 DISAGREEMENT, LABEL_ERROR = "label_disagreement", "label_error"
 SELECTED_AS_CLASS, SELECTED_AS_SHIFT = "selected_as_class", "selected_as_shift"
@@ -215,3 +220,43 @@ def _people_text(checks: LabelChecks) -> str | None:
 
 def _with_unit(share: CheckedShare) -> str:
     return f"{points(share.value)} % ({points(share.low)} to {points(share.high)})"
+
+
+def checked_shifts(results: Results) -> frozenset[str]:
+    """The groups whose labels somebody, or something but the screen, has checked, or that are the source's own."""
+    checks = results.label_checks
+    if checks is None:
+        return frozenset()
+    return frozenset(group.name for group in results.groups if checks.own or checks.of(group.name).checked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelsSection(ReportSection):
+    """controls: how often people see the class of real images, in words; empty where nobody was asked."""
+
+    controls: str
+    also_scored: str = ALSO_SCORED
+    least_images: int = LEAST_IMAGES
+
+
+def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
+    if results.base is None:
+        return None
+    checks, checked = results.label_checks, checked_shifts(results)
+    groups = [group.name for group in (*results.groups[:1], *results.by_impact)]
+    unchecked = sum(shift.name not in checked for shift in results.shifts)
+    return LabelsSection(
+        title="Are the labels still true?",
+        short="Labels",
+        tables=[labels_table(checks, groups)] if checks is not None and checked else [],
+        alert=f"The labels of {counted(unchecked, 'shift')} are unchecked" if unchecked else "",
+        controls=share_words(checks.controls) if checks is not None and checks.controls else "",
+        template="report-labels.html.j2",
+    )
+
+
+def _terminal(results: Results, most_models: int) -> list[str | Table]:
+    return [] if results.label_checks is None else [labels_text(results.label_checks)]
+
+
+SHOWN = Shown("comparison", _section, _terminal, private=MEASURES)

@@ -5,13 +5,14 @@ Of each scored model that timm knows by name, a row `published_accuracy` a test 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from counterfoil.documents import Count, Strict
+from counterfoil.report.sections import ReportSection, Shown
 from counterfoil.report.words import (
     Table,
     TableColumn,
@@ -131,3 +132,23 @@ def models_table(results: Results) -> Table | None:
         if model.name in published.models
     ]
     return table_of("Top-1 accuracy in percent, as timm publishes it", columns, rows)
+
+
+def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
+    if results.published is None:
+        return None
+    return ReportSection(
+        title="Beside published models",
+        short="Published models",
+        sentences=[worth(results)],
+        tables=[lines_table(results.published), *filter(None, [models_table(results)])],
+        figures=[figure for figure in drawn if figure],
+        template="report-published.html.j2",
+    )
+
+
+def _public(facts: PublishedResults, called: Callable[[str], str]) -> PublishedResults:
+    return replace(facts, models={called(name): shown for name, shown in facts.models.items()})
+
+
+SHOWN = Shown("figures", _section, public=_public)

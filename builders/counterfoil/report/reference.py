@@ -6,13 +6,14 @@ base over the same classes, and `validation_gap`, validation less base. Report, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from counterfoil.documents import Count, Strict
+from counterfoil.report.sections import ReportSection, Shown
 from counterfoil.report.words import Table, TableColumn, TableRow, counted, percent, points, points_cell, text_cell
 from counterfoil.stats import Estimate
 
@@ -274,3 +275,47 @@ def _some(names: list[str]) -> str:
     """Names as they stand in brackets: "a, b and 3 more", without an "and" between the last two."""
     more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(names[:_MOST_NAMES]) + more
+
+
+def without_reference(results: Results) -> str | None:
+    """Why nothing is said of validation images; None where something is."""
+    if results.reference is not None and results.rows.where(VALIDATION_GAP):
+        return None
+    if results.reference is None and results.label_checks is not None and results.label_checks.own:
+        return "The base is unchanged images of the input dataset, so there is no gap to measure."
+    why = reference_note(results) or "Validation → base was not measured."
+    return f"{why.rstrip('.')}. So the report cannot say whether the base is like the input dataset."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceSection(ReportSection):
+    """Warnings and gaps, or why there are none."""
+
+    without: str | None
+
+
+def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
+    if results.base is None:
+        return None
+    warnings, table = reference_warnings(results), gaps_table(results)
+    return ReferenceSection(
+        title="Validation → base",
+        sentences=warnings,
+        tables=[table] if table is not None else [],
+        alert="The base differs from the input dataset’s validation images" if warnings else "",
+        without=without_reference(results),
+        template="report-reference.html.j2",
+    )
+
+
+def _terminal(results: Results, most_models: int) -> list[str | Table]:
+    note = reference_note(results)
+    return [note] if note else []
+
+
+def _public(facts: ReferenceResult, called: Callable[[str], str]) -> ReferenceResult:
+    # Why something was skipped may name a place of this machine.
+    return replace(facts, skipped=None if facts.skipped is None else "it was not available", left_out={})
+
+
+SHOWN = Shown("severity", _section, _terminal, reference_warnings, public=_public)

@@ -8,7 +8,7 @@ card) reads rows. All accuracies and drops are fractions here; intervals are two
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,12 +17,14 @@ from pydantic import Field
 
 from counterfoil.documents import Count, Strict, parse_document, plain
 from counterfoil.errors import UserError
+from counterfoil.report import comparison, distances, findings, labels, published, reference, severity, transfer
 from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
 from counterfoil.report.findings import MinedShiftResult
 from counterfoil.report.labels import LabelChecks
 from counterfoil.report.published import PublishedResults
 from counterfoil.report.reference import ReferenceResult
+from counterfoil.report.sections import Shown
 from counterfoil.report.severity import Severity
 from counterfoil.report.transfer import Transfer
 from counterfoil.stats import Estimate
@@ -285,6 +287,16 @@ class Results(Strict):
         return tuple(sorted(self.shifts, key=lambda one: (impacts[one.name] is None, -(impacts[one.name] or 0.0))))
 
     @property
+    def best_first(self) -> tuple[ModelFacts, ...]:
+        """The models, the best on the base first; without a base, by all images."""
+
+        def value(model: ModelFacts) -> float:
+            own = self.base_number(model.name)
+            return own.value if own else self.rows.value("top1", model=model.name, group=self.base or "") or 0.0
+
+        return tuple(sorted(self.models, key=lambda one: (-value(one), one.name)))
+
+    @property
     def sound_models(self) -> tuple[ModelFacts, ...]:
         """The models that averages are over: those that are not near chance on the base."""
         return tuple(model for model in self.models if not model.near_chance)
@@ -316,18 +328,35 @@ class Results(Strict):
             shown.sort(key=lambda one: bool(one.at))
         left_out = self.rows_left_out + max(0, len(shown) - MOST_ROWS)
         document = plain(replace(self, rows=ResultRows(()), rows_left_out=left_out))
-        document = _rounded({name: value for name, value in document.items() if name not in _NESTED or value})
+        optional = {*NESTED, "rows_left_out"}
+        document = _rounded({name: value for name, value in document.items() if value or name not in optional})
         rows = map(rounded_row, shown[:MOST_ROWS])
         document["rows"] = [{name: value for name, value in one.items() if value not in ("", None)} for one in rows]
         return document
 
 
 _PROBABILITIES = ("p", "q", "p_adjusted")
-# What a document has where there is something to show.
-_NESTED = (
-    "findings", "transfer", "severity", "distances", "comparison", "reference", "label_checks", "published",
-    "rows_left_out",
-)  # fmt: skip
+
+# How the measures are shown whose facts nest in the document, by their names there; the order is that of their rows.
+NESTED: Mapping[str, Shown] = {
+    "findings": findings.SHOWN,
+    "transfer": transfer.SHOWN,
+    "severity": severity.SHOWN,
+    "label_checks": labels.SHOWN,
+    "reference": reference.SHOWN,
+    "distances": distances.SHOWN,
+    "published": published.SHOWN,
+    "comparison": comparison.SHOWN,
+}
+# The sections of a report that every evaluation has; those of nested measures follow the one that they name.
+_SECTIONS = ("impact", "drops", "counts", "classes", "figures", "shifts", "pictures", "measures", "models", "method")
+
+
+def section_order(names: Iterable[str] = _SECTIONS) -> Iterator[str]:
+    """The names of all sections as a report has them; also the order in which the terminal shows nested measures."""
+    for name in names:
+        yield name
+        yield from section_order([other for other, shown in NESTED.items() if shown.after == name])
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,9 @@ from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import Count, Strict
+from counterfoil.report.labels import checked_shifts
 from counterfoil.report.reference import NEAR_CHANCE
+from counterfoil.report.sections import ReportSection, Shown
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -98,6 +100,8 @@ def at(level: float) -> str:
 
 _BEYOND = 2.0  # where a table sorts what is not reached
 _MOST_NAMED = 3
+# Models that are compared pair by pair, the best on the base; others have their curves.
+MOST_COMPARED = 12
 _MOST_CLASSES = 20  # of a table; all are in measures.csv
 
 
@@ -127,23 +131,6 @@ def _levels_table(results: Results, models: Sequence[ModelFacts], measure: str, 
         found = [results.rows.one(measure, model=model.name, group=one.shift) for model in models]
         rows.append(TableRow((text_cell(one.shift), *(_level_cell(each, one) for each in found))))
     return Table(caption, (TableColumn("shift", "shift"), *columns), tuple(rows))
-
-
-def severity_section(results: Results, models: Sequence[ModelFacts]) -> dict[str, Any]:
-    """What the report's section shows: sentences, tables of all shifts, and those of each; empty without levels."""
-    if not results.severity:
-        return {}
-    median = "The level by which half of the trajectories have failed"
-    shifts = []
-    for one in results.severity:
-        of_models = [_failures_table(one, results, models), _ranks_table(one, results), _pairs_table(one, results)]
-        tables = [_classes_table(one, results), *of_models]
-        shifts.append((one, _lost_words(one), tables))
-    return {
-        "said": severity_words(results),
-        "levels": [ten_points_table(results, models), _levels_table(results, models, MEDIAN, median, True)],
-        "shifts": shifts,
-    }
 
 
 def _note(model: ModelFacts) -> str:
@@ -314,3 +301,58 @@ def _lost_words(severity: Severity) -> str:
     if severity.left_out:
         text += f"; too few images for a curve: {listed(severity.left_out)}"
     return f"{text}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeveritySection(ReportSection):
+    """Of each shift what is missing, and its tables; film strips; the models of the curves with their colours."""
+
+    shifts: Sequence[tuple[Severity, str, Sequence[Table]]]
+    strips: Sequence[Any]
+    lines: Sequence[tuple[ModelFacts, str]]
+    most_compared: int = MOST_COMPARED
+
+
+def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
+    if not results.severity:
+        return None
+    models = results.best_first
+    curves, lines, *strips = drawn
+    median = "The level by which half of the trajectories have failed"
+    shifts = []
+    for one in results.severity:
+        of_models = [_failures_table(one, results, models), _ranks_table(one, results), _pairs_table(one, results)]
+        shifts.append((one, _lost_words(one), [_classes_table(one, results), *of_models]))
+    return SeveritySection(
+        title="How much is too much",
+        short="Severity",
+        sentences=severity_words(results),
+        tables=[ten_points_table(results, models), _levels_table(results, models, MEDIAN, median, True)],
+        figures=[curves] if curves else [],
+        tile=_first_to_lose(results),
+        shifts=shifts,
+        strips=strips,
+        lines=lines,
+        template="report-severity.html.j2",
+    )
+
+
+def _first_to_lose(results: Results) -> tuple[str, str, str] | None:
+    """The headline: of the shifts whose labels somebody has checked, where a model first loses ten points."""
+    checked = checked_shifts(results)
+    first = earliest(results, [one for one in results.severity if one.levels[-1].group in checked])
+    if first is None:
+        return None
+    severity, model, level = first
+    value, interval = level_words(level, severity)
+    note = f"{in_words(severity.shift)}, {severity.axis}{f' ({interval})' if interval else ''}"
+    return "first to lose ten points", f"{model.short_name} at {value}" if len(results.models) > 1 else value, note
+
+
+def _terminal(results: Results, most_models: int) -> list[str | Table]:
+    if not results.severity:
+        return []
+    return [ten_points_table(results, results.models[:most_models]), *severity_words(results)]
+
+
+SHOWN = Shown("drops", _section, _terminal)

@@ -7,13 +7,14 @@ images beside the dataset. A row without a group is over all shifts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.documents import Count, Strict, csv_text
 from counterfoil.recipe.keep.misclassified import TOP1, TOP3
 from counterfoil.report.reference import NEAR_CHANCE
+from counterfoil.report.sections import ReportSection, Shown
 from counterfoil.report.words import (
     Table,
     TableCell,
@@ -184,7 +185,7 @@ def found_words(transfer: Transfer, results: Results) -> str:
     return f"Other models get these wrong: {', '.join(parts)}." if parts else ""
 
 
-def transfer_csv(results: Results) -> str:
+def transfer_csv(results: Results) -> str | None:
     """One line a judge, shift and model; an empty shift is all of them. Rates are in percent.
 
     `beside.NAME.RULE` are those of images beside the dataset. `by_construction` is 1 where the judge meets its own.
@@ -224,7 +225,7 @@ def transfer_csv(results: Results) -> str:
                         value = csv_percent(results.rows.value(BESIDE, at=f"{rule} {name}", **key))
                         line[f"beside.{name}.{rule}"] = value
                 lines.append(line)
-    return csv_text(lines)
+    return csv_text(lines) if results.transfer else None
 
 
 _RULE_WORDS = {TOP1: "top-1", TOP3: "top-3"}
@@ -247,3 +248,43 @@ def _of_shift(transfer: Transfer, shift: str, models: Sequence[TransferModel], r
 def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:
     """The names of images beside the dataset."""
     return list(dict.fromkeys(row.at.partition(" ")[2] for row in rows.where(BESIDE, against=transfer.judge)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferSection(ReportSection):
+    """Of each judge sentences, tables and a figure."""
+
+    judges: Sequence[tuple[Transfer, str, Sequence[Table], str | None]]
+
+
+def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
+    if not results.transfer:
+        return None
+    judges = results.transfer[:MOST_JUDGES]
+    return TransferSection(
+        title="Transfer",
+        judges=[
+            (judge, f"{kept_words(judge)} {found_words(judge, results)}", transfer_tables(judge, results), figure)
+            for judge, figure in zip(judges, drawn, strict=True)
+        ],
+        template="report-transfer.html.j2",
+    )
+
+
+def _terminal(results: Results, most_models: int) -> list[str | Table]:
+    lines: list[str | Table] = []
+    for judge in results.transfer[:MOST_JUDGES]:
+        lines += [f"transfer: {kept_words(judge)}", *transfer_tables(judge, results)[:1]]
+    means = "These images were chosen because a judge gets them wrong, so its accuracy on them means nothing."
+    return [*lines, means] if lines else []
+
+
+def _public(facts: Sequence[Transfer], called: Callable[[str], str]) -> tuple[Transfer, ...]:
+    def renamed(model: TransferModel) -> TransferModel:
+        # A model without a known architecture is a family by its own name.
+        return replace(model, name=called(model.name), family=called(model.family))
+
+    return tuple(replace(one, models=tuple(map(renamed, one.models))) for one in facts)
+
+
+SHOWN = Shown("findings", _section, _terminal, file=_FILE, csv=transfer_csv, public=_public)

@@ -52,7 +52,7 @@ def answered_of(
         SimpleNamespace(classifier=SimpleNamespace(name=f"m{one}", sha256=None)) for one in range(models)
     )
     near = near or NearChance(np.zeros(models, dtype=bool))
-    return AllAnswers(subject, scored, answers, near, min_images, 0, Asking({}, load_classifier, "cpu", 1), {})
+    return AllAnswers(subject, scored, answers, near, min_images, 0, Asking({}, load_classifier, "cpu", 1))
 
 
 def fading(

@@ -15,16 +15,20 @@ from typer.testing import CliRunner
 from colour_world import build_colours
 from counterfoil.cli.main import app
 from counterfoil.dataset.label_checks import judged_checks
+from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.measures import MEASURES, Measure
+from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES, Measure, NestedMeasure
 from counterfoil.evaluation.measures.calibration import calibration_error
-from counterfoil.evaluation.measures.labels import with_scored_judge
+from counterfoil.evaluation.measures.label_checks import with_scored_judge
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.report import results
 from counterfoil.report.labels import labels_text
-from counterfoil.report.results import ResultRow, results_from, row
+from counterfoil.report.published import PublishedResults
+from counterfoil.report.results import NESTED, ResultRow, results_from, row
+from counterfoil.report.sections import ReportSection, Shown
+from counterfoil.report.words import Table, TableColumn, TableRow, text_cell
 from support.tables import csv_rows
 
 
@@ -56,6 +60,45 @@ def test_a_measure_of_ones_own_is_in_every_output(
     assert "Brightness of it all" in " ".join(shown.stdout.split()) and "0.36" in shown.stdout
     message = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert [one["value"] for one in message["rows"] if one["measure"] == "brightness"] == [0.36, 0.36]
+
+
+def test_a_nested_measure_of_ones_own_is_in_every_output(
+    tmp_path: Path, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(answered: AllAnswers) -> tuple[PublishedResults, list[ResultRow]]:
+        facts = PublishedResults("a" * 40, (), dict.fromkeys(answered.models, "made here"))
+        return facts, [row("glare", 0.25, model=answered.models[0], group="swap")]
+
+    table = Table("Glare of each model", (TableColumn("model", "name"),), (TableRow((text_cell("only one"),)),))
+    shown = Shown(
+        after="impact",
+        section=lambda results, drawn: ReportSection(
+            title="How much glare", sentences=["A quarter."], tables=[table], figures=drawn, alert="It glares"
+        ),
+        terminal=lambda results, most_models: ["glare: a quarter", table],
+        warnings=lambda results: ["the glare is strong"],
+        skipped=lambda results: ["No glare in the dark"],
+        file="glare.csv",
+        csv=lambda results: csv_text([{"glare": one.value} for one in results.rows.where("glare")]),
+    )
+    monkeypatch.setitem(NESTED, "published", shown)  # type: ignore[arg-type]
+    own = NestedMeasure(measure, lambda results: ["<svg>drawn</svg>"])
+    monkeypatch.setitem(NESTED_MEASURES, "published", own)  # type: ignore[arg-type]
+    dataset, out = build_colours(tmp_path / "d"), tmp_path / "out"
+    words = ["evaluate", str(dataset), "--models", models["sharp"], "--device", "cpu", "--no-reference"]
+    said = CliRunner().invoke(app, [*words, "--out", str(out)])
+    assert said.exit_code == 0, said.output
+    assert "Warning: the glare is strong" in said.stdout and "glare: a quarter" in said.stdout
+    assert "only one" in said.stdout and f"glare:       {out / 'glare.csv'}" in said.stdout
+    assert "No glare in the dark" in said.stderr
+    document = results_from((out / "results.json").read_bytes(), "results.json")
+    assert document.published == PublishedResults("a" * 40, (), {models["sharp"]: "made here"})
+    assert document.rows.value("glare", model=models["sharp"], group="swap") == 0.25
+    assert csv_rows(out / "glare.csv") == [{"glare": "0.25"}]
+    page = (out / "report.html").read_text()
+    assert page.index(">Impact of each shift</h2>") < page.index(">How much glare</h2>") < page.index("accuracy</h2>")
+    assert "<strong>A quarter.</strong>" in page and "<svg>drawn</svg>" in page and "Glare of each model" in page
+    assert '<a href="#how-much-glare">It glares</a>' in page and ", glare.csv" in page
 
 
 def test_recall_precision_and_confusion_are_counts_of_answers(evaluation: Evaluation, models: dict[str, str]) -> None:

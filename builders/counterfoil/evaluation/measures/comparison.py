@@ -8,14 +8,14 @@ together, anything else by itself. Tests are exact and two-sided (McNemar), with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.scores import AllAnswers
+from counterfoil.evaluation.scores import AllAnswers, NestedMeasure, Request
 from counterfoil.report.comparison import ACCURACY, DROP_GAIN, GAIN, MCNEMAR, ONLY_RIGHT, ComparedGroup, ModelComparison
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import REPLICATES, Estimate, bootstrap_weights, holm, percentile_interval, seeded, sign_test
@@ -24,15 +24,24 @@ from counterfoil.stats import REPLICATES, Estimate, bootstrap_weights, holm, per
 Side = tuple[NDArray[np.int64], NDArray[np.bool_] | NDArray[np.float64]]
 
 
+@dataclass(frozen=True)
+class ComparedModels(Request):
+    """Two of the scored models, by their names."""
+
+    mended: str
+    original: str
+
+
 def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[ResultRow]]:
-    """The comparison of the pair (mended, original) that is wanted, and its rows; None where none is.
+    """The comparison of the two models that is asked for, and its rows; None where none is.
 
     Gains and tests are over every class with enough images, so that a class which one of the two alone knows counts.
     Accuracies and drops leave out what is near chance, as everywhere.
     """
-    pair = answered.wanted.get("comparison")
-    if pair is None:
+    asked = answered.request(ComparedModels)
+    if asked is None:
         return None, []
+    pair = asked.mended, asked.original
     subject, near = answered.subject, answered.near_chance.classes
     places = [answered.models.index(name) for name in pair]
     readable, correct = answered.answers.readable, answered.answers.correct[:, places]
@@ -40,7 +49,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     gain = correct[:, 0].astype(np.float64) - correct[:, 1]
     # A column a group, in the order of `measured`.
     replicates = drawn_averages(subject, [(own, gain) for own in measured.values()], answered.seed)
-    origin = answered.wanted.get("mended", {}).get(pair[0])
+    origin = answered.asking.mended.get(asked.mended)
     original, note = answered.scored[places[1]].classifier.sha256, None
     if origin is not None and origin.model.sha256 is not None and original not in (None, origin.model.sha256):
         note = f"{pair[0]} was mended from {origin.model.name}, whose weights differ from those of {pair[1]}."
@@ -165,3 +174,6 @@ def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> NDArra
             total[:, place] += np.divide(weights @ sums, drawn, out=np.zeros(REPLICATES), where=drawn > 0)
             counted[:, place] += drawn > 0
     return np.divide(total, counted, out=np.full_like(total, np.nan), where=counted > 0)
+
+
+MEASURE = NestedMeasure(compare_models)

@@ -32,7 +32,7 @@ from counterfoil.evaluation.feature_distances import (
     is_biased,
     kernel_distance,
 )
-from counterfoil.evaluation.scores import AllAnswers, Asking
+from counterfoil.evaluation.scores import AllAnswers, Asking, NestedMeasure, Request
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.names import Pin, local_folder
@@ -57,7 +57,7 @@ class _Side:
 
 
 @dataclass(frozen=True)
-class PreparedDistances:
+class PreparedDistances(Request):
     """What is to be measured: the names of models of features, and the source, or why it is not at hand."""
 
     names: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ def measure_distances(answered: AllAnswers) -> tuple[tuple[Distances, ...], list
     A source that is not at hand and a model that gives no features are skipped, with the reason. RunFailure where a
     model cannot be fetched or computed.
     """
-    prepared = answered.wanted.get("distances", PreparedDistances())
+    prepared = answered.request(PreparedDistances) or PreparedDistances()
     found: list[Distances] = []
     rows: list[ResultRow] = []
     for name in prepared.names:
@@ -413,3 +413,6 @@ def shown_source(dataset: str, split: str) -> str:
 def _shown(images: LabelledImages) -> str:
     dataset, _, split = images.name.rpartition("/")
     return shown_source(dataset, split)
+
+
+MEASURE = NestedMeasure(measure_distances)

@@ -18,7 +18,7 @@ import numpy as np
 from counterfoil.dataset.label_checks import without_validation
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.candidates import IS_RIGHT, NO_ANSWER, MinedShift, Unpicked
-from counterfoil.evaluation.scores import AllAnswers, AnsweredImages, aligned_units
+from counterfoil.evaluation.scores import AllAnswers, AnsweredImages, NestedMeasure, aligned_units
 from counterfoil.evaluation.statistics import ClassUnits
 from counterfoil.prediction.passes import Scored
 from counterfoil.progress import track
@@ -243,3 +243,6 @@ def judges_among(scored: Sequence[Scored], judges: Sequence[str], pins: Mapping[
         if model.sha256 and judge is not None:
             found[place] = judge
     return found
+
+
+MEASURE = NestedMeasure(measure_findings)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 
-from counterfoil.evaluation.scores import AllAnswers
+from counterfoil.evaluation.figures import published_figure
+from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
 from counterfoil.recipe.layering import bundled_folder
 from counterfoil.report.published import ACCURACY, SETS, PublishedLine, PublishedResults
 from counterfoil.report.results import ResultRow, row
@@ -97,7 +98,7 @@ def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, li
     indices = [one.imagenet for one in answered.subject.classes]
     if not all(indices):
         return None, []
-    stands_for = answered.wanted.get("stands_for", {})
+    stands_for = answered.asking.stands_for
     names = {
         one.classifier.name: (
             timm_name(model) if isinstance(model := stands_for.get(one.classifier.name), str) else None,
@@ -114,3 +115,6 @@ def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, li
         for name, (_, accuracies) in known.items()
         for column, value in accuracies.items()
     ]
+
+
+MEASURE = NestedMeasure(measure_published, lambda results: [published_figure(results)])

@@ -17,7 +17,7 @@ from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import statistics
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.distances import pinned_source, shown_source, skipped_because, with_source_placed
-from counterfoil.evaluation.scores import AllAnswers
+from counterfoil.evaluation.scores import AllAnswers, NestedMeasure, Request
 from counterfoil.evaluation.statistics import ClassUnits, near_chance
 from counterfoil.models.classifiers.of_predictions import PREFIX
 from counterfoil.models.loading_errors import reading_errors, skipped_reason
@@ -37,7 +37,7 @@ _SOURCE = "the input dataset"
 
 
 @dataclass(frozen=True)
-class PreparedReference:
+class PreparedReference(Request):
     """The images to score, DATASET:SPLIT, and the models that are not to be scored there, each with the reason.
 
     images is None where nothing is scored; `skipped` then says why, or there is to be no word of a reference at all.
@@ -95,7 +95,7 @@ def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, lis
     None where no reference is wanted. A source that cannot be read is skipped and a model that fails there is left out,
     each with the reason.
     """
-    prepared: PreparedReference = answered.wanted.get("reference", PreparedReference())
+    prepared = answered.request(PreparedReference) or PreparedReference()
     if prepared.images is None:
         if prepared.skipped is None:
             return None, []
@@ -167,3 +167,6 @@ def _measured(
         for column, name in enumerate(scored)
         for measure, numbers in ((VALIDATION, shown), (VALIDATION_BASE, base), (VALIDATION_GAP, found))
     ]
+
+
+MEASURE = NestedMeasure(measure_reference)

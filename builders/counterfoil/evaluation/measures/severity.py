@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil import trajectory_stats
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.scores import AllAnswers
+from counterfoil.evaluation.failures import MOST_SHIFTS, THUMBNAIL
+from counterfoil.evaluation.figures import LINES, severity_figure
+from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
 from counterfoil.evaluation.statistics import drawn_accuracies
 from counterfoil.report import severity as names
-from counterfoil.report.results import ResultRow, row
+from counterfoil.report.pictures import data_uri, webp
+from counterfoil.report.results import ModelFacts, ResultRow, Results, row
 from counterfoil.stats import (
     REPLICATES,
     Estimate,
@@ -30,9 +34,8 @@ from counterfoil.stats import (
     seeded,
     wilson_estimate,
 )
+from counterfoil.store.decoding import rgb_image
 
-# Models that are compared pair by pair, the best on the base; others have their curves.
-MOST_COMPARED = 12
 _TEN_POINTS, _HALF = 0.1, 0.5
 
 
@@ -292,7 +295,7 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
     sound = np.flatnonzero(answered.sound)
     if not len(curve.labels) or len(sound) < 2:
         return
-    models = sound[np.argsort(-curve.accuracy[0, sound], kind="stable")][:MOST_COMPARED]
+    models = sound[np.argsort(-curve.accuracy[0, sound], kind="stable")][: names.MOST_COMPARED]
     called = [answered.models[model] for model in models]
     ats = ["0", *map(names.at, curve.levels.tolist())]
     one, other = np.triu_indices(len(models), 1)
@@ -323,3 +326,63 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
         rng = seeded(answered.seed, "failure difference", shift)
         mean = mean_over_units(both, np.arange(len(both)), rng) if len(both) else None
         yield row(names.FAILURE_DIFFERENCE, mean, n=len(both), test=names.SWAPS, p=p_one, q=q, **key)
+
+
+def _draw(results: Results) -> list[Any]:
+    """The curves, and the models in them with the colour of each."""
+    sound = [model for model in results.best_first if not model.near_chance]
+    return [severity_figure(results, sound), list(zip(sound, LINES, strict=False))]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """An image at the base ("0") or a level: which models are first wrong here, and whether the strip's model is."""
+
+    at: str
+    image: str
+    failing: tuple[str, ...]
+    marked: bool
+
+
+# A shift, the model of its strips, and each scene's class and frames.
+FilmStrips = tuple[names.Severity, ModelFacts, list[tuple[str, tuple[Frame, ...]]]]
+
+
+def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
+    """The film strips of each shift with levels: one scene at its base and at every level, and where models first fail.
+
+    Which scenes is a rule, not a choice: of the model with the middle median failure point, and of the complete
+    trajectories that it gets right at the base, those at the quartiles of its failure points. Reads only these images.
+    """
+    subject, groups = answered.subject, shifts_with_levels(answered.subject)
+    chosen = []
+    for severity in results.severity[:MOST_SHIFTS]:
+        model = names.middle_model(severity, results)
+        if model is None:
+            continue
+        of_model = answered.models.index(model.name)
+        scenes = trajectories_of(answered, groups[severity.shift])
+        scenes = scenes.only(scenes.complete & scenes.right_at_base[:, of_model])
+        _, cells = trajectory_stats.failure_runs(scenes.present[:, 1:], scenes.right[:, 1:])
+        # By side of the strip; who is wrong at the base fails there.
+        fails = np.where(scenes.right_at_base, cells + 1, 0)
+        order = np.argsort(fails[:, of_model], kind="stable")
+        for place in sorted({len(order) * quartile // 4 for quartile in (1, 2, 3)} if len(order) else ()):
+            scene = int(order[place])
+            name = subject.classes[int(scenes.labels[scene])].name
+            chosen.append((severity, model, name, scenes.rows[scene].tolist(), fails[scene].tolist()))
+    shown = frozenset(subject.keys[row] for *_, rows, _ in chosen for row in rows)
+    images = subject.images(shown) if shown else ()
+    pictures = {key: data_uri(webp(rgb_image(encoded), 88, THUMBNAIL)) for key, encoded in images}
+    found: dict[str, FilmStrips] = {}
+    for severity, model, name, rows, fails in chosen:
+        frames = []
+        for side, (at, shown_row) in enumerate(zip(severity.ats, rows, strict=True)):
+            here = [one for one, fail in zip(results.models, fails, strict=True) if fail == side]
+            failing = tuple(one.short_name for one in here)
+            frames.append(Frame(at, pictures[subject.keys[shown_row]], failing, model in here))
+        found.setdefault(severity.shift, (severity, model, []))[2].append((name, tuple(frames)))
+    return list(found.values())
+
+
+MEASURE = NestedMeasure(measure_severity, _draw, pick_strips)

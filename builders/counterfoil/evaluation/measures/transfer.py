@@ -14,16 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.evaluation.dataset import Subject
+from counterfoil.evaluation.figures import transfer_figure
 from counterfoil.evaluation.measures.findings import judges_among
-from counterfoil.evaluation.scores import AllAnswers
+from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
 from counterfoil.prediction.failures import failures, ranks_enough
 from counterfoil.prediction.passes import Scored
 from counterfoil.recipe.keep.misclassified import PARENT, TOP1, TOP3
-from counterfoil.report.results import ResultRow, row
+from counterfoil.report.results import ResultRow, Results, row
 from counterfoil.report.transfer import (
     BESIDE,
     BY_CONSTRUCTION,
     JUDGE,
+    MOST_JUDGES,
     ON_BASE,
     OTHER,
     RULES,
@@ -284,3 +286,11 @@ def plain_architecture(architecture: str) -> str:
 def is_known(architecture: str) -> bool:
     """Whether something is known of it, so that two of this name are alike."""
     return plain_architecture(architecture) not in _UNKNOWN
+
+
+def _draw(results: Results) -> list[str | None]:
+    judges = results.transfer[:MOST_JUDGES]
+    return [transfer_figure(judge, results, place) for place, judge in enumerate(judges)]
+
+
+MEASURE = NestedMeasure(measure_transfer, _draw)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from counterfoil.evaluation.scores import AllAnswers
+from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.labels import DISAGREEMENT, LABEL_ERROR, SELECTED_AS_CLASS, SELECTED_AS_SHIFT, LabelChecks
 from counterfoil.report.results import ResultRow, row
@@ -59,3 +59,6 @@ def measure_labels(answered: AllAnswers) -> tuple[LabelChecks | None, list[Resul
     weights = [(one.classifier.name, one.classifier.sha256) for one in answered.scored]
     checks = with_scored_judge(answered.subject.label_checks, answered.subject.pins, weights)
     return checks, [] if checks is None else label_rows(checks)
+
+
+MEASURE = NestedMeasure(measure_labels)

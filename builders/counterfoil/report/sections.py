@@ -1,0 +1,56 @@
+"""What a nested measure shows of itself: its section of the report, its lines of the terminal, its table as a file.
+
+Whoever shows results loops over these (`NESTED` of `results.py`) and knows none by name. A section is drawn by
+`report-section.html.j2`; one with more prose has a template of its own, and may extend `ReportSection` for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.report.words import Table
+
+if TYPE_CHECKING:
+    from counterfoil.report.results import Results
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSection:
+    """A section of the report: sentences, tables, and figures as SVG. short: its title in the contents.
+
+    alert: a line of the page's opening that leads here. tile: label, value and note of a headline.
+    """
+
+    title: str
+    short: str | None = None
+    sentences: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[str] = ()
+    alert: str = ""
+    tile: tuple[str, str, str] | None = None
+    template: str = "report-section.html.j2"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a nested measure is shown, as functions of the results; each gives nothing where nothing was measured.
+
+    after: the section that its own follows in the report. section: from the results and what the measure draws.
+    terminal: sentences and tables, of so many models at most. warnings: sentences that stand before all numbers.
+    skipped: what was asked for and could not be measured. file, csv: a table of its own. public: the facts as a card
+    has them, with models as they are called there; private: its rows, by measure, where no card has any of it.
+    features: names in its rows that are of no scored model.
+    """
+
+    after: str
+    section: Callable[[Results, Sequence[Any]], ReportSection | None]
+    terminal: Callable[[Results, int], Sequence[str | Table]] = lambda results, most_models: ()
+    warnings: Callable[[Results], Sequence[str]] = lambda results: ()
+    skipped: Callable[[Results], Sequence[str]] = lambda results: ()
+    file: str = ""
+    csv: Callable[[Results], str | None] = lambda results: None
+    public: Callable[[Any, Callable[[str], str]], Any] = lambda facts, called: facts
+    private: Sequence[str] = ()
+    features: Callable[[Any], Sequence[str]] = lambda facts: ()
