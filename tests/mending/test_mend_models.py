@@ -14,11 +14,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from counterfoil.building import build
 from counterfoil.cli.main import app
 from counterfoil.cli.mend import _print
 from counterfoil.data import LabelledImages
 from counterfoil.data.labelled_sources import labelled_split
-from counterfoil.errors import UserError
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mending.document import FEWEST_LISTED, Mended
@@ -62,7 +63,7 @@ def test_contexts_are_doubted_where_clip_does_not_know_the_classes(
     # CLIP reads the first words alone, so that every class has one caption, and no image is nearest to its own.
     long = f"prompts.base.object_caption='{'a photo of a thing ' * 40}{{class}}'"
     kept = {"lambdas": (0.0,), "save": "none", "device": "cpu"}
-    found = mend(MODEL, world.recipe, "dfr:place", tmp_path / "out", overrides=[long], **kept)
+    found = mend(MODEL, world.recipe, str(world.built), tmp_path / "out", overrides=[long], **kept)
     first, *others = found.mended.notes
     assert first.startswith("Warning: CLIP does not know these classes: it matches 0.0 %")
     assert any("may show another context than CLIP says" in note for note in others)
@@ -500,3 +501,27 @@ def test_what_is_not_shown_to_help_leaves_no_model_unless_somebody_asks(
 def test_the_command_refuses_in_words(words: list[str], says: str) -> None:
     done = CliRunner().invoke(app, ["mend", *words])
     assert isinstance(done.exception, UserError) and says in str(done.exception)
+
+
+def test_corrupted_photographs_need_no_clip(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their shifts have no words, so nothing is dealt among contexts; contexts are refused as before."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    classes = [{"id": id, "name": NAMES[id], "source_label": label} for id, label in LABELS.items()]
+    source = {"dataset": str(world.recipe.parent / "source"), "unit_column": "garment", "classes": classes}
+    recipe = tmp_path / "corrupted.yaml"
+    layer = {"recipe": 1, "name": "corrupted", "license": "mit", "source": source}
+    layer |= {"generator": {"kind": "corrupt", "split": "validation"}, "samples": {"candidates": IMAGES}}
+    recipe.write_text(json.dumps(layer | {"prompts": {"shifts": {"fog": {"corruption": "fog"}}}}))
+    learned = ("source.validation_split=train", "generator.split=train")
+    build(recipe, tmp_path / "corrupted", overrides=learned, device="cpu", workers=1)
+    using = str(tmp_path / "corrupted")
+    found = mend(MODEL, recipe, using, tmp_path / "out", lambdas=GRID, save="none", device="cpu").mended
+    assert found.contexts == () and [one.role for one in found.models[0].arms] == ["retrained", "mended", "control"]
+    assert {one.images for one in found.models[0].arms[1:]} == {IMAGES * len(LABELS)}
+    # λ is the one of the best accuracy on the discover half, which all rows of it decide.
+    for variant in found.models[0].arms[1:]:
+        allowed = {point.value: point.discover for point in variant.curve if point.allowed}
+        assert variant.lam in allowed and allowed[variant.lam] == max(allowed.values())
+    no_clip = ["screen.model=ViT-B-32", "screen.weights=openai"]
+    with pytest.raises(RunFailure, match="ViT-B-32"):
+        mend(MODEL, world.recipe, str(world.built), tmp_path / "words", overrides=no_clip, device="cpu")

@@ -51,7 +51,14 @@ from counterfoil.mending.prepared import (
     refuse_near_chance,
 )
 from counterfoil.mending.variants import RETRAINED, Context, Variant, role_of, rows_within
-from counterfoil.mining.audited import Audited, audit_target, class_map_of, clip_doubts, keys_sha256
+from counterfoil.mining.audited import (
+    Audited,
+    audit_target,
+    audit_without_clip,
+    class_map_of,
+    clip_doubts,
+    keys_sha256,
+)
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.head import LinearHead, head_of
 from counterfoil.models.clip import ClipModel
@@ -74,13 +81,16 @@ _IMAGES = (1, 2, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True)
 class SeenModel:
-    """A model and its audit: `audited` are all rows that `Audited` has, in its order."""
+    """A model and its audit: `audited` are all rows that `Audited` has, in its order.
+
+    clip: None where no image to learn from has a context, so nothing asks it.
+    """
 
     classifier: Classifier
     head: LinearHead
     embedder: Embedder
     audit: Audited
-    clip: ClipModel
+    clip: ClipModel | None
     audited: EvaluationRows
 
     def allowed(self) -> NDArray[np.bool_]:
@@ -127,17 +137,21 @@ def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classi
     return loaded
 
 
-def see_model(classifier: Classifier, source: MendSource, device: str) -> SeenModel:
-    """Audit a model as mining does, and see the audited rows as its head does. Raises as `audit_target`."""
-    name = classifier.name
+def see_model(classifier: Classifier, source: MendSource, device: str, *, with_clip: bool) -> SeenModel:
+    """Audit a model as mining does, and see the audited rows as its head does. Raise as `audit_target`."""
+    name, clip = classifier.name, None
     mine = source.mine.model_copy(update={"target": name})
-    (audit, *_), clip = audit_target(source.recipe, mine, source.opened, device, load=lambda _: classifier)
+    if with_clip:
+        (audit, *_), own = audit_target(source.recipe, mine, source.opened, device, load=lambda _: classifier)
+        clip = own.model
+    else:
+        audit, *_ = audit_without_clip(source.recipe, mine, source.opened, device, load=lambda _: classifier)
     classifier = classifier.placed(device)
     head = head_of(classifier, device)
     embedder = classifier_embedder(classifier, device)
     features = np.concatenate([features_through(part, embedder) for part in audit.parts])[audit.rows]
     refuse_infinite(name, features, ", ".join(part.name for part in audit.parts))
-    seen = SeenModel(classifier, head, embedder, audit, clip.model, EvaluationRows(features, audit.labels, audit.units))
+    seen = SeenModel(classifier, head, embedder, audit, clip, EvaluationRows(features, audit.labels, audit.units))
     logits = seen.head.logits(seen.audited.features)
     given = seen.audit.target.predictions.prediction[seen.audit.rows]
     best = logits.max(axis=1)
@@ -203,12 +217,16 @@ def context_rows(
     recipe: Recipe,
     features: NDArray[np.floating],
     labels: NDArray[np.int64],
-    embed_texts: Callable[[Sequence[str]], NDArray[np.floating]],
+    embed_texts: Callable[[Sequence[str]], NDArray[np.floating]] | None,
 ) -> ContextRows:
-    """Rows and contexts as CLIP sees them. features: (n, width), unit vectors, labels: (n,)."""
+    """Rows and contexts as CLIP sees them. features: (n, width), unit vectors, labels: (n,).
+
+    embed_texts: CLIP's; None where there is no context.
+    """
     used = sorted({context.label for context in contexts})
     if not used:
         return ContextRows(contexts, features, labels, np.empty((0, features.shape[1]), dtype=np.float32), {})
+    assert embed_texts is not None
     texts = [context.caption for context in contexts]
     texts += [recipe.classes[label].text(recipe.screen.object_caption) for label in used]
     vectors = np.asarray(embed_texts(texts), dtype=np.float32)
@@ -258,7 +276,8 @@ class _Fitted:
 
 def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: str) -> MendedModel:
     """Audit, fit and judge. Raises as `see_model`, and UserError where what is judged gave the words of images."""
-    name, seen = classifier.name, see_model(classifier, prepared.source, device)
+    # CLIP deals rows among contexts; where there are none, a machine without it will do.
+    name, seen = classifier.name, see_model(classifier, prepared.source, device, with_clip=bool(prepared.contexts))
     audit, settings = seen.audit, prepared.settings
     discover, confirm = audit.halves.discover, audit.halves.confirm
     test = prepared.source.test
@@ -279,8 +298,10 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
         names = test.units or tuple(str(one) for one in prepared.pixels[test.content])
         units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(np.int64)
         tested = EvaluationRows(features, test.labels[rows], units)
-    doubts = clip_doubts(prepared.source.recipe, seen.clip, [audit], "contexts")
-    dealt = context_rows(prepared.contexts, prepared.source.recipe, audit.features, audit.labels, seen.clip.embed_texts)
+    doubts, embed_texts = None, None
+    if seen.clip is not None:
+        doubts, embed_texts = clip_doubts(prepared.source.recipe, seen.clip, [audit], "contexts"), seen.clip.embed_texts
+    dealt = context_rows(prepared.contexts, prepared.source.recipe, audit.features, audit.labels, embed_texts)
     context = dealt.among(range(len(prepared.contexts)))
     evaluation = HeadEvaluation(
         audited=seen.audited,
