@@ -57,10 +57,13 @@ class CifarResNet(nn.Module):
         self.layer1, self.layer2, self.layer3 = stages
         self.linear = nn.Linear(64, len(CLASSES))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def read_by_head(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what the last layer reads: [images, 64]."""
         x = torch.relu(self.bn1(self.conv1(x)))
-        x = self.layer3(self.layer2(self.layer1(x)))
-        return self.linear(x.mean((2, 3)))
+        return self.layer3(self.layer2(self.layer1(x))).mean((2, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.read_by_head(x))
 
 
 def load_network(file: Path) -> CifarResNet:

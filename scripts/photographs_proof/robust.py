@@ -1,0 +1,103 @@
+"""Part *robust*: an adversarially trained network beside its twin of the same author and architecture."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.evaluation.statistics import ClassUnits, drops, effective_robustness_intervals
+from counterfoil.stats import REPLICATES, bootstrap_weights, seeded
+from counterfoil.trajectory_stats import simultaneous
+from photographs_proof.networks import CLASSES
+from photographs_proof.scored import NETWORKS, PUBLISHED, SEED, SEVERITIES, PhotographProof
+
+TWIN, ROBUST = "resnet20-ehanw", "resnet20-ehanw-adversarial"
+# Severities of which effective robustness is told.
+TOLD = (1, 3, 5)
+
+
+def robust_table(proof: PhotographProof) -> list[str]:
+    """Return accuracies of both at each severity, their differences with simultaneous intervals, and effective
+    robustness."""
+    (twin_base, twin), (robust_base, robust) = (proof.hits_by_severity(network) for network in (TWIN, ROBUST))
+    low, high = difference_ends(robust.astype(np.float64) - twin)
+    accuracies = [100 * hits.mean(axis=(2, 3)) for hits in (twin, robust)]
+    lines = [
+        "### An adversarially trained network beside its twin",
+        "",
+        f"Accuracy in % at each severity on {10 * proof.levels:,} photographs: {TWIN}, then {ROBUST}. In bold where the"
+        f" 95 % interval of the difference excludes 0; the intervals hold for all {low.size} differences at once"
+        " (photographs drawn together for all).",
+        "",
+        f"| corruption | {' | '.join(map(str, SEVERITIES))} |",
+        "| :-- |" + " --: |" * len(SEVERITIES),
+        f"| none | {100 * twin_base.mean():.1f}, {100 * robust_base.mean():.1f} |" + " |" * (len(SEVERITIES) - 1),
+    ]
+    for place, name in enumerate(PUBLISHED):
+        cells = []
+        for step in range(len(SEVERITIES)):
+            cell = f"{accuracies[0][place, step]:.1f}, {accuracies[1][place, step]:.1f}"
+            cells.append(f"**{cell}**" if low[place, step] > 0 or high[place, step] < 0 else cell)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    reach = 100 * (high - low) / 2
+    means = [accuracy.mean() for accuracy in accuracies]
+    return [
+        *lines,
+        "",
+        f"Surely better: {(low > 0).sum()} of {low.size}; surely worse: {(high < 0).sum()}. The intervals reach"
+        f" {reach.min():.1f} to {reach.max():.1f} points to each side. Mean over corruptions and severities:"
+        f" {means[0]:.1f} and {means[1]:.1f} %.",
+        "",
+        *_effective(proof),
+    ]
+
+
+def difference_ends(differences: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return low and high ends of intervals of mean differences that hold for all at once.
+
+    differences: [corruptions, severities, classes, photographs], each 1, 0 or -1; the same photographs everywhere.
+    Photographs are drawn within their classes.
+    """
+    classes, photographs = differences.shape[2:]
+    replicates = np.zeros((REPLICATES, *differences.shape[:2]))
+    for label in range(classes):
+        drawn = bootstrap_weights(photographs, REPLICATES, seeded(SEED, "twins", CLASSES[label]))
+        replicates += np.tensordot(drawn, differences[:, :, label], axes=(1, 2)) / (classes * photographs)
+    # A difference of one photograph: where all agree, that much is still open.
+    return simultaneous(differences.mean(axis=(2, 3)), replicates, 1 / (classes * photographs))
+
+
+def _effective(proof: PhotographProof) -> list[str]:
+    """Effective robustness of the robust network, by the line through the five others."""
+    scored = [proof.hits_by_severity(network) for network in NETWORKS]
+    base = np.stack([one for one, _ in scored], axis=-1)  # [classes, photographs, networks]
+    corrupted = np.stack([one for _, one in scored], axis=-1)  # [15, 5, classes, photographs, networks]
+    images = base[..., 0].size
+    present = np.ones(base.shape[1], dtype=bool)
+    accuracy = 100 * np.delete(base.mean(axis=(0, 1)), NETWORKS.index(ROBUST))
+    rows, others = [], []
+    for place, name in enumerate(PUBLISHED):
+        cells = []
+        for severity in TOLD:
+            units = [
+                ClassUnits(one, present, base[label], present, corrupted[place, severity - 1, label])
+                for label, one in enumerate(CLASSES)
+            ]
+            found = drops(units, paired=True, seed=SEED, salt=f"{name}_{severity}")
+            values = effective_robustness_intervals(found, (images, images))
+            own = values.pop(NETWORKS.index(ROBUST))
+            assert own.low is not None and own.high is not None
+            cells.append(f"{100 * own.value:+.1f} ({100 * own.low:+.1f} to {100 * own.high:+.1f})")
+            others += [100 * value.value for value in values.values()]
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    return [
+        f"Effective robustness of {ROBUST} in points, with 95 % intervals over photographs: accuracy less what the line"
+        " through the five other networks expects at its accuracy without corruption, on the probit scale (Taori"
+        f" 2020), as `evaluate` reports it. Five networks of {accuracy.min():.1f} to {accuracy.max():.1f} % are few and"
+        " near each other, and intervals do not cover the choice of networks. For the five themselves, whose lines go"
+        f" through the robust one, it is {min(others):+.0f} to {max(others):+.0f} points and says nothing.",
+        "",
+        f"| corruption | {' | '.join(f'severity {severity}' for severity in TOLD)} |",
+        "| :-- |" + " --: |" * len(TOLD),
+        *rows,
+    ]

@@ -1,0 +1,169 @@
+"""The datasets of the proof, built from the photographs by `counterfoil build`, and the answers of each network."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from counterfoil import evaluate
+from counterfoil.building import build
+from photographs_proof.networks import CLASSES, load_network, transform
+
+NETWORKS = ("resnet20", "resnet32", "resnet44", "resnet56", "resnet20-ehanw", "resnet20-ehanw-adversarial")
+# The corruptions of the published table, by its names.
+PUBLISHED = (
+    "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
+    "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
+)  # fmt: skip
+SEVERITIES = (1, 2, 3, 4, 5)
+WHOLE = ("fog", "gaussian_noise", "low_resolution", "motion_blur")  # of all photographs, at severity 3
+WHOLE_SEVERITY = 3
+SEED = 100
+# Of each class's photographs in the order of their numbers: how many tenths each split has.
+SPLITS = {"train": (0, 4), "validation": (4, 6), "test": (6, 10)}
+
+
+@dataclass(frozen=True)
+class PhotographProof:
+    """The datasets and answers of the proof, in one folder; what is there is not made again.
+
+    data: the folder of photographs, networks and tables. levels: photographs of each class at all severities. whole:
+    photographs of each class under the few corruptions.
+    """
+
+    data: Path
+    work: Path
+    levels: int
+    whole: int
+    workers: int
+
+    @cached_property
+    def photographs(self) -> Path:
+        """Return the folder of all photographs, in folders of their classes."""
+        folder = self.work / "photos"
+        if not folder.exists():
+            with zipfile.ZipFile(self.data / "cifar10-test-even.zip") as archive:
+                archive.extractall(self.work / "unpacked")
+            (self.work / "unpacked" / "photos").rename(folder)
+        return folder
+
+    @cached_property
+    def split_photographs(self) -> Path:
+        """Return a folder of three splits: of each class the first photographs by number, the next, and the last."""
+        folder = self.work / f"splits-{self.whole}"
+        if not folder.exists():
+            partial = folder.with_name(f"{folder.name}.part")
+            for name in CLASSES:
+                photographs = sorted((self.photographs / name).iterdir())[: self.whole]
+                for split, (first, end) in SPLITS.items():
+                    (partial / split / name).mkdir(parents=True, exist_ok=True)
+                    for photograph in photographs[first * self.whole // 10 : end * self.whole // 10]:
+                        shutil.copyfile(photograph, partial / split / name / photograph.name)
+            partial.rename(folder)
+        return folder
+
+    def weights(self, network: str) -> Path:
+        return self.data / "cifar10-resnets" / f"{network}.safetensors"
+
+    def dataset(self, name: str) -> Path:
+        """Return the folder of `levels` or `whole`, built where it is not there or not finished."""
+        if name == "levels":
+            levels = [severity / 5 for severity in SEVERITIES]
+            shifts = {one: {"corruption": one, "severity": {"by": "corruption", "levels": levels}} for one in PUBLISHED}
+            candidates = self.levels
+        else:
+            shifts = {one: {"corruption": one, "severity": WHOLE_SEVERITY} for one in WHOLE}
+            candidates = self.whole
+        return self.built(f"{name}-{candidates}", self.photographs, "train", shifts, candidates)
+
+    def split_dataset(self, split: str, corruptions: Sequence[str]) -> Path:
+        """Return the folder of a split's photographs under some corruptions."""
+        shifts = {one: {"corruption": one, "severity": WHOLE_SEVERITY} for one in corruptions}
+        first, end = SPLITS[split]
+        candidates = (end - first) * self.whole // 10
+        return self.built(f"{split}-{candidates}", self.split_photographs, split, shifts, candidates)
+
+    def built(
+        self, name: str, photographs: Path, split: str, shifts: Mapping[str, Mapping[str, Any]], candidates: int
+    ) -> Path:
+        """Return the folder of photographs of one split, untouched and under each of `shifts`; its recipe is beside it.
+
+        candidates: how many photographs of each class.
+        """
+        # Without other splits, and for images to learn from, the training split stands for the validation split too.
+        validation = "train" if split == "train" else "validation"
+        recipe = {
+            "recipe": 1,
+            "name": f"photographs-{name.rpartition('-')[0]}",
+            "license": "other",
+            "source": {
+                "dataset": str(photographs),
+                "train_split": "train",
+                "validation_split": validation,
+                "classes": list(CLASSES),
+            },
+            "generator": {"kind": "corrupt", "split": split},
+            "prompts": {"shifts": dict(shifts)},
+            "samples": {"candidates": candidates, "seed": SEED},
+        }
+        path = self.work / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
+        folder = path.with_suffix("")
+        if not (folder / "manifest.json").exists():
+            print(f"building {folder.name}", flush=True)
+            build(path, folder, workers=self.workers)
+        return folder
+
+    def score(self) -> None:
+        """Score every network on both datasets, a network in each process."""
+        waiting = [
+            (self.weights(network), dataset, self.evaluation(dataset, network))
+            for dataset in (self.dataset("whole"), self.dataset("levels"))
+            for network in NETWORKS
+            if not (self.evaluation(dataset, network) / "results.json").exists()
+        ]
+        with ProcessPoolExecutor(self.workers, mp_context=get_context("spawn")) as pool:
+            for done in pool.map(_evaluate, *zip(*waiting, strict=True)) if waiting else ():
+                print(f"scored {done}", flush=True)
+
+    def evaluation(self, dataset: Path, network: str) -> Path:
+        return dataset.with_name(f"{dataset.name}-{network}")
+
+    def hits(self, dataset: Path, network: str) -> dict[str, NDArray[np.bool_]]:
+        """Return by shift whether each image is answered rightly: [10 classes, photographs], in the order of keys."""
+        return hits_of(self.evaluation(dataset, network), network)
+
+    def hits_by_severity(self, network: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return the hits of `levels`: on the base [10, photographs], and corrupted [15, 5, 10, photographs]."""
+        hits = self.hits(self.dataset("levels"), network)
+        names = [[f"{one}_{step}" for step in SEVERITIES[:-1]] + [one] for one in PUBLISHED]
+        return hits["base"], np.array([[hits[name] for name in own] for own in names])
+
+
+def hits_of(evaluation: Path, model: str) -> dict[str, NDArray[np.bool_]]:
+    """Return by shift whether a model answers each image of an evaluation rightly: [10 classes, photographs]."""
+    import pyarrow.parquet as parquet
+
+    table = parquet.read_table(evaluation / "predictions.parquet")
+    frame = table.select(["key", "label", "shift", f"right.{model}"]).to_pandas().sort_values(["label", "key"])
+    return {
+        str(shift): own[f"right.{model}"].to_numpy(bool).reshape(len(CLASSES), -1)
+        for shift, own in frame.groupby("shift")
+    }
+
+
+def _evaluate(weights: Path, dataset: Path, out: Path) -> str:
+    network = load_network(weights)
+    evaluate(dataset, {weights.stem: network}, transform=transform(), out=out, device="cpu", reference=False, seed=SEED)
+    return out.name
