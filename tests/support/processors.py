@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -37,9 +38,14 @@ _BEYOND_SSE = (*_BEYOND_AVX2, "X86_V3", "AVX2", "FMA3")
 def emulated(level: str) -> dict[str, str]:
     """Return the environment of a process that computes as a processor of this level does."""
     beyond = _BEYOND_AVX2 if level == "AVX2" else _BEYOND_SSE
-    there = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])  # pyrefly: ignore
-    without = " ".join(name for name in there if name.startswith(beyond))
-    return os.environ | LEVELS[level] | {"NPY_DISABLE_CPU_FEATURES": without}
+    configuration: Any = np.show_config(mode="dicts")
+    features = configuration["SIMD Extensions"].get("found", [])
+    without = " ".join(name for name in features if name.startswith(beyond))
+    environment = os.environ | LEVELS[level] | {"NPY_DISABLE_CPU_FEATURES": without}
+    if configuration["Build Dependencies"]["blas"]["version"].startswith("0.3.34"):
+        # It crashes where AMD's AVX-512 processors are told to be others (OpenMathLib/OpenBLAS, issue 6021).
+        environment.pop("OPENBLAS_CORETYPE")
+    return environment
 
 
 if __name__ == "__main__":
