@@ -45,17 +45,6 @@ class Statements:
     maintenance: str
 
 
-# What only some kinds of generator say, and what the others say instead.
-_UNSAID = {
-    "base": "a base prompt",
-    "fixed": "The recipe and lock.json fix the dataset: the same stack renders the same images from them.",
-    "made": "",
-    "originals": "",
-    "unintended": "",
-    "unjudged": "",
-}
-
-
 def screened_shifts(recipe: Recipe) -> dict[str, int]:
     """Of how many `shifts` a threshold of the shift score decides (`screened`); others are screened for the object."""
     shifts = [shift for shift in recipe.all_shifts()[1:] if shift.top]  # the base is no shift, nor is a mild level
@@ -95,8 +84,10 @@ def statements_of(
         "over_the_edited": percentiles and recipe.generator.split == recipe.source.validation_split,
         "match": MATCH,
     }
-    own = vars(environment.get_template(f"kind-{recipe.kind.key}.txt.j2").make_module(known))
-    its = _UNSAID | {name: text for name, text in own.items() if isinstance(text, str) and name[0] != "_"}
+    its: dict[str, str] = {}
+    for words in ("kind-words.txt.j2", f"kind-{recipe.kind.key}.txt.j2"):
+        own = vars(environment.get_template(words).make_module(known))
+        its |= {name: text for name, text in own.items() if isinstance(text, str) and name[0] != "_"}
     rendered: Any = environment.get_template(TEMPLATE).make_module(known | {"its": its})
 
     def said(subject: str, several: bool) -> Any:
