@@ -348,7 +348,7 @@ def test_rows_past_the_end_of_the_pool_are_reported_before_any_is_taken(pool: Pa
 
     def taken(*rows: int) -> object:
         table: RowsByCell = {("base", "00"): [PoolRow(row, 1, 0.5) for row in rows]}
-        return maker_of(recipe).renderer(recipe, Materials(pool=pin, table=RowTable.of(table, "retrieved")))
+        return maker_of(recipe).renderer(Materials(recipe, pool=pin, table=RowTable.of(table, "retrieved")))
 
     taken(0, last)
     for beyond in (last + 1, 10**14):

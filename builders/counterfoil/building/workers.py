@@ -274,6 +274,7 @@ class Job:
             clip = load_clip(screen.model, screen.weights, self.device, revision=self.commits["screen"])
             scorer = Scorer.for_plan(clip, plan)
         materials = Materials(
+            plan.recipe,
             self.device,
             self.tokens,
             self.commits["generator"],
@@ -285,7 +286,7 @@ class Job:
         )
         return ShardMaker(
             plan,
-            maker_of(plan.recipe).renderer(plan.recipe, materials),
+            maker_of(plan.recipe).renderer(materials),
             scorer,
             Thresholds.read(self.thresholds),
             Judges.load(plan, self.judges, self.device) if plan.recipe.judges else None,

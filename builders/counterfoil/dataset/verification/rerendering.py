@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,6 @@ from counterfoil.store.layout import LOCK, RECIPE, What
 from counterfoil.store.reading import read_file
 
 if TYPE_CHECKING:
-    from counterfoil.generate.image_embeddings import ImageEmbeddings
-    from counterfoil.generate.tokens.class_tokens import ClassTokens
     from counterfoil.plan import Plan
     from counterfoil.recipe import Recipe
     from counterfoil.store import Receipt
@@ -40,17 +38,6 @@ _COLUMNS = ("key", "shift", "class_id", "label", "index", "pair", "prompt", "see
 
 
 @dataclass(frozen=True, slots=True)
-class PinnedGenerator:
-    """The generator as it can be loaded here, proved to be the one that the lock pins.
-
-    recipe: it says where the generator, and rows that are altered, lie here. materials: what the lock pins of them.
-    """
-
-    recipe: Recipe
-    materials: Materials
-
-
-@dataclass(frozen=True, slots=True)
 class ChosenRow:
     """A row by its place: the shard's receipt, the table, and its number in the shard's file."""
 
@@ -59,8 +46,8 @@ class ChosenRow:
     row: int
 
 
-def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> PinnedGenerator | None:
-    """The generator of a dataset; None where its recipe or lock is damaged, which is reported elsewhere.
+def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Materials | None:
+    """The generator of a dataset as it can be loaded here; None where its recipe or lock is damaged.
 
     `overrides` say where the generator, its adapter and rows that are edited lie (`generator.model=PATH`), and nothing
     else. UserError, with both hashes, for one that is not what the lock pins.
@@ -101,9 +88,7 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Pinned
         if problems := list(wrong_model(_ADAPTER, generator.adapter, own)):
             raise UserError(problems, f"Name the one that {LOCK} pins: --set {_ADAPTER}=local-dir:PATH")
         adapter_revision = _revision(generator.adapter, own)
-    return PinnedGenerator(
-        recipe, Materials(revision=revision, adapter_revision=adapter_revision, loras=loras, pool=pool)
-    )
+    return Materials(recipe, revision=revision, adapter_revision=adapter_revision, loras=loras, pool=pool)
 
 
 def _revision(name: str, pin: Mapping[str, Any]) -> str | None:
@@ -134,14 +119,11 @@ def choose_rows(receipts: Sequence[Receipt], sound: Callable[[str], bool], count
 
 @dataclass(frozen=True, slots=True)
 class Rerenderer:
-    """Renders chosen rows again. `device` is resolved; raises what loading and rendering raise."""
+    """Renders chosen rows again. The materials' device is resolved; raises what loading and rendering raise."""
 
     directory: Path
     plan: Plan
-    tokens: ClassTokens | None
-    generator: PinnedGenerator
-    device: str
-    embeddings: ImageEmbeddings | None = None
+    materials: Materials
 
     def render(self, chosen: Sequence[ChosenRow]) -> list[Rerendered]:
         """Render and compare each row, in order; report after each batch."""
@@ -151,15 +133,12 @@ class Rerenderer:
         from counterfoil.models.devices import computing_on, libraries_of, one_thread, stack_of
         from counterfoil.plan import Sample
 
-        generator = self.recipe.generator
+        generator, device = self.recipe.generator, self.materials.device
         done: list[Rerendered] = []
-        with one_thread(), computing_on(self.device):
-            tokens = None if self.tokens is None else self.tokens.by_placeholder()
-            own = {"device": self.device, "tokens": tokens, "embeddings": self.embeddings, "table": self.plan.table}
-            materials = replace(self.generator.materials, **own)
-            renderer = maker_of(self.recipe).renderer(self.generator.recipe, materials)
+        with one_thread(), computing_on(device):
+            renderer = maker_of(self.recipe).renderer(self.materials)
             libraries = libraries_of(generator)
-            stack = stack_of(self.device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
+            stack = stack_of(device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
             for batch in self._batches(chosen):
                 samples = []
                 for place, row in batch:

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ from counterfoil.store.reading import no_dataset
 from counterfoil.store.receipts import receipt_faults, standing_shards, timm_info
 
 if TYPE_CHECKING:
-    from counterfoil.dataset.verification.rerendering import PinnedGenerator
+    from counterfoil.generate.kinds import Materials
 
 
 def verify(
@@ -198,7 +198,7 @@ class _Reading:
         if CROISSANT in self.files.found:
             check_croissant(self.directory, self.files.found, self.findings)
 
-    def rerender(self, count: int, seed: int, device: str, generator: PinnedGenerator | None) -> list[Rerendered]:
+    def rerender(self, count: int, seed: int, device: str, generator: Materials | None) -> list[Rerendered]:
         """Render rows again; none where what it takes is damaged."""
         plan = self.described.plan
         known = self.described.prompts_known and self.described.embeddings_known
@@ -211,9 +211,10 @@ class _Reading:
             self.findings.note(f"{len(chosen)} rows were re-rendered: there are no more complete images")
         if not chosen:
             return []
-        described = self.described
-        renderer = Rerenderer(self.directory, plan, described.tokens, generator, device, described.embeddings)
-        done = renderer.render(chosen)
+        tokens = None if self.described.tokens is None else self.described.tokens.by_placeholder()
+        embeddings, table = self.described.embeddings, plan.table
+        materials = replace(generator, device=device, tokens=tokens, embeddings=embeddings, table=table)
+        done = Rerenderer(self.directory, plan, materials).render(chosen)
         report_differences(done, {file.path: r.path for r in receipts for file in r.files}, self.findings)
         return done
 

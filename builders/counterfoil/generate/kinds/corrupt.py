@@ -69,9 +69,9 @@ class CorruptMaker(ImageMaker):
             notes.append(f"{names} fewer images than the recipe asks for, and the dataset has all of them")
         return ChosenTable(edited, {"sha256": edited.sha256}, tuple(notes))
 
-    def renderer(self, recipe: Recipe, materials: Materials) -> CorruptedRows:
+    def renderer(self, materials: Materials) -> CorruptedRows:
         """Gives the rows of a table as they are, and corrupted; a match reads the row's partner under its shift."""
-        pool, table = materials.rows
+        recipe, (pool, table) = materials.recipe, materials.rows
         rows = pool_of_rows(recipe, pool, table, labels=True)
         matched = {name: found.image for name, found in partners(recipe, pool, rows).items()}
         return CorruptedRows(recipe, rows.image, licences_of_rows(recipe, rows, pool), matched)

@@ -28,14 +28,15 @@ class DiffusersMaker(ImageMaker):
             pins["adapter"] = pin_adapter(generator.adapter, generator.adapter_revision).document()
         return pins
 
-    def renderer(self, recipe: Recipe, materials: Materials) -> Renderer:
-        generator = recipe.generator
+    def renderer(self, materials: Materials) -> Renderer:
+        generator = materials.recipe.generator
         pipeline = generator_pipeline(generator, materials.device, materials.revision, materials.tokens)
         adapter = None
         if materials.embeddings is not None and generator.adapter is not None:
             revision = materials.adapter_revision or generator.adapter_revision
             adapter = load_adapter(pipeline, generator.adapter, revision)
-        return Renderer(pipeline, recipe, materials.embeddings, adapter, load_loras(pipeline, *materials.loras))
+        loras = load_loras(pipeline, *materials.loras)
+        return Renderer(pipeline, materials.recipe, materials.embeddings, adapter, loras)
 
     def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[NamedInput]:
         models = pinned.get("models") or {}

@@ -90,8 +90,8 @@ class EditMaker(DiffusersMaker):
         notes = tuple(left_out(count, what) for count, what in ((without, no_words), (cut, long)) if count)
         return ChosenTable(edited, {"sha256": edited.sha256, **captioner}, notes)
 
-    def renderer(self, recipe: Recipe, materials: Materials) -> EditRenderer:
-        pool, table = materials.rows
+    def renderer(self, materials: Materials) -> EditRenderer:
+        recipe, (pool, table) = materials.recipe, materials.rows
         rows = pool_of_rows(recipe, pool, table, labels=True)
         pipeline = generator_pipeline(recipe.generator, materials.device, materials.revision, materials.tokens)
         return EditRenderer(pipeline, recipe, rows.image, licences_of_rows(recipe, rows, pool))

@@ -46,12 +46,14 @@ NamedInput = tuple[str, str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Materials:
-    """What a renderer is made from beside its recipe, as a lock pins it.
+    """What a renderer is made from, as a lock pins it.
 
-    tokens: by placeholder. revision, adapter_revision: of the model and its adapter; None for the recipe's own. loras:
-    by name, and their pins. pool, table: what rows are taken from, and which.
+    recipe: it says where models, and rows that are altered, lie here. tokens: by placeholder. revision,
+    adapter_revision: of the model and its adapter; None for the recipe's own. loras: by name, and their pins. pool,
+    table: what rows are taken from, and which.
     """
 
+    recipe: Recipe
     device: str = "cpu"
     tokens: Mapping[str, tuple[torch.Tensor, ...]] | None = None
     revision: str | None = None
@@ -98,7 +100,7 @@ class ImageMaker:
         """What people must know of the pool, whenever its rows were chosen."""
         return ()
 
-    def renderer(self, recipe: Recipe, materials: Materials) -> Renderer | PoolRows:
+    def renderer(self, materials: Materials) -> Renderer | PoolRows:
         """What gives batches of samples their images. Raises what loading raises; UserError for a stranger's table."""
         raise NotImplementedError
 

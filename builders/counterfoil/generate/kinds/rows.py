@@ -21,7 +21,8 @@ class RowsMaker(ImageMaker):
         if recipe.generator.rows is not None:
             pool_of_rows(recipe, pool, None, labels=recipe.kind.reads_labels(recipe.generator))
 
-    def renderer(self, recipe: Recipe, materials: Materials) -> PoolRows:
-        assert materials.pool is not None  # a lock pins it
-        rows = pool_of_rows(recipe, materials.pool, materials.table, labels=False)
-        return PoolRows(rows.image, licences_of_rows(recipe, rows, materials.pool))
+    def renderer(self, materials: Materials) -> PoolRows:
+        recipe, pool = materials.recipe, materials.pool
+        assert pool is not None  # a lock pins it
+        rows = pool_of_rows(recipe, pool, materials.table, labels=False)
+        return PoolRows(rows.image, licences_of_rows(recipe, rows, pool))
