@@ -7,7 +7,7 @@ in, with which versions and when its table was written; the section's opening te
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -20,45 +20,14 @@ _WRITTEN = "*Written on "
 _UNTOLD = f"{_WRITTEN}a day, in worlds and with versions that were not kept.*"
 
 
-def section(
-    script: str,
-    title: str,
-    opening: Sequence[str],
-    tables: Mapping[str, Sequence[str]],
-    order: Sequence[str],
-    before: str = "",
-    measured_in: Mapping[str, str] | None = None,
-) -> str:
-    """Markdown from marker to marker; of `order`, parts without a table stand as they did `before`.
-
-    script: its name, without .py, and behind a space which of its sections it is, where it has several. measured_in:
-    by part, the worlds or classifiers behind its table and how many they are.
-    """
-    begin, end = _markers(script)
-    lines = [begin, f"## {title}: `scripts/{_file(script)}`", "", *opening, *([""] if opening else [])]
-    for part in order:
-        first, last = f"<!-- {script}: {part} -->", f"<!-- {script}: {part} ends -->"
-        if part in tables:
-            lines += [first, *tables[part], "", written((measured_in or {}).get(part, "")), "", last, ""]
-        elif first in before and last in before:
-            stands = before[before.index(first) : before.index(last)].rstrip()
-            lines += [stands, *([] if _WRITTEN in stands else ["", _UNTOLD]), "", last, ""]
-    return "\n".join([*lines, end])
-
-
-def written(measured_in: str) -> str:
-    """What one table tells of itself: when it was written, what was measured, and with which versions."""
-    versions = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)
-    versions = f"counterfoil {counterfoil.__version__}, {versions}"
-    of = f", of {measured_in}" if measured_in else ""
-    return (
-        f"{_WRITTEN}{date.today().isoformat()}{of}, on {platform.system()} with Python {platform.python_version()} and"
-        f" {versions}.*"
-    )
+def table(titles: Sequence[str], rows: Iterable[Iterable[object]], words: int = 1) -> list[str]:
+    """Return a table as Markdown, its first `words` columns aligned to the left, the others to the right."""
+    rules = ["--"] * words + ["--:"] * (len(titles) - words)
+    return [f"| {' | '.join(map(str, cells))} |" for cells in (titles, rules, *rows)]
 
 
 def by_kind(names: Sequence[str]) -> str:
-    """`3 worlds (correlation 100 101; rare 100)`: planted worlds by kind and seed, and classifiers by name."""
+    """Return `3 worlds (correlation 100 101; rare 100)`: planted worlds by kind and seed, and classifiers by name."""
     seeds: dict[str, list[str]] = {}
     worlds = 0
     for name in names:
@@ -82,22 +51,42 @@ def write(
     order: Sequence[str],
     measured_in: Mapping[str, str] | None = None,
 ) -> None:
-    """Put the section into the file, which need not be there: in place of the one before, or at its end."""
+    """Put the section into the file, which need not be there: in place of the one before, or at its end.
+
+    script: its name, without .py, a bench's behind `bench_`; and behind a space which of its sections it is, where it
+    has several. Parts of `order` without a table stand as they did. measured_in: by part, the worlds or classifiers
+    behind its table and how many they are.
+    """
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    begin, end = _markers(script)
+    begin, end = f"<!-- {script}: begin -->", f"<!-- {script}: end -->"
+    before, after, own = f"{text.rstrip()}\n\n".lstrip(), "\n", ""
     if begin in text and end in text:
-        before, after = text[: text.index(begin)], text[text.index(end) + len(end) :]
-        own = text[text.index(begin) : text.index(end)]
-        text = before + section(script, title, opening, tables, order, own, measured_in) + after
-    else:
-        text = f"{text.rstrip()}\n\n{section(script, title, opening, tables, order, '', measured_in)}\n".lstrip()
-    path.write_text(text, encoding="utf-8")
+        before, _, own = text.partition(begin)
+        own, _, after = own.partition(end)
+    lines = [begin, f"## {title}: `scripts/{_command(script)}`", "", *opening, *([""] if opening else [])]
+    for part in order:
+        first, last = f"<!-- {script}: {part} -->", f"<!-- {script}: {part} ends -->"
+        if part in tables:
+            lines += [first, *tables[part], "", _written((measured_in or {}).get(part, "")), "", last, ""]
+        elif first in own and last in own:
+            stands = own[own.index(first) : own.index(last)].rstrip()
+            lines += [stands, *([] if _WRITTEN in stands else ["", _UNTOLD]), "", last, ""]
+    path.write_text(before + "\n".join([*lines, end]) + after, encoding="utf-8")
 
 
-def _file(script: str) -> str:
+def _command(script: str) -> str:
     name = script.split()[0]
+    if name.startswith("bench_"):
+        return f"bench.py {name.removeprefix('bench_')}"
     return name if name.endswith(".sh") else f"{name}.py"
 
 
-def _markers(script: str) -> tuple[str, str]:
-    return f"<!-- {script}: begin -->", f"<!-- {script}: end -->"
+def _written(measured_in: str) -> str:
+    """Return what one table tells of itself: when it was written, what was measured, and with which versions."""
+    versions = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)
+    versions = f"counterfoil {counterfoil.__version__}, {versions}"
+    of = f", of {measured_in}" if measured_in else ""
+    return (
+        f"{_WRITTEN}{date.today().isoformat()}{of}, on {platform.system()} with Python {platform.python_version()} and"
+        f" {versions}.*"
+    )

@@ -86,15 +86,6 @@ XL = Architecture(
 
 ARCHITECTURES = {architecture.name: architecture for architecture in (SD15, XL)}
 
-# Parameters as released: what the tests compare the sizes above with.
-PARAMETERS = {
-    "sd15": {"unet": 859_520_964, "vae": 83_653_863, "text_encoder": 123_060_480},
-    "xl": {
-        "unet": 2_567_463_684, "vae": 83_653_863, "text_encoder": 123_060_480, "text_encoder_2": 694_659_840,
-    },
-    "ViT-H-14": {"clip": 986_109_441},
-}  # fmt: skip
-
 
 def clip_sizes() -> dict[str, Any]:
     """ViT-H-14, as open_clip has it."""

@@ -99,13 +99,6 @@ def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
     return begun + best
 
 
-def padded_share(loads: Iterable[Load], batch_size: int, ends: Iterable[int]) -> float:
-    """The share of rendered images that are padding, where every quota draws the most that it may."""
-    batches = _Batches(loads, batch_size)
-    rendered = batch_size * sum(batches.of(start, end) for start, end in pairwise([0, *ends]))
-    return 1 - batches.images(0, len(batches)) / rendered if rendered else 0.0
-
-
 class _Batches:
     """Batches and images of any span, from sums over all shards before each."""
 

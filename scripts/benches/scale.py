@@ -1,23 +1,37 @@
-"""The plan that is simulated: ImageNet* with some of its shifts, 500 candidates a cell, 1,000 rows a shard.
+"""What a large build costs its driver: a plan of ten million samples over a thousand workers, which are simulated.
 
-Twenty shifts, the base among them, are ten million samples in ten thousand shards. Nothing of it is loaded: inputs are
-pins without a model behind them, and every threshold is a number of the recipe.
+The driver's code is the real one, on real files: the plan, the directory's opening, spans of shards, events and
+counts of a thousand workers, the progress that is shown, receipts, the closing. Workers are a clock that jumps from
+batch to batch (`simulated_engine.py`), at the rate of images that one core of the lab's models was measured
+at; they leave receipts, and stubs in place of tables. Each part is a process of its own, so that its peak of memory is
+its own. What was simulated, and what is smaller than the rest, stands beside the table.
+
+The plan is ImageNet* with some of its shifts, 500 candidates a cell, 1,000 rows a shard. Twenty shifts, the base among
+them, are ten million samples in ten thousand shards. Nothing of it is loaded: inputs are pins without a model behind
+them, and every threshold is a number of the recipe.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import io
 import json
+import os
+import random
 import resource
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benches import Page
+from benches.processes import json_of
+from benches.simulated_engine import KINDS, CountedFiles, SimulatedEngine, write_stub
 from counterfoil.building.build_dataset import BuildProgress, make_dataset
 from counterfoil.building.closing import close_dataset
 from counterfoil.building.inputs import Inputs
@@ -35,9 +49,12 @@ from counterfoil.store import Candidate, DatasetStore, Receipt
 from counterfoil.store.lock import read_lock
 from counterfoil.store.receipts import counts_of
 from counterfoil.store.replacement import settle_directory
-from scale_bench.simulated_engine import CountedFiles, SimulatedEngine, write_stub
+from results_page import table
 
-CANDIDATES, ROWS = 500, 1000
+TITLE, PARTS = "What a large build costs its driver", ("scale",)
+CLASSES, CANDIDATES, ROWS = 1000, 500, 1000
+# plan/estimate.py: 8 images a second of the lab's generator on two cores, models loading included.
+LAB_RATE = 4
 _PINS = {
     "models": {
         "generator": {"name": "simulated", "revision": None, "sha256": "00" * 32},
@@ -47,6 +64,113 @@ _PINS = {
     "tokens": None,
     "thresholds": None,
 }
+Numbers = dict[str, Any]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add how large the plan is, and how many workers there are."""
+    parser.add_argument("--shifts", type=int, default=20, help="of ImageNet*, the base among them: half a million each")
+    parser.add_argument("--workers", type=int, default=1000)
+    parser.add_argument("--rate", type=int, default=LAB_RATE, help="images a second of a worker")
+    parser.add_argument("--card-shifts", type=int, default=2, help="as many with real rows, for the card; 0 for none")
+    parser.add_argument("--folder", type=Path, help="where the datasets are written; default the system's own")
+
+
+def measure(asked: argparse.Namespace) -> Iterator[Page]:
+    """Build, resume where receipts are missing, close, and write cards."""
+    opening = [
+        f"`python scripts/bench.py scale --shifts {asked.shifts} --workers {asked.workers} --rate {asked.rate}"
+        f" --card-shifts {asked.card_shifts}`. The machine's load was {os.getloadavg()[0]:.1f} on {os.cpu_count()}"
+        " cores before.",
+        "Workers are simulated, and write stubs of tables; all else is the code of a build, on real files. Aims:"
+        " the driver under 1 GB, its time under 2 % of the run, 10,000 receipts taken up again in less than 10 s.",
+    ]
+    with tempfile.TemporaryDirectory(prefix="counterfoil-scale-", dir=asked.folder) as kept:
+        out = Path(kept) / "dataset"
+        shards = asked.shifts * CLASSES * CANDIDATES // ROWS
+        made = _measured(build, out, asked.shifts, asked.workers, asked.rate)
+        resumed = []
+        for missing in (shards // 100, shards // 2):
+            for path in random.Random(0).sample(sorted((out / "receipts").iterdir()), missing):
+                path.unlink()
+            resumed.append((missing, _measured(build, out, asked.shifts, asked.workers, asked.rate)))
+        closed = _measured(close, out, asked.shifts)
+        of_local = _measured(local, Path(kept) / "local", 1, 2)
+        lines = [*_run(asked, made, of_local), "", *_resumed(shards, resumed), "", *_closed(closed)]
+        yield Page(opening, {"scale": lines})
+        if asked.card_shifts:
+            written = _measured(rows, Path(kept) / "rows", asked.card_shifts)
+            carded = _measured(card, Path(kept) / "rows", asked.card_shifts)
+            yield Page(opening, {"scale": [*lines, "", *_carded(asked, written, carded)]})
+
+
+def _measured(phase: Callable[..., Numbers], out: Path, *numbers: int) -> Numbers:
+    """Return what a function of this file measures in a process of its own."""
+    print(f"{phase.__name__} …", file=sys.stderr, flush=True)
+    started = time.perf_counter()
+    found = json_of("benches.scale", phase.__name__, out, *numbers, OMP_NUM_THREADS="1")
+    print(f"{phase.__name__}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+    return found
+
+
+def _run(asked: argparse.Namespace, made: Numbers, local: Numbers) -> list[str]:
+    shards, samples = made["shards"], asked.shifts * CLASSES * CANDIDATES
+    cells = {
+        "the run, by its own clock": f"{made['clock'] / 60:.1f} min",
+        "until the first shard is handed out, libraries loaded": f"{made['opened']:.1f} s",
+        "the driver's time for a shard, scheduling, events and progress": f"{1000 * made['driver'] / shards:.2f} ms",
+        f"… with the messages of the local engine's processes, {local['shards']} shards": (
+            f"{1000 * local['driver'] / local['shards']:.2f} ms"
+        ),
+        "the driver's time, of the run": f"{(made['driver'] + made['opened']) / made['clock']:.2%}",
+        "waiting for the driver, of the workers' time": f"{made['waited'] / asked.workers / made['clock']:.3%}",
+        "events": f"{made['events']:,}",
+        "the driver's peak of memory": _megabytes(made["peak"]),
+        "… of it libraries, before the plan": _megabytes(made["idle"]),
+        "what the driver asks of the disk for a shard": f"{sum(made['going'].values()) / shards:.4f}",
+        "… and once, to begin": f"{sum(made['opening'].values())}",
+    }
+    return [
+        f"{samples:,} samples in {shards:,} shards, {asked.workers:,} workers of {asked.rate} images a second each:",
+        "",
+        *table(["what", "measured"], cells.items()),
+    ]
+
+
+def _resumed(shards: int, resumed: list[tuple[int, Numbers]]) -> list[str]:
+    found = [
+        [f"{shards - missing:,}", f"{missing:,}", f"{numbers['opened']:.1f} s", _megabytes(numbers["peak"])]
+        + [numbers["opening"][kind] for kind in KINDS]
+        for missing, numbers in resumed
+    ]
+    return [
+        "Run again where receipts are missing, until the first shard is handed out:",
+        "",
+        *table(["receipts there", "missing", "time", "peak of memory", *KINDS], found, words=0),
+    ]
+
+
+def _closed(closed: Numbers) -> list[str]:
+    asked = ", ".join(f"{closed['files'][kind]:,} {kind}" for kind in KINDS)
+    return [
+        f"The end without the card, over {closed['receipts']:,} receipts: read and counted in {closed['read']:.1f} s;"
+        f" read again, every file held against them, and the manifest written in {closed['finished']:.1f} s, with"
+        f" {_megabytes(closed['peak'])} at most ({asked}).",
+    ]
+
+
+def _carded(asked: argparse.Namespace, written: Numbers, carded: Numbers) -> list[str]:
+    times = asked.shifts / asked.card_shifts
+    return [
+        f"The whole end with card, figures and croissant.json, over {carded['samples']:,} real rows in"
+        f" {written['shards']:,} shards: {carded['closed']:.1f} s and {_megabytes(carded['peak'])} at most, of which"
+        f" {_megabytes(carded['idle'])} before. It reads every row once, so that the plan above takes about"
+        f" {times:.0f} times as long: {carded['closed'] * times:.0f} s, extrapolated.",
+    ]
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"
 
 
 def large_recipe(shifts: int) -> Recipe:
@@ -71,15 +195,12 @@ def inputs_of(recipe: Recipe) -> Inputs:
     return Inputs(dict(_PINS), resolve_thresholds(recipe, None), None)
 
 
-Numbers = dict[str, Any]
-
-
 class _Enough(Exception):
-    """As many shards are done as are wanted."""
+    """All shards are done."""
 
 
-def build(out: Path, shifts: int, workers: int, rate: float, limit: int | None = None) -> Numbers:
-    """All of a build but its closing, by simulated workers; or, with a `limit`, only until so many shards are done.
+def build(out: Path, shifts: int, workers: int, rate: float) -> Numbers:
+    """All of a build but its closing, by simulated workers.
 
     Seconds, memory in bytes and what the driver asked of the disk: until the first item is handed out, and from there.
     """
@@ -103,7 +224,7 @@ def build(out: Path, shifts: int, workers: int, rate: float, limit: int | None =
         shards = told.shards
         if not opening:
             opening = files.since(before)
-        if told.shards_done == told.shards or (limit is not None and told.shards_done >= limit):
+        if told.shards_done == told.shards:
             raise _Enough
 
     with contextlib.suppress(_Enough), contextlib.redirect_stderr(io.StringIO()), display, listening(hear):
@@ -229,12 +350,7 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def main() -> None:
-    """`phases.py NAME FOLDER NUMBERS…`: one of the functions above, and its numbers as JSON."""
-    name, out, *numbers = sys.argv[1:]
-    measured = {"build": build, "close": close, "rows": rows, "card": card, "local": local}[name]
-    print(json.dumps(measured(Path(out), *map(int, numbers))))
-
-
 if __name__ == "__main__":
-    main()
+    _, name, folder, *given = sys.argv
+    phase = {"build": build, "close": close, "rows": rows, "card": card, "local": local}[name]
+    print(json.dumps(phase(Path(folder), *map(int, given))))

@@ -1,6 +1,7 @@
-"""What this process asks of the file system, counted where Python asks it: by audit events, and by wrapped functions.
+"""So many workers that are simulated, and what the driver asks of the file system meanwhile.
 
-What C code asks by itself is not seen (the stat of a directory's entry, which a listing answers without one, mostly).
+What is asked is counted where Python asks it: by audit events, and by wrapped functions. What C code asks by itself is
+not seen (the stat of a directory's entry, which a listing answers without one, mostly).
 """
 
 from __future__ import annotations

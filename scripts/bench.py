@@ -1,0 +1,49 @@
+"""Measure what something costs, beside what others would do, in one run: a bench by its name, a file of `benches/`.
+
+python scripts/bench.py build --candidates 17 20 50 --write      # print its tables; put them into scripts/RESULTS.md
+python scripts/bench.py guidance --help                          # what it measures, and its own options
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import results_page
+
+SCRIPTS = Path(__file__).resolve().parent
+RESULTS = SCRIPTS / "RESULTS.md"
+BENCHES = (
+    "bugs", "build", "directions", "evaluate", "gpu", "guidance", "padding", "scale", "start", "tokens",
+)  # fmt: skip
+
+
+def main(words: Sequence[str]) -> int:
+    """Run a bench: `words` are its name and its options."""
+    chooser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    chooser.add_argument("bench", choices=BENCHES)
+    chosen = chooser.parse_args(words[:1]).bench
+    bench = importlib.import_module(f"benches.{chosen}")
+    parser = argparse.ArgumentParser(
+        prog=f"bench.py {chosen}", description=bench.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    bench.add_options(parser)
+    parser.add_argument(
+        "--write", type=Path, nargs="?", const=RESULTS, metavar="FILE", help="put the tables there as they come"
+    )
+    asked = parser.parse_args(words[1:])
+    tables, failed = {}, False
+    for page in bench.measure(asked):
+        tables, failed = page.tables, page.failed
+        if asked.write is not None:
+            name = f"bench_{chosen} {page.variant}".rstrip()
+            results_page.write(asked.write, name, bench.TITLE, page.opening, tables, bench.PARTS, page.measured_in)
+    print("\n".join(line for lines in tables.values() for line in (*lines, "")))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
