@@ -14,10 +14,9 @@ import pytest
 import torch
 
 import warm
-from bench_gpu import PARTS
+from benches.gpu import PARTS
 from gpu_bench.architectures import (
     ARCHITECTURES,
-    PARAMETERS,
     clip_sizes,
     parts,
     tiny,
@@ -27,6 +26,14 @@ from gpu_bench.flops import count, dense_bf16_peak
 from tiny_builds import command
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_gpu.py"
+# As the weights were released.
+PARAMETERS = {
+    "sd15": {"unet": 859_520_964, "vae": 83_653_863, "text_encoder": 123_060_480},
+    "xl": {
+        "unet": 2_567_463_684, "vae": 83_653_863, "text_encoder": 123_060_480, "text_encoder_2": 694_659_840,
+    },
+    "ViT-H-14": {"clip": 986_109_441},
+}  # fmt: skip
 
 
 def _parameters(module: Any) -> int:
