@@ -37,10 +37,9 @@ from fuzzing.cases import Case  # noqa: E402
 from fuzzing.judging import Court, Verdict, clear  # noqa: E402
 from fuzzing.limits import Limits, die_with_parent  # noqa: E402
 from fuzzing.plan import KINDS, dealt  # noqa: E402
-from fuzzing.report import bad_line, by_cause, section, table, write_section  # noqa: E402
+from fuzzing.report import RESULTS, bad_line, by_cause, table, write  # noqa: E402
 from fuzzing.watch import roots_of_the_program  # noqa: E402
 
-RESULTS = Path(__file__).parent / "fuzzing" / "RESULTS.md"
 _SECONDS_BETWEEN_LINES = 20.0
 
 
@@ -62,7 +61,7 @@ def main() -> int:
     if arguments.write:
         kinds = f" --kinds {' '.join(arguments.kinds)}" if arguments.kinds else ""
         command = f"python scripts/fuzz.py --cases {arguments.cases} --seed {arguments.seed}{kinds}"
-        write_section(RESULTS, section(verdicts, command, limits))
+        write(verdicts, command, limits)
     return 1 if causes else 0
 
 

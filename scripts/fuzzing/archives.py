@@ -105,8 +105,7 @@ def _document(members: list[Member], bench: Bench) -> list[Member]:
     except (ValueError, RecursionError):
         return members
     tree, told = mutated(tree, bench.chance, json_fragment, bench.chance.choice((1, 2)))
-    for line in told:
-        bench.tell(line)
+    bench.tell(*told)
     return _with_content(members, place, json_text(tree, canonical=False).encode("utf-8", "surrogatepass"))
 
 

@@ -61,8 +61,9 @@ class Bench:
     shared: Path
     told: list[str] = field(default_factory=list)
 
-    def tell(self, text: str) -> None:
-        self.told.append(plain(text)[:200])
+    def tell(self, *texts: str) -> None:
+        """Tell what is odd in the case, a line each."""
+        self.told.extend(plain(text)[:200] for text in texts)
 
 
 def plain(text: str) -> str:

@@ -13,9 +13,8 @@ from fuzzing.cases import Bench, Prepared
 from fuzzing.commands import NAME, on_the_dataset
 from fuzzing.recipes import damaged_text, mutated_recipe
 from fuzzing.templates import EDITS, PARQUET, ROWS, TAR, TOKENS, copied
-from fuzzing.trees import Path as Place
-from fuzzing.trees import json_text, mutated, places, replace_leaves, yaml_text
-from fuzzing.values import hostile_path, json_fragment, odd_value
+from fuzzing.trees import at, json_text, mutated, places, replace_leaves, yaml_text
+from fuzzing.values import damaged_bytes, hostile_path, json_fragment, odd_value
 
 # How often each document is the one; all receipts together are one.
 _OFTEN = {
@@ -78,20 +77,13 @@ def _json(tree: Any, bench: Bench, directory: Path) -> bytes:
     paths = [place for place in places(tree) if place[-1] == "path" or (place and place[0] in ("new", "gone"))]
     told: list[str] = []
     if paths and chance.random() < 0.5:
-        chosen = [place for place in paths if isinstance(_leaf(tree, place), str)]
+        chosen = [place for place in paths if isinstance(at(tree, place), str)]
         told += replace_leaves(tree, chance.sample(chosen, min(len(chosen), 2)), lambda: _path(bench, directory))
     if not told or chance.random() < 0.4:
         tree, more = mutated(tree, chance, json_fragment, chance.choice((1, 1, 2, 3)))
         told += more
-    for line in told:
-        bench.tell(line)
+    bench.tell(*told)
     return _encoded(json_text(tree, canonical=chance.random() < 0.7), chance)
-
-
-def _leaf(tree: Any, place: Place) -> Any:
-    for key in place:
-        tree = tree[key]
-    return tree
 
 
 def _path(bench: Bench, directory: Path) -> str:
@@ -150,8 +142,7 @@ def _token(content: bytes, bench: Bench) -> bytes:
     chance = bench.chance
     length = int.from_bytes(content[:8], "little")
     tree, told = mutated(json.loads(content[8 : 8 + length]), chance, json_fragment, chance.choice((1, 2)))
-    for line in told:
-        bench.tell(line)
+    bench.tell(*told)
     header = _encoded(json_text(tree, canonical=False), chance)
     said = chance.choice((len(header),) * 4 + (0, length, len(header) + 1, 2**31, 2**63, 2**64 - 1))
     return said.to_bytes(8, "little") + header + content[8 + length :]
@@ -176,47 +167,3 @@ def _kind(path: Path, directory: Path) -> str:
     """Files of a folder and a suffix are alike; those at the top are each of their own kind."""
     first, _, rest = path.relative_to(directory).as_posix().partition("/")
     return f"{first}/{path.suffix}" if rest else first
-
-
-def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[str, bytes]:
-    """How the bytes are damaged, in words, and the bytes."""
-    how = chance.choice(
-        ("random", "flipped", "flipped", "flipped", "cut", "doubled", "empty", "zeros", "other", "spliced", "head")
-    )
-    place = chance.randrange(len(content) + 1)
-    match how:
-        case "random":
-            return how, chance.randbytes(chance.choice((1, 7, 8, 100, 5_000, 200_000)))
-        case "flipped":
-            changed = bytearray(content or b"\0")
-            for _ in range(chance.choice((1, 2, 5, 50))):
-                changed[chance.randrange(len(changed))] ^= chance.choice((1, 2, 4, 8, 16, 32, 64, 128, 255))
-            return how, bytes(changed)
-        case "cut":
-            return how, content[:place]
-        case "doubled":
-            return how, content * 2
-        case "empty":
-            return how, b""
-        case "zeros":
-            size = min(chance.choice((1, 8, 100)), len(content) - place)
-            return how, content[:place] + b"\0" * size + content[place + size :]
-        case "other":
-            return how, other
-        case "spliced":
-            return how, content[:place] + other[len(other) // 3 : len(other) // 2] + content[place:]
-    return how, content[: chance.choice((4, 8, 16))] + chance.randbytes(chance.choice((10, 5_000)))
-
-
-def recipe_bytes(bench: Bench) -> Prepared:
-    """A recipe's file of damaged bytes, given by its path."""
-    from fuzzing.cases import Step, command
-    from fuzzing.recipes import _round_trip, bundled
-
-    chance = bench.chance
-    texts = [yaml.safe_dump(tree).encode() for tree in bundled().values()]
-    how, content = damaged_bytes(chance.choice(texts), chance.choice(texts), chance)
-    bench.tell(f"r.yaml: {how}")
-    (bench.folder / "r.yaml").write_bytes(content)
-    steps = [Step("load, plan, dump", function=lambda: _round_trip("./r.yaml")), command("check", "./r.yaml")]
-    return Prepared(bench.told, steps)

@@ -167,10 +167,10 @@ def _command(words: Sequence[str], raised: _Raised) -> int:
 
 def _in_words(error: BaseException) -> bool:
     """Whether the command line has words for an error; see `counterfoil.cli.terminal`."""
-    from counterfoil.cli.terminal import _MACHINE_HINTS
+    from counterfoil.cli.terminal import MACHINE_HINTS
     from counterfoil.errors import CounterfoilError
 
-    return isinstance(error, CounterfoilError) or (isinstance(error, OSError) and error.errno in _MACHINE_HINTS)
+    return isinstance(error, CounterfoilError) or (isinstance(error, OSError) and error.errno in MACHINE_HINTS)
 
 
 def _is_memory(error: BaseException) -> bool:

@@ -25,7 +25,6 @@ GOOD = ("ok", "refused")
 BAD = ("crash", "hang", "memory", "read outside", "raw exception")
 # The harness's own fault: the case could not be prepared.
 BROKEN = "broken case"
-OUTCOMES = (*GOOD, *BAD, BROKEN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,9 @@ from typing import Any
 import yaml
 
 from fuzzing.cases import Bench, Prepared, Step
-from fuzzing.documents import damaged_bytes
 from fuzzing.recipes import damaged_text
 from fuzzing.trees import json_text, mutated, replace_leaves, yaml_text
-from fuzzing.values import NUMBERS, TEXTS, json_fragment, odd_value, yaml_fragment
+from fuzzing.values import NUMBERS, TEXTS, damaged_bytes, json_fragment, odd_value, yaml_fragment
 
 _NOUNS = ("class", "category", "hyponyms")
 _KEYS = ("05_hard", "08_hard")
@@ -59,8 +58,7 @@ def captions(bench: Bench) -> Prepared:
         bench.tell(f"lines {lines!r}")
     else:
         tree, told = mutated(_grammars()[name], chance, yaml_fragment, chance.choice((1, 1, 2, 3)))
-        for line in told:
-            bench.tell(line)
+        bench.tell(*told)
         content = damaged_text(yaml_text(tree, chance), bench)
     if chance.random() < 0.2:
         how, content = damaged_bytes(content, b"a photo of a {noun}\n", chance)
@@ -98,8 +96,7 @@ def vectors(bench: Bench) -> Prepared:
         told += replace_leaves(header, chance.sample(places, chance.choice((1, 2))), lambda: _said(chance))
     elif draw < 0.8:
         header, told = mutated(header, chance, json_fragment, chance.choice((1, 2)))
-    for line in told:
-        bench.tell(line)
+    bench.tell(*told)
     text = json_text(header, canonical=False).encode("utf-8", "surrogatepass")
     length = chance.choice((len(text),) * 20 + (0, len(text) + 1, 2**31, 2**63, 2**64 - 1))
     content = length.to_bytes(8, "little") + text + bytes(data)

@@ -8,11 +8,10 @@ from typing import Any
 
 from fuzzing.cases import Bench, Prepared, command
 from fuzzing.commands import NAME
-from fuzzing.documents import damaged_bytes
 from fuzzing.places import opening_pickle
 from fuzzing.templates import CLASSIFIER, PARQUET, copied
 from fuzzing.trees import json_text, mutated, replace_leaves
-from fuzzing.values import NUMBERS, hostile_path, json_fragment, odd_value
+from fuzzing.values import NUMBERS, damaged_bytes, hostile_path, json_fragment, odd_value
 
 _SETTINGS = (
     "input_size",
@@ -87,8 +86,7 @@ def _config(config: Any, bench: Bench) -> Any:
     if not told or chance.random() < 0.3:
         config, more = mutated(config, chance, json_fragment, chance.choice((1, 2)))
         told += more
-    for line in told:
-        bench.tell(line)
+    bench.tell(*told)
     return config
 
 

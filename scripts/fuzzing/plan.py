@@ -8,11 +8,11 @@ from itertools import islice
 
 from fuzzing.archives import archive
 from fuzzing.cases import Bench, Case, Prepared
-from fuzzing.documents import document, random_bytes, recipe_bytes
+from fuzzing.documents import document, random_bytes
 from fuzzing.mined import captions, vectors
 from fuzzing.models import model
 from fuzzing.places import place
-from fuzzing.recipes import cut, override, recipe
+from fuzzing.recipes import cut, override, recipe, recipe_bytes
 from fuzzing.released import generator, released
 from fuzzing.tables import table
 

@@ -18,7 +18,7 @@ from fuzzing.extremes import extreme
 from fuzzing.templates import PARQUET, TAR, TOKENS, copied
 from fuzzing.trees import Path as Place
 from fuzzing.trees import at, mutated, places, replace_leaves, written, yaml_text
-from fuzzing.values import hostile_path, odd_value, set_traps, yaml_fragment
+from fuzzing.values import damaged_bytes, hostile_path, odd_value, set_traps, yaml_fragment
 
 # Where a recipe names files.
 PATHS: tuple[Place, ...] = (
@@ -66,8 +66,7 @@ def mutated_recipe(tree: Any, bench: Bench, folder: Path, traps: Path | None) ->
     if chance.random() < 0.4 and isinstance(tree, dict):
         chosen = chance.sample(PATHS, chance.choice((1, 1, 2)))
         told += replace_leaves(tree, chosen, lambda: hostile_path(chance, bench.canaries, folder, traps))
-    for line in told:
-        bench.tell(line)
+    bench.tell(*told)
     return tree
 
 
@@ -152,8 +151,7 @@ def override(bench: Bench) -> Prepared:
     name = chance.choice([one for one in sorted(bundled()) if one != "layer"])
     tree = bundled()[name]
     options = [_option(tree, bench, traps) for _ in range(chance.choice((1, 1, 2, 5)))]
-    for option in options:
-        bench.tell(option)
+    bench.tell(*options)
     words = [word for option in options for word in ("--set", option)]
     named = frozenset().union(*(_named_by_option(option, bench.folder) for option in options))
     source = chance.choice((name, name, name, str(odd_value(chance))[:5_000].replace("\0", "")))
@@ -234,8 +232,18 @@ def cut(bench: Bench) -> Prepared:
         told = replace_leaves(tree, chance.sample(chosen, min(2, len(chosen))), lambda: chance.choice(ends))
     else:
         tree, told = mutated(tree, chance, yaml_fragment, chance.choice((1, 1, 2)))
-    for line in told:
-        bench.tell(line)
+    bench.tell(*told)
     (bench.folder / "cut.yaml").write_bytes(damaged_text(yaml_text(tree, chance), bench))
     out = ("--out", "recut") if chance.random() < 0.3 else ("--in-place", "--yes")
     return Prepared(bench.told, [command("calibrate", directory.name, "--apply", "cut.yaml", "--device", "cpu", *out)])
+
+
+def recipe_bytes(bench: Bench) -> Prepared:
+    """A recipe's file of damaged bytes, given by its path."""
+    chance = bench.chance
+    texts = [yaml.safe_dump(tree).encode() for tree in bundled().values()]
+    how, content = damaged_bytes(chance.choice(texts), chance.choice(texts), chance)
+    bench.tell(f"r.yaml: {how}")
+    (bench.folder / "r.yaml").write_bytes(content)
+    steps = [Step("load, plan, dump", function=lambda: _round_trip("./r.yaml")), command("check", "./r.yaml")]
+    return Prepared(bench.told, steps)

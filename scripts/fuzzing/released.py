@@ -9,10 +9,9 @@ import zipfile
 from pathlib import Path
 
 from fuzzing.cases import Bench, Prepared, command
-from fuzzing.documents import damaged_bytes
 from fuzzing.places import opening_pickle
 from fuzzing.trees import json_text, mutated, replace_leaves
-from fuzzing.values import hostile_path, json_fragment
+from fuzzing.values import damaged_bytes, hostile_path, json_fragment
 
 # One class, one image, one step: what a build of it asks of its models is all that a larger one does.
 _RECIPE = """
@@ -79,8 +78,7 @@ def _change(path: Path, folder: Path, bench: Bench) -> None:
     if not told or chance.random() < 0.3:
         tree, more = mutated(tree, chance, json_fragment, chance.choice((1, 1, 2)))
         told += more
-    for line in told:
-        bench.tell(line)
+    bench.tell(*told)
     path.write_bytes(json_text(tree, canonical=False).encode("utf-8", "surrogatepass"))
 
 

@@ -194,5 +194,35 @@ def set_traps(folder: Path, canaries: Canaries) -> Path:
     return folder
 
 
+def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[str, bytes]:
+    """How the bytes are damaged, in words, and the bytes."""
+    how = chance.choice(
+        ("random", "flipped", "flipped", "flipped", "cut", "doubled", "empty", "zeros", "other", "spliced", "head")
+    )
+    place = chance.randrange(len(content) + 1)
+    match how:
+        case "random":
+            return how, chance.randbytes(chance.choice((1, 7, 8, 100, 5_000, 200_000)))
+        case "flipped":
+            changed = bytearray(content or b"\0")
+            for _ in range(chance.choice((1, 2, 5, 50))):
+                changed[chance.randrange(len(changed))] ^= chance.choice((1, 2, 4, 8, 16, 32, 64, 128, 255))
+            return how, bytes(changed)
+        case "cut":
+            return how, content[:place]
+        case "doubled":
+            return how, content * 2
+        case "empty":
+            return how, b""
+        case "zeros":
+            size = min(chance.choice((1, 8, 100)), len(content) - place)
+            return how, content[:place] + b"\0" * size + content[place + size :]
+        case "other":
+            return how, other
+        case "spliced":
+            return how, content[:place] + other[len(other) // 3 : len(other) // 2] + content[place:]
+    return how, content[: chance.choice((4, 8, 16))] + chance.randbytes(chance.choice((10, 5_000)))
+
+
 def marker(number: int) -> str:
     return _MARK.format(number)

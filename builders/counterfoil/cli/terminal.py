@@ -33,7 +33,7 @@ LONGEST_PROBLEM = 2000
 INTERRUPTED = 130  # what shells report for Ctrl-C
 
 # Faults of the machine that any command can meet while it reads or writes.
-_MACHINE_HINTS = {
+MACHINE_HINTS = {
     errno.ENOSPC: "The disk is full. Free some space, then run the same command again.",
     errno.EDQUOT: "Your disk quota is used up. Free some space, then run the same command again.",
     errno.EACCES: "Give yourself permission for that path, or choose another.",
@@ -168,9 +168,9 @@ def show_error(error: BaseException) -> int:
     """Print an error to stderr; the exit code to end with."""
     if os.environ.get("COUNTERFOIL_DEBUG") == "1":
         traceback.print_exception(error)
-    if isinstance(error, OSError) and error.errno in _MACHINE_HINTS:
+    if isinstance(error, OSError) and error.errno in MACHINE_HINTS:
         where = f"{error.filename}: " if error.filename is not None else ""
-        error = RunFailure(f"{where}{error.strerror}", hint=_MACHINE_HINTS[error.errno])
+        error = RunFailure(f"{where}{error.strerror}", hint=MACHINE_HINTS[error.errno])
     if not isinstance(error, CounterfoilError):
         # What reached nobody who could say what was being done, and is no fault of the program: no network, no memory.
         # An installation that is not whole is reported as what it met first.
