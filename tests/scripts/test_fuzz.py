@@ -29,7 +29,7 @@ from fuzzing.judging import BAD, GOOD, Court, Verdict
 from fuzzing.limits import MEBIBYTE, Limits
 from fuzzing.plan import KINDS, dealt
 from fuzzing.recipes import bundled
-from fuzzing.report import HEADING, by_cause, table, with_section
+from fuzzing.report import by_cause, table, write
 from fuzzing.trees import mutated, yaml_text
 from fuzzing.values import Fragment
 from fuzzing.watch import roots_of_the_program
@@ -217,15 +217,19 @@ def test_a_longer_run_begins_as_a_shorter_one_and_has_every_kind() -> None:
     assert {case.kind for case in dealt(50, 3, ["table", "cut"])} == {"table", "cut"}
 
 
-def test_the_report_counts_every_case_and_keeps_other_sections() -> None:
+def test_the_report_counts_every_case_and_keeps_other_sections(tmp_path: Path) -> None:
     outcomes = [*GOOD, *BAD, "ok"]
     verdicts = [Verdict(Case("table", n, 0), outcome, cause=outcome) for n, outcome in enumerate(outcomes)]
     row = next(line for line in table(verdicts) if line.startswith("| table"))
     assert [cell.strip() for cell in row.split("|")][2:10] == ["8", "2", "1", "1", "1", "1", "1", "1"]
     assert {outcome for outcome, *_ in by_cause(verdicts)} == set(BAD)
-    document = f"# Results\n\n## One\n\na\n\n{HEADING}\n\nold\n\n## Two\n\nb\n"
-    assert with_section(document, f"{HEADING}\n\nnew\n") == document.replace("old", "new")
-    assert with_section("# Results\n\n## One\n\na\n", f"{HEADING}\n\nnew\n").endswith(f"a\n\n{HEADING}\n\nnew\n")
+    page = tmp_path / "RESULTS.md"
+    page.write_text("# Results\n\n## By hand\n\na\n")
+    write(verdicts, "once", Limits(), page)
+    write(verdicts[:2], "twice", Limits(), page)
+    text = page.read_text()
+    assert text.startswith("# Results\n\n## By hand\n\na\n") and text.count("| kind | cases |") == 1
+    assert "`twice`" in text and "once" not in text and "No case crashed" in text
 
 
 @pytest.mark.whole
