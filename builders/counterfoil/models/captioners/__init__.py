@@ -20,8 +20,8 @@ from counterfoil.models.transformers_files import ModelFiles, found_files
 
 __all__ = ["CAPTIONER_KINDS", "CaptionExample", "Captioner", "CaptionerAbout", "describe_captioner", "load_captioner"]
 
-# A model's type, as its configuration tells it → what loads it. Any other that transformers makes text of images with
-# is taken as a chat model, where it has a chat template: it alone takes examples.
+# Model type in the configuration → loader. Other image-to-text models of transformers need a chat template and are
+# loaded as chat models; only these take examples.
 CAPTIONER_KINDS: Mapping[str, Callable[[str, ModelFiles, TextModelConfig, str], Captioner]] = {
     "vision-encoder-decoder": of_decoders.load_of_two,
     "git": of_decoders.load_git,
@@ -30,33 +30,32 @@ CAPTIONER_KINDS: Mapping[str, Callable[[str, ModelFiles, TextModelConfig, str], 
 
 
 def describe_captioner(name: str) -> CaptionerAbout:
-    """What the captioner called `name` says of itself, without its weights.
+    """Read what a captioner is from its configuration, without its weights.
 
-    Raises UserError for a name that is none, and with all that is wrong with a configuration; RunFailure where it
-    cannot be fetched.
+    Raises UserError for an invalid name, and with all problems of a configuration; RunFailure if it cannot be fetched.
     """
-    place, config = _configured(name)
+    files, config = _configured(name)
     return CaptionerAbout(
         name=name,
         model_type=config.model_type,
         architecture=config.architecture,
         takes_examples=config.model_type not in CAPTIONER_KINDS,
-        revision=None if place.repository is None else place.folder.name,
+        revision=None if files.repository is None else files.folder.name,
     )
 
 
 def load_captioner(name: str, device: str = "cpu") -> Captioner:
-    """The trained captioner called `name` on `device`, in eval mode, its parameters without gradients, in float32.
+    """Load a trained captioner in eval mode, without gradients, in float32.
 
     Raises UserError for a name or folder that cannot be a captioner, RunFailure when it cannot be fetched or its
     weights cannot be read.
     """
-    place, config = _configured(name)
-    return CAPTIONER_KINDS.get(config.model_type, of_chat.load)(name, place, config, device)
+    files, config = _configured(name)
+    return CAPTIONER_KINDS.get(config.model_type, of_chat.load)(name, files, config, device)
 
 
 def _configured(name: str) -> tuple[ModelFiles, TextModelConfig]:
     if not name.strip():
         raise UserError("a captioner has no name", "Name lab:captioner, local-dir:PATH, or one of the Hub.")
-    place = found_files(name, name, CAPTIONER_FILES)
-    return place, checked_captioner(name, place, CAPTIONER_KINDS)
+    files = found_files(name, name, CAPTIONER_FILES)
+    return files, checked_captioner(name, files, CAPTIONER_KINDS)

@@ -1,12 +1,12 @@
-"""What a captioner is: sentences about one image, and the likelihood of given sentences, by one way of decoding.
+"""Write captions of an image, and compute the likelihood of given captions, with one decoder.
 
-Nothing here asks transformers' `generate`: its settings come with the model, its chance from one generator for all.
-A kind of captioner shows its model an image once (`_seen`) and goes on from there (`_went_on`); both captions and
-likelihoods are made of these two steps, so that they cannot disagree.
+transformers' `generate` is not used: its settings come with the model, and all its random numbers from one generator.
+A kind of captioner shows its model an image once (`_seen`) and continues from there (`_went_on`). Captions and
+likelihoods are both made of these two steps, so they cannot disagree.
 
-Pixels, prefix, number, seed, settings and examples decide what is written about an image, whatever came before;
-nobody else's chance is drawn from. Likelihoods are sums of logarithms with the end counted, scored in batches of one
-size and width, so that the other captions change no bit.
+Captions depend on pixels, prefix, number, seed, settings and examples alone; each has a random generator of its own.
+Likelihoods are sums of logarithms, the end included, scored in batches of one size and width, so that the other
+captions change no bit.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
-# Captions that are scored together. Batches are always of this many rows, and captions share one with those of their
-# length alone (in steps), so that no caption's numbers depend on which others were asked about.
+# Every batch has this many rows, and holds captions of one length only (in steps): a caption's numbers must not depend
+# on the other captions.
 SCORED_TOGETHER = 8
 LENGTH_STEP = 8
 
 
 @dataclass(frozen=True, slots=True)
 class CaptionExample:
-    """A description that a captioner is shown before it writes its own, of an image where there is one."""
+    """An example description, with its image if there is one, shown to a captioner before it writes its own."""
 
     text: str
     image: Image | None = None
@@ -44,7 +44,7 @@ class CaptionExample:
 
 @dataclass(frozen=True, slots=True)
 class CaptionerAbout:
-    """What a captioner says of itself before any weight is loaded. `revision` is a commit of the Hub, or None."""
+    """A captioner's description, known before any weight is loaded. `revision` is a commit of the Hub."""
 
     name: str
     model_type: str
@@ -55,9 +55,10 @@ class CaptionerAbout:
 
 @dataclass(frozen=True, slots=True)
 class SeenImage:
-    """An image as a model has seen it: the scores [vocabulary] of what a caption begins with, and all it remembers.
+    """A model's state after it has read an image.
 
-    `cache` is transformers' cache of a batch of one. `more` is whatever else the kind goes on with.
+    `scores` [vocabulary] are of a caption's first token. `cache` is transformers' cache of a batch of one. `more` is
+    for the kind of captioner.
     """
 
     scores: torch.Tensor
@@ -70,8 +71,8 @@ class Captioner:
     """A trained captioner in eval mode; each kind is a subclass in a file of its own.
 
     `sha256` is over configuration, tokenizer and weights; equal `input_key`s mean that images and texts become equal
-    tensors. `ends` are the tokens that end a caption, `longest` is how many tokens one can have, the end included
-    (None: no limit is known), and `never` are tokens that are no part of any caption.
+    tensors. `ends` are the tokens that end a caption, `longest` is the most tokens of one, the end included (None: no
+    known limit), and `never` are tokens that may not be in a caption.
     """
 
     name: str
@@ -89,7 +90,7 @@ class Captioner:
 
     @property
     def key(self) -> str:
-        """A sha256 over all that captions and likelihoods depend on beside image, texts and numbers given."""
+        """Hash all that captions and likelihoods depend on, except the arguments of a call."""
         from importlib.metadata import version
 
         import torch
@@ -110,12 +111,11 @@ class Captioner:
         most_tokens: int = 40,
         examples: Sequence[CaptionExample] = (),
     ) -> list[str]:
-        """`number` captions: first the greedy one, the others drawn from the likeliest tokens (top-p 0.9).
+        """Write `number` captions: the greedy one, then others sampled from the likeliest tokens (top-p 0.9).
 
-        All begin with `prefix`, of which they are completions; white space around it does not count. A caption stops
-        at `most_tokens` tokens behind the prefix, finished or not, and may be empty. They depend on the image's
-        pixels and these arguments alone. UserError for a prefix that is too long or examples where none are taken,
-        RunFailure for whatever the model cannot do.
+        All begin with `prefix`; white space around it does not count. A caption stops `most_tokens` tokens after the
+        prefix, finished or not, and may be empty. Captions depend on the image's pixels and these arguments alone.
+        UserError for a prefix that is too long, or for examples if the model takes none; RunFailure if the model fails.
         """
         import torch
 
@@ -131,28 +131,28 @@ class Captioner:
                     f"captioner {self.name!r}: {begun[:60]!r} is {len(forced)} tokens long, and its captions have "
                     f"at most {self.longest}"
                 )
-            chances = [_chance(image, seed, place) for place in range(number)]
-            chosen = self._drawn(self._seen(image, examples), forced, chances, most)
-            return [self._text(begun, forced, own) for own in chosen]
+            generators = [_generator(image, seed, index) for index in range(number)]
+            chosen = self._decode(self._seen(image, examples), forced, generators, most)
+            return [self._text(begun, forced, tokens) for tokens in chosen]
 
     def log_likelihoods(
         self, image: Image, captions: Sequence[str], *, examples: Sequence[CaptionExample] = ()
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return natural logarithms of the captions' probabilities (k,) given the image, and numbers of tokens (k,).
 
-        Both count the end of the caption. Sums favour short captions: divide by the tokens where lengths differ.
-        Which other captions are asked about changes no bit. UserError for a caption that is too long for the model,
-        RunFailure for whatever it cannot do.
+        Both count the end of the caption. Sums favour short captions: divide by the tokens if lengths differ. The
+        other captions change no bit. UserError for a caption that is too long, RunFailure if the model fails.
         """
         import torch
 
         self._refuse_examples(examples)
         with self._computing("judge captions"), torch.inference_mode():
             tokens = [self._tokens(_readable(caption)) for caption in captions]
-            for caption, own in zip(captions, tokens, strict=True):
-                if self.longest is not None and len(own) + 1 > self.longest:
+            counts = np.array([len(ids) + 1 for ids in tokens], dtype=np.int64)
+            for caption, count in zip(captions, counts, strict=True):
+                if self.longest is not None and count > self.longest:
                     raise UserError(
-                        f"captioner {self.name!r}: {caption.strip()[:60]!r} is {len(own) + 1} tokens long with its "
+                        f"captioner {self.name!r}: {caption.strip()[:60]!r} is {count} tokens long with its "
                         f"end, and its captions have at most {self.longest}",
                         "Shorten the caption.",
                     )
@@ -160,29 +160,30 @@ class Captioner:
             if tokens:
                 seen = self._seen(image, examples)
                 first = torch.log_softmax(seen.scores.float().cpu(), dim=-1)
-                for rows, width in _together([len(own) for own in tokens]):
+                for rows, width in _batches([len(ids) for ids in tokens]):
                     most = width if self.longest is None else min(width, self.longest - 1)
-                    sums[rows] = self._summed(seen, first, [tokens[row] for row in rows], most)
-        # Rounding alone makes a certainty more than one.
-        return np.minimum(sums, 0.0), np.array([len(own) + 1 for own in tokens], dtype=np.int64)
+                    sums[rows] = self._sums(seen, first, [tokens[row] for row in rows], most)
+        # Rounding can make a probability more than one.
+        return np.minimum(sums, 0.0), counts
 
     def fits(self, caption: str) -> bool:
-        """Whether the model has room for a caption with its end."""
+        """Return whether the model has room for a caption with its end."""
         return self.longest is None or len(self._tokens(caption.strip())) + 1 <= self.longest
 
     def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
-        """The image, shown once."""
+        """Show the model an image."""
         raise NotImplementedError
 
     def _went_on(self, seen: SeenImage, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
-        """Scores [rows, width, vocabulary] of what follows each of `ids` [rows, width], after `done` tokens.
+        """Return scores [rows, width, vocabulary] of the token after each of `ids` [rows, width].
 
-        `cache` is what `seen` remembers, for these rows; it takes in the ids.
+        `done` tokens of the captions were read before. `cache` is that of `seen`, repeated for the rows; the ids are
+        added to it.
         """
         raise NotImplementedError
 
     def _tokens(self, text: str) -> list[int]:
-        """The tokens of a text; names of special tokens in it are ordinary words."""
+        """Tokenize a text; names of special tokens in it are ordinary words."""
         if not text:
             return []
         return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
@@ -192,13 +193,13 @@ class Captioner:
         cache.batch_repeat_interleave(rows)
         return cache
 
-    def _drawn(
-        self, seen: SeenImage, forced: list[int], chances: Sequence[torch.Generator], most: int
+    def _decode(
+        self, seen: SeenImage, forced: list[int], generators: Sequence[torch.Generator], most: int
     ) -> list[list[int]]:
-        """The tokens of each caption behind those that are forced, without their ends; the first is greedy."""
+        """Return the tokens of each caption after the forced ones, without ends; the first caption is greedy."""
         import torch
 
-        rows = len(chances)
+        rows = len(generators)
         cache = self._repeated(seen, rows)
         scores, done = seen.scores.expand(rows, -1), 0
         if forced:
@@ -214,46 +215,48 @@ class Captioner:
             for row in range(rows):
                 if ended[row]:
                     continue
-                token = chosen_token(now[row], chances[row] if row else None)
+                token = chosen_token(now[row], generators[row] if row else None)
                 ended[row] = token in self.ends
                 if not ended[row]:
                     chosen[row].append(token)
             if all(ended) or step + 1 == most:
                 return chosen
-            # Of a caption that has ended nothing is read any more: its row goes on for the others' sake.
-            last = [self.ends[0] if over else own[-1] for over, own in zip(ended, chosen, strict=True)]
+            # A caption that has ended keeps its row, for the batch must keep its size.
+            last = [self.ends[0] if over else ids[-1] for over, ids in zip(ended, chosen, strict=True)]
             scores = self._went_on(seen, cache, torch.tensor(last, device=self.device)[:, None], done)[:, -1]
             done += 1
         return chosen
 
-    def _text(self, begun: str, forced: list[int], own: list[int]) -> str:
-        """The caption: what was asked for as it was written, and the model's own words behind it."""
+    def _text(self, prefix: str, forced: list[int], chosen: list[int]) -> str:
+        """Return the caption: the prefix as it was written, then the model's words."""
 
-        def decoded(ids: list[int]) -> str:
+        def decode(ids: list[int]) -> str:
             return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
-        if not begun:
-            return decoded(own).strip()
-        # A token may begin with its space or not; decoded behind the prefix it is where it belongs.
-        before, whole = decoded(forced), decoded(forced + own)
-        return (begun + (whole[len(before) :] if whole.startswith(before) else f" {decoded(own).strip()}")).rstrip()
+        if not prefix:
+            return decode(chosen).strip()
+        # Decoding both together shows whether the first chosen token begins with a space.
+        before, whole = decode(forced), decode(forced + chosen)
+        if whole.startswith(before):
+            return (prefix + whole[len(before) :]).rstrip()
+        return f"{prefix} {decode(chosen).strip()}".rstrip()
 
-    def _summed(self, seen: SeenImage, first: torch.Tensor, tokens: list[list[int]], width: int) -> NDArray[np.float64]:
-        """Log-likelihoods of at most `SCORED_TOGETHER` captions of at most `width` tokens."""
+    def _sums(self, seen: SeenImage, first: torch.Tensor, tokens: list[list[int]], width: int) -> NDArray[np.float64]:
+        """Return log-likelihoods of at most `SCORED_TOGETHER` captions of at most `width` tokens."""
         import torch
 
         ends = list(self.ends)
-        begun = [float(first[own[0]]) if own else float(torch.logsumexp(first[ends], 0)) for own in tokens]
+        begun = [float(first[ids[0]]) if ids else float(torch.logsumexp(first[ends], 0)) for ids in tokens]
         if not width:
             return np.array(begun)
         padded = tokens + [tokens[-1]] * (SCORED_TOGETHER - len(tokens))
-        # What stands behind a caption is never looked at by what stands in it.
-        ids = torch.tensor([own + [self.ends[0]] * (width - len(own)) for own in padded], device=self.device)
-        scores = self._went_on(seen, self._repeated(seen, SCORED_TOGETHER), ids, 0)
+        # Attention is causal: the padding after a caption changes no score in it.
+        batch = torch.tensor([ids + [self.ends[0]] * (width - len(ids)) for ids in padded], device=self.device)
+        scores = self._went_on(seen, self._repeated(seen, SCORED_TOGETHER), batch, 0)
         sums = []
-        for row, own in enumerate(tokens):
-            logarithms = torch.log_softmax(scores[row, : len(own)].float().cpu(), dim=-1)
-            following = logarithms[torch.arange(len(own) - 1), torch.tensor(own[1:], dtype=torch.long)]
+        for row, ids in enumerate(tokens):
+            logarithms = torch.log_softmax(scores[row, : len(ids)].float().cpu(), dim=-1)
+            following = logarithms[torch.arange(len(ids) - 1), torch.tensor(ids[1:], dtype=torch.long)]
             end = torch.logsumexp(logarithms[-1, ends], 0)
             sums.append(begun[row] + float(following.double().sum()) + float(end))
         return np.array(sums)
@@ -274,46 +277,46 @@ class Captioner:
             yield
 
 
-# Raise it when the same model gives other captions or likelihoods by another way of decoding.
+# Raise it when a change of the decoder changes captions or likelihoods.
 _FORMAT = 1
 
 
 def _readable(text: str) -> str:
-    """A text without the white space around it, and without what no tokenizer reads: halves of letters."""
+    """Strip a text, and replace surrogates, which tokenizers refuse."""
     return text.encode("utf-8", "replace").decode().strip()
 
 
-def _chance(image: Image, seed: int, place: int) -> torch.Generator:
-    """The chance of one caption of one image: nobody else draws from it."""
+def _generator(image: Image, seed: int, index: int) -> torch.Generator:
+    """Seed a generator for one caption of one image."""
     import torch
 
-    digest = hashlib.sha256(f"{seed}\0{place}\0{image.mode}\0{image.size}\0".encode())
+    digest = hashlib.sha256(f"{seed}\0{index}\0{image.mode}\0{image.size}\0".encode())
     digest.update(image.tobytes())
     return torch.Generator().manual_seed(int.from_bytes(digest.digest()[:8], "big") >> 1)
 
 
-def _together(lengths: Sequence[int]) -> Iterator[tuple[list[int], int]]:
-    """Rows that are scored in one batch, and its width: lengths rounded up to a step."""
+def _batches(lengths: Sequence[int]) -> Iterator[tuple[list[int], int]]:
+    """Yield the rows of each batch, and its width: their lengths rounded up to a step."""
     widths = [-(-length // LENGTH_STEP) * LENGTH_STEP for length in lengths]
     for width in sorted(set(widths)):
-        rows = [row for row, own in enumerate(widths) if own == width]
+        rows = [row for row, row_width in enumerate(widths) if row_width == width]
         for start in range(0, len(rows), SCORED_TOGETHER):
             yield rows[start : start + SCORED_TOGETHER], width
 
 
-# Holtzman 2020, section 3.1: the smallest set of tokens that has this share of the probability.
+# Holtzman 2020, section 3.1: sample from the smallest set of tokens that has this share of the probability.
 TOP_P = 0.9
 
 
-def chosen_token(scores: torch.Tensor, chance: torch.Generator | None) -> int:
-    """A token by its scores [vocabulary] on the CPU: the likeliest, or with a generator a drawn one."""
+def chosen_token(scores: torch.Tensor, generator: torch.Generator | None) -> int:
+    """Choose the likeliest token by scores [vocabulary] on the CPU, or sample one with the generator."""
     import torch
 
-    if chance is None:
+    if generator is None:
         return int(scores.argmax())
     shares, tokens = torch.softmax(scores.double(), dim=-1).sort(descending=True, stable=True)
     reached = shares.cumsum(0)
-    # The token by which the share is reached is among them.
+    # The token that reaches the share is kept too.
     kept = int((reached < TOP_P).sum()) + 1
-    drawn = torch.rand((), generator=chance, dtype=torch.float64) * reached[min(kept, len(reached)) - 1]
+    drawn = torch.rand((), generator=generator, dtype=torch.float64) * reached[min(kept, len(reached)) - 1]
     return int(tokens[min(int(torch.searchsorted(reached, drawn, right=True)), kept - 1)])

@@ -1,8 +1,8 @@
-"""Chat models that take images: asked in their own template, and shown example descriptions as earlier turns.
+"""Write captions with chat models that take images, in their own template; examples are earlier turns.
 
-Any of transformers' image-text-to-text models that comes with a chat template. What question and image left in the
-model is kept, and captions go on from there. When a model is loaded, that is compared with reading all at once: a model
-that does not go on as it would have read is read whole for every caption, which is slower.
+Any image-text-to-text model of transformers with a chat template will do. Its cache of question and image is kept, and
+captions continue from there. Loading compares this with reading everything at once; if the likelihoods differ, the
+model reads everything again for each caption, which is slower.
 """
 
 from __future__ import annotations
@@ -29,58 +29,57 @@ if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
-# What a model is asked about each image. A change of it changes captions: the key holds it.
+# The question about each image. It is part of the key, for it decides the captions.
 QUESTION = "Describe this image in one sentence."
 _MANNER = "Describe this image in one sentence, in the manner of these: {}"
-# Of a caption of four tokens at load; float32 sums in another order differ by some 1e-5.
+# Tolerance for the log-likelihood of one caption; float32 sums in another order differ by some 1e-5.
 _SAME = 1e-2
-_PLACES_OF_IMAGES = ("image_token_id", "image_token_index", "video_token_id", "audio_token_id")
+_IMAGE_TOKENS = ("image_token_id", "image_token_index", "video_token_id", "audio_token_id")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatCaptioner(Captioner):
-    """`processor` is the model's own, with its template. `goes_on` says whether what was read may be kept."""
+    """A chat model. `lead` is what its template writes before an answer; `goes_on` allows it to use its cache."""
 
     processor: Any
     lead: str
     goes_on: bool = True
 
     def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
-        asked = self._asked(image, examples)
-        out = self.module(**asked, use_cache=self.goes_on, logits_to_keep=1)
-        return SeenImage(out.logits[0, -1], out.past_key_values if self.goes_on else _Read(), asked)
+        inputs = self._asked(image, examples)
+        out = self.module(**inputs, use_cache=self.goes_on, logits_to_keep=1)
+        return SeenImage(out.logits[0, -1], out.past_key_values if self.goes_on else _Read(), inputs)
 
     def _went_on(self, seen: SeenImage, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
         if self.goes_on:
             return self.module(input_ids=ids, past_key_values=cache, use_cache=True).logits
         import torch
 
-        known = cache.taken(ids)
-        rows = [self.module(**_with(seen.more, own[None]), use_cache=False).logits for own in known]
+        read = cache.taken(ids)
+        rows = [self.module(**_with(seen.more, row[None]), use_cache=False).logits for row in read]
         return torch.cat(rows)[:, -ids.shape[1] :]
 
     def _tokens(self, text: str) -> list[int]:
-        # As the template writes an answer: some begin it with a space.
         return super()._tokens(self.lead + text) if text else []
 
     def _asked(self, image: Image, examples: Sequence[CaptionExample]) -> dict[str, Any]:
-        """The question about an image as the model takes it, a batch of one."""
-        texts = [self._plain(one.text) for one in examples if one.image is None]
+        """Return the model's inputs for a question about an image, a batch of one."""
+        texts = [self._plain(example.text) for example in examples if example.image is None]
         question = _MANNER.format(" / ".join(texts)) if texts else QUESTION
         turns: list[dict[str, Any]] = []
-        for one in examples:
-            if one.image is not None:
-                turns += [_question(question, one.image), _answer(self._plain(one.text))]
+        for example in examples:
+            if example.image is not None:
+                turns += [_question(question, example.image), _answer(self._plain(example.text))]
         turns.append(_question(question, image))
         text = rendered(self.name, self.processor, turns, add_generation_prompt=True)
-        # Its own way with images and special tokens, and none with templates.
-        given = self.processor.apply_chat_template(
+        # The processor prepares images and special tokens; it is given a template that only repeats `rendered`.
+        inputs = self.processor.apply_chat_template(
             turns, chat_template=AS_RENDERED, rendered=text, tokenize=True, return_dict=True, return_tensors="pt"
         )
-        return {key: value.to(self.device) if hasattr(value, "to") else value for key, value in given.items()}
+        return {key: value.to(self.device) if hasattr(value, "to") else value for key, value in inputs.items()}
 
     def _plain(self, text: str) -> str:
-        """A text of somebody else's without the names of tokens by which a template tells turns and images apart."""
+        """Remove from someone else's text the special tokens that separate turns and images."""
         tokens: list[str] = list(self.tokenizer.get_added_vocab())
         for token in sorted(tokens, key=len, reverse=True):
             text = text.replace(token, " ")
@@ -88,13 +87,13 @@ class ChatCaptioner(Captioner):
 
 
 class _Read:
-    """In the place of a cache, for models that are read whole: the tokens of the caption so far."""
+    """The tokens of the captions so far: takes the place of a cache for models that read everything again."""
 
     def __init__(self) -> None:
         self.ids: torch.Tensor | None = None
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Nothing was read yet, and what is taken has its rows."""
+        """Do nothing: the ids that are taken have their rows."""
 
     def taken(self, ids: torch.Tensor) -> torch.Tensor:
         import torch
@@ -104,14 +103,14 @@ class _Read:
 
 
 def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> ChatCaptioner:
-    """Load the captioner on `device`. Raises as `loaded`, and where it cannot be asked about an image."""
+    """Load the captioner on `device`. Raises as `loaded`, and UserError if it does not take images and texts."""
     from transformers import AutoProcessor
 
     parts = loaded(name, files, config, device)
     with files_alone(config) as folder, quiet():
         try:
             processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
-        except Exception as error:  # whatever files of any content make it raise
+        except Exception as error:  # damaged files may raise anything
             raise UserError(f"model {name!r}: no processor can be made from its files: {one_line(error)}") from error
     if getattr(processor, "tokenizer", None) is None or getattr(processor, "image_processor", None) is None:
         raise UserError(f"model {name!r}: its processor does not take images and texts")
@@ -126,14 +125,14 @@ def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> 
         tokenizer.eos_token_id,
     )
     if isinstance(tokenizer.eos_token_id, int):
-        # Tuned models end a turn by a token of their tokenizer's that their configuration may not know.
+        # Tuned models may end a turn with a token that only their tokenizer names.
         ends = tuple(dict.fromkeys((*ends, tokenizer.eos_token_id)))
     rows = module.get_input_embeddings().num_embeddings
     ends = tuple(end for end in ends if end < rows)
     if not ends:
         raise UserError(f"model {name!r}: the tokens that end a caption are none of its {rows:,}")
-    # In an answer they would ask for an image that nobody gave.
-    images = [getattr(module.config, key, None) for key in _PLACES_OF_IMAGES]
+    # These tokens stand for images, which an answer does not have.
+    images = [getattr(module.config, key, None) for key in _IMAGE_TOKENS]
     captioner = ChatCaptioner(
         **parts | {"tokenizer": tokenizer},
         ends=ends,
@@ -148,32 +147,32 @@ def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> 
 
 
 def _tried(captioner: ChatCaptioner) -> ChatCaptioner:
-    """The captioner, after its first look at an image: read whole where going on gives other likelihoods."""
+    """Return the captioner, without its cache if the cache changes the likelihoods."""
     from PIL import Image
 
     image, texts = Image.new("RGB", (64, 64), "grey"), ["a photo of a dog in the snow"]
     whole = replace(captioner, goes_on=False)
     expected, _ = whole.log_likelihoods(image, texts)
     try:
-        found, _ = captioner.log_likelihoods(image, texts)
-    except RunFailure:  # a model whose cache cannot be repeated, or that takes nothing behind it
+        cached, _ = captioner.log_likelihoods(image, texts)
+    except RunFailure:  # the cache cannot be repeated, or the model cannot continue from it
         return whole
-    return captioner if abs(float(found[0] - expected[0])) <= _SAME else whole
+    return captioner if abs(float(cached[0] - expected[0])) <= _SAME else whole
 
 
 def _lead(name: str, processor: Any) -> str:
-    """What a template writes between the sign of an answer and the answer."""
+    """Return the white space that a template writes before an answer."""
     from PIL import Image
 
-    asked = _question(QUESTION, Image.new("RGB", (8, 8)))
-    word = "quokka"  # of no template
+    question = _question(QUESTION, Image.new("RGB", (8, 8)))
+    word = "quokka"  # is in no template
     try:
-        begun = rendered(name, processor, [asked], add_generation_prompt=True)
-        whole = rendered(name, processor, [asked, _answer(word)])
-    except RunFailure:  # a template that knows no such thing writes nothing between them
+        prompt = rendered(name, processor, [question], add_generation_prompt=True)
+        whole = rendered(name, processor, [question, _answer(word)])
+    except RunFailure:  # the template cannot render an answer
         return ""
-    between, found, _ = whole[len(begun) :].partition(word)
-    return between if whole.startswith(begun) and found and not between.strip() else ""
+    lead, separator, _ = whole[len(prompt) :].partition(word)
+    return lead if whole.startswith(prompt) and separator and not lead.strip() else ""
 
 
 def _question(text: str, image: Image) -> dict[str, Any]:
@@ -187,13 +186,13 @@ def _answer(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": [{"type": "text", "text": text}]}
 
 
-def _with(asked: Mapping[str, Any], ids: torch.Tensor) -> dict[str, Any]:
-    """The question with the tokens of an answer behind it: words, and no image's."""
+def _with(inputs: Mapping[str, Any], ids: torch.Tensor) -> dict[str, Any]:
+    """Append the tokens of an answer to the inputs of a question."""
     import torch
 
-    grown = dict(asked)
-    width = asked["input_ids"].shape
-    for key, value in asked.items():
+    grown = dict(inputs)
+    width = inputs["input_ids"].shape
+    for key, value in inputs.items():
         if key == "input_ids":
             grown[key] = torch.cat([value, ids], dim=1)
         elif isinstance(value, torch.Tensor) and value.shape == width:

@@ -1,6 +1,6 @@
-"""Captioners that show a decoder one image: BLIP, GIT, and models that are made of two.
+"""Write captions with decoders of one image: BLIP, GIT and vision encoder-decoder models.
 
-What a caption begins behind is a token of no text; an image is encoded once, whatever is asked about it.
+An image is encoded once for all its captions. A caption follows a start token, which has no text.
 """
 
 from __future__ import annotations
@@ -10,26 +10,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from counterfoil.models.captioners.captioner import Captioner, CaptionExample, SeenImage
-from counterfoil.models.text_models import (
-    TextModelConfig,
-    ends_of,
-    loaded,
-    never_of,
-    start_of,
-)
+from counterfoil.models.text_models import TextModelConfig, ends_of, loaded, never_of, start_of
 from counterfoil.models.transformers_files import ModelFiles, image_processor_of, input_key_of, prepared_by
 
 if TYPE_CHECKING:
     import torch
     from PIL.Image import Image
 
-# Their position tables begin behind the padding's row.
+# The position tables of these begin after the row of the padding token.
 _OFFSET_POSITIONS = frozenset({"camembert", "roberta", "xlm-roberta", "xlm-roberta-xl", "data2vec-text"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderCaptioner(Captioner):
-    """A decoder that attends to the encoder's states of an image, computed once; captions begin behind `start`.
+    """A decoder that attends to an encoder's states of an image. Captions follow the token `start`.
 
     `processor` is transformers' image processor.
     """
@@ -38,7 +32,7 @@ class DecoderCaptioner(Captioner):
     start: int
 
     def _pixels(self, image: Image) -> torch.Tensor:
-        """One image as float [1, C, H, W]. UserError for an image that the processor cannot take."""
+        """Prepare an image as float [1, C, H, W]. UserError for an image that the processor cannot take."""
         return prepared_by(self.name, self.processor)(image.convert("RGB")).unsqueeze(0).to(self.device)
 
     def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
@@ -52,11 +46,11 @@ class DecoderCaptioner(Captioner):
         return self._decoded(ids, seen.more.expand(len(ids), -1, -1), cache).logits
 
     def _encoded(self, pixels: torch.Tensor) -> torch.Tensor:
-        """What the encoder makes of an image [1, C, H, W]: its last hidden state."""
+        """Return the encoder's last hidden state of an image [1, C, H, W]."""
         raise NotImplementedError
 
     def _decoded(self, ids: torch.Tensor, states: torch.Tensor, cache: Any) -> Any:
-        """What the decoder makes of ids [rows, width], with its scores and its cache."""
+        """Return the decoder's output for ids [rows, width], with scores and cache."""
         raise NotImplementedError
 
 
@@ -74,7 +68,7 @@ def _captioner(
     longest: int | None,
     words: int,
 ) -> Kind:
-    """A captioner of what `loaded` gives. of_model: the encoder's configuration; words: how many tokens it knows."""
+    """Make a captioner of the result of `loaded`, the encoder's configuration and the size of the vocabulary."""
     processor = image_processor_of(parts["name"], config.processor, of_model)
     return kind(
         **parts,
@@ -88,7 +82,7 @@ def _captioner(
 
 
 class BlipCaptioner(DecoderCaptioner):
-    """BLIP: a vision transformer, and a BERT that attends to what it saw and is read as a decoder (Li 2022)."""
+    """BLIP: a vision transformer, and a BERT decoder that attends to its states (Li 2022)."""
 
     def _encoded(self, pixels: torch.Tensor) -> torch.Tensor:
         return self.module.vision_model(pixel_values=pixels).last_hidden_state
@@ -100,7 +94,7 @@ class BlipCaptioner(DecoderCaptioner):
 
 
 def load_blip(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> BlipCaptioner:
-    """The captioner on `device`. Raises as `text_models.loaded`."""
+    """Load the captioner on `device`. Raises as `text_models.loaded`."""
     parts = loaded(name, files, config, device)
     of_model = parts["module"].config
     settings = of_model.text_config
@@ -109,7 +103,7 @@ def load_blip(name: str, files: ModelFiles, config: TextModelConfig, device: str
         parts,
         config,
         of_model=of_model,
-        # As BLIP itself generates: its own token before a caption, and BERT's separator behind it.
+        # As BLIP's own `generate` does.
         start=start_of(name, settings.bos_token_id),
         ends=ends_of(name, settings.sep_token_id),
         longest=settings.max_position_embeddings,
@@ -118,25 +112,25 @@ def load_blip(name: str, files: ModelFiles, config: TextModelConfig, device: str
 
 
 class GitCaptioner(DecoderCaptioner):
-    """GIT: one decoder that reads an image's patches as if they were the words before a caption (Wang 2022)."""
+    """GIT: one decoder that reads an image's patches like words before a caption (Wang 2022)."""
 
     def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
         import torch
 
-        begun = torch.tensor([[self.start]], device=self.device)
-        out = self.module(input_ids=begun, pixel_values=self._pixels(image), use_cache=True)
+        start = torch.tensor([[self.start]], device=self.device)
+        out = self.module(input_ids=start, pixel_values=self._pixels(image), use_cache=True)
         return SeenImage(out.logits[0, -1], out.past_key_values)
 
     def _went_on(self, seen: SeenImage, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
         import torch
 
-        # Places are counted among the words; the model itself would count the patches too.
-        places = torch.arange(1 + done, 1 + done + ids.shape[1], device=self.device)[None]
-        return self.module(input_ids=ids, past_key_values=cache, position_ids=places, use_cache=True).logits
+        # Positions count words only; by default the model would count the patches in the cache too.
+        positions = torch.arange(1 + done, 1 + done + ids.shape[1], device=self.device)[None]
+        return self.module(input_ids=ids, past_key_values=cache, position_ids=positions, use_cache=True).logits
 
 
 def load_git(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> GitCaptioner:
-    """The captioner on `device`. Raises as `text_models.loaded`."""
+    """Load the captioner on `device`. Raises as `text_models.loaded`."""
     parts = loaded(name, files, config, device)
     settings, tokenizer, special = parts["module"].config, parts["tokenizer"], config.special
     return _captioner(
@@ -152,10 +146,7 @@ def load_git(name: str, files: ModelFiles, config: TextModelConfig, device: str)
 
 
 class VisionEncoderDecoderCaptioner(DecoderCaptioner):
-    """A vision encoder, and a language model that attends to what it saw (TrOCR's form): the smallest kind to train.
-
-    The lab's captioner is one.
-    """
+    """A vision encoder, and a language model that attends to its states (TrOCR's form). The lab's captioner is one."""
 
     def _encoded(self, pixels: torch.Tensor) -> torch.Tensor:
         return self.module.encoder(pixel_values=pixels, return_dict=True).last_hidden_state
@@ -173,7 +164,7 @@ class VisionEncoderDecoderCaptioner(DecoderCaptioner):
         )
 
     def _tokens(self, text: str) -> list[int]:
-        """With what the tokenizer puts around a text, which such models are trained to say, but for start and ends."""
+        """Tokenize as in training: with the tokenizer's special tokens, except the start and the ends."""
         if not text:
             return []
         ids = list(self.tokenizer(text, split_special_tokens=True)["input_ids"])
@@ -185,7 +176,7 @@ class VisionEncoderDecoderCaptioner(DecoderCaptioner):
 
 
 def load_of_two(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> VisionEncoderDecoderCaptioner:
-    """The captioner on `device`. Raises as `text_models.loaded`."""
+    """Load the captioner on `device`. Raises as `text_models.loaded`."""
     parts = loaded(name, files, config, device)
     document, decoder = config.document, config.document["decoder"]
     tokenizer, special, of_model = parts["tokenizer"], config.special, parts["module"].config

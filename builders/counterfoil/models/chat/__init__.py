@@ -1,4 +1,4 @@
-"""Chat models by name: of the Hub's providers, of any address that speaks OpenAI's protocol, or in this process.
+"""Load chat models by name: from the Hub's providers, a server with OpenAI's protocol, or into this process.
 
 model = load_chat("Qwen/Qwen3-8B")
 model = load_chat("qwen3", base_url="http://localhost:8000/v1")
@@ -25,21 +25,21 @@ class ChatModel(Protocol):
 
     @property
     def name(self) -> str:
-        """As it was asked for."""
+        """The name as the user gave it."""
         ...
 
     def answer(
         self, messages: Messages, *, schema: Mapping[str, Any], seed: int, most_tokens: int, temperature: float
     ) -> str:
-        """The text of the next turn, perhaps empty. `schema` is the JSON Schema that is wished for, where it is taken.
+        """Return the text of the next turn, perhaps empty. Models that can follow `schema`, a JSON Schema.
 
-        The text is anybody's: nothing says that it is JSON. Raises UserError where the model cannot be used as it is
-        named, RunFailure where it gives no answer.
+        The text is not trusted, and may not be JSON. Raises UserError if the model cannot be used under its name,
+        RunFailure if it gives no answer.
         """
         ...
 
 
-# What a name begins with → the kind, the first that fits; a path is a folder's, and any other name one of a server's.
+# Prefix of a name → loader; the first that fits. A path counts as LOCAL; other names are a server's.
 CHAT_KINDS: Mapping[str, Callable[[str, str | None, str, float], ChatModel]] = {
     of_transformers.PREFIX: of_transformers.load,
     LOCAL: of_transformers.load,
@@ -50,10 +50,10 @@ CHAT_KINDS: Mapping[str, Callable[[str, str | None, str, float], ChatModel]] = {
 def load_chat(
     name: str, *, base_url: str | None = None, device: str = "cpu", silence: float = of_hub.SILENCE
 ) -> ChatModel:
-    """The chat model called `name`; one of a server is not asked anything yet.
+    """Load a chat model. A model on a server is not contacted yet.
 
-    `silence` is after how many seconds without a byte a server is given up. Raises UserError for a name that can be
-    none, and for files that are of no chat model; RunFailure where they cannot be fetched or read.
+    `silence`: the seconds without a byte after which a request fails. Raises UserError for an invalid name and for
+    files that are not a chat model's, RunFailure if files cannot be fetched or read.
     """
     if not name.strip():
         raise UserError("a chat model has no name", "Name one of the Hub, transformers:NAME or local-dir:PATH.")

@@ -1,10 +1,10 @@
-"""Chat models that a server runs: of the Hub's providers, or at an address that speaks OpenAI's protocol.
+"""Ask chat models on a server: the Hub's providers, or an address with OpenAI's protocol.
 
-Keys are read from where they are kept, go into a request's header and nowhere else. The login to the Hub goes to the
-Hub alone: another address is given OPENAI_API_KEY of the environment, or nothing.
+A key goes into a request's header and nowhere else: never into a recipe, a record or a message; it is cut out of an
+answer that repeats it. The login to the Hub goes to the Hub alone; other addresses get OPENAI_API_KEY or nothing.
 
-No key stands in a recipe, a record or a message (one that an answer repeats is cut out of it), and the address of a
-chat model in a dataset's own recipe is asked nothing. Answers have bounds in bytes and time, headers included.
+An address that comes from a dataset's own recipe is never contacted. Answers, headers included, have bounds in bytes
+and time.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from counterfoil.recipe.names import ELSEWHERE
 Messages = Sequence[Mapping[str, str]]
 """Turns, oldest first, each with its `role` (user, assistant) and its `content`."""
 
-# Models on a CPU take minutes for 512 tokens, and tell nothing until they are done.
+# Models on a CPU take minutes for 512 tokens, and send nothing until they are done.
 SILENCE = 300.0
 KEY = "OPENAI_API_KEY"
-# Too many requests, and a model that is being loaded or overloaded.
+# Too many requests; the model is loading or overloaded.
 _BUSY = (429, 503)
 _TRIES = 3
 _LONGEST_WAIT = 60.0  # seconds
 _AGAIN = "Answers are kept: run the same command again to resume."
 _MOST_SHOWN = 200
-# Answers have some kilobytes; a whole one has come within so many times the longest silence.
+# Answers have some kilobytes, and must be complete within this many times the longest silence.
 _MOST_BYTES = 8_000_000
 _SILENCES = 3
-# A key of fewer letters is a word (servers without keys are given "EMPTY"), and words are no secrets.
+# Shorter keys are words ("EMPTY" for servers without keys), which need no redaction.
 _SHORTEST_SECRET = 8
 _OF_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[A-Za-z0-9-]+)?", re.ASCII)
 
 
 @dataclass
 class ServedChat:
-    """A model that a server knows by its name. `structured` is false once the server took no schema."""
+    """A model on a server. `structured` becomes false when the server refuses a schema."""
 
     name: str
     base_url: str | None
@@ -56,22 +56,26 @@ class ServedChat:
     def answer(
         self, messages: Messages, *, schema: Mapping[str, Any], seed: int, most_tokens: int, temperature: float
     ) -> str:
-        options = {"seed": seed, "max_tokens": most_tokens, "temperature": temperature}
-        while True:
-            wished = {"type": "json_schema", "json_schema": {"name": "answer", "schema": dict(schema), "strict": True}}
-            more = {"response_format": wished} if self.structured else {}
+        question = {
+            "model": self.name,
+            "messages": [dict(message) for message in messages],
+            "seed": seed,
+            "max_tokens": most_tokens,
+            "temperature": temperature,
+        }
+        json_schema = {"name": "answer", "schema": dict(schema), "strict": True}
+        if self.structured:
             try:
-                return self._asked([dict(message) for message in messages], options | more)
-            except _NotTaken as refused:
-                if not self.structured:
-                    raise refused.failure from refused.__cause__
+                return self._send(question | {"response_format": {"type": "json_schema", "json_schema": json_schema}})
+            except _RefusedQuestion:
                 self.structured = False
+        return self._send(question)
 
-    def _asked(self, messages: list[dict[str, str]], options: dict[str, Any]) -> str:
+    def _send(self, question: dict[str, Any]) -> str:
+        """Return the answer to a question; a busy server is asked again. Raises `_RefusedQuestion` as well."""
         key = _key(self.base_url, self._called)
-        question = {"model": self.name, "messages": messages, **options}
         for left in range(_TRIES - 1, -1, -1):
-            answer = _posted(_address(self.base_url), key, question, self.silence, self._called, self.base_url)
+            answer = _post(self.base_url, key, question, self.silence, self._called)
             if answer.status == 200:
                 return _text_of(answer, self._called, key)
             wait = _wait(answer) if left else None
@@ -85,21 +89,17 @@ class ServedChat:
         return f"chat model '{self.name}'" + ("" if self.base_url is None else f" at {self.base_url}")
 
 
-class _NotTaken(Exception):
-    """The server took the question for a wrong one; perhaps it knows no schema. `failure` is what a person is shown."""
-
-    def __init__(self, failure: RunFailure) -> None:
-        super().__init__(*failure.problems)
-        self.failure = failure
+class _RefusedQuestion(RunFailure):
+    """The server refused the question as invalid; it may not know schemas."""
 
 
 def load(name: str, base_url: str | None, device: str, silence: float) -> ServedChat:
-    """The model, of which nothing is asked yet; the server has a device of its own.
+    """Return the model without contacting the server, which chooses its own device.
 
-    UserError for an address that only a stranger's recipe named, and for what is no name of the Hub.
+    UserError for an address from a dataset's recipe, and for a name that cannot be one of the Hub.
     """
     if base_url is None and not _OF_THE_HUB.fullmatch(name):
-        # The client would take an address for a model, and send it the login.
+        # The Hub's client takes an address for a model, and would send it the login.
         raise UserError(
             f"chat model '{name[:80]}': expected one of the Hub (user/name, or user/name:provider)",
             "An address is base_url; a folder is ./NAME; transformers:user/name answers in this process.",
@@ -113,10 +113,17 @@ def load(name: str, base_url: str | None, device: str, silence: float) -> Served
 
 
 def _key(base_url: str | None, called: str) -> str | None:
-    """The key for an address: the login for the Hub, the environment's for others. UserError where one is missing."""
+    """Return the key for an address: the login for the Hub, the environment's for others.
+
+    UserError if the Hub's is missing, or a key has characters that no header can carry.
+    """
     from huggingface_hub import constants, get_token
 
-    hub = base_url is None or _is_the_hubs(base_url, (constants.ENDPOINT, constants.INFERENCE_PROXY_TEMPLATE))
+    hub = base_url is None
+    if base_url is not None:
+        hub_addresses = map(urlsplit, (constants.ENDPOINT, constants.INFERENCE_PROXY_TEMPLATE))
+        address = urlsplit(base_url)
+        hub = (address.scheme, address.netloc) in {(known.scheme, known.netloc) for known in hub_addresses}
     key = get_token() if hub else os.environ.get(KEY, "").strip() or None
     where = "your login to the Hub (HF_TOKEN)" if hub else KEY
     if key is None and hub:
@@ -128,19 +135,13 @@ def _key(base_url: str | None, called: str) -> str | None:
     return key
 
 
-def _is_the_hubs(base_url: str, known: tuple[str, ...]) -> bool:
-    own = urlsplit(base_url)
-    hosts = {(parts.scheme, parts.netloc) for parts in map(urlsplit, known)}
-    return (own.scheme, own.netloc) in hosts
-
-
 def _login(hub: bool) -> str:
     return "Run `hf auth login`, or set HF_TOKEN." if hub else f"Set its key in the environment as {KEY}."
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """What came back: a status, when to ask again as the server says it, and at most `_MOST_BYTES` of a body."""
+    """A server's answer; the body has at most `_MOST_BYTES`."""
 
     status: int
     retry_after: str
@@ -148,7 +149,7 @@ class _Answer:
 
 
 def _address(base_url: str | None) -> str:
-    """Where questions go: an address with or without the protocol's own path."""
+    """Return the address of the protocol's endpoint; `base_url` may or may not contain its path."""
     from huggingface_hub import constants
 
     parts = urlsplit(base_url or constants.INFERENCE_PROXY_TEMPLATE.format(provider="v1"))
@@ -158,34 +159,34 @@ def _address(base_url: str | None) -> str:
     return urlunsplit(parts._replace(path=path))
 
 
-def _posted(
-    address: str, key: str | None, question: Mapping[str, Any], silence: float, called: str, base_url: str | None
-) -> _Answer:
-    """The server's answer, in bounded bytes and time. UserError or RunFailure where there is none.
+def _post(base_url: str | None, key: str | None, question: Mapping[str, Any], silence: float, called: str) -> _Answer:
+    """Return the server's answer, in bounded bytes and time. UserError or RunFailure if there is none.
 
-    A thread asks, for a server that sends a byte now and then is never silent, in its headers least of all; one that
-    is given up ends with the process.
+    A thread sends the request: the client's timeout starts again with each byte, so it does not bound the whole. A
+    thread that is given up ends with the process.
     """
     import httpx2
     from huggingface_hub import constants
 
     if base_url is None and constants.HF_HUB_OFFLINE:
         raise RunFailure(f"{called}: the Hub's client is set to work offline", "Unset HF_HUB_OFFLINE, and connect.")
-    found: SimpleQueue[_Answer | Exception] = SimpleQueue()
-    # A packed answer would unpack to any size.
+    address = _address(base_url)
+    results: SimpleQueue[_Answer | Exception] = SimpleQueue()
+    # A compressed answer could unpack to any size.
     headers = {"accept-encoding": "identity"} | ({} if key is None else {"authorization": f"Bearer {key}"})
     with httpx2.Client(timeout=silence, follow_redirects=True) as client:
 
         def ask() -> None:
             try:
                 with client.stream("POST", address, json=question, headers=headers) as response:
-                    found.put(_Answer(response.status_code, response.headers.get("Retry-After", ""), _body(response)))
+                    retry_after = response.headers.get("Retry-After", "")
+                    results.put(_Answer(response.status_code, retry_after, _body(response)))
             except Exception as error:  # of the client or the network; handled below
-                found.put(error)
+                results.put(error)
 
         Thread(target=ask, daemon=True).start()
         try:
-            answer = found.get(timeout=silence * _SILENCES)
+            answer = results.get(timeout=silence * _SILENCES)
         except Empty:
             raise RunFailure(f"{called}: no complete answer in {silence * _SILENCES:g} seconds", _AGAIN) from None
     if isinstance(answer, _Answer):
@@ -208,7 +209,7 @@ def _posted(
 
 
 def _body(response: Any) -> bytes:
-    """RunFailure, without the model's name, for more bytes than any answer has, and for packed ones."""
+    """Read a body. RunFailure, without the model's name, if it is too large or compressed."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise RunFailure("its server compressed the answer without being asked to", _AGAIN)
     body = bytearray()
@@ -220,34 +221,35 @@ def _body(response: Any) -> bytes:
 
 
 def _text_of(answer: _Answer, called: str, key: str | None) -> str:
-    """The text of an answer, without the key. RunFailure for what is not of the protocol; a refusal is a text too."""
+    """Return the text of an answer, without the key. RunFailure if the answer does not follow the protocol."""
     try:
         document = json.loads(answer.body)
         message = document["choices"][0]["message"]
         content = message.get("content")
         content = message.get("refusal") if content is None else content
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        said = _said(answer.body, key)
-        raise RunFailure(f"{called}: its server's answer is not OpenAI's protocol: {said}", _AGAIN) from error
+        shown = _shown(answer.body, key)
+        raise RunFailure(f"{called}: its server's answer is not OpenAI's protocol: {shown}", _AGAIN) from error
     if content is not None and not isinstance(content, str):
         raise RunFailure(f"{called}: its server's answer is {type(content).__name__}, expected text", _AGAIN)
     return _redacted(content or "", key)
 
 
 def _wait(answer: _Answer) -> float | None:
-    """Seconds after which a busy server may be asked again; None where waiting does not help, or is too long."""
+    """Return after how many seconds to ask again, or None if that would not help or takes too long."""
     if answer.status not in _BUSY:
         return None
-    asked = (answer.retry_after or "1").strip()
-    digits = asked.replace(".", "", 1)
-    wait = float(asked) if digits.isascii() and digits.isdecimal() else _LONGEST_WAIT + 1
-    return wait if wait <= _LONGEST_WAIT else None
+    seconds = (answer.retry_after or "1").strip()
+    digits = seconds.replace(".", "", 1)
+    if not (digits.isascii() and digits.isdecimal()):
+        return None
+    return float(seconds) if float(seconds) <= _LONGEST_WAIT else None
 
 
 def _status_error(answer: _Answer, called: str, base_url: str | None, key: str | None) -> Exception:
     hub = base_url is None
     match answer.status:
-        # What a server says of a key may repeat it: it is not shown.
+        # The bodies of these errors may repeat the key: they are not shown.
         case 401:
             given = "the key that it was given" if key else "questions without a key"
             return UserError(f"{called}: refuses {given} (401)", _login(hub))
@@ -263,17 +265,17 @@ def _status_error(answer: _Answer, called: str, base_url: str | None, key: str |
         case 429:
             until = f" for {answer.retry_after} seconds" if answer.retry_after.isdigit() else ""
             return RunFailure(f"{called}: too many questions{until} (429)", f"Wait. {_AGAIN}")
-    failure = RunFailure(f"{called}: answers {answer.status}: {_said(answer.body, key)}", _AGAIN)
-    return _NotTaken(failure) if answer.status in (400, 422) else failure
+    kind = _RefusedQuestion if answer.status in (400, 422) else RunFailure
+    return kind(f"{called}: answers {answer.status}: {_shown(answer.body, key)}", _AGAIN)
 
 
-def _said(body: bytes, key: str | None) -> str:
-    """The beginning of a server's words, in one line, without the key."""
+def _shown(body: bytes, key: str | None) -> str:
+    """Return the beginning of a body in one line, without the key."""
     words = _redacted(" ".join(body[:10_000].decode("utf-8", errors="replace").split()), key)
     shown = "".join(character if character.isprintable() else "�" for character in words[:_MOST_SHOWN])
     return shown or "nothing"
 
 
 def _redacted(text: str, key: str | None) -> str:
-    """A server's words without the key that it was given, which a record of them could publish."""
+    """Remove the key from a server's words, which a record could publish."""
     return text.replace(key, "…") if key is not None and len(key) >= _SHORTEST_SECRET else text

@@ -1,6 +1,6 @@
-"""Chat models that answer in this process: any text model of transformers with a chat template.
+"""Run chat models in this process: any text model of transformers with a chat template.
 
-The files are judged first (`text_models`), weights are safetensors, and no code of an author runs.
+`text_models` checks the files first. Weights are safetensors, and no code of an author runs.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from counterfoil.models.text_models import CAPTIONER_FILES, all_ids, checked_cha
 from counterfoil.models.transformers_files import found_files, quiet
 
 PREFIX = "transformers:"
-# Fewer tokens hold no answer.
+# Fewer tokens have no room for an answer.
 _FEWEST_TOKENS = 16
 
 
 @dataclass(frozen=True)
 class TextChat:
-    """A text model on its device. ends: tokens that end an answer; longest: tokens of question and answer, if known."""
+    """A text model. ends: tokens that end an answer; longest: the most tokens of question and answer, if known."""
 
     name: str
     module: Any
@@ -34,7 +34,7 @@ class TextChat:
     def answer(
         self, messages: Messages, *, schema: Mapping[str, Any], seed: int, most_tokens: int, temperature: float
     ) -> str:
-        """As `ChatModel.answer`; the schema is not enforced. Above temperature 0 tokens are drawn by the seed."""
+        """Answer as `ChatModel.answer`; the schema is not enforced. Above temperature 0 the seed draws the tokens."""
         import torch
         from transformers import GenerationConfig
 
@@ -42,11 +42,11 @@ class TextChat:
 
         hint = "Check its configuration and template, or name another model."
         with computing(f"chat model '{self.name}'", "answer", self.device, hint), quiet():
-            # Where a template lets a model think aloud first, it is asked not to: others do not know the word.
+            # Templates of models that think aloud read `enable_thinking`; others ignore it.
             text = rendered(self.name, self.tokenizer, messages, add_generation_prompt=True, enable_thinking=False)
-            asked = self.tokenizer(text, add_special_tokens=False, return_tensors="pt")
-            given = {key: asked[key].to(self.device) for key in ("input_ids", "attention_mask")}
-            width = given["input_ids"].shape[1]
+            tokens = self.tokenizer(text, add_special_tokens=False, return_tensors="pt")
+            inputs = {key: tokens[key].to(self.device) for key in ("input_ids", "attention_mask")}
+            width = inputs["input_ids"].shape[1]
             most = most_tokens if self.longest is None else min(most_tokens, self.longest - width)
             if most < _FEWEST_TOKENS:
                 raise RunFailure(
@@ -60,32 +60,31 @@ class TextChat:
             settings = GenerationConfig(
                 max_new_tokens=most, eos_token_id=list(self.ends), pad_token_id=self.ends[0], **chosen
             )
-            # Its own chance: nobody else's numbers are drawn from, or moved on.
+            # torch's own generator of random numbers stays as it was.
             with torch.random.fork_rng(), torch.inference_mode(), ids_in_bounds(self.name, self.module):
                 torch.manual_seed(seed)
-                out = self.module.generate(**given, generation_config=settings)
+                out = self.module.generate(**inputs, generation_config=settings)
             return self.tokenizer.decode(out[0, width:].tolist(), skip_special_tokens=True).strip()
 
 
 def load(name: str, base_url: str | None, device: str, silence: float) -> TextChat:
-    """The model on `device`. UserError where an address is named beside it; raises as `text_models.loaded`."""
+    """Load the model on `device`. UserError if there is an address too; raises as `text_models.loaded`."""
     if base_url is not None:
         raise UserError(f"chat model '{name}' runs in this process, not at {base_url[:80]}")
-    place = found_files(name, name.removeprefix(PREFIX), CAPTIONER_FILES)
-    config = checked_chat(name, place)
-    parts = loaded(name, place, config, device, "chat model")
+    files = found_files(name, name.removeprefix(PREFIX), CAPTIONER_FILES)
+    config = checked_chat(name, files)
+    parts = loaded(name, files, config, device, "chat model")
     module, tokenizer = parts["module"], parts["tokenizer"]
-    settings = module.config.get_text_config()
     rows = module.get_input_embeddings().num_embeddings
-    places = (config.special.get("eos_token_id"), config.document.get("eos_token_id"), tokenizer.eos_token_id)
-    # Tuned models end a turn by a token of their tokenizer's that their configuration may not know.
-    ends = tuple(dict.fromkeys(end for one in places for end in all_ids(one) if end < rows))
+    # Tuned models may end a turn with a token that only their tokenizer names.
+    settings = (config.special.get("eos_token_id"), config.document.get("eos_token_id"), tokenizer.eos_token_id)
+    ends = tuple(dict.fromkeys(end for setting in settings for end in all_ids(setting) if end < rows))
     if not ends:
         raise UserError(
             f"model {name!r}: nothing says which of its {rows:,} tokens ends an answer",
             "Give its eos_token_id in config.json or generation_config.json.",
         )
-    longest = getattr(settings, "max_position_embeddings", None)
+    longest = getattr(module.config.get_text_config(), "max_position_embeddings", None)
     return TextChat(
         name=name,
         module=module,
