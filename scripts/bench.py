@@ -17,7 +17,7 @@ import results_page
 SCRIPTS = Path(__file__).resolve().parent
 RESULTS = SCRIPTS / "RESULTS.md"
 BENCHES = (
-    "bugs", "build", "directions", "evaluate", "gpu", "guidance", "padding", "scale", "start", "tokens",
+    "bugs", "build", "corrupt", "directions", "evaluate", "gpu", "guidance", "padding", "scale", "start", "tokens",
 )  # fmt: skip
 
 
