@@ -71,7 +71,7 @@ def ours(pixels: np.ndarray, name: str, seed: int) -> np.ndarray:
 
 def published(pixels: np.ndarray, name: str, seed: int) -> np.ndarray:
     """Corrupt by the published code. Raise ImportError if it is not installed."""
-    setattr(np, "float_", np.float64)  # noqa: B010, NPY201 (it was written for numpy before 2.0)
+    setattr(np, "float_", np.float64)  # noqa: B010 (it was written for numpy before 2.0)
     from imagecorruptions import corrupt  # pyrefly: ignore
 
     np.random.seed(seed % 2**32)  # noqa: NPY002 (it draws from the global generator)
