@@ -22,11 +22,11 @@ from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import UserError
 from counterfoil.lab.world import Scene, load_garments
-from counterfoil.mining.audited import ConditionAnswers, ContentsSeen, audit_target, row_labels
+from counterfoil.mining.audited import ContentsSeen, audit_target, condition_questions, row_labels
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.mine_recipe import MineResult, mine
 from counterfoil.prediction.class_map import ClassMap
-from counterfoil.recipe import Recipe, RecipeClass, load_recipe
+from counterfoil.recipe import Recipe, load_recipe
 from loopback_hub import LoggedRequest, LoopbackHub, client, client_environment
 from tiny_builds import command
 
@@ -76,17 +76,14 @@ def test_each_condition_is_a_question_of_two_classes() -> None:
     present, values = rng.random((60, 3)) < 0.4, rng.random((60, 3))
     values[7] = np.nan  # of an image without an answer
     classifier: Any = None
-    classes = [RecipeClass(str(label), str(label), label, label, ()) for label in range(6)]
     outputs = ClassMap("names", 3, ((0,), (1,), (2,)))
-    answers = ConditionAnswers(classifier, outputs, values, ConditionLabels(("a", "b", "c"), present), classes)
-    judged = answers.questions(np.arange(10, 40))
-    read = np.arange(60) != 7
-    assert np.array_equal(answers.readable, read)
+    has, chosen_on, read = ConditionLabels(("a", "b", "c"), present), np.arange(10, 40), np.arange(60) != 7
+    judged = condition_questions(classifier, outputs, values, has, chosen_on)
     assert [one.classes for one in judged] == [(0, 1), (2, 3), (4, 5)]
     for k, one in enumerate(judged):
-        has, lacks = one.classes
-        assert np.array_equal(one.labels == has, present[:, k])
-        assert np.array_equal(one.labels == lacks, ~present[:, k])
+        yes, no = one.classes
+        assert np.array_equal(one.labels == yes, present[:, k])
+        assert np.array_equal(one.labels == no, ~present[:, k])
         limit = one.target.about["thresholds"]["abc"[k]]
         assert np.array_equal(one.failed, ((values[:, k] >= limit) != present[:, k]) & read)
         # What was answered is the label where the answer was right, and the other of the two where it was wrong.

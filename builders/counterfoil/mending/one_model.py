@@ -44,6 +44,7 @@ from counterfoil.mending.evaluating import (
 from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson, balanced_lesson
 from counterfoil.mending.given import BALANCED, BY_CLIP, numbered_groups
 from counterfoil.mending.prepared import (
+    MendSettings,
     MendSource,
     Prepared,
     confirm_chose,
@@ -337,23 +338,10 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
         beside = next((one for one in variants if one.name == variant.of), variant).debug
         judged_by = TEST if beside is not None and confirm_chose(beside.mined, audited) else CONFIRM
         fitted.append(_fit(variant, lesson, train, train_rows, kept, settings.grid, evaluation, own, judged_by))
-    by_name = {one.variant.name: one for one in fitted}
-    results = []
-    for one in fitted:
-        result = one.result
-        if one.variant.role not in ("retrained", "control"):
-            beside = controls_of(one.variant, variants)
-            controls = _controls(one, {what: by_name[other] for what, other in beside.items()}, settings.grid)
-            comparisons = compared_with(one.chosen, controls, evaluation, result.judged_by)
-            missing = missing_controls(one.variant, [what for what in beside if what != RETRAINED])
-            outcome, text = verdict_of(comparisons, result, has_test=tested is not None, missing=missing)
-            if result.lam == 0:
-                outcome, text = "learned nothing", LEARNED_NOTHING
-            result = replace(result, comparisons=comparisons, verdict=text, outcome=outcome)
-        if settings.effects and one.variant.role == "mended":
-            result = _with_effects(one, result, train, kept, evaluation, settings.seed)
-        results.append(result)
-    best = _best(fitted, evaluation)
+    results = _judged(fitted, variants, train, kept, evaluation, settings)
+    # An oracle and a baseline that learned from the rows that choose would choose themselves.
+    able = [one for one in fitted if one.variant.role in ("mended", "upweighted")]
+    best = best_variant([(one.variant.name, one.result.within_bound, one.chosen, one.own) for one in able], evaluation)
     summary = ModelMended(
         name=name,
         architecture=seen.classifier.architecture,
@@ -473,6 +461,34 @@ def _fit(
     return _Fitted(variant, tuple(heads), tuple(answers), chosen.place, result, lesson, own)
 
 
+def _judged(
+    fitted: Sequence[_Fitted],
+    variants: Sequence[Variant],
+    train: Lesson,
+    kept: KeptHeads,
+    evaluation: HeadEvaluation,
+    settings: MendSettings,
+) -> list[VariantResult]:
+    """Return what each variant is worth beside its controls, with its verdict, and effects where these are asked."""
+    by_name = {one.variant.name: one for one in fitted}
+    results = []
+    for one in fitted:
+        result = one.result
+        if one.variant.role not in ("retrained", "control"):
+            beside = controls_of(one.variant, variants)
+            controls = _controls(one, {what: by_name[other] for what, other in beside.items()}, settings.grid)
+            comparisons = compared_with(one.chosen, controls, evaluation, result.judged_by)
+            missing = missing_controls(one.variant, [what for what in beside if what != RETRAINED])
+            outcome, text = verdict_of(comparisons, result, has_test=evaluation.test is not None, missing=missing)
+            if result.lam == 0:
+                outcome, text = "learned nothing", LEARNED_NOTHING
+            result = replace(result, comparisons=comparisons, verdict=text, outcome=outcome)
+        if settings.effects and one.variant.role == "mended":
+            result = _with_effects(one, result, train, kept, evaluation, settings.seed)
+        results.append(result)
+    return results
+
+
 def _controls(
     one: _Fitted, beside: Mapping[str, _Fitted], grid: tuple[float, ...]
 ) -> dict[str, tuple[float | None, RightAnswers]]:
@@ -525,10 +541,3 @@ def _saved(asked: str | None, best: str | None, results: Sequence[VariantResult]
     if asked == "best":
         return best
     return next((one.name for one in results if one.name == asked or one.name.startswith(f"{asked}:")), None)
-
-
-def _best(fitted: Sequence[_Fitted], evaluation: HeadEvaluation) -> str | None:
-    """The best variant of those asked for, each at its λ, by the discover half."""
-    # An oracle and a baseline that learned from the rows that choose would choose themselves.
-    able = [one for one in fitted if one.variant.role in ("mended", "upweighted")]
-    return best_variant([(one.variant.name, one.result.within_bound, one.chosen, one.own) for one in able], evaluation)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -220,79 +220,48 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassAnswers:
-    """A classifier's answers to n images of one class each: labels (n,). rule: which answers are failures."""
+class Answers:
+    """What a classifier answers to n images, as questions.
 
-    target: AuditedTarget
-    labels: NDArray[np.int64]
-    classes: Sequence[RecipeClass]
-    rule: str
+    readable: (n,) which images have an answer. dealt_evenly: (n,) labels that both halves have as often. questions: of
+    rows of the discover half, on which thresholds are chosen, so that the other half chose none.
+    """
 
-    @property
-    def readable(self) -> NDArray[np.bool_]:
-        """(n,) which images have an answer."""
-        return self.target.predictions.readable
-
-    @property
-    def dealt_evenly(self) -> NDArray[np.int64]:
-        """(n,) the labels that both halves have as often."""
-        return self.labels
-
-    def questions(self, discover: NDArray[np.int64]) -> list[Question]:
-        """Return the one question, of which class each image is. Nothing of it is chosen on the rows `discover`."""
-        failed = failures(self.rule, self.target.predictions, self.labels, self.classes, self.target.class_map)
-        return [Question(tuple(range(len(self.classes))), self.labels, failed, self.target)]
+    readable: NDArray[np.bool_]
+    dealt_evenly: NDArray[np.int64]
+    questions: Callable[[NDArray[np.int64]], list[Question]]
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionAnswers:
-    """What a classifier scores n images for K conditions: values (n, K), NaN where an image has no answer."""
+def condition_questions(
+    classifier: Classifier,
+    class_map: ClassMap,
+    values: NDArray[np.float64],
+    has: ConditionLabels,
+    rows: NDArray[np.int64],
+) -> list[Question]:
+    """Return a question for each of K conditions, in order; a wrong yes and a wrong no are both failures.
 
-    classifier: Classifier
-    class_map: ClassMap
-    values: NDArray[np.float64]
-    has: ConditionLabels
-    classes: Sequence[RecipeClass]
-
-    @property
-    def readable(self) -> NDArray[np.bool_]:
-        """(n,) which images have an answer."""
-        return np.asarray(~np.isnan(self.values).any(axis=1))
-
-    @property
-    def dealt_evenly(self) -> NDArray[np.int64]:
-        """(n,) a number for each set of conditions: both halves have each as often."""
-        return self.has.sets()[0]
-
-    def questions(self, discover: NDArray[np.int64]) -> list[Question]:
-        """Return a question for each condition, in order; a wrong yes and a wrong no are both failures.
-
-        Thresholds have the best F1 on the rows `discover`, so that the other half chose none. UserError for a condition
-        that all of these rows have, or none.
-        """
-        present, readable = self.has.present, self.readable
-        limits = best_thresholds(self.values[discover], present[discover], self.has.names)
-        failed = np.zeros(present.shape, dtype=bool)
-        failed[readable] = binary_answers(self.values[readable], present[readable], limits)
-        thresholds = dict(zip(self.has.names, limits.tolist(), strict=True))
-        # Of a condition's answers output and label are one number.
-        plain = replace(
-            self.class_map,
-            num_classes=len(self.classes),
-            targets=tuple((label,) for label in range(len(self.classes))),
-            label_names=None,
-        )
-        form = replace(Predictions.empty(len(present), 2), readable=readable, correct_top_k=readable)
-        questions = []
-        for k, (labels, wrong) in enumerate(zip(condition_labels(present).T.copy(), failed.T.copy(), strict=True)):
-            # Of two labels a wrong answer is the other one.
-            answered = (labels ^ wrong).astype(np.int32)
-            answers = np.stack([answered, answered ^ 1], axis=1)
-            predictions = replace(form, answers=answers, correct=readable & ~wrong)
-            about = {"outputs": self.class_map.outputs, "thresholds": thresholds}
-            target = AuditedTarget(self.classifier, plain, predictions, about)
-            questions.append(Question((2 * k, 2 * k + 1), labels, wrong, target))
-        return questions
+    values: (n, K) scores, NaN where an image has no answer. Thresholds have the best F1 on `rows`. UserError for a
+    condition that all of these rows have, or none.
+    """
+    present, readable = has.present, ~np.isnan(values).any(axis=1)
+    limits = best_thresholds(values[rows], present[rows], has.names)
+    failed = np.zeros(present.shape, dtype=bool)
+    failed[readable] = binary_answers(values[readable], present[readable], limits)
+    about = {"outputs": class_map.outputs, "thresholds": dict(zip(has.names, limits.tolist(), strict=True))}
+    # Of a condition's answers output and label are one number.
+    labels_of = tuple((label,) for label in range(2 * len(has.names)))
+    plain = replace(class_map, num_classes=len(labels_of), targets=labels_of, label_names=None)
+    form = replace(Predictions.empty(len(present), 2), readable=readable, correct_top_k=readable)
+    questions = []
+    for k, (labels, wrong) in enumerate(zip(condition_labels(present).T.copy(), failed.T.copy(), strict=True)):
+        # Of two labels a wrong answer is the other one.
+        answered = (labels ^ wrong).astype(np.int32)
+        answers = np.stack([answered, answered ^ 1], axis=1)
+        predictions = replace(form, answers=answers, correct=readable & ~wrong)
+        target = AuditedTarget(classifier, plain, predictions, about)
+        questions.append(Question((2 * k, 2 * k + 1), labels, wrong, target))
+    return questions
 
 
 def answers_of(
@@ -365,21 +334,25 @@ def _answers_by(
     device: str,
     placement: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
-) -> dict[str, ClassAnswers | ConditionAnswers]:
+) -> dict[str, Answers]:
     """Return what classifiers answer to the images. UserError for a failure rule that a condition cannot have."""
+    found: dict[str, Answers] = {}
     if has is None:
-        labels = np.concatenate([part.labels for part in parts])
-        answered = answers_of(parts, maps, recipe, device, placement, load)
-        return {name: ClassAnswers(one, labels, recipe.classes, mine.failure) for name, one in answered.items()}
+        labels, every = np.concatenate([part.labels for part in parts]), tuple(range(len(recipe.classes)))
+        for name, one in answers_of(parts, maps, recipe, device, placement, load).items():
+            failed = failures(mine.failure, one.predictions, labels, recipe.classes, one.class_map)
+            question = Question(every, labels, failed, one)
+            found[name] = Answers(one.predictions.readable, labels, lambda rows, question=question: [question])
+        return found
     if mine.failure != "top1":
         raise UserError(
             f"mine.failure: the rule '{mine.failure}' needs several classes, but a condition is only yes or no",
             "Set mine.failure=top1.",
         )
-    found: dict[str, ClassAnswers | ConditionAnswers] = {}
     for name, class_map in maps.items():
         classifier, values = conditions_scored(parts, name, class_map, recipe.classes, device)
-        found[name] = ConditionAnswers(classifier, class_map, values, has, recipe.classes)
+        questions = partial(condition_questions, classifier, class_map, values, has)
+        found[name] = Answers(~np.isnan(values).any(axis=1), has.sets()[0], questions)
     return found
 
 
@@ -473,7 +446,7 @@ class AskedTarget:
     parts: tuple[LabelledImages, ...]
     seen: Sequence[ContentsSeen]
     has: ConditionLabels | None
-    answers: ClassAnswers | ConditionAnswers
+    answers: Answers
     elsewhere: Placement | None
 
     def audits(self, clip: RecipeClip | None) -> tuple[Audited, ...]:
@@ -493,8 +466,11 @@ class AskedTarget:
             raise RunFailure(f"{names}: no image can be decoded")
         rows = np.flatnonzero(whole)
         features, contents = raw[rows], [content for one in self.seen for content in one.known()]
-        # Halves go by the names of units, so that another row, or one that cannot be decoded, deals no other anew.
-        shared = np.asarray(unit_names(self.parts, contents), dtype=object)[rows].astype(str)
+        # Rows share the dataset's unit, or their content where it has none. Halves go by these names, so that another
+        # row, or one that cannot be decoded, deals no other anew.
+        known = [unit for part in self.parts for unit in part.units or (None,) * len(part)]
+        named = [content if unit is None else unit for unit, content in zip(known, contents, strict=True)]
+        shared = np.asarray(named, dtype=object)[rows].astype(str)
         halves = deal_halves(
             self.answers.dealt_evenly[rows], self.mine.seed, shared.tolist(), [contents[row] for row in rows.tolist()]
         )
@@ -658,12 +634,6 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
             f"{', '.join(part.name for part in parts)}: {', '.join(first)}{more}",
             "Check that the file belongs to this dataset and split, or remove these rows.",
         )
-
-
-def unit_names(parts: Sequence[LabelledImages], contents: Sequence[str]) -> list[str]:
-    """Return what each row is named to share: the dataset's unit, or the content of its image where there is none."""
-    known = [unit for part in parts for unit in part.units or (None,) * len(part)]
-    return [content if unit is None else unit for unit, content in zip(known, contents, strict=True)]
 
 
 _MEASURED = "Findings are also measured on other classifiers; without them: --set 'mine.others=[]'"

@@ -227,17 +227,17 @@ _CURVE = (10, 20, 30, 50, 75, 100, 150, 200, 300, 500)
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A hypothesis that was carried to the test. place: of its audit. counts: what it is tested on. compared: rates."""
+    """A hypothesis carried to the test: the place of its audit, what it is tested on, and what became of it."""
 
     hypothesis: Hypothesis
     place: int
     counts: Counted
     result: Confirmation
-    compared: Compared
 
     def order(self) -> tuple[bool, float, str]:
         """By what findings are sorted: confirmed ones first, the largest difference first."""
-        return not self.result.confirmed, -(self.compared.difference.value or 0.0), self.hypothesis.name
+        difference = self.result.compared().difference.value
+        return not self.result.confirmed, -(difference or 0.0), self.hypothesis.name
 
 
 def carried_to_test(
@@ -262,10 +262,7 @@ def carried_to_test(
     ]
     p = [one.p(mine.margin) for one in counted]
     results = confirm([one.first for one in counted], mine.margin, mine.fdr, p)
-    return [
-        Carried(one, place, counts, result, result.compared())
-        for one, place, counts, result in zip(hypotheses, places, counted, results, strict=True)
-    ]
+    return list(map(Carried, hypotheses, places, counted, results))
 
 
 def collect_findings(
@@ -371,7 +368,7 @@ def _finding(
 
     there: the rows of the confirm half.
     """
-    recipe, hypothesis = run.recipe, one.hypothesis
+    recipe, hypothesis, after = run.recipe, one.hypothesis, one.result.compared()
     classes = [recipe.classes[label] for label in hypothesis.labels]
     rows = audited.halves.confirm
     own = np.flatnonzero(hypothesis.tested_on(there.features, there.labels))
@@ -402,9 +399,9 @@ def _finding(
         caption=hypothesis.caption,
         prompt=drawing_prompt(hypothesis, found, recipe) if captions.texts else None,
         confirmed=one.result.confirmed,
-        set=one.compared.set,
-        rest=one.compared.rest,
-        difference=one.compared.difference,
+        set=after.set,
+        rest=after.rest,
+        difference=after.difference,
         p=one.result.p,
         q=one.result.q,
         discover=compared(*count_hypothesis(hypothesis, rows_of(audited, audited.halves.discover))),

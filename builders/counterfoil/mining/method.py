@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from counterfoil.mining.captions import Gathered
 from counterfoil.mining.findings import Findings
@@ -43,6 +43,3 @@ class SearchMethod:
 
     settings: type[MethodSection]
     search: Callable[[MiningRun], MineResult]
-
-
-Method: TypeAlias = "FindMethod | SearchMethod"

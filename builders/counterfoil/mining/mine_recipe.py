@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -168,7 +167,7 @@ def mine(
             source = open_source(loaded.source)  # once: all rows of this run are of one commit
             for one in held:
                 one.images = lambda: opened_images(loaded, mined.on, source)[0]
-            wanted_pool = partial(asked_pool, pool, pool_rows, pool_labels, loaded, mined, source)
+            wanted_pool = asked_pool(pool, pool_rows, pool_labels, loaded, mined, source)
             return _audited_and_found(run, chosen, source, devices, wanted_pool, weights, held_here=bool(held))
 
 
@@ -177,7 +176,7 @@ def _audited_and_found(
     method: FindMethod,
     source: OpenSource,
     devices: Sequence[str],
-    pool: Callable[[], tuple[OpenedPool, int] | None],
+    wanted_pool: tuple[OpenedPool, int] | None,
     weights: bool,
     *,
     held_here: bool,
@@ -191,7 +190,6 @@ def _audited_and_found(
     if method.captions is None:
         return _sliced(run, ask_target(recipe, mine, source, run.device, elsewhere))
     (texts, references, candidates), notes = method.captions(run)
-    wanted_pool = pool()
     if weights:
         need_train_split(recipe, source)
     others = other_models(recipe, mine)
