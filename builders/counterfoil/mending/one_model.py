@@ -339,9 +339,7 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
         judged_by = TEST if beside is not None and confirm_chose(beside.mined, audited) else CONFIRM
         fitted.append(_fit(variant, lesson, train, train_rows, kept, settings.grid, evaluation, own, judged_by))
     results = _judged(fitted, variants, train, kept, evaluation, settings)
-    # An oracle and a baseline that learned from the rows that choose would choose themselves.
-    able = [one for one in fitted if one.variant.role in ("mended", "upweighted")]
-    best = best_variant([(one.variant.name, one.result.within_bound, one.chosen, one.own) for one in able], evaluation)
+    best = _best(fitted, evaluation)
     summary = ModelMended(
         name=name,
         architecture=seen.classifier.architecture,
@@ -541,3 +539,10 @@ def _saved(asked: str | None, best: str | None, results: Sequence[VariantResult]
     if asked == "best":
         return best
     return next((one.name for one in results if one.name == asked or one.name.startswith(f"{asked}:")), None)
+
+
+def _best(fitted: Sequence[_Fitted], evaluation: HeadEvaluation) -> str | None:
+    """The best variant of those asked for, each at its λ, by the discover half."""
+    # An oracle and a baseline that learned from the rows that choose would choose themselves.
+    able = [one for one in fitted if one.variant.role in ("mended", "upweighted")]
+    return best_variant([(one.variant.name, one.result.within_bound, one.chosen, one.own) for one in able], evaluation)

@@ -244,7 +244,7 @@ def condition_questions(
     values: (n, K) scores, NaN where an image has no answer. Thresholds have the best F1 on `rows`. UserError for a
     condition that all of these rows have, or none.
     """
-    present, readable = has.present, ~np.isnan(values).any(axis=1)
+    present, readable = has.present, np.asarray(~np.isnan(values).any(axis=1))
     limits = best_thresholds(values[rows], present[rows], has.names)
     failed = np.zeros(present.shape, dtype=bool)
     failed[readable] = binary_answers(values[readable], present[readable], limits)
@@ -352,7 +352,7 @@ def _answers_by(
     for name, class_map in maps.items():
         classifier, values = conditions_scored(parts, name, class_map, recipe.classes, device)
         questions = partial(condition_questions, classifier, class_map, values, has)
-        found[name] = Answers(~np.isnan(values).any(axis=1), has.sets()[0], questions)
+        found[name] = Answers(np.asarray(~np.isnan(values).any(axis=1)), has.sets()[0], questions)
     return found
 
 
