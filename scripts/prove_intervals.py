@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 import results_page
+from counterfoil.accuracy_stats import NearChance
 from counterfoil.data import LabelledImages
 from counterfoil.evaluation.dataset import Group
 from counterfoil.evaluation.feature_distances import SUBSETS, kernel_distance, subset_estimate
 from counterfoil.evaluation.gate import GateLine, GateResult, judge_gate
 from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
-from counterfoil.evaluation.statistics import NearChance
 from counterfoil.evaluation.subject import labelled_subject
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import RecipeClass

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import results_page
-from counterfoil.evaluation.statistics import ClassUnits, drops
+from counterfoil.accuracy_stats import ClassUnits, drops
 from photographs_proof.labels import label_answers, labels_table, measured_labels
 from photographs_proof.mending import LEARNED, UNSEEN, measured_mending, mending_table
 from photographs_proof.mining import mined, mining_table, write_answers

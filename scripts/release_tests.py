@@ -224,7 +224,7 @@ GROUPS = {
             "builders/counterfoil/stats.py",
             "builders/counterfoil/paired_stats.py",
             "builders/counterfoil/trajectory_stats.py",
-            "builders/counterfoil/evaluation/statistics.py",
+            "builders/counterfoil/accuracy_stats.py",
             "builders/counterfoil/mining/methods",
             "tests/mining/methods",
             "tests/test_stats.py",

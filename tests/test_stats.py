@@ -18,9 +18,11 @@ from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.proportion import test_proportions_2indep as reference_test
 
 from counterfoil.stats import (
+    NORMAL,
     FailureCount,
     StoppedRate,
     benjamini_hochberg,
+    bootstrap_weights,
     chance_line,
     clustered_interval,
     clustered_rates,
@@ -37,6 +39,7 @@ from counterfoil.stats import (
     score_test,
     sequential_p,
     sign_test,
+    simultaneous_reach,
     smallest_difference,
     stopped_rate,
     unit_correlation,
@@ -516,3 +519,31 @@ def test_nobody_else_writes_them() -> None:
         if re.search(library, path.read_text(encoding="utf-8"))
     ]
     assert others == ["paired_stats.py", "stats.py"]
+
+
+@pytest.mark.release(of="statistics")
+@pytest.mark.parametrize(("rows", "values", "share", "least"), [(80, 12, 0.0, 0.91), (100, 30, 0.95, 0.91)])
+def test_simultaneous_intervals_hold_at_once(rows: int, values: int, share: float, least: float) -> None:
+    rng = np.random.default_rng(6)
+    runs, held = 300, 0
+    for _ in range(runs):
+        if share:  # Wilson's, of shares of images
+            seen = (rng.random((rows, values)) < share).astype(np.float64)
+        else:  # of means that vary together
+            seen = rng.normal(0, 1, (rows, values)) + rng.normal(0, 1, (rows, 1))
+        draws = bootstrap_weights(rows, 300, rng) @ seen / rows
+        means = seen.mean(axis=0)
+        reach = simultaneous_reach(means, draws)
+        if share:
+            held += all(low <= share <= high for low, high in (wilson_reach(one, rows, reach) for one in means))
+        else:
+            held += bool((np.abs(means) <= reach * draws.std(axis=0)).all())
+    assert least <= held / runs <= 0.99
+
+
+def test_intervals_that_hold_at_once_reach_as_far_as_one_at_least() -> None:
+    assert simultaneous_reach(np.zeros(2), np.zeros((50, 2)), 0.01) == NORMAL
+    # Where nothing varies, by Bonferroni.
+    assert simultaneous_reach(np.zeros(2), np.zeros((50, 2))) == pytest.approx(stats.norm.ppf(1 - 0.05 / 4))
+    still = np.concatenate([np.zeros((50, 1)), np.random.default_rng(0).normal(0, 1, (50, 1))], axis=1)
+    assert simultaneous_reach(np.zeros(2), still) == simultaneous_reach(np.zeros(1), still[:, 1:])

@@ -19,7 +19,6 @@ from counterfoil.trajectory_stats import (
     ranks,
     recovered,
     rising_reaches,
-    simultaneous,
     swap_test,
 )
 
@@ -176,20 +175,6 @@ def test_models_that_are_alike_are_told_apart_as_often_as_the_level_says() -> No
     assert told / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
     assert seen / runs > 0.8
     assert swap_test(np.zeros((10, 1)), rng, 100) == [1.0]
-
-
-@pytest.mark.release(of="statistics")
-def test_simultaneous_intervals_hold_at_once() -> None:
-    rng = np.random.default_rng(6)
-    runs, held = 300, 0
-    for _ in range(runs):
-        rows = rng.normal(0, 1, (80, 12)) + rng.normal(0, 1, (80, 1))
-        draws = bootstrap_weights(80, 300, rng) @ rows / 80
-        low, high = simultaneous(rows.mean(axis=0), draws, 1e-9)
-        held += bool(((low <= 0) & (high >= 0)).all())
-    assert 0.91 <= held / runs <= 0.99
-    low, high = simultaneous(np.zeros(2), np.zeros((50, 2)), 0.01)
-    assert (high > 0.019).all() and (low < -0.019).all()
 
 
 def test_a_rank_is_as_sure_as_the_differences_behind_it() -> None:

@@ -688,22 +688,22 @@ def e_bh(log_e: Sequence[float], alpha: float) -> list[bool]:
     return [q <= alpha for q in e_q_values(log_e)]
 
 
-def simultaneous_reach(values: NDArray[np.float64], replicates: Sequence[NDArray[np.float64]]) -> float:
-    """How many standard errors intervals of all values (k,) reach together, by their bootstrap's replicates (R,) each.
+def simultaneous_reach(
+    values: NDArray[np.float64], replicates: NDArray[np.float64], least_error: ArrayLike = 0.0
+) -> float:
+    """How many standard errors intervals of all `values` (…) reach to hold at once, by their `replicates` (R, …).
 
-    The 95 % quantile of the largest deviation in a replicate: what Bonferroni asks for at most, for what varies
-    together errs together, and what one interval takes at least.
+    The 95 % quantile of the largest deviation in a replicate of the bootstrap, for what varies together errs together;
+    what one interval takes at least. A standard error is at least `least_error`; what has none takes no part, and where
+    nothing varies it is Bonferroni's. Bonferroni's is no bound otherwise: of 30 shares of 100 images it held all in
+    89 %, and this in 95 %.
     """
-    most = NormalDist().inv_cdf(0.5 + simultaneous_level(len(values)) / 2)
-    deviations = [
-        np.abs(draws - value) / error
-        for value, draws in zip(values.tolist(), replicates, strict=True)
-        if (error := float(np.nanstd(draws))) > 0
-    ]
-    if not deviations:
-        return most
-    largest = np.fmax.reduce(deviations, axis=0)
-    return min(most, max(NORMAL, float(np.quantile(largest[np.isfinite(largest)], CONFIDENCE))))
+    error = np.maximum(np.nanstd(replicates, axis=0), least_error)
+    if not (error > 0).any():
+        return NormalDist().inv_cdf(0.5 + simultaneous_level(np.size(values)) / 2)
+    deviations = np.abs(replicates - values)[:, error > 0] / error[error > 0]
+    largest = np.fmax.reduce(deviations, axis=1)
+    return max(NORMAL, float(np.quantile(largest[np.isfinite(largest)], CONFIDENCE)))
 
 
 def simultaneous_level(intervals: int) -> float:

@@ -20,7 +20,7 @@ import numpy as np
 import scipy  # its parts are loaded where they are first used
 from numpy.typing import NDArray
 
-from counterfoil.stats import CONFIDENCE, NORMAL, Estimate, wilson_intervals
+from counterfoil.stats import Estimate, wilson_intervals
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -176,18 +176,6 @@ def swap_test(differences: Floats, rng: np.random.Generator, permutations: int =
         signs = 2.0 * rng.integers(0, 2, size=(min(_AT_ONCE, permutations - start), len(differences))) - 1.0
         as_far += (np.abs(signs @ differences) >= seen - 1e-9).sum(axis=0)
     return ((1 + as_far) / (1 + permutations)).tolist()
-
-
-def simultaneous(values: Floats, replicates: Floats, least_error: Floats | float) -> tuple[Floats, Floats]:
-    """Low and high ends of intervals that hold for all of `values` (…) at once, by a bootstrap's `replicates` (R, …).
-
-    The largest deviation in units of its standard error, which is at least `least_error`: an error of 0 would say that
-    nothing is left open. Where nothing varies, the ends are those of one interval.
-    """
-    error = np.maximum(np.nanstd(replicates, axis=0), least_error)
-    largest = np.nanmax(np.abs(replicates - values) / error, axis=tuple(range(1, replicates.ndim)))
-    reach = max(NORMAL, float(np.quantile(largest[np.isfinite(largest)], CONFIDENCE)))
-    return values - reach * error, values + reach * error
 
 
 def ranks(low: Floats, high: Floats, values: Floats) -> Ints:

@@ -14,13 +14,13 @@ import pytest
 from numpy.typing import NDArray
 
 from colour_world import build_colours
+from counterfoil.accuracy_stats import NearChance
 from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.comparison import ComparedModels, compare_models
 from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
-from counterfoil.evaluation.statistics import NearChance
 from counterfoil.evaluation.subject import labelled_subject
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import RecipeClass

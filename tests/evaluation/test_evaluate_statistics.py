@@ -18,10 +18,8 @@ from statsmodels.stats.proportion import confint_proportions_2indep
 from statsmodels.tools import add_constant
 
 from colour_world import CANDIDATES, build_colours, png_of
-from counterfoil.evaluation import evaluate, statistics
-from counterfoil.evaluation.measures.drop import relative_drop
-from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.statistics import (
+from counterfoil import accuracy_stats
+from counterfoil.accuracy_stats import (
     ClassUnits,
     averages,
     drops,
@@ -32,6 +30,9 @@ from counterfoil.evaluation.statistics import (
     slope,
     surviving,
 )
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.measures.drop import relative_drop
+from counterfoil.evaluation.results import Evaluation
 from counterfoil.plan import Sample
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.report.reference import near_chance_sentences
@@ -339,11 +340,11 @@ def test_nothing_can_be_lost_of_nothing() -> None:
 def test_blocks_of_draws_change_no_bit(paired: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     there, right = rng.random((2, 57)) < 0.8, rng.random((2, 57, 3)) < 0.6
-    one = statistics.ClassUnits("a", there[0], right[0], there[1], right[1])
-    whole = statistics._draws(one, np.random.default_rng(5), 301, paired)
+    one = accuracy_stats.ClassUnits("a", there[0], right[0], there[1], right[1])
+    whole = accuracy_stats._draws(one, np.random.default_rng(5), 301, paired)
     for block in (1, 57 * 7, 57 * 301):
-        monkeypatch.setattr(statistics, "_DRAWN_AT_ONCE", block)
-        again = statistics._draws(one, np.random.default_rng(5), 301, paired)
+        monkeypatch.setattr(accuracy_stats, "_DRAWN_AT_ONCE", block)
+        again = accuracy_stats._draws(one, np.random.default_rng(5), 301, paired)
         assert all(np.array_equal(a, b) for a, b in zip(whole, again, strict=True))
 
 

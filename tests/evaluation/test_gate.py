@@ -17,6 +17,7 @@ import pytest
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
+from counterfoil.accuracy_stats import NearChance
 from counterfoil.cli.main import app
 from counterfoil.cli.terminal import print_json, print_table, say, terminal
 from counterfoil.errors import UserError
@@ -24,7 +25,6 @@ from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.gate import FAILED, UNDECIDED, GateLine, GateResult, Judged, judge_gate, read_gate
 from counterfoil.evaluation.gate_files import gate_junit, gate_markdown, gate_sentence, gate_table, why
 from counterfoil.evaluation.scores import AllAnswers
-from counterfoil.evaluation.statistics import NearChance
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.recipe import load_recipe

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 from scipy.special import ndtri
 
-from counterfoil.evaluation.statistics import probits
+from counterfoil.accuracy_stats import probits
 from counterfoil.recipe.keep.misclassified import TOP1
 from counterfoil.recipe.schema_prompts import Kind
 from counterfoil.report.published import SETS

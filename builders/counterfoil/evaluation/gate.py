@@ -21,11 +21,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.accuracy_stats import ClassUnits
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.measures.comparison import Side, drawn_averages
 from counterfoil.evaluation.measures.findings import judges_among
 from counterfoil.evaluation.scores import AllAnswers
-from counterfoil.evaluation.statistics import ClassUnits
 from counterfoil.recipe.layering import text_of
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
@@ -361,7 +361,7 @@ def judge_gate(
         return GateResult(answered.subject.name, tuple(models), tuple(one.judged for one in compared), allow_undecided)
     averages = sides.averages()
     values, draws = zip(*(averages.of(one.sides) for one in found), strict=True)
-    reach = simultaneous_reach(np.array(values), draws)
+    reach = simultaneous_reach(np.array(values), np.stack(draws, axis=1))
     judged = []
     for one in compared:
         own = one.judged

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
+from counterfoil.accuracy_stats import FEWEST_MODELS_FOR_A_SLOPE
 from counterfoil.evaluation.failures import ClassExamples, failures_link, image_link
 from counterfoil.evaluation.figures import (
     KINDS,
@@ -20,7 +21,6 @@ from counterfoil.evaluation.figures import (
     slope_figure,
 )
 from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES
-from counterfoil.evaluation.statistics import FEWEST_MODELS_FOR_A_SLOPE
 from counterfoil.report.labels import checked_shifts
 from counterfoil.report.reference import (
     averaged,

@@ -14,11 +14,11 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil import accuracy_stats
+from counterfoil.accuracy_stats import Averages, ClassUnits, Drops, NearChance, find_near_chance
 from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure
-from counterfoil.evaluation import statistics
 from counterfoil.evaluation.dataset import Group, Subject
-from counterfoil.evaluation.statistics import Averages, ClassUnits, Drops, NearChance, find_near_chance
 from counterfoil.models.classifiers import Classifier
 from counterfoil.models.mended import MendedNote
 from counterfoil.prediction.class_map import ClassMap, Outputs
@@ -57,13 +57,13 @@ def near_chance_on_base(
         labels, correct = subject.labels[answers.readable], answers.correct[answers.readable]
         there, counts = np.unique(labels, return_counts=True)
         everywhere = np.stack([correct[labels == label].mean(axis=0) for label in there]).mean(axis=0)
-        return NearChance(statistics.near_chance(everywhere, int(counts.sum()), chances[there].mean(axis=0)))
-    kept = statistics.surviving(class_units(subject, answers, 0), min_images)
+        return NearChance(accuracy_stats.near_chance(everywhere, int(counts.sum()), chances[there].mean(axis=0)))
+    kept = accuracy_stats.surviving(class_units(subject, answers, 0), min_images)
     if not kept:
         return NearChance(np.zeros(chances.shape[1], dtype=bool))
     label_of = {one.id: label for label, one in enumerate(subject.classes)}
     ids = [one.class_id for one in kept]
-    accuracy = np.stack([statistics.accuracy_per_class(one.base_present, one.base_correct) for one in kept])
+    accuracy = np.stack([accuracy_stats.accuracy_per_class(one.base_present, one.base_correct) for one in kept])
     images = np.array([one.counts[0] for one in kept])
     return find_near_chance(ids, accuracy, images, chances[[label_of[one] for one in ids]])
 
@@ -246,7 +246,7 @@ class AllAnswers:
 
     def enough(self, place: int) -> list[ClassUnits]:
         """The classes with enough images on both sides."""
-        return statistics.surviving(self.units(place), self.min_images)
+        return accuracy_stats.surviving(self.units(place), self.min_images)
 
     def kept(self, place: int) -> list[ClassUnits]:
         """The classes that averages are over: with enough images, and not near chance on the base."""
@@ -270,7 +270,9 @@ class AllAnswers:
         """Every model's accuracy on the base, averaged over its measured classes."""
         kept = self.kept(0)
         salt = self.group(0).name
-        return self.once(("averages",), lambda: statistics.averages(kept, seed=self.seed, salt=salt) if kept else None)
+        return self.once(
+            ("averages",), lambda: accuracy_stats.averages(kept, seed=self.seed, salt=salt) if kept else None
+        )
 
     def request(self, kind: type[Asked]) -> Asked | None:
         """Return what was asked of a measure, by the class of its request; None where nothing was."""
@@ -286,7 +288,7 @@ class AllAnswers:
         group = self.group(place)
         if not kept:
             return None
-        return statistics.drops(kept, paired=group.paired, seed=self.seed, salt=group.name, averaged=self.sound)
+        return accuracy_stats.drops(kept, paired=group.paired, seed=self.seed, salt=group.name, averaged=self.sound)
 
     def facts(self, place: int) -> GroupFacts:
         """Return a group's yield, and the classes and images that its averages are over."""

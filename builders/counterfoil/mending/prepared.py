@@ -21,13 +21,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.accuracy_stats import find_near_chance
 from counterfoil.data import LabelledImages, rows_of
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.statistics import find_near_chance
 from counterfoil.evaluation.subject import is_built
 from counterfoil.mending.given import (
     IMAGES,

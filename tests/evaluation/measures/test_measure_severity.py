@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from counterfoil.accuracy_stats import NearChance
 from counterfoil.data import LabelledImages
 from counterfoil.evaluation.dataset import Group, Subject
 from counterfoil.evaluation.measures.severity import measure_severity, trajectories_of
 from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
-from counterfoil.evaluation.statistics import NearChance
 from counterfoil.evaluation.subject import labelled_subject
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import RecipeClass

@@ -13,13 +13,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from colour_world import build_colours
+from counterfoil.accuracy_stats import calibration_errors
 from counterfoil.cli.main import app
 from counterfoil.dataset.label_checks import judged_checks
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES, Measure, NestedMeasure
-from counterfoil.evaluation.measures.calibration import calibration_error
 from counterfoil.evaluation.measures.label_checks import with_scored_judge
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scores import AllAnswers
@@ -135,7 +135,8 @@ def test_calibration_error_is_the_mean_distance_of_confidence_from_accuracy() ->
         own = bins == at
         if own.any():
             naive += own.mean() * abs(right[own].mean() - confidence[own].astype(np.float64).mean())
-    assert calibration_error(confidence, right, bins) == pytest.approx(naive)
+    [found] = calibration_errors(confidence[:, None], right[:, None], rng)
+    assert found.value == pytest.approx(naive)
 
 
 def test_bins_of_confidence_hold_all_images(evaluation: Evaluation, models: dict[str, str]) -> None:

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from colour_world import NAMES, build_colours, save_colour_model
+from counterfoil.accuracy_stats import effective_robustness
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.measures import published
 from counterfoil.evaluation.measures.published import published_line, published_models, read_published, timm_name
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
-from counterfoil.evaluation.statistics import effective_robustness
 from counterfoil.recipe.layering import bundled_folder
 from counterfoil.report.published import ACCURACY, SETS, models_table
 from counterfoil.report.results import results_from

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation import statistics
+from counterfoil import accuracy_stats
 from counterfoil.evaluation.scores import AllAnswers, Measure, answer_names
 from counterfoil.prediction.class_map import Outputs
 from counterfoil.report.reference import OVER_ALL, OVER_CLASSES
@@ -41,14 +41,14 @@ def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
             drops = answered.drops(place)
             found = drops.accuracy.tolist() if drops else []
         else:
-            by_class = [statistics.accuracy_per_class(one.base_present, one.base_correct) for one in kept]
+            by_class = [accuracy_stats.accuracy_per_class(one.base_present, one.base_correct) for one in kept]
             found = np.mean(by_class, axis=0).tolist() if by_class else []
         yield from (
             row("accuracy", value, model=name, group=group, n=images)
             for name, value in zip(answered.models, found, strict=False)
         )
         for one in answered.enough(place):
-            own = statistics.accuracy_per_class(one.shift_present, one.shift_correct).tolist()
+            own = accuracy_stats.accuracy_per_class(one.shift_present, one.shift_correct).tolist()
             yield from (
                 row("accuracy", value, model=name, group=group, class_id=one.class_id, n=one.counts[1])
                 for name, value in zip(answered.models, own, strict=True)
@@ -65,7 +65,7 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
             for name, value in zip(answered.models, found.base_accuracy.tolist(), strict=True):
                 yield row("base_accuracy", value, model=name, group=group, n=images)
         for one in answered.enough(place):
-            own = statistics.accuracy_per_class(one.base_present, one.base_correct).tolist()
+            own = accuracy_stats.accuracy_per_class(one.base_present, one.base_correct).tolist()
             near = answered.near_chance.cells[one.class_id]
             for model, value in enumerate(own):
                 note = "near chance" if near[model] else ""

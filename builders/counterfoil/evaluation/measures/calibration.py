@@ -7,27 +7,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.accuracy_stats import BINS, calibration_errors, confidence_bins
 from counterfoil.evaluation.scores import AllAnswers, Measure
 from counterfoil.report.results import ResultRow, Results, row
-from counterfoil.stats import CONFIDENCE, Estimate
+from counterfoil.stats import Estimate, seeded
 
-# Guo 2017, section 2: equal width, from 0 to 1.
-BINS = 15
 _DIGITS = 5
-_REPLICATES = 500
-_DRAWN_AT_ONCE = 1 << 23
-
-
-def calibration_error(
-    confidence: NDArray[np.floating], right: NDArray[np.bool_], bins: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Expected calibration error of images (n,) in bins (n,): the mean distance of confidence from accuracy."""
-    gaps = np.bincount(bins, weights=right - confidence.astype(np.float64), minlength=BINS)
-    return np.abs(gaps).sum() / len(right)
-
-
-def _binned(confidence: NDArray[np.floating]) -> NDArray[np.int64]:
-    return np.clip(np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64) - 1, 0, BINS - 1)
 
 
 def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, NDArray[np.floating], NDArray[np.bool_]]]:
@@ -43,32 +28,22 @@ def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, NDArray[np.floatin
 
 
 def _error(answered: AllAnswers) -> Iterator[ResultRow]:
-    for model, place, confidence, right in _groups(answered):
-        bins = _binned(confidence)
-        value = float(calibration_error(confidence, right, bins))
-        # All models of a group are drawn alike.
-        rng = np.random.default_rng([answered.seed, place])
-        signed = np.zeros((len(right), BINS))
-        signed[np.arange(len(right)), bins] = right - confidence.astype(np.float64)
-        signed = signed[:, np.unique(bins)]
-        at_once = max(1, min(_REPLICATES, _DRAWN_AT_ONCE // len(right)))
-        drawn = np.concatenate(
-            [_drawn(rng, signed, min(at_once, _REPLICATES - start)) for start in range(0, _REPLICATES, at_once)]
-        )
-        low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]).tolist()
-        # Draws are biased upward as the error itself is: the interval reaches to it at least.
-        found = Estimate(value, min(low, value), max(high, value))
+    groups = list(_groups(answered))
+    found: dict[tuple[int, int], Estimate] = {}
+    for place in answered.places:
+        own = [one for one in groups if one[1] == place]
+        if own:  # all models of a group are drawn alike
+            sure, right = (np.stack([one[side] for one in own], axis=1) for side in (2, 3))
+            errors = calibration_errors(sure, right, seeded(answered.seed, "calibration", answered.group(place).name))
+            found |= {one[:2]: error for one, error in zip(own, errors, strict=True)}
+    for model, place, _, right in groups:
         yield row(
-            "calibration_error", found, model=answered.models[model], group=answered.group(place).name, n=len(right)
+            "calibration_error",
+            found[model, place],
+            model=answered.models[model],
+            group=answered.group(place).name,
+            n=len(right),
         )
-
-
-def _drawn(rng: np.random.Generator, signed: NDArray[np.float64], replicates: int) -> NDArray[np.float64]:
-    """(replicates,) the error of as many images, drawn with replacement."""
-    images = len(signed)
-    places = rng.integers(0, images, size=(replicates, images)) + images * np.arange(replicates)[:, None]
-    times = np.bincount(places.ravel(), minlength=replicates * images).reshape(replicates, images)
-    return np.abs(times @ signed).sum(axis=1) / images
 
 
 def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
@@ -76,7 +51,7 @@ def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         for model, place, confidence, right in _groups(answered):
-            bins = _binned(confidence)
+            bins = confidence_bins(confidence)
             for at in np.unique(bins).tolist():
                 own = bins == at
                 values = right[own] if name == "calibration" else confidence[own]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation import statistics
+from counterfoil import accuracy_stats
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.scores import AllAnswers, NestedMeasure, Request
 from counterfoil.report.comparison import ACCURACY, DROP_GAIN, GAIN, MCNEMAR, ONLY_RIGHT, ComparedGroup, ModelComparison
@@ -132,7 +132,7 @@ def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate 
         for one in kept
     ]
     described = answered.group(group)
-    found = statistics.drops(pair, paired=described.paired, seed=answered.seed, salt=described.name)
+    found = accuracy_stats.drops(pair, paired=described.paired, seed=answered.seed, salt=described.name)
     return percentile_interval(float(found.drop[1] - found.drop[0]), found.replicates[:, 1] - found.replicates[:, 0])
 
 

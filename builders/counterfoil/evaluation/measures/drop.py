@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from counterfoil.evaluation import statistics
+from counterfoil import accuracy_stats
+from counterfoil.accuracy_stats import Drops, Slope, accuracy_per_class
 from counterfoil.evaluation.scores import AllAnswers, Measure
-from counterfoil.evaluation.statistics import Drops, Slope, accuracy_per_class
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import Estimate, percentile_interval
 
@@ -111,7 +111,7 @@ def _of_line(
         sound = answered.sound
         for place, group, found in _found(answered):
             images = _images(answered, place) if probit else None
-            line = statistics.slope(found.base_accuracy[sound].tolist(), found.accuracy[sound].tolist(), images)
+            line = accuracy_stats.slope(found.base_accuracy[sound].tolist(), found.accuracy[sound].tolist(), images)
             if line is not None:
                 yield row(name, number(line), group=group, n=line.n_models)
 
@@ -126,7 +126,7 @@ def _slope(line: Slope) -> Estimate:
 def _effective_robustness(answered: AllAnswers) -> Iterator[ResultRow]:
     for place, group, found in _found(answered):
         images = _images(answered, place)
-        for model, own in statistics.effective_robustness_intervals(found, images).items():
+        for model, own in accuracy_stats.effective_robustness_intervals(found, images).items():
             yield row("effective_robustness", own, model=answered.models[model], group=group, n=images[1])
 
 

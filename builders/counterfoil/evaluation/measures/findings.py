@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from counterfoil import accuracy_stats
+from counterfoil.accuracy_stats import ClassUnits
 from counterfoil.dataset.label_checks import without_validation
-from counterfoil.evaluation import statistics
 from counterfoil.evaluation.candidates import IS_RIGHT, NO_ANSWER, MinedShift, Unpicked
 from counterfoil.evaluation.scores import AllAnswers, AnsweredImages, NestedMeasure, aligned_units
-from counterfoil.evaluation.statistics import ClassUnits
 from counterfoil.prediction.passes import Scored
 from counterfoil.progress import track
 from counterfoil.recipe.layering import without_folders
@@ -127,7 +127,7 @@ class _Measuring:
         kept = self._kept(units)
         if not kept:
             return self._unmeasured(name, target, shift, self._none_left(units))
-        shares = [statistics.accuracy_per_class(one.shift_present, one.shift_correct)[0] for one in kept]
+        shares = [accuracy_stats.accuracy_per_class(one.shift_present, one.shift_correct)[0] for one in kept]
         self._tell(name, shift, kept, 1 - float(np.mean(shares)), _NOT_SCORED)
         return FindingModel(name, target, "recorded", len(kept), _failures(kept, 0)[0])
 
@@ -143,7 +143,7 @@ class _Measuring:
         group, kept = self.subject.groups[shift.place], self._kept(units)
         drops = None
         if kept:
-            drops = statistics.drops(kept, paired=group.paired, seed=self.answered.seed, salt=group.name)
+            drops = accuracy_stats.drops(kept, paired=group.paired, seed=self.answered.seed, salt=group.name)
         found = []
         for column, place in enumerate(places):
             one = self.answered.scored[place]
@@ -177,13 +177,13 @@ class _Measuring:
         return FindingModel(model, target)
 
     def _kept(self, units: Sequence[ClassUnits]) -> list[ClassUnits]:
-        enough = statistics.surviving(units, self.answered.min_images)
+        enough = accuracy_stats.surviving(units, self.answered.min_images)
         return [one for one in enough if one.class_id not in self.answered.near_chance.classes]
 
     def _none_left(self, units: Sequence[ClassUnits]) -> str:
         """Why no class is measured."""
         least = self.answered.min_images
-        if statistics.surviving(units, least):
+        if accuracy_stats.surviving(units, least):
             return "cannot be measured: every class with enough images is near chance on the base"
         return f"cannot be measured: no class has {least} such candidates and as many base images"
 

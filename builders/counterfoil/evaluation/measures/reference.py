@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from counterfoil import accuracy_stats
+from counterfoil.accuracy_stats import ClassUnits, near_chance
 from counterfoil.data import LabelledImages, first_of_classes, labelled_split, rows_of
 from counterfoil.data.pins import prepared_folders
 from counterfoil.errors import CounterfoilError, UserError
-from counterfoil.evaluation import statistics
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.distances import pinned_source, shown_source, skipped_because, with_source_placed
 from counterfoil.evaluation.scores import AllAnswers, NestedMeasure, Request
-from counterfoil.evaluation.statistics import ClassUnits, near_chance
 from counterfoil.models.classifiers.of_predictions import PREFIX
 from counterfoil.models.loading_errors import reading_errors, skipped_reason
 from counterfoil.models.names import LAB
@@ -138,7 +138,7 @@ def _measured(
     unseen, unseen_known = None, False
     if others:
         sound = ~near.models[places]
-        shares = [statistics.accuracy_per_class(one.base_present, one.base_correct) for one in others]
+        shares = [accuracy_stats.accuracy_per_class(one.base_present, one.base_correct) for one in others]
         unseen = float(np.mean(shares, axis=0)[sound if sound.any() else np.ones_like(sound)].mean())
         # Whether classes near chance on the base are clearly above chance here.
         chance = float(np.mean([near.chances[one.class_id] for one in others]))
@@ -155,13 +155,13 @@ def _measured(
     )
     if not measured:
         return result, []
-    found = statistics.drops(measured, paired=False, seed=answered.seed, salt=_SALT)
-    shown = statistics.averages(measured, seed=answered.seed, salt=_SALT)
+    found = accuracy_stats.drops(measured, paired=False, seed=answered.seed, salt=_SALT)
+    shown = accuracy_stats.averages(measured, seed=answered.seed, salt=_SALT)
     bases = [
         ClassUnits(one.class_id, one.shift_present, one.shift_correct, one.shift_present, one.shift_correct)
         for one in measured
     ]
-    base = statistics.averages(bases, seed=answered.seed, salt=subject.groups[0].name)
+    base = accuracy_stats.averages(bases, seed=answered.seed, salt=subject.groups[0].name)
     return result, [
         row(measure, numbers.interval(column), model=name, n=result.images)
         for column, name in enumerate(scored)

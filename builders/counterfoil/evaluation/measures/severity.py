@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil import trajectory_stats
+from counterfoil.accuracy_stats import drawn_accuracies
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.failures import MOST_SHIFTS, THUMBNAIL
 from counterfoil.evaluation.figures import LINES, severity_figure
 from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
-from counterfoil.evaluation.statistics import drawn_accuracies
 from counterfoil.report import severity as names
 from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.results import ModelFacts, ResultRow, Results, row
@@ -32,6 +32,7 @@ from counterfoil.stats import (
     percentile_ends,
     percentile_interval,
     seeded,
+    simultaneous_reach,
     wilson_estimate,
 )
 from counterfoil.store.decoding import rgb_image
@@ -306,8 +307,10 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
     accuracy, drawn = curve.accuracy[:, models], curve.replicates[:, :, models]
     values = accuracy[:, one] - accuracy[:, other]
     # Half a pair that only one, and half a pair that only the other is right about, where none is.
-    least = 1 / curve.images[:, None]
-    low, high = trajectory_stats.simultaneous(values, drawn[:, :, one] - drawn[:, :, other], least)
+    least, differences = 1 / curve.images[:, None], drawn[:, :, one] - drawn[:, :, other]
+    reach = simultaneous_reach(values, differences, least)
+    beside = reach * np.maximum(np.nanstd(differences, axis=0), least)
+    low, high = values - beside, values + beside
     for side, level in enumerate(ats):
         for place, key in enumerate(keys):
             found = Estimate(*(float(each[side, place]) for each in (values, low, high)))

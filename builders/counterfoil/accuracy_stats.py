@@ -17,7 +17,7 @@ or slope. It is decided on the base once, for all groups.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from counterfoil.stats import (
+    CONFIDENCE,
     REPLICATES,
     EndDistances,
     Estimate,
@@ -329,15 +330,48 @@ def drawn_accuracies(sides: Sequence[_Side], rng: np.random.Generator, replicate
         for (_, correct, _), there in zip(sides, shown, strict=True)
     ]
     found = [np.empty((replicates, one.shape[1])) for one in right]
-    n = int(units.sum())
-    rows = max(1, _DRAWN_AT_ONCE // max(1, n))
-    for start in range(0, replicates, rows):
-        weights = bootstrap_weights(n, min(rows, replicates - start), rng)
+    for here, weights in _weights(int(units.sum()), replicates, rng):
         for result, there, correct in zip(found, shown, right, strict=True):
             drawn = weights @ there.astype(np.float64)
             with np.errstate(invalid="ignore", divide="ignore"):
-                result[start : start + rows] = (weights @ correct) / drawn[:, None]
+                result[here] = (weights @ correct) / drawn[:, None]
     return found
+
+
+def _weights(units: int, replicates: int, rng: np.random.Generator) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    """`bootstrap_weights` in blocks of bounded memory: which replicates, and how often each unit is drawn in them."""
+    rows = max(1, _DRAWN_AT_ONCE // max(1, units))
+    for start in range(0, replicates, rows):
+        stop = min(start + rows, replicates)
+        yield slice(start, stop), bootstrap_weights(units, stop - start, rng)
+
+
+# Guo 2017, section 2: equal width, from 0 to 1.
+BINS = 15
+
+
+def confidence_bins(confidence: NDArray[np.floating]) -> NDArray[np.int64]:
+    """The bin of each confidence, numbered from 0."""
+    return np.clip(np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64) - 1, 0, BINS - 1)
+
+
+def calibration_errors(
+    confidence: NDArray[np.floating], right: NDArray[np.bool_], rng: np.random.Generator, replicates: int = REPLICATES
+) -> list[Estimate]:
+    """Expected calibration error of models on the same images, (n, models) each, n >= 1, with its bootstrap interval.
+
+    The mean distance of confidence from accuracy over bins. Draws are biased upward as the error is, so the interval
+    reaches to it at least.
+    """
+    apart, bins = right - confidence.astype(np.float64), confidence_bins(confidence)
+    signed = [(bins[:, [model]] == np.unique(bins[:, model])) * apart[:, [model]] for model in range(right.shape[1])]
+    drawn = np.empty((len(signed), replicates))
+    for here, weights in _weights(len(right), replicates, rng):
+        for model, own in enumerate(signed):
+            drawn[model, here] = np.abs(weights @ own).sum(axis=1) / len(right)
+    values = [float(np.abs(own.sum(axis=0)).sum()) / len(right) for own in signed]
+    ends = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=1).T.tolist()
+    return [Estimate(value, min(low, value), max(high, value)) for value, (low, high) in zip(values, ends, strict=True)]
 
 
 @dataclass(frozen=True)
