@@ -1,4 +1,4 @@
-"""Generator families: each kind of pipeline that is driven is a file here and a line in this table."""
+"""The table of generator families: each kind of pipeline is a file here and a line in the table."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def family_of(pipeline: str) -> Family | None:
-    """The family that drives a class of diffusers' pipelines; None where there is none.
+    """Return the family that drives a class of pipelines, if there is one.
 
-    A class of no family here is looked up in diffusers, which is imported for that.
+    A class that no family here names is looked up in diffusers, which is imported for that.
     """
-    family = _judged(pipeline)
+    family = _family_or_reason(pipeline)
     return family if isinstance(family, Family) else None
 
 
 def why_no_family(pipeline: str) -> str | None:
-    """Why no family drives a class, in words that follow its name; None where one does."""
-    family = _judged(pipeline)
+    """Return why no family drives a class, in words that follow its name, or None if one does."""
+    family = _family_or_reason(pipeline)
     return None if isinstance(family, Family) else family
 
 
 @cache
-def _judged(pipeline: str) -> Family | str:
+def _family_or_reason(pipeline: str) -> Family | str:
     named = next((family for family in FAMILIES if pipeline in family.pipelines), None)
     return any_family(pipeline) if named is None else named
 
 
 def known_families() -> str:
-    """The families as a person reads them."""
+    """Return the names of the families as a list in words."""
     *most, last = (family.name for family in FAMILIES)
     return f"{', '.join(most)} or {last}"
 

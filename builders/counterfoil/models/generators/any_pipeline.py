@@ -1,6 +1,6 @@
-"""Any other text-to-image pipeline of diffusers, by plain prompts: one call an image, so that it has no neighbours.
+"""Drive other text-to-image pipelines of diffusers by plain prompts: one call an image, so nothing shares a batch.
 
-What its call takes is read from its signature. Nothing of a model is loaded for that.
+The signature of a pipeline's call says what it takes; no model is loaded to read it.
 """
 
 from __future__ import annotations
@@ -11,41 +11,40 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from counterfoil.models.generators.family import Family
+from counterfoil.models.generators.family import Family, is_required
 
 ANY_PIPELINE = Family(
     name="another text-to-image pipeline of diffusers",
-    pipelines=(),  # each is a family of its own: what its call takes differs
+    pipelines=(),  # each is a family of its own, for their calls differ
     prompts="plain",
-    multiple=16,  # of all that diffusers has, but for those of fewer latents a side, which say so
-    output="np",  # of all outputs the one that has the same numbers everywhere
+    multiple=16,  # fits every pipeline of diffusers, except some with fewer latents a side, which raise
+    output="np",  # the only output with the same range in all pipelines
 )
 
-# What every call that draws from a prompt takes.
 _NEEDED = ("prompt", "height", "width", "num_inference_steps", "generator", "output_type")
-# A call with a word of these draws from more than a prompt, or no picture.
+# A call with such an argument draws from more than a prompt, or draws no picture.
 _OTHER_TASK = re.compile(r"video|frames|audio|^mask|^image_embed|control|source|reference|token_indices|gligen")
-# They take images to edit as well, and draw without.
+# These take images to edit too, but can draw without one.
 _DRAW_WITHOUT_IMAGE = (
     "Flux2Pipeline", "Flux2KleinPipeline", "Flux2KleinKVPipeline", "QwenImage21Pipeline",
     "GlmImagePipeline", "BriaFibo2Pipeline", "ZImageOmniPipeline", "StableCascadeCombinedPipeline",
 )  # fmt: skip
-# They give embeddings, which another pipeline draws, or depth beside a picture.
+# These return embeddings for another pipeline, or depth beside a picture.
 _NO_PICTURES = re.compile(r"Prior|LDM3D")
 _SCALES = ("guidance_scale", "true_cfg_scale")
 
 
 def any_family(pipeline: str) -> Family | str:
-    """The family of one class of pipelines, or why it is none: words that follow its name."""
+    """Return the family of one class of pipelines, or why there is none, in words that follow its name."""
     import diffusers
 
     try:
-        found = getattr(diffusers, pipeline)
+        pipeline_class = getattr(diffusers, pipeline)
     except (AttributeError, ImportError, RuntimeError):  # a lazy import that lacks a library
-        found = None
-    if not (inspect.isclass(found) and issubclass(found, diffusers.DiffusionPipeline)):
+        pipeline_class = None
+    if not (inspect.isclass(pipeline_class) and issubclass(pipeline_class, diffusers.DiffusionPipeline)):
         return "which diffusers does not have"
-    taken = inspect.signature(found.__call__).parameters
+    taken = inspect.signature(pipeline_class.__call__).parameters
     problem = _problem(pipeline, taken)
     if problem is not None:
         return problem
@@ -54,7 +53,7 @@ def any_family(pipeline: str) -> Family | str:
         ANY_PIPELINE,
         name=pipeline,
         pipelines=(pipeline,),
-        # Where only a negative prompt turns guidance on, as in Qwen-Image's.
+        # Such pipelines, for example Qwen-Image's, use guidance only with a negative prompt.
         blank=" " if scale == "true_cfg_scale" else None,
         scale=scale,
         takes_negative="negative_prompt" in taken,
@@ -70,11 +69,7 @@ def _problem(pipeline: str, taken: Mapping[str, inspect.Parameter]) -> str | Non
         return "which draws no image from a prompt" + (f" (its call takes no {lacking[0]})" if lacking else "")
     edits = pipeline in _DRAW_WITHOUT_IMAGE
     others = [name for name in taken if not edits and (name in ("image", "images") or _OTHER_TASK.search(name))]
-    needed = [
-        name
-        for name, one in taken.items()
-        if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD and name not in ("self", "prompt")
-    ]
+    needed = [name for name, parameter in taken.items() if is_required(parameter) and name not in ("self", "prompt")]
     if others or needed:
         return f"which draws from more than a prompt (its call takes {(others + needed)[0]})"
     return None

@@ -1,4 +1,4 @@
-"""What a family of pipelines says of itself, and prompts as its pipelines take them: each encoded alone."""
+"""Describe families of pipelines, and encode prompts as their pipelines take them, each prompt alone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from counterfoil.errors import RunFailure
 if TYPE_CHECKING:
     import torch
 
-# What a call of a pipeline takes for image embeddings [batch, width], and whether guidance also draws without them.
+# Image embeddings [batch, width], whether guidance draws without them too → arguments of the pipeline's call.
 Conditioned = Callable[["torch.Tensor", bool], Mapping[str, Any]]
-# One encoded prompt: name of a call's argument → tensor [1, …], or a list of one tensor.
+# One encoded prompt: argument of the call → tensor [1, …], or a list of one tensor.
 Encoded = Mapping[str, Any]
 
-# What no option of a recipe may name: it is of the recipe itself, or would make pictures depend on their neighbours.
+# Arguments that a recipe's options may not name: other keys of the recipe decide them, or they would make pictures
+# depend on their neighbours in a batch.
 RESERVED = frozenset({
     "prompt", "prompt_2", "prompt_3", "prompt_4", "negative_prompt", "negative_prompt_2", "negative_prompt_3",
     "negative_prompt_4", "prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds",
@@ -31,46 +32,44 @@ RESERVED = frozenset({
 
 
 def square(side: int) -> dict[str, Any]:
-    """What most calls take for a side in pixels."""
+    """Return the arguments for a side in pixels that most calls take."""
     return {"height": side, "width": side}
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Pipelines of diffusers that are driven alike.
+    """Pipelines of diffusers that are driven alike. None means that the family does not support it.
 
-    name: as people call them. pipelines: their classes, as model_index.json names them.
+    name: for people. pipelines: their classes, as model_index.json names them.
 
-    Prompts. prompts: `encoded` once each and joined to batches; `plain`, one call an image, where nobody promises that
-    pictures of a batch are drawn alone; or `none`, where no prompt says anything. outputs: what `encode_prompt`
-    returns, in order, by the names under which a call takes it; None for what no call takes. apart: the negative prompt
-    is encoded by a call of its own, and its outputs are named `negative_…`. blank: the negative prompt where the recipe
-    has none; None: the call's own. settled: makes one prompt's outputs ready to be joined to others. company: prompts
-    with the same answer may share a batch; None: those whose outputs have one shape.
+    Prompts. prompts: `encoded` once each and joined to batches; `plain`, one call an image, for pipelines that do not
+    promise independence in a batch; or `none`. outputs: the outputs of `encode_prompt` in order, by their names as
+    arguments of a call; None: not an argument. apart: a second call encodes the negative prompt, and its outputs are
+    named `negative_…`. blank: the negative prompt if the recipe has none; None: the call's default. settled: prepares
+    one prompt's outputs to be joined with others. company: prompts with an equal result may share a batch; None:
+    prompts whose outputs have equal shapes.
 
-    Guidance. scale: the call's argument for the recipe's guidance; None where it takes none. above: pictures are led
-    away from the negative prompt above this number; led_by: the option that decides so in its place. takes_negative:
-    whether there is a negative prompt. interval: whether guidance can be left out in a part of the steps.
+    Guidance. scale: the call's argument for the recipe's guidance. above: guidance draws with the negative prompt too
+    above this number; led_by: the option that is compared instead. takes_negative: whether there is a negative prompt.
+    interval: whether guidance can be limited to a part of the steps.
 
-    Sizes. multiple: what a side in pixels must be a multiple of. usual_steps, usual_guidance: what a call takes
-    by default. sized: what a call takes for a side in pixels. sets: what every call is given unless the recipe's
-    options say otherwise. own: further names that are set here. output: what a call is asked for.
+    Sizes. multiple: a side in pixels must be a multiple of it. usual_steps, usual_guidance: the call's defaults.
+    sized: a side in pixels → arguments of a call. sets: arguments that the recipe's options may override. own: more
+    arguments that options may not name. output: the call's output type.
 
-    Class tokens. takes_tokens: whether they load into it. learns_tokens: whether they can be learned with it.
+    Class tokens. takes_tokens: whether it can load them. learns_tokens: whether they can be learned with it.
 
-    Levels. levels: whether any two prompts encode to one shape and mask, so that there is a way between them.
+    Levels. levels: whether all prompts encode to one shape and mask, so that they can be interpolated.
 
-    Image embeddings. takes: how they come in: by an `adapter`, or by the model, which then needs one for `every`
-    sample; None where they do not. conditioned: what a call takes for them. width: the embedding's width by the UNet's
-    configuration, where the model takes it.
+    Image embeddings. takes: by an `adapter`, or by the model, which then needs one for `every` sample. conditioned:
+    the call's arguments for them. width: the UNet's configuration → the embedding's width, if the model takes it.
 
-    LoRA. lora: the part whose layers LoRA weights are added to; None where there is none.
+    LoRA. lora: the part that LoRA weights are added to.
 
-    Pairs. pairs: how an image can see the keys and values of the base that is drawn beside it
-    (`generate/steps.py`); None where it cannot.
+    Pairs. pairs: how an image attends to the keys and values of its base (`generate/steps.py`).
 
-    Edits. edits: how a real image is drawn under another prompt: by `inversion` (`generate/rows.py`), or by a
-    call of a `pipeline` that takes one; None where it cannot be. needs_image: whether nothing is drawn without one.
+    Edits. edits: how a real image is drawn under another prompt: by `inversion` (`generate/rows.py`), or by a call of
+    a `pipeline` that takes one. needs_image: whether it cannot draw without an image.
     """
 
     name: str
@@ -106,23 +105,23 @@ class Family:
 
     @property
     def prompted(self) -> bool:
-        """Whether a prompt says anything to these pipelines."""
+        """Whether these pipelines read prompts."""
         return self.prompts != "none"
 
     @property
     def as_named(self) -> bool:
-        """Whether diffusers has to open these pipelines as their index names them, and not as text to image."""
+        """Whether diffusers must open these pipelines by the class in their index, not as text to image."""
         return self.takes == "every" or self.prompts == "plain"
 
     def guided(self, guidance: float, options: Mapping[str, Any] | None = None) -> bool:
-        """Whether a recipe's guidance, or its options, have a picture led away from the negative prompt."""
+        """Return whether a recipe's guidance, or its options, make guidance use the negative prompt."""
         if self.led_by is not None:
             value = (options or {}).get(self.led_by)
             guidance = value if isinstance(value, int | float) else 0.0
         return guidance > self.above
 
     def negative_problem(self, negative: str | None, options: Mapping[str, Any]) -> str | None:
-        """Why a recipe's negative prompt would do nothing; None where it may, or there is none."""
+        """Return why a recipe's negative prompt would have no effect, if so."""
         if negative is None:
             return None
         if not self.takes_negative:
@@ -136,99 +135,107 @@ class Family:
 
     @property
     def reserved(self) -> frozenset[str]:
-        """Names of a pipeline's call that are set here, so that a recipe's options may not."""
+        """The arguments of a pipeline's call that a recipe's options may not name."""
         scale = () if self.scale is None else (self.scale,)
         return RESERVED | {name for name in self.outputs if name} | {*self.own, *scale}
 
 
 def by_adapter(vectors: torch.Tensor, guided: bool) -> dict[str, Any]:
-    """What pipelines with an IP-Adapter take: one embedding an image, after zeros for what guidance leads away from."""
+    """Return the argument of pipelines with an IP-Adapter: one embedding an image, after zeros if guided."""
     import torch
 
-    each = vectors[:, None]
-    return {"ip_adapter_image_embeds": [torch.cat([torch.zeros_like(each), each]) if guided else each]}
+    embeddings = vectors[:, None]
+    if guided:
+        embeddings = torch.cat([torch.zeros_like(embeddings), embeddings])
+    return {"ip_adapter_image_embeds": [embeddings]}
 
 
 def encode_prompt(
     family: Family, pipeline: Any, prompt: str, negative: str | None, *, guided: bool, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what a call takes for one prompt, and for its negative one where `guided`, by the call's names.
+    """Return the arguments of a call for one prompt, and for its negative prompt if `guided`.
 
-    `options` are the recipe's; those that the pipeline's own call would hand to its encoder go there.
-    RunFailure where the encoder gives another number of outputs than the family names.
+    `options` are the recipe's; the encoder gets those that the pipeline's own call would pass to it.
+    RunFailure if the encoder's outputs are not as many as the family names.
     """
-    settings = _settings(pipeline, options)
+    call = inspect.signature(type(pipeline).__call__).parameters
+    shared = [name for name in inspect.signature(pipeline.encode_prompt).parameters if name in call]
+    settings = {name: options.get(name, call[name].default) for name in shared if name not in RESERVED}
     if negative is None:
         negative = family.blank
-    if negative is None:
-        own = inspect.signature(type(pipeline).__call__).parameters.get("negative_prompt")
-        negative = None if own is None or own.default is own.empty else own.default
-    given = {"negative_prompt": negative, "do_classifier_free_guidance": guided and not family.apart}
-    parts = _outputs(family, pipeline, settings | given | {"prompt": prompt})
+    if negative is None and "negative_prompt" in call:
+        default = call["negative_prompt"].default
+        negative = None if default is inspect.Parameter.empty else default
+    guidance = {"negative_prompt": negative, "do_classifier_free_guidance": guided and not family.apart}
+    parts = _outputs(family, pipeline, settings | guidance | {"prompt": prompt})
     if guided and family.apart:
-        led = _outputs(family, pipeline, settings | {"prompt": negative or ""})
-        parts |= {f"negative_{name}": value for name, value in led.items()}
+        outputs = _outputs(family, pipeline, settings | {"prompt": negative or ""})
+        parts |= {f"negative_{name}": value for name, value in outputs.items()}
     return parts
 
 
 def joined(encoded: Sequence[Encoded]) -> dict[str, Any]:
-    """Encoded prompts as one batch: tensors one below the other, lists one after the other."""
+    """Join encoded prompts to one batch."""
     import torch
 
-    return {
-        name: [one for each in encoded for one in each[name]]
-        if isinstance(value, list)
-        else torch.cat([each[name] for each in encoded])
-        for name, value in encoded[0].items()
-    }
+    batch: dict[str, Any] = {}
+    for name, value in encoded[0].items():
+        if isinstance(value, list):
+            batch[name] = [tensor for prompt in encoded for tensor in prompt[name]]
+        else:
+            batch[name] = torch.cat([prompt[name] for prompt in encoded])
+    return batch
 
 
-# What lies between two prompts; what else a call takes for them (masks, a negative prompt) is the same for both.
-_ON_THE_WAY = ("prompt_embeds", "pooled_prompt_embeds")
+# These are interpolated; other arguments (masks, a negative prompt) must be equal.
+_INTERPOLATED = ("prompt_embeds", "pooled_prompt_embeds")
 
 
 def interpolated(base: Encoded, shifted: Encoded, scale: float) -> dict[str, Any]:
-    """What a call takes for a prompt between two, which families with `levels` have: base + scale · (shifted − base).
+    """Return base + scale · (shifted − base) as arguments of a call, for families with `levels`.
 
-    ValueError where they are not of one shape and mask. 0 and 1 are exactly the two.
+    ValueError if the prompts differ in shape or mask. A scale of 0 or 1 gives exactly one of the two.
     """
     import torch
 
     for name, value in shifted.items():
         other = base.get(name)
-        ways = isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor) and value.shape == other.shape
-        if not ways or not (name in _ON_THE_WAY or torch.equal(value, other)):
+        alike = isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor) and value.shape == other.shape
+        if not alike or not (name in _INTERPOLATED or torch.equal(value, other)):
             raise ValueError(f"two prompts differ in the form of their {name}")
     if scale in (0, 1):
         return dict(shifted if scale else base)
-    ways = {name: base[name] + scale * (shifted[name] - base[name]) for name in _ON_THE_WAY if name in shifted}
-    return dict(shifted) | ways
+    between = {name: base[name] + scale * (shifted[name] - base[name]) for name in _INTERPOLATED if name in shifted}
+    return dict(shifted) | between
 
 
 def company(family: Family, encoded: Encoded) -> Hashable:
-    """Prompts with the same answer may share a batch: none of them changes how far another one is padded."""
+    """Return a key: prompts with equal keys may share a batch, for they do not change each other's padding."""
     if family.company is not None:
         return family.company(encoded)
-    # Sorted: the first prompt that is encoded has the negative prompt's parts between its own, and others behind.
-    return tuple((name, *(tuple(one.shape) for one in _each(value))) for name, value in sorted(encoded.items()))
+    # Sorted, for the order of the arguments may differ between prompts.
+    return tuple((name, *(tuple(part.shape) for part in _tensors(value))) for name, value in sorted(encoded.items()))
 
 
 def bytes_of(encoded: Encoded) -> int:
-    """What an encoded prompt takes in memory."""
-    return sum(one.numel() * one.element_size() for value in encoded.values() for one in _each(value))
+    """Return the size of an encoded prompt in memory."""
+    return sum(part.numel() * part.element_size() for value in encoded.values() for part in _tensors(value))
 
 
-def _each(value: Any) -> list[Any]:
+def _tensors(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def is_required(parameter: inspect.Parameter) -> bool:
+    """Return whether a call must name this argument."""
+    return parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+
+
 def _outputs(family: Family, pipeline: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the outputs of one call of the encoder by name, without those that are absent or that no call takes."""
+    """Call the encoder, and return its outputs by name, without those that are absent or not arguments of a call."""
     always = {"device": pipeline._execution_device, "num_images_per_prompt": 1}
     known = inspect.signature(pipeline.encode_prompt).parameters
-    arguments: dict[str, Any] = {
-        name: None for name, one in known.items() if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD
-    }
+    arguments: dict[str, Any] = {name: None for name, parameter in known.items() if is_required(parameter)}
     arguments |= {name: value for name, value in (always | dict(given)).items() if name in known}
     values = pipeline.encode_prompt(**arguments)
     if len(values) != len(family.outputs):
@@ -237,18 +244,9 @@ def _outputs(family: Family, pipeline: Any, given: Mapping[str, Any]) -> dict[st
             f" {', '.join(name or 'one that is not used' for name in family.outputs)}",
             "This version of diffusers is not known: install one that pyproject.toml allows.",
         )
-    named = zip(family.outputs, values, strict=True)
-    # An empty list is how Z-Image says that there is none.
-    parts = {
-        name: value
-        for name, value in named
-        if name and value is not None and not (isinstance(value, list) and not value)
-    }
+    parts = {}
+    for name, value in zip(family.outputs, values, strict=True):
+        absent = value is None or (isinstance(value, list) and not value)  # Z-Image returns an empty list
+        if name and not absent:
+            parts[name] = value
     return dict(parts if family.settled is None else family.settled(parts))
-
-
-def _settings(pipeline: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the pipeline's own call would hand to its encoder: its defaults, or the recipe's options."""
-    call = inspect.signature(type(pipeline).__call__).parameters
-    shared = [name for name in inspect.signature(pipeline.encode_prompt).parameters if name in call]
-    return {name: options.get(name, call[name].default) for name in shared if name not in RESERVED}

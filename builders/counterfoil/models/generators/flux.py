@@ -1,7 +1,7 @@
 """FLUX.1: T5's states and CLIP's pooled text; Kontext edits an image by a prompt, and draws without one too.
 
-The recipe's guidance is what its weights were distilled with. Guidance that draws twice, with a negative prompt, is the
-option `true_cfg_scale`.
+The recipe's guidance is the one that the weights were distilled with. The option `true_cfg_scale` turns on guidance
+that draws twice, with a negative prompt.
 """
 
 from counterfoil.models.generators.family import Family
@@ -9,7 +9,7 @@ from counterfoil.models.generators.family import Family
 FLUX = Family(
     name="FLUX.1",
     pipelines=("FluxPipeline", "FluxImg2ImgPipeline", "FluxInpaintPipeline"),
-    # The places of the text's tokens are zeros, which a call makes again.
+    # The third output, the positions of text tokens, is zeros; a call makes it itself.
     outputs=("prompt_embeds", "pooled_prompt_embeds", None),
     apart=True,
     blank="",
@@ -18,7 +18,7 @@ FLUX = Family(
     usual_steps=28,
     usual_guidance=3.5,
     levels=True,
-    takes_tokens=True,  # into its CLIP; T5 reads a placeholder's letters
+    takes_tokens=True,  # in its CLIP; T5 reads the placeholder as ordinary letters
     lora="transformer",
     pairs="flux",
 )
@@ -33,7 +33,7 @@ FLUX_KONTEXT = Family(
     multiple=16,
     usual_steps=28,
     usual_guidance=3.5,
-    # Its call would bring images, drawn and given, to the area of 1024² that it learned from.
+    # By default its call resizes images, given and drawn, to the area of 1024² of its training.
     sized=lambda side: {"height": side, "width": side, "max_area": side * side, "_auto_resize": False},
     output="np",
     edits="pipeline",

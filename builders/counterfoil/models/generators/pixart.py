@@ -16,7 +16,7 @@ PIXART = Family(
     multiple=16,
     usual_steps=20,
     usual_guidance=4.5,
-    # Bins would draw another size and scale it; a call's own negative prompt, "", may not come beside embeddings.
+    # With bins it draws another size and resizes; the default negative prompt, "", may not be passed with embeddings.
     sets={"use_resolution_binning": False, "negative_prompt": None},
 )
 

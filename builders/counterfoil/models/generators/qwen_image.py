@@ -1,21 +1,18 @@
-"""Qwen-Image: the states of a language model that reads the prompt, as many as the prompt has tokens.
-
-Qwen-Image-Edit edits an image by a prompt, which the language model reads beside it at 1024² whatever is drawn.
-"""
+"""Qwen-Image: a language model's states of the prompt, one a token; Qwen-Image-Edit edits an image by a prompt."""
 
 from __future__ import annotations
 
 from counterfoil.models.generators.family import Encoded, Family
 
-# Most prompts are shorter, so that almost all share a batch; beside an image's 4,096 tokens these cost little.
+# Most prompts are shorter, so almost all can share a batch; an image has 4,096 tokens, so the padding costs little.
 _STEP = 64
 
 
 def _settled(parts: Encoded) -> Encoded:
-    """Padded to whole steps, the last of them never full.
+    """Pad to a multiple of `_STEP`, by at least one token.
 
-    The pipeline pads to the longest prompt of a batch, and drops the mask where no prompt is padded: either would let a
-    picture depend on its neighbours.
+    The pipeline pads to the longest prompt of a batch, and drops the mask if no prompt is padded: with either, a
+    picture would depend on its neighbours.
     """
     from torch.nn import functional
 
@@ -35,7 +32,7 @@ QWEN_IMAGE = Family(
     pipelines=("QwenImagePipeline",),
     outputs=("prompt_embeds", "prompt_embeds_mask"),
     apart=True,
-    blank=" ",  # without a negative prompt its guidance does nothing
+    blank=" ",  # without a negative prompt its guidance has no effect
     settled=_settled,
     scale="true_cfg_scale",
     multiple=16,
@@ -49,7 +46,7 @@ QWEN_IMAGE_EDIT = Family(
     name="Qwen-Image-Edit",
     pipelines=("QwenImageEditPipeline", "QwenImageEditPlusPipeline"),
     prompts="plain",
-    blank=" ",  # it is guided only where it has a negative prompt
+    blank=" ",  # as above
     scale="true_cfg_scale",
     multiple=16,
     usual_steps=50,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 STABLE_DIFFUSION = Family(
     name="Stable Diffusion 1.x or 2.x",
-    # What diffusers opens as text to image (an index may name a pipeline for another task), and distilled models.
+    # An index may name a pipeline for another task, which diffusers opens as text to image; the last is distilled.
     pipelines=(
         "StableDiffusionPipeline",
         "StableDiffusionImg2ImgPipeline",
@@ -57,12 +57,12 @@ STABLE_DIFFUSION_3 = Family(
 
 
 def _conditioned(vectors: torch.Tensor, guided: bool) -> dict[str, Any]:
-    # The least noise is still some: it comes from each image's own generator, before the latents.
+    # Even level 0 adds noise, from each image's own generator, before the latents.
     return {"image_embeds": vectors, "noise_level": 0}
 
 
 def _width(unet: Mapping[str, Any]) -> Any:
-    both = unet.get("projection_class_embeddings_input_dim")  # the embedding, and as many numbers for its noise
+    both = unet.get("projection_class_embeddings_input_dim")  # the embedding, and a noise level of the same width
     return both // 2 if isinstance(both, int) else None
 
 
@@ -79,14 +79,14 @@ STABLE_UNCLIP = Family(
     takes_tokens=True,
 )
 
-# Its prompt says what to change of an image; how near it stays is the option `image_guidance_scale`.
+# The prompt is an instruction; the option `image_guidance_scale` decides how much of the image is kept.
 INSTRUCT_PIX2PIX = Family(
     name="InstructPix2Pix",
     pipelines=("StableDiffusionInstructPix2PixPipeline",),
     prompts="plain",
     usual_steps=100,
     usual_guidance=7.5,
-    sized=lambda side: {},  # as its image is
+    sized=lambda side: {},  # the size is that of its image
     output="np",
     edits="pipeline",
     needs_image=True,

@@ -6,11 +6,11 @@ from collections.abc import Hashable
 
 from counterfoil.models.generators.family import Encoded, Family
 
-_STEP = 32  # SEQ_MULTI_OF of the transformer, which fills each prompt up to a multiple with tokens for that
+_STEP = 32  # SEQ_MULTI_OF of the transformer, which pads each prompt to a multiple of it
 
 
 def _company(parts: Encoded) -> Hashable:
-    """Prompts that the transformer makes equally long: others of the batch would be padded and masked."""
+    """Return a key of the padded lengths: prompts of other lengths would be padded and masked in a batch."""
     return tuple((name, *(-(-len(states) // _STEP) for states in value)) for name, value in parts.items())
 
 
