@@ -1,7 +1,7 @@
-"""Classifiers of any kind, loaded by name. One file a kind and one line in `CLASSIFIER_KINDS`.
+"""Load classifiers of any kind by name. A kind is a file and a line in `CLASSIFIER_KINDS`.
 
-A kind is a module with two functions, because a run over many models should report every wrong name before it loads
-or downloads anything: `describe` reads a model's outputs from its configuration alone, `load` loads its weights.
+Its module has two functions: `describe` reads a model's outputs from its configuration alone, `load` loads its weights.
+So a run over many models reports every wrong name before it loads or downloads anything.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["CLASSIFIER_KINDS", "Classifier", "ClassifierFacts", "describe_classi
 
 
 class ClassifierKind(Protocol):
-    """What a kind's module offers. `classes` are the dataset's, for kinds whose answers depend on them."""
+    """The module of a kind. `classes` are the dataset's, for kinds whose answers depend on them."""
 
     def describe(self, name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts: ...
 
     def load(self, name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> Classifier: ...
 
 
-# What stands before the colon of a name → its kind; a name without one is timm's.
+# Prefix of a name, before its colon → kind; a name without a prefix is timm's.
 CLASSIFIER_KINDS: Mapping[str, ClassifierKind] = {
     "": of_timm,
     "lab": of_timm,
@@ -44,15 +44,15 @@ _PREFIX = re.compile(r"([A-Za-z][\w-]*):")
 
 
 def describe_classifier(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Architecture and outputs of the classifier called `name`, without its weights.
+    """Read the architecture and outputs of a classifier, without its weights.
 
-    Raises UserError for a kind or a model that does not exist, and with all that is wrong with its configuration.
+    Raises UserError for a kind or a model that does not exist, and with all problems of its configuration.
     """
     return _kind_of(name).describe(name, classes)
 
 
 def load_classifier(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> Classifier:
-    """The trained classifier called `name` on `device`, in eval mode, its parameters without gradients.
+    """Load a trained classifier on `device`, in eval mode, without gradients.
 
     Raises UserError for a name or folder that cannot be a trained model, RunFailure when it cannot be fetched or its
     weights cannot be read.
@@ -65,9 +65,9 @@ def _kind_of(name: str) -> ClassifierKind:
     match = _PREFIX.match(name)
     prefix = match[1] if match else ""
     if prefix not in CLASSIFIER_KINDS:
-        known = [one for one in CLASSIFIER_KINDS if one not in ("", "python")]  # which nobody can write
+        known = [kind for kind in CLASSIFIER_KINDS if kind not in ("", "python")]  # not for people to write
         raise UserError(
             f"model {name!r}: there is no kind of classifier {prefix!r}{did_you_mean(prefix, known)}",
-            f"A name is timm's, or begins with one of {', '.join(f'{one}:' for one in known)}",
+            f"A name is timm's, or begins with one of {', '.join(f'{kind}:' for kind in known)}",
         )
     return CLASSIFIER_KINDS[prefix]

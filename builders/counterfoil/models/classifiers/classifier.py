@@ -1,6 +1,6 @@
-"""What a classifier is: what its configuration tells, the trained model with the form of its input, names of outputs.
+"""The interface of classifiers: facts from a configuration, the trained model, and names of its outputs.
 
-Names of classes and of outputs are compared without case, and `_`, `-` and spaces are one.
+Names of classes and outputs are compared without case; `_`, `-` and spaces are the same.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -21,17 +22,17 @@ from counterfoil.recipe.prompts import RecipeClass
 if TYPE_CHECKING:
     import torch
 
-# Rows of labelled images, and the scores (b, num_classes) that are known of them.
+# Rows of labelled images, and their scores (b, num_classes).
 Recorded = Iterator[tuple[NDArray[np.int64], "torch.Tensor"]]
 
 
 @dataclass(frozen=True)
 class ClassifierFacts:
-    """What a classifier says of itself before any weight is loaded.
+    """A classifier's description, known before any weight is loaded.
 
-    `label_names` are the names of its outputs, in their order; None where it does not tell them. `most_ranked` is how
-    many answers it ranks an image, where that is fewer than its outputs: one, where only labels are known. `of_classes`
-    says that its outputs were made of the dataset's classes, in their order, so that no name has to be matched.
+    `label_names` are the names of its outputs in order, if known. `most_ranked` is how many answers it ranks an image,
+    if fewer than its outputs: one if only labels are known. `of_classes` says that its outputs are the dataset's
+    classes, in their order, so that no name has to be matched.
     """
 
     name: str
@@ -45,13 +46,13 @@ class ClassifierFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Classifier:
-    """A trained model with what its input must look like; each kind is a subclass in a file of its own.
+    """A trained model and the form of its input; each kind is a subclass in a file of its own.
 
-    Equal `input_key`s mean equal input tensors. `sha256` is over all that decides its answers to a tensor; it is None
-    where that cannot be known. `input_size` is (channels, height, width), None where it follows the images or is not
-    known; so are `crop_pct` and `interpolation`, and `param_count` is None for what is no torch module. `kept` says
-    whether equal hashes and input keys mean equal answers, so that a later run may use answers again. `module` is the
-    torch module that a run moves and lets go, None afterwards and for kinds without one.
+    Equal `input_key`s mean equal input tensors. `sha256` is over all that decides its answers to a tensor, None if that
+    is unknown. `input_size` is (channels, height, width), None if it follows the images or is unknown; `crop_pct` and
+    `interpolation` may be unknown too, and `param_count` is None without a torch module. `kept` says whether equal
+    hashes and input keys mean equal answers, so that a later run may use answers again. `module` is the torch module;
+    None after it is released, and for kinds without one.
     """
 
     name: str
@@ -68,44 +69,44 @@ class Classifier:
     module: Any = None
 
     def transform(self) -> Callable[[Any], Any]:
-        """A function from a PIL image to the tensor that the model takes; batches are stacks of them.
+        """Return a function from a PIL image to the model's input tensor, to be stacked to batches.
 
-        It raises UserError for an image that cannot be brought into this form.
+        It raises UserError for an image that it cannot prepare.
         """
         raise NotImplementedError
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        """The scores of a batch of such tensors, on whatever device it is: float32 (b, num_classes) on the CPU.
+        """Score a batch of tensors from any device: float32 (b, num_classes) on the CPU.
 
-        What the model raises, it raises: `prediction.inference.logits_of` checks the scores and tells errors in words.
+        The model's errors pass through; `prediction.inference.logits_of` puts them in words and checks the scores.
         """
         raise NotImplementedError
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor | None:
-        """What the last layer sees of a batch, float32 (b, d) on the CPU; None where the kind does not give it."""
+        """Return the inputs of the last layer, float32 (b, d) on the CPU, if the kind can."""
         return None
 
     def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded | None:
-        """Scores that were computed elsewhere, of images with these keys; None for a model that looks at images.
+        """Return scores from a file for images with these keys; None for a model that looks at images.
 
-        paths: what images of a folder may be called beside their keys.
+        paths: other names of the same images, in a folder.
         """
         return None
 
     def placed(self, device: str) -> Self:
-        """The same with its weights on `device`. RunFailure where they find no room there."""
+        """Return the classifier with its weights on `device`. RunFailure if they do not fit there."""
         module = self.module
         return self if module is None else replace(self, module=while_loading(self.name, lambda: module.to(device)))
 
     def released(self) -> Self:
-        """The same without its weights."""
+        """Return the classifier without its weights."""
         return replace(self, module=None)
 
 
 def module_fields(facts: ClassifierFacts, module: Any, content: str, device: str) -> dict[str, Any]:
-    """The fields of a `Classifier` that any torch module has: in eval mode, without gradients, on `device`.
+    """Prepare a torch module for inference on `device`, and return the fields of a `Classifier` that it decides.
 
-    content: what decides the answers beside the tensors. RunFailure where the module finds no room on the device.
+    content: text that decides the answers beside the tensors. RunFailure if the module does not fit on the device.
     """
     module.eval().requires_grad_(False)
     return {
@@ -121,41 +122,39 @@ def module_fields(facts: ClassifierFacts, module: Any, content: str, device: str
 
 MOST_LINES = 10
 _LONGEST_NAME = 32
-# The nearest name is looked for among this many: comparing thousands with thousands takes minutes.
+# Comparing thousands of names with thousands takes minutes.
 _MOST_COMPARED = 2_000
 
 
 def unique_names(classes: Sequence[RecipeClass]) -> tuple[str, ...]:
-    """A name for each class that is no other's: its own, or its id where another class has the same name."""
-    times = Counter(plain_name(one.name) for one in classes)
-    return tuple(one.name if times[plain_name(one.name)] == 1 else one.id for one in classes)
+    """Return the name of each class, or its id if another class has the same name."""
+    times = Counter(plain_name(label.name) for label in classes)
+    return tuple(label.name if times[plain_name(label.name)] == 1 else label.id for label in classes)
 
 
 def side_by_side(missing: Sequence[RecipeClass], names: Sequence[str], taken: Iterable[int | None]) -> list[str]:
-    """At most some ten lines: classes that were not found, and outputs that are left, the nearest beside its class."""
+    """Return some ten lines of missing classes beside outputs that are left, the nearest ones first."""
     used = set(taken)
     left = [name for output, name in enumerate(names) if output not in used]
     by_folded = {name.casefold(): name for name in reversed(left[:_MOST_COMPARED])}
-    close = [nearest(one.name.casefold(), by_folded) for one in missing[:MOST_LINES]]
-    beside = [f"{shortened(by_folded[name])}  (nearest)" if name is not None else None for name in close]
+    shown = missing[:MOST_LINES]
+    close = [nearest(label.name.casefold(), by_folded) for label in shown]
     others = iter(shortened(name) for name in left if name.casefold() not in close)
-    right = [name or next(others, "") for name in beside]
-    right += [name for _, name in zip(range(MOST_LINES - len(right)), others, strict=False)]
-    texts = [one.name if one.id == one.name else f"{one.name} ({one.id})" for one in missing]
-    texts = [*(shortened(text) for text in texts[:MOST_LINES]), *[""] * (len(right) - len(beside))]
-    rows = [("classes", "outputs that are left"), *zip(texts, right, strict=True)]
-    more = len(missing) - len(beside), len(left) - sum(map(bool, right))
-    if any(count > 0 for count in more):
-        rows.append((f"and {more[0]:,} more" if more[0] else "", f"and {more[1]:,} more" if more[1] > 0 else ""))
+    outputs = [f"{shortened(by_folded[name])}  (nearest)" if name is not None else next(others, "") for name in close]
+    outputs += islice(others, MOST_LINES - len(outputs))
+    texts = [shortened(label.name if label.id == label.name else f"{label.name} ({label.id})") for label in shown]
+    rows = [("classes", "outputs that are left"), *zip_longest(texts, outputs, fillvalue="")]
+    counts = len(missing) - len(shown), len(left) - sum(map(bool, outputs))
+    more_classes, more_outputs = (f"and {count:,} more" if count > 0 else "" for count in counts)
+    if more_classes or more_outputs:
+        rows.append((more_classes, more_outputs))
     return in_columns(rows)
 
 
 def in_columns(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """The rows as lines of two columns."""
     width = max(len(text) for text, _ in rows)
     return [f"  {text:<{width}} | {name}".rstrip() for text, name in rows]
 
 
 def shortened(text: str) -> str:
-    """A name, cut where it is long."""
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"

@@ -1,7 +1,7 @@
-"""The last layer of a classifier: taken out as numbers, proved to be the whole head, and put back into a folder.
+"""Read the last layer of a classifier, prove that it is the whole head, and save the model with another one.
 
-Only a head that is one Linear on one vector an image can be fitted again alone. Whatever else an architecture ends in
-(two heads, a convolution, a normalisation of its own) is refused by name before anything is computed.
+Only a head that is one Linear on one vector an image can be refitted alone. Other heads (two of them, a convolution, a
+normalisation) are refused before anything is computed.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ from counterfoil.models.loading_errors import one_line
 if TYPE_CHECKING:
     from torch import nn
 
-# float32 sums of thousands of products differ by far less than this share of the largest sum of their magnitudes, and
-# a head that does more than one product differs by far more.
+# Share of the largest sum of magnitudes. Rounding of float32 sums is far smaller, other heads differ by far more.
 TOLERANCE = 2e-5
-# What a folder with a mended head holds, and nothing else: only such a folder is written over.
+# The files of a mended model. A folder with any other file is never replaced.
 MENDED_FILES = ("config.json", "model.safetensors", "mended.json", "README.md")
-_BEFORE = "before"  # the name of a model that another takes the place of, until that is done
+_BEFORE = "before"  # the old model, while the new one takes its place
 _ROWS_AT_ONCE = 4096
 _PROBES = 2
 _CAN_BE = "Only models whose head is a single Linear can be mended: timm models and your own torch modules."
@@ -41,7 +40,7 @@ _CAN_BE = "Only models whose head is a single Linear can be mended: timm models 
 
 @dataclass(frozen=True, eq=False)
 class LinearHead:
-    """The last layer of K outputs on d numbers. weight: (K, d) float32. bias: (K,) float32."""
+    """A last layer from d features to K outputs. weight: (K, d) float32. bias: (K,) float32."""
 
     weight: NDArray[np.float32] = field(repr=False)
     bias: NDArray[np.float32] = field(repr=False)
@@ -51,23 +50,23 @@ class LinearHead:
             raise ValueError(f"a head's weight (K, d) and bias (K,): {self.weight.shape} and {self.bias.shape}")
 
     def logits(self, features: NDArray[np.floating]) -> NDArray[np.float32]:
-        """(n, K) float32 of features (n, d), each summed in float64."""
-        found = np.empty((len(features), len(self.bias)), dtype=np.float32)
+        """Return logits (n, K) float32 of features (n, d), summed in float64."""
+        logits = np.empty((len(features), len(self.bias)), dtype=np.float32)
         weight, bias = self.weight.T.astype(np.float64), self.bias.astype(np.float64)
         for start in range(0, len(features), _ROWS_AT_ONCE):
             part = features[start : start + _ROWS_AT_ONCE].astype(np.float64)
-            found[start : start + _ROWS_AT_ONCE] = part @ weight + bias
-        return found
+            logits[start : start + _ROWS_AT_ONCE] = part @ weight + bias
+        return logits
 
 
 def head_of(classifier: Classifier, device: str = "cpu") -> LinearHead:
-    """The head of a loaded classifier, proved on two images of noise.
+    """Return the head of a loaded classifier, proved on two images of noise.
 
-    UserError naming model and architecture where the head is no single Linear with a bias. RunFailure where features
-    and head do not give the model's own logits.
+    UserError if the head is not a single Linear with a bias. RunFailure if features and head do not give the model's
+    own logits.
     """
     layer = _single_linear(classifier)
-    head = LinearHead(*(one.detach().cpu().float().numpy().copy() for one in (layer.weight, layer.bias)))
+    head = LinearHead(*(tensor.detach().cpu().float().numpy().copy() for tensor in (layer.weight, layer.bias)))
     refuse_other_logits(classifier.name, head, *_probed(classifier, device))
     return head
 
@@ -75,9 +74,9 @@ def head_of(classifier: Classifier, device: str = "cpu") -> LinearHead:
 def refuse_other_logits(
     model: str, head: LinearHead, features: NDArray[np.floating], logits: NDArray[np.floating]
 ) -> None:
-    """RunFailure where a head on features (n, d) does not give logits (n, K), which the model gave of the same images.
+    """Raise RunFailure if a head on features (n, d) does not give the model's logits (n, K) of the same images.
 
-    They may differ by `TOLERANCE` of the largest sum of magnitudes that a logit is made of.
+    They may differ by `TOLERANCE` times the largest sum of the magnitudes that are added to a logit.
     """
     if features.shape[1:] != head.weight.shape[1:] or logits.shape[1:] != head.bias.shape:
         raise RunFailure(
@@ -86,13 +85,13 @@ def refuse_other_logits(
         )
     if not len(features):
         return
-    made_of = np.abs(features).astype(np.float64) @ np.abs(head.weight.T).astype(np.float64) + np.abs(head.bias)
-    apart = float(np.abs(head.logits(features) - logits.astype(np.float64)).max())
-    allowed = TOLERANCE * float(made_of.max())
-    if not apart <= allowed:  # NaN is not
+    magnitudes = np.abs(features).astype(np.float64) @ np.abs(head.weight.T).astype(np.float64) + np.abs(head.bias)
+    difference = float(np.abs(head.logits(features) - logits.astype(np.float64)).max())
+    allowed = TOLERANCE * float(magnitudes.max())
+    if not difference <= allowed:  # also true for NaN
         raise RunFailure(
             f"model {model!r}: its last layer does not reproduce its logits from its features: they differ by"
-            f" {apart:.3g}, and rounding explains at most {allowed:.3g}",
+            f" {difference:.3g}, and rounding explains at most {allowed:.3g}",
             f"The model computes something after its last layer. {_CAN_BE}",
         )
 
@@ -100,12 +99,12 @@ def refuse_other_logits(
 def write_with_head(
     classifier: Classifier, head: LinearHead, folder: Path, *, about: Mapping[str, Any], card: str
 ) -> str:
-    """Write a timm folder that `local-dir:` opens: the classifier with another head. Returns the sha256 of its weights.
+    """Write the classifier with another head to a timm folder for `local-dir:`. Return the sha256 of its weights.
 
-    All tensors are float32, `about` becomes mended.json and `card` README.md. The classifier is left as it is. The
-    folder is loaded again before it takes its place, whole or not at all; one that is there already is replaced where
-    it holds nothing but such files. UserError for another folder, a head of another shape, or one that is not finite;
-    RunFailure where the disk refuses, or what was loaded does not give the new head's logits.
+    All tensors are float32, `about` becomes mended.json and `card` README.md. The classifier does not change. The new
+    folder is loaded and checked before it is moved to its path; an older folder of a mended model is replaced.
+    UserError for any other existing folder, and for a head of another shape or with numbers that are not finite;
+    RunFailure for a disk error, or if the loaded model does not give the new head's logits.
     """
     if not isinstance(classifier, of_timm.TimmClassifier):
         raise UserError(f"model {classifier.name!r}: only timm models can be saved to a folder")
@@ -135,22 +134,19 @@ def write_with_head(
 
 @contextlib.contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """A hidden folder beside a model's, for as long as this is written; what a killed run left there goes first."""
+    """Make a hidden folder beside a model's for the time of writing. What a killed run left there is removed first."""
     beside = folder.with_name(f".{folder.name}.writing")
-    if beside.is_symlink() or (beside.exists() and any(one.name not in (folder.name, _BEFORE) for one in _in(beside))):
+    left = sorted(beside.iterdir()) if beside.is_dir() else []
+    if beside.is_symlink() or any(path.name not in (folder.name, _BEFORE) for path in left):
         raise UserError(f"{beside} exists and is not a folder with a model", "Remove it.")
-    for one in _in(beside):
-        refuse_another_folder(one)
+    for path in left:
+        refuse_another_folder(path)
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir()
     try:
         yield beside
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-
-
-def _in(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 def _single_linear(classifier: Classifier) -> nn.Linear:
@@ -162,27 +158,22 @@ def _single_linear(classifier: Classifier) -> nn.Linear:
         raise UserError(f"model {classifier.name!r}: the head of {classifier.architecture} cannot be refitted", _CAN_BE)
     if classifier.module is None:
         raise ValueError(f"{classifier.name} was released")
-    found = classifier.module.get_classifier()
-    if isinstance(found, nn.Linear) and found.bias is not None:
-        return found
+    head = classifier.module.get_classifier()
+    if isinstance(head, nn.Linear) and head.bias is not None:
+        return head
+    if isinstance(head, nn.Linear):
+        reason = "it has no bias"
+    elif isinstance(head, tuple | list | nn.ModuleList):
+        reason = f"it has {len(head)} heads, and averages their logits"
+    else:
+        reason = f"it is a {type(head).__name__}"
     raise UserError(
-        f"model {classifier.name!r}: the head of {classifier.architecture} is not a single Linear: {_in_words(found)}",
-        _CAN_BE,
+        f"model {classifier.name!r}: the head of {classifier.architecture} is not a single Linear: {reason}", _CAN_BE
     )
 
 
-def _in_words(found: Any) -> str:
-    from torch import nn
-
-    if isinstance(found, nn.Linear):
-        return "it has no bias"
-    if isinstance(found, tuple | list | nn.ModuleList):
-        return f"it has {len(found)} heads, and averages their logits"
-    return f"it is a {type(found).__name__}"
-
-
 def _probed(classifier: Classifier, device: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Features and logits of two images of noise, the same ones for every model of one input size."""
+    """Return features and logits of two images of noise, the same for every model of one input size."""
     import torch
 
     size = classifier.shape if isinstance(classifier, CallableClassifier) else classifier.input_size
@@ -194,30 +185,31 @@ def _probed(classifier: Classifier, device: str) -> tuple[NDArray[np.float32], N
 
 
 def refuse_another_folder(folder: Path) -> None:
-    """UserError for what is there and is no folder of a mended model: `write_with_head` would not replace it."""
-    if not folder.exists() and not folder.is_symlink():
+    """Raise UserError if something else than a mended model is at this path: `write_with_head` would not replace it."""
+    if folder.is_symlink():
+        reason = "it is a link"
+    elif not folder.exists():
         return
-    if folder.is_symlink() or not folder.is_dir():
-        what = "it is a link" if folder.is_symlink() else "it is a file"
+    elif not folder.is_dir():
+        reason = "it is a file"
     else:
-        strange = sorted(file.name for file in folder.iterdir() if file.name not in MENDED_FILES)
-        if not strange:
+        others = sorted(file.name for file in folder.iterdir() if file.name not in MENDED_FILES)
+        if not others:
             return
-        what = f"it holds {', '.join(strange[:3])}"
-    raise UserError(f"{folder} is not the folder of a mended model: {what}", "Name a new folder, or remove this one.")
+        reason = f"it holds {', '.join(others[:3])}"
+    raise UserError(f"{folder} is not the folder of a mended model: {reason}", "Name a new folder, or remove this one.")
 
 
 def remove_mended(folder: Path) -> None:
-    """Remove the folder of a mended model that an earlier run left.
+    """Remove the folder of an earlier mended model; a folder without mended.json stays.
 
-    Without a mended.json it is none, and stays. UserError for one that holds anything else, RunFailure where the disk
-    refuses.
+    UserError if it holds other files, RunFailure for a disk error.
     """
     if folder.is_symlink() or not (folder / "mended.json").is_file():
         return
     refuse_another_folder(folder)
     try:
-        for name in sorted(MENDED_FILES, key="mended.json".__eq__):  # what says that it is one goes last
+        for name in sorted(MENDED_FILES, key="mended.json".__eq__):  # mended.json last: a killed removal can resume
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()
     except OSError as error:
@@ -234,10 +226,10 @@ def _write_files(
     fitted = {id(layer.weight): head.weight, id(layer.bias): head.bias}
     tensors: dict[str, torch.Tensor] = {}
     for key, value in classifier.module.state_dict(keep_vars=True).items():
-        one = torch.from_numpy(fitted[id(value)].copy()) if id(value) in fitted else value.detach().cpu()
+        tensor = torch.from_numpy(fitted[id(value)].copy()) if id(value) in fitted else value.detach().cpu()
         # A copy each: tensors that share memory cannot be saved.
-        tensors[key] = (one.float() if one.is_floating_point() else one).clone().contiguous()
-    # Written by Python, whose errors tell a full disk from a fault.
+        tensors[key] = (tensor.float() if tensor.is_floating_point() else tensor).clone().contiguous()
+    # Python's errors, unlike those of safetensors, name a full disk.
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
     config = stored_config(
         classifier.architecture,
@@ -256,7 +248,7 @@ def _write_files(
 
 
 def _proved(folder: Path, classifier: Classifier, head: LinearHead) -> str:
-    """The sha256 of what a folder holds, loaded as anybody loads it. RunFailure where it answers otherwise."""
+    """Load the folder as a user would, and return its sha256. RunFailure if it does not have the new head."""
     loaded = of_timm.load(f"local-dir:{folder}")
     if loaded.input_key != classifier.input_key or loaded.label_names != classifier.label_names:
         raise RunFailure(

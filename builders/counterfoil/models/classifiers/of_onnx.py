@@ -1,8 +1,8 @@
-"""Classifiers of ONNX Runtime: `onnx:FOLDER`, or `onnx:FOLDER/model.onnx`, a network as it is deployed.
+"""Load classifiers of ONNX Runtime: `onnx:FOLDER`, or `onnx:FOLDER/model.onnx`.
 
-A graph does not say how images are prepared or what its outputs are called. The folder does: a `config.json` as timm
-writes it, of any architecture, or those of transformers (as Optimum exports them). The graph comes from its file alone:
-what names other files as its weights is refused, and no library of operators is loaded.
+A graph does not name its outputs or say how images are prepared. The folder does: in a `config.json` as timm writes it,
+of any architecture, or in the files of transformers, as Optimum exports them. The graph comes from its file alone: one
+with weights in other files is refused, and no library of operators is loaded.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from counterfoil.recipe.prompts import RecipeClass
 
 PREFIX = "onnx:"
-# Below this a float32 probability says nothing, and 0 has no logarithm.
+# Near the smallest normal float32; 0 has no logarithm.
 _LEAST = 1e-37
-# protobuf holds no larger message.
+# protobuf's limit for a message.
 MOST_BYTES = (1 << 31) - 1
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
 class OnnxDocument(TimmDocument):
-    """What a config.json says of a graph: as timm's, of any architecture, for nothing is built from its name."""
+    """A config.json as timm's, of any architecture, for nothing is built from the architecture's name."""
 
     architecture: Annotated[Label, expected("printable text")]
 
@@ -67,9 +67,8 @@ class OnnxClassifier(Classifier):
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         import torch
 
-        scores = _run(self.session, batch.numpy(), self.batch)
-        found = torch.from_numpy(scores)
-        return found.clamp_min(_LEAST).log() if self.probabilities else found
+        scores = torch.from_numpy(_run(self.session, batch.numpy(), self.batch))
+        return scores.clamp_min(_LEAST).log() if self.probabilities else scores
 
     def released(self) -> Self:
         return replace(self, session=None)
@@ -77,7 +76,7 @@ class OnnxClassifier(Classifier):
 
 @dataclass(frozen=True)
 class _Deployed:
-    """A graph's file and what its folder says: names of outputs, preparation, both as text in `content`."""
+    """A graph's file and its folder's configuration. `prepare` makes the transform of images."""
 
     file: Path
     facts: ClassifierFacts
@@ -87,14 +86,17 @@ class _Deployed:
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Return what the folder's configuration says. Raise UserError for all that is wrong with it."""
+    """Read the folder's configuration. Raises UserError with all its problems."""
     return _deployed(name).facts
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> OnnxClassifier:
     """Load the graph on `device`. Raise UserError for one that takes no images, RunFailure for a damaged file."""
     deployed = _deployed(name)
-    content = _graph(name, deployed.file)
+    try:
+        content = read_regular(deployed.file, MOST_BYTES)
+    except OSError as error:
+        raise UserError(f"model {name!r}: {deployed.file} {error.strerror or error}") from error
     session = while_loading(name, lambda: _session(name, content, device))
     batch, shape = _input_of(name, session, deployed)
     probe = np.random.default_rng(0).normal(size=(batch or 2, *shape)).astype(np.float32)
@@ -104,15 +106,15 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
             f"model {name!r}: for {len(probe)} images the graph gives {list(scores.shape)} numbers, expected"
             f" {[len(probe), deployed.facts.num_classes]}, a score for each output of {CONFIG}"
         )
-    ours = hashlib.sha256(content)
-    ours.update(f"onnxruntime {version('onnxruntime')}".encode())
+    digest = hashlib.sha256(content)
+    digest.update(f"onnxruntime {version('onnxruntime')}".encode())
     return OnnxClassifier(
         name=name,
         architecture=deployed.facts.architecture,
         num_classes=deployed.facts.num_classes,
         label_names=deployed.facts.label_names,
         param_count=None,
-        sha256=ours.hexdigest(),
+        sha256=digest.hexdigest(),
         input_key=deployed.input_key,
         input_size=deployed.input_size,
         crop_pct=None,
@@ -167,13 +169,6 @@ def _of_timm(name: str, file: Path, document: Mapping[str, Any]) -> _Deployed:
     )
 
 
-def _graph(name: str, file: Path) -> bytes:
-    try:
-        return read_regular(file, MOST_BYTES)
-    except OSError as error:
-        raise UserError(f"model {name!r}: {file} {error.strerror or error}") from error
-
-
 def _session(name: str, content: bytes, device: str) -> Any:
     import torch
 
@@ -193,24 +188,24 @@ def _session(name: str, content: bytes, device: str) -> Any:
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
     with tempfile.TemporaryDirectory() as nothing:
-        # Weights that lie in other files would be looked for in the working folder, and no hash would hold them.
+        # By default, external weights are read from the working folder, and no hash would cover them.
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", nothing)
         return onnxruntime.InferenceSession(content, options, providers=[provider])
 
 
 def _input_of(name: str, session: Any, deployed: _Deployed) -> tuple[int | None, tuple[int, int, int]]:
-    """The number of images that a graph takes at once, None for any, and (channels, height, width) of each."""
+    """Return how many images a graph takes at once, None for any number, and (channels, height, width) of each."""
     inputs = session.get_inputs()
     dimensions = inputs[0].shape if len(inputs) == 1 else []
     if len(dimensions) != 4 or inputs[0].type not in _TYPES or dimensions[1] in (1, 4):
-        found = ", ".join(f"{one.name} {one.type} {one.shape}" for one in inputs)
-        raise UserError(f"model {name!r}: its graph takes {found}, expected one input of floats [n, 3, height, width]")
+        takes = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in inputs)
+        raise UserError(f"model {name!r}: its graph takes {takes}, expected one input of floats [n, 3, height, width]")
     prepared = deployed.input_size
     if prepared is None:
         from PIL import Image
 
         prepared = tuple(deployed.prepare()(Image.new("RGB", (48, 48), "grey")).shape)
-    if any(isinstance(side, int) and side != own for side, own in zip(dimensions[1:], prepared, strict=True)):
+    if any(isinstance(side, int) and side != given for side, given in zip(dimensions[1:], prepared, strict=True)):
         raise UserError(
             f"model {name!r}: its graph takes images of {dimensions[1:]}, and {CONFIG} prepares {list(prepared)}",
             "Correct input_size in config.json, or the size of the image processor.",
@@ -219,13 +214,13 @@ def _input_of(name: str, session: Any, deployed: _Deployed) -> tuple[int | None,
 
 
 def _run(session: Any, images: NDArray[np.float32], batch: int | None) -> NDArray[np.float32]:
-    """The first output (n, num_classes) of n images, as many at once as the graph takes."""
+    """Return the first output (n, num_classes) of n images, as many at once as the graph takes."""
     entry = session.get_inputs()[0]
     size = batch or len(images)
     parts = []
     for start in range(0, len(images), size):
         part = images[start : start + size].astype(_TYPES[entry.type])
-        # A graph of a fixed batch takes no fewer: the last is filled up, and what fills it is left out.
-        filled = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
-        parts.append(session.run([session.get_outputs()[0].name], {entry.name: filled})[0][: len(part)])
+        # A graph of a fixed batch takes no fewer images: the last batch is padded.
+        padded = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
+        parts.append(session.run([session.get_outputs()[0].name], {entry.name: padded})[0][: len(part)])
     return np.concatenate(parts).astype(np.float32)

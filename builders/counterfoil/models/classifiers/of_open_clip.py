@@ -1,9 +1,9 @@
-"""Zero-shot classifiers of open_clip: `open_clip:ARCH/TAG`, `open_clip:lab:clip`, `open_clip:local-dir:FOLDER`, hf-hub.
+"""Load zero-shot classifiers of open_clip: `open_clip:ARCH/TAG`, `open_clip:lab:clip`, `:local-dir:FOLDER`, `:hf-hub:`.
 
-The outputs are the dataset's own classes. A class is the mean of the unit embeddings of its name in each template, made
-unit length again (Radford et al. 2021, section 3.1.4); its score is the model's scale times the cosine with the image.
-Templates are the 80 that OpenAI chose for ImageNet, as open_clip ships them; the lab's model, whose captions know
-nothing of plastic toys and tattoos, is asked by one plain sentence.
+The outputs are the dataset's own classes. A class is the normalised mean of the unit embeddings of its name in each
+template (Radford et al. 2021, section 3.1.4); its score is the model's scale times the cosine with the image.
+Templates are OpenAI's 80 for ImageNet, as open_clip ships them; the lab's model was trained on plain captions and gets
+one plain template.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PREFIX = "open_clip:"
 LAB_TEMPLATES = ("a photo of a {}",)
-# open_clip's words for what an image's sides are fitted to, and ours.
+# open_clip's names of how an image's sides are fitted → ours.
 _MODES = {"shortest": "center", "longest": "border", "squash": "squash"}
 
 
@@ -47,7 +47,7 @@ class ZeroShotClassifier(Classifier):
     scale: float
 
     def transform(self) -> Callable[[Any], Any]:
-        """open_clip's own preparation for this model: a PIL image to a float tensor (C, H, W)."""
+        """Return open_clip's preparation for this model, from a PIL image to a float tensor (C, H, W)."""
         assert self.input_size is not None
         sides, mode = self.input_size[1:], _MODES.get(self.resize_mode, "center")
 
@@ -61,7 +61,7 @@ class ZeroShotClassifier(Classifier):
         return self.scale * self.features(batch, device) @ self.directions
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        """CLIP's embeddings of the images, of unit length."""
+        """Return CLIP's embeddings of the images, of unit length."""
         import torch
 
         with torch.inference_mode():
@@ -69,7 +69,7 @@ class ZeroShotClassifier(Classifier):
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """The dataset's own classes, in their order. UserError for a model that open_clip does not have."""
+    """Return the dataset's own classes as outputs. UserError for a model that open_clip does not have."""
     model, weights = _named(name)
     if not classes:
         raise UserError(f"model {name!r} needs class names, but there are none here")
@@ -83,48 +83,48 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
 def load(
     name: str, device: str = "cpu", classes: Sequence[RecipeClass] = (), templates: Sequence[str] | None = None
 ) -> ZeroShotClassifier:
-    """The model on `device`, with the classes' names embedded. `templates` hold `{}` for the name; None: see above.
+    """Load the model on `device`, and embed the classes' names. `templates` hold `{}` for the name.
 
     Raises UserError for an unknown model or without classes, RunFailure when it cannot be fetched or read.
     """
     facts = describe(name, classes)
     model, weights = _named(name)
-    asked = tuple(templates) if templates is not None else default_templates(model)
+    templates = tuple(templates) if templates is not None else default_templates(model)
     revision = while_loading(name, lambda: pin_clip(model, weights)).revision if weights is not None else None
     clip = load_clip(model, weights, device, revision=revision)
     refuse_infinite(name, clip.module)
     prepared = dict(clip.module.visual.preprocess_cfg)
     size = prepared["size"]
     height, width = (size, size) if isinstance(size, int) else size
-    names = [one.name for one in classes]
+    names = [label.name for label in classes]
     return ZeroShotClassifier(
-        **module_fields(facts, clip.module, json.dumps([facts.architecture, names, asked]), device),
+        **module_fields(facts, clip.module, json.dumps([facts.architecture, names, templates]), device),
         input_key=f"open_clip {version('open_clip_torch')} {json.dumps(prepared, sort_keys=True, default=str)}",
         input_size=(3, int(height), int(width)),
         crop_pct=1.0,
         interpolation=str(prepared["interpolation"]),
         preprocess=clip.preprocess,
         resize_mode=str(prepared["resize_mode"]),
-        directions=class_directions(clip, names, asked),
+        directions=class_directions(clip, names, templates),
         scale=float(clip.module.logit_scale.exp()),
     )
 
 
 def pin_zero_shot(name: str) -> Pin:
-    """What pins the CLIP model of such a classifier, as `pin_clip`. UserError for an unknown one."""
+    """Pin the CLIP model of a classifier, as `pin_clip`. UserError for an unknown one."""
     model, weights = _named(name)
     return while_loading(name, lambda: pin_clip(model, weights))
 
 
 def default_templates(model: str) -> tuple[str, ...]:
-    """The templates by which a model is asked where nobody names others."""
+    """Return the templates for a model if the caller names none."""
     from open_clip import OPENAI_IMAGENET_TEMPLATES
 
-    return LAB_TEMPLATES if model.startswith(LAB) else tuple(one("{}") for one in OPENAI_IMAGENET_TEMPLATES)
+    return LAB_TEMPLATES if model.startswith(LAB) else tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)
 
 
 def class_directions(clip: ClipModel, names: Sequence[str], templates: Sequence[str]) -> torch.Tensor:
-    """(d, classes): for each name the mean of its unit embeddings in every template, of unit length."""
+    """Return (d, classes): for each name the normalised mean of its unit embeddings in every template."""
     import torch
 
     directions = []
@@ -137,7 +137,7 @@ def class_directions(clip: ClipModel, names: Sequence[str], templates: Sequence[
 
 
 def _named(name: str) -> tuple[str, str | None]:
-    """Model and weights tag, as open_clip's loader takes them; no tag for a folder or a repository."""
+    """Return model and weights tag for open_clip's loader; a folder or a repository has no tag."""
     import open_clip
 
     rest = name.removeprefix(PREFIX)

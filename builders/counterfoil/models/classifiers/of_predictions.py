@@ -1,18 +1,16 @@
-"""Answers that a model gave elsewhere: `predictions:FILE`, Parquet or CSV, that anybody may have written.
+"""Read a model's answers from a file of predictions: `predictions:FILE`, Parquet or CSV. The file is not trusted.
 
-One column tells the image: `key` (a key, or a path below a folder), `path`, or `row` (its place in the dataset, from
-0); where `key` and `path` both stand there, `key` does. Beside it stands the answer: `label` (a class's name),
-`class_id`, or one column of scores a class. Nothing else may stand there but an index without a name: the label of a
-table that a dataset brings is the truth, not an answer. Columns are read first, then rows in batches.
+One column names the image: `key` (a key, or a path below a folder), `path`, or `row` (its position in the dataset, from
+0); `key` wins over `path`. The answer is `label` (a class's name), `class_id`, or one column of scores a class. Only an
+index without a name may be there too, for the label in a dataset's own table is the truth, not an answer.
 
-What spreadsheets and pandas make of a table is read where it can mean one thing: other delimiters, UTF-16, a decimal
+What spreadsheets and pandas make of a table is read if it can mean one thing only: other delimiters, UTF-16, a decimal
 comma, `Path`, `.\\red\\1.jpg`, `7` for the class `007`, and the `'` that `documents.as_cell` puts before a formula.
-What is written exactly comes first, so classes that differ in case alone have answers of their own.
+Exact matches come first, so classes that differ in case alone keep their own answers.
 
-The file answers by key or path and cannot score images that it has not seen. Scores a class are matched to classes by
-their columns' names; they are taken for probabilities where every row sums to one, else for logits. A file of labels
-ranks no second answer, so its top-k is its top-1, and tells no confidence: its answers count as certain. A label that
-is no class of the dataset is a wrong answer.
+Columns of scores are matched to classes by name. Scores are probabilities if every row sums to one, else logits. A file
+of labels has one answer an image, so its top-k is its top-1; the answer counts as certain, and is wrong if the label is
+no class of the dataset.
 """
 
 from __future__ import annotations
@@ -57,63 +55,61 @@ if TYPE_CHECKING:
     from counterfoil.recipe.prompts import RecipeClass
 
 PREFIX = "predictions:"
-# The output that stands for every label that is no class of the dataset.
+# The output for every label that is no class of the dataset.
 ANOTHER = "(another label)"
 _MOST_LABELS = 1_000_000
 _MOST_SHOWN = 5
-# Its softmax is 1 to the last bit of a float32.
+# As a logit, its softmax is exactly 1 in float32.
 _CERTAIN = 100.0
 _SUM_OF_ONE = 1e-3
-# Below any logit that a model gives, where a probability is nought.
+# Logit of a probability of 0, below any logit of a model.
 _NEVER = -1e4
 
 
 class Spellings:
-    """What a text of a file means among things that have names: the first way of writing that fits decides."""
+    """Find named things by a text from a file, spelled in several ways; the first way that fits decides."""
 
     SEVERAL = -1
 
     def __init__(self, *ways: tuple[Callable[[str], str | None], Iterable[tuple[int, str]]]) -> None:
-        """ways: how a text is compared (None: not at all), and the numbers and names of the things that it may mean."""
-        self._ways = [(spell, self._places(spell, named)) for spell, named in ways]
-
-    @staticmethod
-    def _places(spell: Callable[[str], str | None], named: Iterable[tuple[int, str]]) -> dict[str, int]:
-        places: dict[str, int] = {}
-        for place, name in named:
-            for written in (spell(name), spell(as_cell(name))):
-                if written is not None and places.setdefault(written, place) != place:
-                    places[written] = Spellings.SEVERAL
-        return places
+        """ways: a function that normalises a text (None: cannot match), and the numbers and names of the things."""
+        self._ways: list[tuple[Callable[[str], str | None], dict[str, int]]] = []
+        for spell, named in ways:
+            numbers: dict[str, int] = {}
+            for number, name in named:
+                for spelled in (spell(name), spell(as_cell(name))):
+                    if spelled is not None and numbers.setdefault(spelled, number) != number:
+                        numbers[spelled] = self.SEVERAL
+            self._ways.append((spell, numbers))
 
     def find(self, text: str) -> int | None:
-        """The number of the thing that is meant; SEVERAL where more than one may be, None where none is."""
-        for spell, places in self._ways:
-            written = spell(text)
-            if written is not None and written in places:
-                return places[written]
+        """Return the number of the thing, SEVERAL if the text is ambiguous, or None."""
+        for spell, numbers in self._ways:
+            spelled = spell(text)
+            if spelled is not None and spelled in numbers:
+                return numbers[spelled]
         return None
 
 
 def spelled_images(keys: Sequence[str], paths: Sequence[str]) -> Spellings:
-    """Images by their keys, else by paths below a folder."""
+    """Return spellings of images: their keys, else paths below a folder."""
     by_path = [*enumerate(paths)]
     return Spellings((str, enumerate(keys)), (str, by_path), (_plain_path, by_path))
 
 
 def _plain_path(path: str) -> str:
-    """A path as it is compared: `./`, the kind of slash, and how an accent is composed do not count."""
+    """Normalise `./`, slashes and composed accents."""
     parts = unicodedata.normalize("NFC", path).replace("\\", "/").split("/")
     return "/".join(part for part in parts if part not in ("", "."))
 
 
 def _spelled_classes(classes: Sequence[RecipeClass], column: str) -> Spellings:
-    """Classes as the column `label` or `class_id` writes them: by name, else by id; or by id alone.
+    """Return spellings of classes in the column `label` (names, else ids) or `class_id`.
 
-    Numbers are ids only where no class is called by a number: `3` is the class `3`, whatever stands in third place.
+    Numbers are ids only if no class has a number as its name.
     """
-    ids = [(output, one.id) for output, one in enumerate(classes)]
-    names = [(output, one.name) for output, one in enumerate(classes)] if column == "label" else []
+    ids = [(output, label.id) for output, label in enumerate(classes)]
+    names = [(output, label.name) for output, label in enumerate(classes)] if column == "label" else []
     numbered = names if any(_number(name) for _, name in names) else ids
     return Spellings((str, names), (str, ids), (_plain, names), (_plain, ids), (_number, numbered))
 
@@ -126,14 +122,14 @@ _INTEGER = re.compile(r"([+-]?[0-9]{1,18})(\.0*)?")
 
 
 def _number(text: str) -> str | None:
-    """A whole number as it is compared, `7` for `007` and `7.0`; None for any other text."""
-    found = _INTEGER.fullmatch(text.strip())
-    return None if found is None else str(int(found[1]))
+    """Normalise a whole number: `7` for `007` and `7.0`. None for any other text."""
+    match = _INTEGER.fullmatch(text.strip())
+    return None if match is None else str(int(match[1]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedClassifier(Classifier):
-    """A file of predictions. `classes` say which output a label is, where it holds labels."""
+    """A file of predictions. `classes` find the output of a label, if it holds labels."""
 
     path: Path
     columns: PredictionColumns
@@ -147,28 +143,30 @@ class RecordedClassifier(Classifier):
         raise UserError(_CANNOT.format(self.name))
 
     def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded:
-        """The scores of those images that the file answers, as it lists them. UserError for what is no answer."""
+        """Yield the scores of the images that the file answers, in its order. UserError for an invalid answer."""
         import torch
 
-        images, known, others = spelled_images(keys, paths or ()), 0, []
+        images, known, first = spelled_images(keys, paths or ()), 0, []
         for batch in read_batches(self.path, self.name, self.columns):
-            at = self._places(batch, images, len(keys))
+            rows = self._image_rows(batch, images, len(keys))
             scores, answered = self._scores(batch)
-            known += int((at >= 0).sum())
-            others += batch.column(self.columns.image).slice(0, _MOST_SHOWN - len(others)).to_pylist()
-            found = (at >= 0) & answered
-            if found.any():
-                yield at[found], torch.from_numpy(scores[found])
-        if keys and others and not known:
-            both = (", ".join(repr(one[:80]) for one in few) for few in (others, (paths or keys)[:_MOST_SHOWN]))
+            known += int((rows >= 0).sum())
+            first += batch.column(self.columns.image).slice(0, _MOST_SHOWN - len(first)).to_pylist()
+            usable = (rows >= 0) & answered
+            if usable.any():
+                yield rows[usable], torch.from_numpy(scores[usable])
+        if keys and first and not known:
+            in_file, expected = (
+                ", ".join(repr(name[:80]) for name in names) for names in (first, (paths or keys)[:_MOST_SHOWN])
+            )
             raise UserError(
                 f"model {self.name!r}: no {self.columns.image} of {self.path} is an image of these\n"
-                "  there: {}\n  expected: {}".format(*both),
+                f"  there: {in_file}\n  expected: {expected}",
                 "evaluate --write-keys FILE lists all keys and paths.",
             )
 
     def unknown_keys(self, known: Collection[str]) -> tuple[int, tuple[str, ...]]:
-        """How many rows of the file are of none of these images, and the first few of their keys; it tells keys."""
+        """Count the rows whose key is none of these, and return the first few; the file must have keys."""
         count, first, images = 0, [], spelled_images((), [*known])
         for batch in read_batches(self.path, self.name, self.columns):
             keys = batch.column(self.columns.image).to_pylist()
@@ -177,14 +175,14 @@ class RecordedClassifier(Classifier):
             first += [key[:80] for key in unknown[: _MOST_SHOWN - len(first)]]
         return count, tuple(first)
 
-    def _places(self, batch: pa.RecordBatch, spelled: Spellings, images: int) -> NDArray[np.int64]:
-        """The position of each row's image; -1 where it is none of these."""
+    def _image_rows(self, batch: pa.RecordBatch, spelled: Spellings, images: int) -> NDArray[np.int64]:
+        """Return the image of each row of the file; -1 for an unknown image."""
         column = batch.column(self.columns.image)
         if column.null_count:
             raise UserError(f"model {self.name!r}: {self.path} has rows without a {self.columns.image}")
         if self.columns.image != ROW:
-            found = (spelled.find(key) for key in column.to_pylist())
-            return np.array([-1 if place is None else place for place in found], dtype=np.int64)
+            numbers = (spelled.find(key) for key in column.to_pylist())
+            return np.array([-1 if number is None else number for number in numbers], dtype=np.int64)
         rows = column.to_numpy(zero_copy_only=False)
         if rows.size and (rows.min() < 0 or rows.max() >= images):
             wrong = rows[(rows < 0) | (rows >= images)][0]
@@ -192,16 +190,16 @@ class RecordedClassifier(Classifier):
         return rows
 
     def _scores(self, batch: pa.RecordBatch) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """(b, num_classes) logits, and which rows have an answer at all."""
+        """Return logits (b, num_classes), and which rows have an answer."""
         if self.columns.answer is not None:
             labels = batch.column(self.columns.answer).to_pylist()
             scores = np.zeros((len(labels), self.num_classes), dtype=np.float32)
-            found = (None if one is None else self.classes.find(one) for one in labels)
-            outputs = [self.num_classes - 1 if one is None else one for one in found]
-            scores[np.arange(len(labels)), outputs] = _CERTAIN
-            return scores, np.array([one is not None for one in labels], dtype=bool)
+            for row, label in enumerate(labels):
+                output = None if label is None else self.classes.find(label)
+                scores[row, self.num_classes - 1 if output is None else output] = _CERTAIN
+            return scores, np.array([label is not None for label in labels], dtype=bool)
         values = _numbers(batch, self.columns.scores)
-        # A row that scores no class at all, or each at minus infinity, answers nothing.
+        # A row without scores, or with minus infinity alone, has no answer.
         answered = np.asarray((values > -np.inf).any(axis=1))
         wrong = np.flatnonzero(answered & (np.isnan(values) | (values == np.inf)).any(axis=1))
         if wrong.size:
@@ -219,36 +217,37 @@ _CANNOT = "model {!r} is a file of predictions: it cannot score images that it h
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Return what the file answers with: its columns of scores, or the dataset's classes where it holds labels.
+    """Return the file's outputs: its columns of scores, or the dataset's classes if it holds labels.
 
-    Raises UserError for a file that is none, and for labels that are not these classes' names or ids.
+    Raises UserError for a file that is not one of predictions, and for labels that are not these classes' names or ids.
     """
     path = named_path(name.removeprefix(PREFIX))
     columns = read_columns(path, name)
     if columns.answer is None:
-        named = {as_cell(one.name): one.name for one in classes} | {one.name: one.name for one in classes}
-        scores = tuple(named.get(score, score) for score in columns.scores)
+        names = {as_cell(label.name): label.name for label in classes} | {label.name: label.name for label in classes}
+        scores = tuple(names.get(score, score) for score in columns.scores)
         return ClassifierFacts(name, str(path), "predictions", len(scores), scores)
-    # A label that is no class would score nought silently; one that is nearly a class, nought for one class.
-    assert columns.answer is not None
+    # Unknown labels count as wrong: without the checks below a misspelled class would have an accuracy of 0.
     spelled = _spelled_classes(classes, columns.answer)
     labels: set[str] = set()
     for batch in read_batches(path, name, columns):
         labels |= {*batch.column(columns.answer).unique().to_pylist()} - {None}
         if len(labels) > _MOST_LABELS:
             raise UserError(f"model {name!r}: {path} has more than {_MOST_LABELS:,} different labels")
-    found = {label: spelled.find(label) for label in sorted(labels)}
-    several = [label for label, output in found.items() if output == Spellings.SEVERAL]
+    output_of = {label: spelled.find(label) for label in sorted(labels)}
+    several = [label for label, output in output_of.items() if output == Spellings.SEVERAL]
     if several:
         raise UserError(
             f"model {name!r}: {path} has the {columns.answer} {several[0][:80]!r}, which is the name of two classes of"
             " the dataset",
             "Write the column class_id, with ids as evaluate --write-keys FILE lists them.",
         )
-    missing = [one for output, one in enumerate(classes) if output not in found.values()]
-    unknown = [label for label, output in found.items() if output is None]
-    close = [nearest(one.name.casefold(), [label.casefold() for label in unknown]) for one in missing[:MOST_LINES]]
-    none_known = len(unknown) == len(found)
+    predicted = set(output_of.values())
+    missing = [label for output, label in enumerate(classes) if output not in predicted]
+    unknown = [label for label, output in output_of.items() if output is None]
+    folded = [label.casefold() for label in unknown]
+    close = [nearest(label.name.casefold(), folded) for label in missing[:MOST_LINES]]
+    none_known = len(unknown) == len(output_of)
     if unknown and missing and (none_known or (columns.answer == "label" and any(close))):
         raise UserError(
             f"model {name!r}: {path} never predicts {len(missing)} of {len(classes)} classes, and has unknown values in"
@@ -265,6 +264,9 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     facts = describe(name, classes)
     path = named_path(name.removeprefix(PREFIX))
     columns = read_columns(path, name)
+    probabilities = columns.answer is None and all(
+        _sum_to_one(_numbers(batch, columns.scores)) for batch in read_batches(path, name, columns)
+    )
     return RecordedClassifier(
         name=name,
         architecture=facts.architecture,
@@ -280,8 +282,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         path=path,
         columns=columns,
         classes=_spelled_classes(classes, columns.answer or ""),
-        probabilities=columns.answer is None
-        and all(_sum_to_one(_numbers(batch, columns.scores)) for batch in read_batches(path, name, columns)),
+        probabilities=probabilities,
     )
 
 
@@ -291,9 +292,9 @@ def _sum_to_one(values: NDArray[np.float64]) -> bool:
 
 
 def _numbers(batch: pa.RecordBatch, names: Sequence[str]) -> NDArray[np.float64]:
-    """(b, columns) of scores; NaN where there is none."""
-    place = {name: at for at, name in enumerate(batch.schema.names)}
-    columns: Iterator[Any] = (batch.column(place[name]).to_numpy(zero_copy_only=False) for name in names)
+    """Return scores (b, columns), NaN for an empty cell."""
+    index = {name: number for number, name in enumerate(batch.schema.names)}
+    columns: Iterator[Any] = (batch.column(index[name]).to_numpy(zero_copy_only=False) for name in names)
     return np.stack(list(columns), axis=1).astype(np.float64)
 
 
@@ -301,7 +302,7 @@ def _numbers(batch: pa.RecordBatch, names: Sequence[str]) -> NDArray[np.float64]
 MOST_BYTES = 1 << 30
 MOST_COLUMNS = 100_000
 _MOST_HEADER_BYTES = 1 << 24
-# What the values of one batch may take; a column chunk of Parquet may unfold to no more either.
+# Of the values of one batch.
 _BATCH_BYTES = 1 << 26
 _MOST_UNFOLDED = 1 << 30
 _MOST_ROWS_A_BATCH = 8_192
@@ -310,19 +311,19 @@ _LONGEST_TEXT = 10_000
 PATH, ROW = "path", "row"
 KEYS = ("key", PATH, ROW)
 ANSWERS = ("label", "class_id")
-# What tables hold beside scores: an index that was saved along, or what somebody made of the scores.
+# Names of common columns that are not scores of a class.
 _NO_SCORES = frozenset(
     {"index", "shift", "split", "prediction", "confidence", "probability", "score", "correct", "right", "class"}
 )
-# An index as pandas and spreadsheets save it; no class is called so.
+# The names of an index in files of pandas and spreadsheets.
 _UNNAMED = re.compile(r"\s*(unnamed: \d+|__index_level_\d+__)?\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class PredictionColumns:
-    """What a file's columns are: the one that tells the image, the one that answers, or the names of the scores.
+    """The columns of a file: the image, and either the answer or the scores.
 
-    `written` has what the file calls the first two, where that is not so.
+    `written` maps the first two to their names in the file.
     """
 
     image: str
@@ -332,18 +333,18 @@ class PredictionColumns:
 
 
 def read_columns(path: Path, model: str) -> PredictionColumns:
-    """The columns of a file of predictions. UserError for one that is none, with what was expected."""
+    """Read the columns of a file of predictions. UserError if they are not those of predictions."""
     import pyarrow.parquet as pq
 
     with _opened(path, model) as file:
         names = _csv_form(file).columns if _is_csv(path) else pq.ParquetFile(file).schema_arrow.names
-    return _checked(names, path, model)
+    return _sorted_columns(names, path, model)
 
 
 def read_batches(path: Path, model: str, columns: PredictionColumns) -> Iterator[pa.RecordBatch]:
-    """The rows in batches of bounded size: the image's key as text or row as int64, the answer as text, scores float64.
+    """Read rows in batches of bounded size: keys and answers as text, rows as int64, scores as float64.
 
-    UserError where a value is none of these.
+    UserError for other values.
     """
     import pyarrow as pa
 
@@ -352,22 +353,21 @@ def read_batches(path: Path, model: str, columns: PredictionColumns) -> Iterator
     types = {columns.written.get(name, name): type for name, type in kinds.items()}
     with _opened(path, model) as file:
         for batch in _csv(file, types) if _is_csv(path) else _parquet(file, types, path, model, columns):
-            # By place: to find a column by its name looks at all before it.
-            place = {name: at for at, name in enumerate(batch.schema.names)}
-            whole = pa.RecordBatch.from_arrays(
-                [batch.column(place[name]).cast(type) for name, type in types.items()], list(kinds)
+            # By index: pyarrow finds a column's name by a search through all names.
+            index = {name: number for number, name in enumerate(batch.schema.names)}
+            typed = pa.RecordBatch.from_arrays(
+                [batch.column(index[name]).cast(type) for name, type in types.items()], list(kinds)
             )
-            whole.validate(full=True)  # text that is no UTF-8 is refused here
-            yield whole
+            typed.validate(full=True)  # refuses text that is not UTF-8
+            yield typed
 
 
 def file_sha256(path: Path, model: str) -> str:
-    """SHA-256 of the file."""
     with _opened(path, model) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _checked(columns: Sequence[str], path: Path, model: str) -> PredictionColumns:
+def _sorted_columns(columns: Sequence[str], path: Path, model: str) -> PredictionColumns:
     names = [name for name in columns if not _UNNAMED.fullmatch(name)]
     images = _called(KEYS, names)
     rest = [name for name in names if name not in images.values()]
@@ -402,14 +402,14 @@ def _checked(columns: Sequence[str], path: Path, model: str) -> PredictionColumn
 
 
 def _called(wanted: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Those of the wanted columns that there are, and what the file calls them: exactly so, else without case."""
+    """Map the wanted columns that exist to their names in the file: exact names, else without case."""
     exact = {name: name for name in wanted if name in names}
     return exact or {name.strip().casefold(): name for name in names if name.strip().casefold() in wanted}
 
 
 @dataclass(frozen=True)
 class _CsvForm:
-    """How a CSV file is written: columns, encoding, delimiter, decimal point, and whether spaces follow delimiters."""
+    """The format of a CSV file; `spaced`: whether spaces follow delimiters."""
 
     columns: list[str]
     encoding: str
@@ -425,7 +425,7 @@ _WITH_COMMA, _WITH_POINT = (re.compile(_FRACTION.format(mark), re.IGNORECASE) fo
 
 
 def _csv_form(file: BufferedReader) -> _CsvForm:
-    """The form of a CSV file, which is at its beginning before and after. ValueError for what is no such text."""
+    """Read the format of a CSV file, and go back to its beginning. ValueError if it is not CSV."""
     head = file.read(_MOST_HEADER_BYTES)
     file.seek(0)
     encoding = "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
@@ -435,14 +435,14 @@ def _csv_form(file: BufferedReader) -> _CsvForm:
         text = "\0"
     if "\0" in text:
         raise ValueError("it is neither UTF-8 nor UTF-16 text with its mark; save it as CSV in UTF-8")
-    ways = {
+    parsed = {
         mark: list(islice(csv.reader(io.StringIO(text, newline=""), delimiter=mark), _LOOKED_AT))
         for mark in _DELIMITERS
     }
-    if not ways[","]:
+    if not parsed[","]:
         raise ValueError("it is empty")
-    delimiter = next((mark for mark in _DELIMITERS if _called(KEYS, ways[mark][0])), ",")
-    header, *rows = ways[delimiter]
+    delimiter = next((mark for mark in _DELIMITERS if _called(KEYS, parsed[mark][0])), ",")
+    header, *rows = parsed[delimiter]
     if not rows and len(head) == _MOST_HEADER_BYTES:
         raise ValueError(f"its header has more than {_MOST_HEADER_BYTES:,} bytes")
     cells = [cell for row in rows for cell in row] if delimiter != "," else []
@@ -460,8 +460,8 @@ def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.Rec
     if form.spaced:
         yield from _spaced_csv(file, form, types)
         return
-    # Columns that are not read may have one name, or none.
-    names = [name if name in types else f"\0{place}" for place, name in enumerate(form.columns)]
+    # Columns that are not read may share a name, or have none.
+    names = [name if name in types else f"\0{number}" for number, name in enumerate(form.columns)]
     try:
         reader = pc.open_csv(
             file,
@@ -481,18 +481,18 @@ def _csv(file: BufferedReader, types: dict[str, pa.DataType]) -> Iterator[pa.Rec
             for start in range(0, batch.num_rows, _MOST_ROWS_A_BATCH):
                 yield batch.slice(start, _MOST_ROWS_A_BATCH)
     except pa.ArrowInvalid as error:
-        said = re.sub(r"CSV column #(\d+)", lambda at: f"column {form.columns[int(at[1])][:40]!r}", str(error))
-        raise ValueError(said) from error
+        message = re.sub(r"CSV column #(\d+)", lambda match: f"column {form.columns[int(match[1])][:40]!r}", str(error))
+        raise ValueError(message) from error
 
 
 def _spaced_csv(file: BufferedReader, form: _CsvForm, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-    """The rows of a CSV whose delimiters are followed by spaces, which pyarrow takes for part of a text."""
+    """Read a CSV with spaces after its delimiters, which pyarrow would read as part of a text."""
     import pyarrow as pa
 
     text = io.TextIOWrapper(file, form.encoding, newline="")
     reader = csv.reader(text, delimiter=form.delimiter, skipinitialspace=True)
     next(reader)
-    place = {name: at for at, name in enumerate(form.columns)}
+    index = {name: number for number, name in enumerate(form.columns)}
     while rows := [row for row in islice(reader, _rows_a_batch(len(form.columns))) if row]:
         wrong = next((row for row in rows if len(row) != len(form.columns)), None)
         if wrong is not None:
@@ -501,7 +501,7 @@ def _spaced_csv(file: BufferedReader, form: _CsvForm, types: dict[str, pa.DataTy
             )
         arrays = []
         for name, type in types.items():
-            cells = [row[place[name]].strip() or None for row in rows]
+            cells = [row[index[name]].strip() or None for row in rows]
             if type == pa.float64():
                 cells = [None if cell is None else cell.replace(form.decimal, ".") for cell in cells]
             arrays.append(pa.array(cells, pa.string()))
@@ -520,22 +520,22 @@ def _parquet(
 
     texts = [name for name, type in types.items() if type == pa.string()]
     answer = columns.written.get(columns.answer or "")
-    # A text that stands in many rows is held once, and looked at before it is written out for each.
+    # As a dictionary, a text of many rows is held once, and its length is checked before it is repeated.
     table = pq.ParquetFile(file, read_dictionary=texts)
     kinds = dict(zip(table.schema_arrow.names, table.schema_arrow.types, strict=True))
     for name, type in types.items():
-        found = kinds[name]
-        numeric = pa.types.is_integer(found) or (pa.types.is_floating(found) and type != pa.int64())
-        coded = pa.types.is_dictionary(found) and pa.types.is_string(found.value_type)
-        text = pa.types.is_string(found) or pa.types.is_large_string(found) or coded
+        kind = kinds[name]
+        numeric = pa.types.is_integer(kind) or (pa.types.is_floating(kind) and type != pa.int64())
+        coded = pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type)
+        text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or coded
         if numeric and name == answer:
-            texts.remove(name)  # what pandas makes of names or ids that are numbers
+            texts.remove(name)  # pandas saves names or ids that are numbers so
         elif not (text if type == pa.string() else numeric):
-            wanted = "text" if type == pa.string() else "whole numbers" if type == pa.int64() else "numbers"
-            raise UserError(f"model {model!r}: {path}: column {name[:40]!r} is {found}, expected {wanted}")
+            wanted = {pa.string(): "text", pa.int64(): "whole numbers"}.get(type, "numbers")
+            raise UserError(f"model {model!r}: {path}: column {name[:40]!r} is {kind}, expected {wanted}")
     for group in range(table.metadata.num_row_groups):
-        for place in range(table.metadata.num_columns):
-            unfolded = table.metadata.row_group(group).column(place).total_uncompressed_size
+        for column in range(table.metadata.num_columns):
+            unfolded = table.metadata.row_group(group).column(column).total_uncompressed_size
             if unfolded > _MOST_UNFOLDED:
                 raise UserError(
                     f"model {model!r}: {path} has a column of {unfolded:,} uncompressed bytes, too many to read"
@@ -551,13 +551,13 @@ def _parquet(
 
 
 def longest_text(column: Any) -> int:
-    """The bytes of the longest text of a column, which may hold each text once."""
+    """Return the bytes of the longest text of a column or dictionary."""
     import pyarrow as pa
     import pyarrow.compute
 
     functions: Any = pyarrow.compute
-    kept = column.dictionary if pa.types.is_dictionary(column.type) else column
-    return functions.max(functions.binary_length(kept)).as_py() or 0
+    texts = column.dictionary if pa.types.is_dictionary(column.type) else column
+    return functions.max(functions.binary_length(texts)).as_py() or 0
 
 
 def _is_csv(path: Path) -> bool:
@@ -566,7 +566,7 @@ def _is_csv(path: Path) -> bool:
 
 @contextmanager
 def _opened(path: Path, model: str) -> Iterator[BufferedReader]:
-    """The file, open; what it is not, and what its reader raises, is an error in words."""
+    """Open a file of predictions. UserError or RunFailure for whatever opening and reading raise."""
     import pyarrow as pa
 
     if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):

@@ -1,11 +1,10 @@
-"""Classifiers of timm: its own names, `hf-hub:`, `local-dir:` and `lab:`.
+"""Load classifiers of timm: its own names, `hf-hub:`, `local-dir:` and `lab:`.
 
-A model from elsewhere may be hostile, and timm takes a configuration at its word: in `pretrained_cfg` it may name
-another file of this machine, another repository or a loader of its own (`file`, `url`, `hf_hub_id`, `hf_hub_filename`,
-`source`, `custom_load`, `state_dict`), and `model_args` go to timm's factory as they are (`checkpoint_path`,
-`pretrained_strict`, …). So only the keys that say what the model is are taken over, its size is compared with its file
-(`trials`), and its weights are chosen and read by us (`weights_files`). Nothing here ever yields random weights: timm
-does so silently for a folder unless `pretrained=True` is passed, so it always is.
+A model from elsewhere may be hostile, and timm trusts configurations: `pretrained_cfg` may name another file of this
+machine, another repository or a loader (`file`, `url`, `hf_hub_id`, `hf_hub_filename`, `source`, `custom_load`,
+`state_dict`), and `model_args` go to timm's factory unchanged (`checkpoint_path`, `pretrained_strict`, …). So only keys
+that describe the model are used, its size is compared with its file (`trials`), and `weights_files` chooses and reads
+its weights. `pretrained=True` is always passed for them: without it timm silently makes random weights for a folder.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe.prompts import RecipeClass
 
-# The names of weights files that timm looks for in a folder and on the Hub, in its order; other names come after them.
+# The names of weights files that timm looks for, in its order; other names come after them.
 _PREFERRED = (
     "model.safetensors", "pytorch_model.bin", "pytorch_model.pth", "model.pth", "open_clip_model.safetensors",
     "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin", "open_clip_pytorch_model.pth",
@@ -73,18 +72,20 @@ _ON_THE_HUB = ("model.safetensors", "pytorch_model.bin")
 
 @dataclass(frozen=True, kw_only=True)
 class TimmClassifier(Classifier):
-    """A timm model in eval mode. `data_config` is timm's, at the model's test size: input_size, interpolation, mean,
-    std, crop_pct, crop_mode. `model_args` are what its folder's configuration gives the architecture beside that.
-    `sha256` is over the architecture and every loaded tensor.
+    """A timm model in eval mode.
+
+    `data_config` is timm's, at the model's test size: input_size, interpolation, mean, std, crop_pct, crop_mode.
+    `model_args` are the architecture's arguments in its folder's configuration. `sha256` is over the architecture and
+    every loaded tensor.
     """
 
     data_config: dict[str, Any]
     model_args: dict[str, Any] = field(default_factory=dict)
 
     def transform(self) -> Callable[[Any], Any]:
-        """timm's evaluation transform for this model: a PIL image to a float tensor (C, H, W).
+        """Return timm's evaluation transform, from a PIL image to a float tensor (C, H, W).
 
-        It raises UserError for an image whose sides are so unlike that resizing would take it beyond memory.
+        It raises UserError for an image whose sides are so unequal that the resized image would not fit in memory.
         """
         return timm_transform(self.name, self.data_config)
 
@@ -95,53 +96,53 @@ class TimmClassifier(Classifier):
             return self.module(batch.to(device)).float().cpu()
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        """The input of the head's last layer, pooled as timm pools it: (b, head_hidden_size), not `num_features`.
+        """Return the inputs of the head's last layer, pooled as timm does: (b, head_hidden_size), not `num_features`.
 
-        Raises UserError for an architecture whose head takes something else than one vector an image.
+        Raises UserError for an architecture whose head does not take one vector an image.
         """
         import torch
 
         with torch.inference_mode():
             inner = self.module.forward_features(batch.to(device))
-            found = self.module.forward_head(inner, pre_logits=True)
-        if not isinstance(found, torch.Tensor) or found.ndim != 2 or len(found) != len(batch):
+            vectors = self.module.forward_head(inner, pre_logits=True)
+        if not isinstance(vectors, torch.Tensor) or vectors.ndim != 2 or len(vectors) != len(batch):
             raise UserError(f"model {self.name!r}: the head of {self.architecture} does not take one vector per image")
-        return found.float().cpu()
+        return vectors.float().cpu()
 
 
 def timm_transform(model: str, data_config: Mapping[str, Any]) -> Callable[[Any], Any]:
     """Return timm's evaluation transform for a resolved data configuration, as `TimmClassifier.transform` says."""
     from timm.data.transforms_factory import create_transform
 
-    timms: Any = create_transform(**data_config, is_training=False)
-    sides = _divided(data_config["input_size"], data_config["crop_pct"])
+    prepare: Any = create_transform(**data_config, is_training=False)
+    sides = _resized_sides(data_config["input_size"], data_config["crop_pct"])
 
     def transformed(image: Any) -> Any:
         refuse_unlike_sides(model, image.size, sides, data_config["crop_mode"])
-        return timms(image)
+        return prepare(image)
 
     return transformed
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Architecture and outputs of the model called `name`, read from its configuration only.
+    """Read the architecture and outputs of a model from its configuration only.
 
-    Raises UserError, with the nearest name, for a model that does not exist or was never trained, and with all that is
-    wrong with a configuration from which no classifier of images can be built.
+    Raises UserError, with the nearest name, for a model that does not exist or was never trained, and with all problems
+    of a configuration.
     """
-    return _found(name).facts
+    return _locate(name).facts
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> TimmClassifier:
-    """The trained model called `name` on `device`, in eval mode, its parameters without gradients.
+    """Load a trained model on `device`, in eval mode, without gradients.
 
-    Raises UserError for a name or folder that cannot be a trained model, RunFailure when it
-    cannot be fetched or its weights cannot be read.
+    Raises UserError for a name or folder that cannot be a trained model, RunFailure when it cannot be fetched or its
+    weights cannot be read.
     """
     from timm.data.config import resolve_model_data_config
 
-    found = _found(name)
-    module = while_loading(name, lambda: _trained(name, found))
+    files = _locate(name)
+    module = while_loading(name, lambda: _trained(name, files))
     resolved = resolve_model_data_config(module, use_test_size=True)
     data_config: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()}
     outputs = int(getattr(module, "num_classes", 0))
@@ -149,21 +150,21 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         raise UserError(f"model {name!r} has no classification head")
     channels, height, width = data_config["input_size"]
     return TimmClassifier(
-        **module_fields(replace(found.facts, num_classes=outputs), module, found.facts.architecture, device),
+        **module_fields(replace(files.facts, num_classes=outputs), module, files.facts.architecture, device),
         input_key=json.dumps(data_config, sort_keys=True, default=str),
         input_size=(channels, height, width),
         crop_pct=float(data_config["crop_pct"]),
         interpolation=str(data_config["interpolation"]),
         data_config=data_config,
-        model_args=dict(found.config.model_args) if found.config else {},
+        model_args=dict(files.config.model_args) if files.config else {},
     )
 
 
 @dataclass(frozen=True)
-class _Found:
-    """A model before its weights: the facts, and where a folder or a repository brings them, its checked configuration.
+class _TimmFiles:
+    """A model before its weights are loaded. Models in timm's own list have facts only.
 
-    `folder` is the person's own, or the one commit of a repository in the cache, whose name is `repository`.
+    `folder` is the user's own, or that of a commit of `repository` in the cache.
     """
 
     facts: ClassifierFacts
@@ -172,7 +173,7 @@ class _Found:
     repository: str | None = None
 
 
-def _found(name: str) -> _Found:
+def _locate(name: str) -> _TimmFiles:
     folder = local_folder(name)
     resolved = resolve_name(name) if folder is None else f"local-dir:{folder}"
     source, _, identifier = resolved.partition(":")
@@ -193,25 +194,26 @@ def _found(name: str) -> _Found:
     elif "/" in resolved:
         raise UserError(f"model {name!r} is not a timm name", f"Write hf-hub:{name} if it is on the Hub.")
     else:
-        return _Found(_timm_facts(name, resolved))
+        return _TimmFiles(_timm_facts(name, resolved))
     config = checked_config(name, read_config(file, name))
     facts = ClassifierFacts(name, resolved, config.architecture, config.num_classes, config.label_names)
-    return _Found(facts, config, file.parent, repository)
+    return _TimmFiles(facts, config, file.parent, repository)
 
 
-def _trained(name: str, found: _Found) -> nn.Module:
-    """The module with its weights, all of them: timm is asked for trained ones, and its loading is strict."""
+def _trained(name: str, files: _TimmFiles) -> nn.Module:
+    """Build the module with all its weights; timm's loading is strict."""
     import timm
 
     from counterfoil.models.trials import refuse_overgrown
 
-    if found.config is None or found.folder is None:
+    if files.config is None or files.folder is None:
         # Weights of timm's own list, from the repositories that it names.
-        return timm.create_model(found.facts.resolved, pretrained=True)
-    config = found.config
-    file = (
-        _hub_weights(name, found.repository, found.folder) if found.repository else _local_weights(name, found.folder)
-    )
+        return timm.create_model(files.facts.resolved, pretrained=True)
+    config = files.config
+    if files.repository:
+        file = _hub_weights(name, files.repository, files.folder)
+    else:
+        file = _local_weights(name, files.folder)
 
     def build(**weights: Any) -> nn.Module:
         described = {**config.pretrained_cfg, **weights}
@@ -223,13 +225,13 @@ def _trained(name: str, found: _Found) -> nn.Module:
     if file.suffix == SAFE:
         refuse_damaged(file, name)
         if config.wrapped:
-            weights = {"state_dict": {unwrapped(key): one for key, one in read_safetensors(file).items()}}
+            weights = {"state_dict": {unwrapped(key): tensor for key, tensor in read_safetensors(file).items()}}
     else:
         weights = {"state_dict": read_pickled(file, name)}
-    if not name.startswith(LAB):  # what the package itself brings fits its file
+    if not name.startswith(LAB):
         refuse_overgrown(name, [file], build)
     module: Any = build(**weights)
-    # The weights are in the module now; timm would keep what it was given beside them.
+    # timm keeps its arguments in the module, which would hold the weights twice.
     for key in weights:
         module.pretrained_cfg.pop(key, None)
     refuse_infinite(name, module)
@@ -262,7 +264,7 @@ def _local_weights(name: str, folder: Path) -> Path:
 
 
 def _hub_weights(name: str, repository: str, folder: Path) -> Path:
-    """The weights of the commit whose folder in the cache holds the configuration."""
+    """Fetch the weights of the commit whose configuration is in this folder of the cache."""
     from huggingface_hub import errors as hub
     from huggingface_hub import hf_hub_download
 
@@ -271,19 +273,19 @@ def _hub_weights(name: str, repository: str, folder: Path) -> Path:
         try:
             return Path(hf_hub_download(repository, file, revision=folder.name))
         except hub.EntryNotFoundError as error:
-            # Offline, a file that is not in the cache may be on the Hub all the same.
+            # Offline, a file that is not in the cache may still exist on the Hub.
             unknown = error if isinstance(error, hub.LocalEntryNotFoundError) else unknown
     if unknown is not None:
         raise unknown
     raise UserError(f"model {name!r} has a config.json but none of {', '.join(_ON_THE_HUB)}")
 
 
-# Eight times the widest layer of timm's models: whoever asks for more layers or channels wants memory, not a model.
+# Eight times the widest layer of timm's models; more would only take memory.
 _WIDEST = 65_536
 _LONGEST_LIST = 64
 _LARGEST_RESIZED_SIDE = 2 * LARGEST_SIDE
 _LEAST_STD, _MOST_SHIFT = 1e-6, 1e6
-# Arguments that change where and how a model is made, not which one; timm's factory reads them out of the rest.
+# Further arguments of timm's factory that change how a model is made, not which one.
 _NOT_THE_MODELS = frozenset({"pruned", "features_only", "feature_cls", "out_indices", "device", "dtype"})
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
@@ -291,7 +293,7 @@ CropMode = Literal["center", "squash", "border"]
 INTERPOLATIONS: tuple[str, ...] = get_args(Interpolation)
 _Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
 _Size = Annotated[
-    # Not strict is the tuple alone: JSON has lists. A literal 3 would take 3.0.
+    # Only the tuple is not strict, for JSON has lists. A literal 3 would accept 3.0.
     Annotated[tuple[Annotated[int, Field(ge=3, le=3)], _Side, _Side], Strict(False)] | None,
     expected(f"[3, height, width] with sides from 1 to {LARGEST_SIDE:,}"),
 ]
@@ -300,7 +302,7 @@ _Deviation = Annotated[float, Field(ge=_LEAST_STD, le=_MOST_SHIFT)]
 
 
 class InputForm(Foreign):
-    """What images become before a timm model looks at them, of its `pretrained_cfg`; null is the default."""
+    """The keys of `pretrained_cfg` that say how images are prepared; null is the default."""
 
     input_size: _Size = None
     test_input_size: _Size = None
@@ -319,7 +321,7 @@ class InputForm(Foreign):
 
 
 class TimmDocument(Foreign):
-    """What a config.json says of the model itself."""
+    """The keys of a config.json that describe the model."""
 
     architecture: Annotated[
         str, AfterValidator(known_to_timm), expected(f"timm {version('timm')} does not know", "an architecture that ")
@@ -339,9 +341,9 @@ class TimmDocument(Foreign):
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """A checked configuration. `pretrained_cfg` and `model_args` hold plain values and go to timm as they are.
+    """A checked configuration. `pretrained_cfg` and `model_args` hold plain values and go to timm unchanged.
 
-    wrapped: whether transformers saved it, which names weights in its own way.
+    wrapped: whether transformers saved it, which names weights differently.
     """
 
     architecture: str
@@ -355,50 +357,58 @@ class ClassifierConfig:
 def checked_config(
     model: str, document: Mapping[str, Any], kind: type[TimmDocument] = TimmDocument
 ) -> ClassifierConfig:
-    """Return the configuration that a config.json describes. Raise UserError with all that is wrong with it."""
+    """Check a config.json, and return its configuration. Raises UserError with all problems."""
     inner, arguments = (
-        found if isinstance(found := document.get(key), dict) else {} for key in ("pretrained_cfg", "model_args")
+        section if isinstance(section := document.get(key), dict) else {} for key in ("pretrained_cfg", "model_args")
     )
     # Older exports have everything in one mapping.
-    described, place = (inner, "pretrained_cfg.") if inner else (document, "")
+    described, prefix = (inner, "pretrained_cfg.") if inner else (document, "")
     num_classes = document.get("num_classes", described.get("num_classes"))
     labels = document.get("label_names") or described.get("label_names") or None
-    said, problems = declared(kind, {**document, "num_classes": num_classes, "label_names": labels})
+    model_facts, problems = declared(kind, {**document, "num_classes": num_classes, "label_names": labels})
     form = {key: described[key] for key in InputForm.model_fields if described.get(key) is not None}
-    odd = declared(InputForm, form, place)[1]
-    size, crop = form.get("test_input_size", form.get("input_size")), form.get("test_crop_pct", form.get("crop_pct"))
-    # Values that are well each by itself may be wrong together.
-    if not odd and size and crop and max(sides := _divided(size, crop)) > _LARGEST_RESIZED_SIDE:
-        problems.append(
-            f"{place}input_size and crop_pct: images would be resized to {sides[0]:,} x {sides[1]:,} pixels, "
-            f"expected at most {_LARGEST_RESIZED_SIDE:,} a side"
-        )
-    if not odd and form.get("crop_mode") == "border" and not all(0 <= one <= 1 for one in form.get("mean", ())):
-        problems.append(
-            f"{place}mean: found {shown(form['mean'])}, expected three numbers from 0 to 1, the colour of the border"
-        )
-    problems += odd
+    form_problems = declared(InputForm, form, prefix)[1]
+    if not form_problems:
+        size = form.get("test_input_size", form.get("input_size"))
+        crop = form.get("test_crop_pct", form.get("crop_pct"))
+        if size and crop and max(sides := _resized_sides(size, crop)) > _LARGEST_RESIZED_SIDE:
+            problems.append(
+                f"{prefix}input_size and crop_pct: images would be resized to {sides[0]:,} x {sides[1]:,} pixels, "
+                f"expected at most {_LARGEST_RESIZED_SIDE:,} a side"
+            )
+        if form.get("crop_mode") == "border" and not all(0 <= share <= 1 for share in form.get("mean", ())):
+            problems.append(
+                f"{prefix}mean: found {shown(form['mean'])}, expected three numbers from 0 to 1, the colour of the"
+                " border"
+            )
+    problems += form_problems
     problems += _argument_problems(arguments, num_classes)
-    if problems or said is None:
+    if problems or model_facts is None:
         raise UserError(
             [f"model {model!r}: its config.json: {problem}" for problem in problems],
             "Correct config.json, or name another model.",
         )
-    # Where the arguments decide about the input's form: older exports kept that of the weights they began with.
+    # The arguments decide: older exports kept the input's form of the weights that training began with.
     if arguments.get("dynamic_img_size") or arguments.get("strict_img_size") is False or arguments.get("use_naflex"):
         form["fixed_input_size"] = False
     if arguments.get("img_size") is not None and form.get("fixed_input_size") and "input_size" in form:
         form["input_size"] = [3, *_two(arguments["img_size"])]
     wrapped = document.get("model_type") == "timm_wrapper"
     if wrapped:
-        # Its image processor knows one size.
+        # Its image processor has one size only.
         form = {key: value for key, value in form.items() if not key.startswith("test_")}
-    described = {**form, "num_classes": num_classes}
-    return ClassifierConfig(said.architecture, said.num_classes, said.label_names, described, dict(arguments), wrapped)
+    return ClassifierConfig(
+        architecture=model_facts.architecture,
+        num_classes=model_facts.num_classes,
+        label_names=model_facts.label_names,
+        pretrained_cfg={**form, "num_classes": num_classes},
+        model_args=dict(arguments),
+        wrapped=wrapped,
+    )
 
 
-def _divided(size: Sequence[int], crop: float) -> tuple[int, int]:
-    """(height, width) that an image is resized to before the middle of this size is cropped."""
+def _resized_sides(size: Sequence[int], crop: float) -> tuple[int, int]:
+    """Return the (height, width) that images are resized to before they are cropped to `size`."""
     return math.floor(size[1] / crop), math.floor(size[2] / crop)
 
 
@@ -409,7 +419,7 @@ def stored_config(
     pretrained_cfg: Mapping[str, Any],
     model_args: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The document of a config.json that `checked_config` reads as this model: no place, no loader, no weights file."""
+    """Return a config.json that `checked_config` reads as this model; it names no files and no loader."""
     form = {key: pretrained_cfg[key] for key in InputForm.model_fields if pretrained_cfg.get(key) is not None}
     plain = {key: list(value) if isinstance(value, tuple) else value for key, value in form.items()}
     document: dict[str, Any] = {
@@ -427,11 +437,11 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
     import timm
 
     problems = [
-        f"model_args.{shown_key(key)}: found {shown(value)}, expected {wrong}"
+        f"model_args.{shown_key(key)}: found {shown(value)}, expected {wanted}"
         for key, value in arguments.items()
-        if key != "num_classes" and (wrong := _plain_problem(value)) is not None
+        if key != "num_classes" and (wanted := _expected_value(value)) is not None
     ]
-    # What timm's factory takes for itself: names of files, places, devices, and whether all weights have to fit.
+    # Arguments of timm's factory itself: names of files, devices, whether all weights must fit.
     builder = sys.modules[timm.create_model.__module__.rpartition(".")[0] + "._builder"].build_model_with_cfg
     taken = {*inspect.signature(timm.create_model).parameters, *inspect.signature(builder).parameters}
     taken = (taken - {"kwargs"}) | _NOT_THE_MODELS
@@ -452,8 +462,8 @@ def _argument_problems(arguments: Mapping[str, Any], num_classes: Any) -> list[s
     return problems
 
 
-def _plain_problem(value: Any, depth: int = 2) -> str | None:
-    """What a plain value should have been, where this is none: a number, a text, true, false, null or a short list."""
+def _expected_value(value: Any, depth: int = 2) -> str | None:
+    """Return what a value should be, in words, or None if it is plain: a number, text, bool, null or short list."""
     if value is None or isinstance(value, bool) or value == "" or is_text(value):
         return None
     if isinstance(value, int):
@@ -465,12 +475,12 @@ def _plain_problem(value: Any, depth: int = 2) -> str | None:
     if isinstance(value, list) and depth:
         if len(value) > _LONGEST_LIST:
             return f"a list of at most {_LONGEST_LIST} values"
-        return next((wrong for one in value if (wrong := _plain_problem(one, depth - 1))), None)
+        return next((wanted for item in value if (wanted := _expected_value(item, depth - 1))), None)
     return "a number, a text, true, false, or a short list of these"
 
 
 def _two(sides: Any) -> list[Any]:
-    """Height and width of timm's `img_size`, which is one number or two."""
+    """Return height and width of timm's `img_size`, which is one number or two."""
     if not isinstance(sides, list):
         return [sides, sides]
     return sides if len(sides) == 2 else [None]

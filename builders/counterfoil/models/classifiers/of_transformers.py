@@ -1,9 +1,8 @@
-"""Classifiers of transformers: `transformers:NAME`, a model of the Hub, or `transformers:FOLDER`.
+"""Load classifiers of transformers: `transformers:NAME`, a model of the Hub, or `transformers:FOLDER`.
 
-What `AutoModelForImageClassification` and its image processor would make of the files, without what they would do for
-a stranger: no code of an author runs, pickled weights are not read, nothing outside the files of one commit or folder
-is followed. The configuration is checked first (`config_files`), its size compared with the weights before
-memory is taken (`trials`), and the weights are safetensors, all of which have to fit.
+The results are those of `AutoModelForImageClassification` and its image processor, but no code of an author runs, and
+no file outside one commit or folder is read. The configuration is checked first (`config_files`), its size is compared
+with the weights before memory is taken (`trials`), and the weights are safetensors, all of which must fit.
 """
 
 from __future__ import annotations
@@ -59,10 +58,10 @@ _LABELS = ("id2label", "label2id")
 
 @cache
 def _known_models() -> Mapping[str, tuple[str, ...]]:
-    """transformers' image classifiers by model type: the classes of each, of which the first is the usual one."""
+    """Return transformers' image classifiers: model type → names of its classes, the usual one first."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES as NAMES
 
-    return {str(kind): (one,) if isinstance(one, str) else tuple(one) for kind, one in NAMES.items()}
+    return {str(kind): (names,) if isinstance(names, str) else tuple(names) for kind, names in NAMES.items()}
 
 
 def _known(model_type: str) -> str:
@@ -72,7 +71,7 @@ def _known(model_type: str) -> str:
 
 
 class TransformersDocument(Foreign):
-    """What a config.json says of a classifier, beside the sizes of its own kind."""
+    """The keys of a config.json that every kind of classifier has."""
 
     model_type: Annotated[
         str, AfterValidator(_known), expected("transformers has no image classifier of that kind", "and ")
@@ -86,23 +85,23 @@ class TransformersDocument(Foreign):
     num_channels: Annotated[Literal[3], expected("3: a dataset's images are RGB")] = 3
 
     def labels(self) -> tuple[str, ...] | str:
-        """The names of the outputs, in their order, or why there are none."""
+        """Return the names of the outputs in order, or why there are none."""
         if self.id2label is None:
             if self.num_labels is None:
                 return "it has no classification head (id2label is null)"
-            return tuple(f"LABEL_{place}" for place in range(self.num_labels))
+            return tuple(f"LABEL_{output}" for output in range(self.num_labels))
         count = len(self.id2label)
         if self.num_labels not in (None, count):
             return f"num_labels is {self.num_labels}, and id2label has {count} names"
-        missing = next((place for place in range(count) if str(place) not in self.id2label), None)
+        missing = next((output for output in range(count) if str(output) not in self.id2label), None)
         if missing is not None:
             return f"id2label has {count} names and none for output {missing}"
-        return tuple(self.id2label[str(place)] for place in range(count))
+        return tuple(self.id2label[str(output)] for output in range(count))
 
 
 @dataclass(frozen=True)
 class TransformersConfig:
-    """A checked configuration. `document` and `processor` hold plain values and go to transformers as they are."""
+    """A checked configuration. `document` and `processor` hold plain values and go to transformers unchanged."""
 
     model_type: str
     architecture: str
@@ -111,29 +110,29 @@ class TransformersConfig:
     processor: dict[str, Any]
 
     def text(self) -> str:
-        """What decides the answers beside the weights, as canonical JSON; names of outputs do not."""
+        """Return what decides the answers beside the weights, as canonical JSON; names of outputs are left out."""
         return json.dumps({key: self.document[key] for key in self.document if key not in _LABELS}, sort_keys=True)
 
 
 def checked_transformers(model: str, folder: Path) -> TransformersConfig:
-    """The configuration of the classifier whose files lie in `folder`. UserError with all that is wrong with it."""
+    """Check the configuration of the classifier in `folder`, and return it. UserError with all problems."""
     document = read_config(folder / CONFIG, model, MOST_JSON_BYTES)
-    found = document.get("model_type")
-    if found == "timm_wrapper" or (found is None and "architecture" in document):
+    model_type = document.get("model_type")
+    if model_type == "timm_wrapper" or (model_type is None and "architecture" in document):
         refuse_problems(model, [f"{CONFIG}: it is a timm model: name it hf-hub:NAME, or local-dir:FOLDER"])
-    said, problems = declared(TransformersDocument, document)
+    common, problems = declared(TransformersDocument, document)
     problems += number_problems({key: value for key, value in document.items() if key not in _LABELS}, "config")
     problems += followed_problems(document)
-    labels = () if said is None else said.labels()
+    labels = () if common is None else common.labels()
     if isinstance(labels, str):
         problems.append(labels)
     refuse_problems(model, [f"{CONFIG}: {problem}" for problem in problems])
-    assert said is not None and not isinstance(labels, str)
-    classes, asked = _known_models()[said.model_type], document.get("architectures")
+    assert common is not None and not isinstance(labels, str)
+    classes, saved = _known_models()[common.model_type], document.get("architectures")
     return TransformersConfig(
-        model_type=said.model_type,
-        # The class that was saved, where a kind of model has several.
-        architecture=next((one for one in classes if isinstance(asked, list) and one in asked), classes[0]),
+        model_type=common.model_type,
+        # A model type may have several classes.
+        architecture=next((name for name in classes if isinstance(saved, list) and name in saved), classes[0]),
         label_names=labels,
         document=without_places(document),
         processor=checked_processor(model, folder),
@@ -147,7 +146,7 @@ class TransformersClassifier(Classifier):
     processor: Any
 
     def transform(self) -> Callable[[Any], torch.Tensor]:
-        """The image processor, one image at a time: a PIL image to a float tensor (C, H, W)."""
+        """Return the image processor as a function from a PIL image to a float tensor (C, H, W)."""
         return prepared_by(self.name, self.processor)
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
@@ -158,9 +157,9 @@ class TransformersClassifier(Classifier):
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Architecture and outputs of the model, read from its configuration only.
+    """Read the architecture and outputs of a model from its configuration only.
 
-    Raises UserError, with all that is wrong with a configuration, RunFailure where it cannot be fetched.
+    Raises UserError with all problems of the configuration, RunFailure if it cannot be fetched.
     """
     return _facts(name, _configured(name)[1])
 
@@ -171,19 +170,19 @@ def _facts(name: str, config: TransformersConfig) -> ClassifierFacts:
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> TransformersClassifier:
-    """Load the trained model on `device`, in eval mode, its parameters without gradients, in float32.
+    """Load the trained model on `device`, in eval mode, without gradients, in float32.
 
     Raises UserError for a folder that cannot be a trained classifier, RunFailure when it cannot be fetched or its
     weights cannot be read.
     """
     from PIL import Image
 
-    place, config = _configured(name)
-    module: Any = while_loading(name, lambda: _trained(name, place, config))
+    files, config = _configured(name)
+    module: Any = while_loading(name, lambda: _trained(name, files, config))
     processor = image_processor_of(name, config.processor, module.config)
     resample: Any = getattr(processor, "resample", None)
     prepare = prepared_by(name, processor)
-    # Of two forms of an image: the processor may follow the image's sides.
+    # Two images of other forms show whether the size follows the image.
     sizes = {tuple(prepare(Image.new("RGB", sides, "grey")).shape) for sides in ((48, 32), (32, 48))}
     shape = sizes.pop()
     if len(shape) != 3:
@@ -199,27 +198,26 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
 
 
 def _configured(name: str) -> tuple[ModelFiles, TransformersConfig]:
-    place = found_files(name, name.removeprefix(PREFIX), PROCESSORS)
-    return place, checked_transformers(name, place.folder)
+    files = found_files(name, name.removeprefix(PREFIX), PROCESSORS)
+    return files, checked_transformers(name, files.folder)
 
 
-def _trained(name: str, place: ModelFiles, config: TransformersConfig) -> nn.Module:
-    """The module with its weights, all of them."""
+def _trained(name: str, files: ModelFiles, config: TransformersConfig) -> nn.Module:
     import transformers
 
     with quiet():
         described = as_configuration(name, config.model_type, config.document)
-    module = trained_module(name, place, getattr(transformers, config.architecture), described)
+    module = trained_module(name, files, getattr(transformers, config.architecture), described)
     if getattr(module, "main_input_name", None) != "pixel_values":
         raise UserError(f"model {name!r}: {config.architecture} does not take images alone")
     return module
 
 
 def _crop_share(processor: Any) -> float:
-    """timm's crop_pct: the side that is cut out over the side that is resized to."""
+    """Return timm's crop_pct: the cropped side divided by the resized side."""
     settings = processor.to_dict()
     if settings.get("crop_pct"):
         return float(settings["crop_pct"])
     size, crop = settings.get("size") or {}, settings.get("crop_size") or {}
-    edge, cut = size.get("shortest_edge") or size.get("height"), crop.get("height")
-    return round(cut / edge, 4) if settings.get("do_center_crop") and edge and cut else 1.0
+    resized, cropped = size.get("shortest_edge") or size.get("height"), crop.get("height")
+    return round(cropped / resized, 4) if settings.get("do_center_crop") and resized and cropped else 1.0
