@@ -46,7 +46,7 @@ def captions_of(audited: AuditedWorld) -> CandidateCaptions:
     merged = any(len(subtypes) > 1 for subtypes in world.subtypes)
     grammar = load_captions(GRAMMAR)
     if merged:
-        grammar = grammar.with_hyponyms(dict(zip(world.class_names, world.subtypes, strict=True)))
+        grammar = grammar.model_copy(update={"hyponyms": dict(zip(world.class_names, world.subtypes, strict=True))})
     texts, references, candidates = gather(grammar, audited.classes, "hyponyms" if merged else "class")
     return CandidateCaptions(texts, np.stack([vector_of(text) for text in texts]), references, candidates)
 

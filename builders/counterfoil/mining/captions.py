@@ -257,11 +257,6 @@ class CaptionGrammar(Section):
         refuse("; ".join(problems) or None)
         return self
 
-    def with_hyponyms(self, hyponyms: Mapping[str, Sequence[str]]) -> CaptionGrammar:
-        """The same grammar with other hyponyms, by class name. ValidationError for what are no words."""
-        nouns = {name: tuple(words) for name, words in hyponyms.items()}
-        return type(self).model_validate(self.model_dump() | {"hyponyms": nouns}, strict=True)
-
     def of(self, cls: RecipeClass, noun: CaptionNoun) -> ClassCaptions:
         """The captions of a class, the reference not among the candidates. UserError with every reason against it."""
         found = self.captions_or_misfits(cls, noun)
