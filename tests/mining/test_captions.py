@@ -76,14 +76,6 @@ def test_the_noun_is_the_name_the_category_or_each_hyponym(written: Written) -> 
     }
 
 
-def test_other_hyponyms_can_be_given_in_python(written: Written) -> None:
-    grammar = load_captions(written("captions: ['a {noun} outside']"))
-    assert grammar.with_hyponyms({"dog": ["pug"]}).of(DOG, "hyponyms").texts == ("a pug outside",)
-    assert not grammar.hyponyms
-    with pytest.raises(ValueError, match="expected plain words"):
-        grammar.with_hyponyms({"dog": ["{adjective}"]})
-
-
 def test_a_name_is_never_read_as_a_template(written: Written) -> None:
     odd = RecipeClass("o", "{noun} {x}", 0, 0, ())
     assert load_captions(written("captions: ['a {noun} outside']")).of(odd, "class").texts == ("a {noun} {x} outside",)
