@@ -29,7 +29,7 @@ from counterfoil.mending.evaluating import (
     verdict_of,
 )
 from counterfoil.mending.fitting import KeptHeads, Lesson, fit_head
-from counterfoil.mending.one_model import ContextRows, _controls, _fit
+from counterfoil.mending.one_model import ContextRows, compared_controls, fit_variant
 from counterfoil.mending.variants import CLASS_NAME, CONTEXTS, RANDOM, RETRAINED, Context, Variant
 from counterfoil.models.classifiers.head import LinearHead
 
@@ -80,7 +80,7 @@ def said(case: str, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         kept = KeptHeads(Path(folder), head, "lbfgs")
         fitted = {
-            variant.name: _fit(variant, lessons.get(variant.name), train, rows, kept, GRID, evaluation, places)
+            variant.name: fit_variant(variant, lessons.get(variant.name), train, rows, kept, GRID, evaluation, places)
             for variant in variants
         }
     variant = fitted[CONTEXTS]
@@ -89,7 +89,7 @@ def said(case: str, seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for beside_what, kinds in (("with controls", (RETRAINED, CLASS_NAME, RANDOM)), ("alone", (RETRAINED,))):
         beside = {what: fitted[RETRAINED if what == RETRAINED else what] for what in kinds}
-        comparisons = compared_with(variant.chosen, _controls(variant, beside, GRID), evaluation)
+        comparisons = compared_with(variant.chosen, compared_controls(variant, beside, GRID), evaluation)
         missing = "" if len(kinds) > 1 else missing_controls(variant.variant, ())
         words = verdict_of(comparisons, variant.result, has_test=True, missing=missing)[1]
         found[beside_what] = next(begins for begins in SAID if words.startswith(begins))

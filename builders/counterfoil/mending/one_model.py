@@ -337,7 +337,7 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
         own = _own_contexts(variant, variants, prepared.contexts)
         beside = next((one for one in variants if one.name == variant.of), variant).debug
         judged_by = TEST if beside is not None and confirm_chose(beside.mined, audited) else CONFIRM
-        fitted.append(_fit(variant, lesson, train, train_rows, kept, settings.grid, evaluation, own, judged_by))
+        fitted.append(fit_variant(variant, lesson, train, train_rows, kept, settings.grid, evaluation, own, judged_by))
     results = _judged(fitted, variants, train, kept, evaluation, settings)
     best = _best(fitted, evaluation)
     summary = ModelMended(
@@ -418,7 +418,7 @@ def _own_contexts(variant: Variant, variants: Sequence[Variant], contexts: Seque
     return [place for place, one in enumerate(contexts) if (one.label, one.caption) in own]
 
 
-def _fit(
+def fit_variant(
     variant: Variant,
     lesson: Lesson | None,
     train: Lesson,
@@ -474,7 +474,7 @@ def _judged(
         result = one.result
         if one.variant.role not in ("retrained", "control"):
             beside = controls_of(one.variant, variants)
-            controls = _controls(one, {what: by_name[other] for what, other in beside.items()}, settings.grid)
+            controls = compared_controls(one, {what: by_name[other] for what, other in beside.items()}, settings.grid)
             comparisons = compared_with(one.chosen, controls, evaluation, result.judged_by)
             missing = missing_controls(one.variant, [what for what in beside if what != RETRAINED])
             outcome, text = verdict_of(comparisons, result, has_test=evaluation.test is not None, missing=missing)
@@ -487,10 +487,10 @@ def _judged(
     return results
 
 
-def _controls(
+def compared_controls(
     one: _Fitted, beside: Mapping[str, _Fitted], grid: tuple[float, ...]
 ) -> dict[str, tuple[float | None, RightAnswers]]:
-    """What a variant is compared with: each control at the λ chosen for it, and at its own where that differs.
+    """Return what a variant is compared with: each control at the λ chosen for it, and at its own where that differs.
 
     A λ of its own is often 0 for a control, which is the retrained head again; and on failures a larger λ gains by
     moving the head further, whatever it was moved by.
