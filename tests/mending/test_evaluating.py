@@ -47,7 +47,7 @@ from counterfoil.mending.evaluating import (
     verdict_of,
 )
 from counterfoil.mending.fitting import KeptHeads, Lesson
-from counterfoil.mending.one_model import ContextRows, _best, _fit, _Fitted
+from counterfoil.mending.one_model import ContextRows, _best, _Fitted, fit_variant
 from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, Context, DebugImages, Variant
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.stats import Estimate, sign_test
@@ -403,7 +403,7 @@ class World:
     def fitted(self, evaluation: HeadEvaluation, names: Sequence[str] = tuple(ARMS)) -> list[_Fitted]:
         nothing = np.zeros(60, dtype=np.int64)
         return [
-            _fit(
+            fit_variant(
                 Variant(name, "mended"),
                 self.lessons[name],
                 self.train,
