@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
-from counterfoil.lab.world import write_garments
+from counterfoil.lab.world import FOLDER, GARMENT_SIDE
 
 # split: (original file, first garment of each class, garments of each class)
 SPLITS = {
@@ -23,15 +25,29 @@ SPLITS = {
     "heldout": ("t10k", 150, 150),
     "audit": ("t10k", 300, 300),
 }
+COLUMNS = 120  # of a mosaic
 
 
 def read_idx(path: Path, header: int) -> np.ndarray:
-    """The payload of an IDX file as uint8, after `header` bytes."""
+    """Return the payload of an IDX file as uint8, after `header` bytes."""
     return np.frombuffer(gzip.decompress(path.read_bytes()), dtype=np.uint8, offset=header)
 
 
+def write_garments(split: str, images: np.ndarray, labels: np.ndarray, file: str, positions: np.ndarray) -> int:
+    """Write a split's mosaic and index; return the bytes of the mosaic."""
+    rows, side = -(-len(images) // COLUMNS), GARMENT_SIDE
+    tiles = np.zeros((rows * COLUMNS, side, side), dtype=np.uint8)
+    tiles[: len(images)] = images
+    mosaic = tiles.reshape(rows, COLUMNS, side, side).swapaxes(1, 2).reshape(rows * side, COLUMNS * side)
+    path = FOLDER / f"{split}.webp"
+    Image.fromarray(mosaic).save(path, lossless=True, quality=100, method=6)
+    index = {"columns": COLUMNS, "file": file, "labels": labels.tolist(), "positions": positions.tolist()}
+    (FOLDER / f"{split}.json").write_text(json.dumps(index, separators=(",", ":")) + "\n")
+    return path.stat().st_size
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("splits", nargs="*", help="the splits to pack; all of them unless named")
     arguments = parser.parse_args()

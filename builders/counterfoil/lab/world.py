@@ -62,27 +62,6 @@ def load_garments(split: str) -> Garments:
     return Garments(np.ascontiguousarray(tiles[:count]), labels, ids)
 
 
-def write_garments(split: str, images: np.ndarray, labels: np.ndarray, file: str, positions: np.ndarray) -> int:
-    """Write a split's mosaic and index; returns the bytes written (scripts/pack_garments.py)."""
-    columns = 120
-    rows = -(-len(images) // columns)
-    side = GARMENT_SIDE
-    tiles = np.zeros((rows * columns, side, side), dtype=np.uint8)
-    tiles[: len(images)] = images
-    mosaic = tiles.reshape(rows, columns, side, side).swapaxes(1, 2).reshape(rows * side, columns * side)
-    FOLDER.mkdir(exist_ok=True)
-    path = FOLDER / f"{split}.webp"
-    Image.fromarray(mosaic).save(path, lossless=True, quality=100, method=6)
-    index = {
-        "columns": columns,
-        "file": file,
-        "labels": [int(x) for x in labels],
-        "positions": [int(x) for x in positions],
-    }
-    (FOLDER / f"{split}.json").write_text(json.dumps(index, separators=(",", ":")) + "\n")
-    return path.stat().st_size
-
-
 _TINTS: dict[str, tuple[float, float, float]] = {
     "red": (0.84, 0.13, 0.15),
     "orange": (0.98, 0.53, 0.08),
