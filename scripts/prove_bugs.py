@@ -15,17 +15,18 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 # One thread: sums are then the same on every machine of a kind.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import results_page as report
+import proving
 from bugs_proof.parts import PARTS
 from bugs_proof.plan import ARMS, PANELS, PRINTED_SEED, SETTINGS_SEED, TARGETS, Asked, Group
 from bugs_proof.proof import Proof
+from results_page import by_kind
 
-RESULTS = Path(__file__).parent / "bugs_proof" / "RESULTS.md"
 # Section of RESULTS.md and its title: classifiers of the two panels are not averaged together.
 SECTIONS: dict[Group, tuple[str, str]] = {
     "wardrobe": ("prove_bugs", "Bugs found in what a generator draws"),
@@ -37,59 +38,42 @@ OPENING = [
 ]
 
 
-def main() -> int:
-    arguments = _arguments()
-    kept = arguments.kept.resolve()
-    # Captions and features are of this proof alone, and may be large.
-    os.environ["XDG_CACHE_HOME"] = str(kept / "cache")
-    seed = SETTINGS_SEED if arguments.settings else PRINTED_SEED
-    asked = Asked(seed, tuple(arguments.set), arguments.fresh, arguments.renders)
-    for group, (section, title) in SECTIONS.items():
-        targets = [target for target in arguments.targets if target in PANELS[group]]
-        tables = _tables(targets, asked, kept, arguments) if targets else {}
-        if tables and arguments.write:
-            measured_in = dict.fromkeys(tables, _measured_in(asked, targets))
-            report.write(RESULTS, section, title, OPENING, tables, list(PARTS), measured_in)
-    return 0
-
-
-def _tables(targets: list[str], asked: Asked, kept: Path, arguments: argparse.Namespace) -> dict[str, list[str]]:
-    """Of each part its heading and table over some targets, printed as they come."""
-    proofs = [Proof(target, asked, kept, arguments.captioner) for target in targets]
-    tables: dict[str, list[str]] = {}
-    for part in arguments.parts:
-        results = {}
-        for proof in proofs:
-            began = time.monotonic()
-            results[proof.target] = PARTS[part].measure(proof, arguments.arms)
-            print(f"{part} {proof.target}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-        tables[part] = [f"### {PARTS[part].title}", "", *PARTS[part].table(results)]
-        print("\n".join([*tables[part], ""]), flush=True)
-    return tables
-
-
-def _measured_in(asked: Asked, targets: list[str]) -> str:
-    changed = f", with {', '.join(asked.overrides)}" if asked.overrides else ""
-    return (
-        f"{report.by_kind(targets)}, recipe `wardrobe-bugs`, `samples.seed` {asked.seed}{changed}; the truth of"
-        f" {asked.renders} renders a cell, {asked.fresh} fresh pairs a finding"
-    )
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> None:
+    parser = proving.parser(__doc__, PARTS, "the run that settings are chosen on")
     parser.add_argument("--kept", type=Path, default=Path(".train/bugs-proof"), help="images, answers, truth and runs")
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), metavar="PART")
     parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS), metavar="MODEL")
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS), metavar="ARM")
     parser.add_argument("--captioner", default="lab:captioner", help="another one: local-dir:PATH")
-    parser.add_argument("--settings", action="store_true", help="the run that settings are chosen on")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes of the recipe, as of `mine`")
     parser.add_argument("--renders", type=int, default=60, help="true renders a cell")
     parser.add_argument("--fresh", type=int, default=32, help="fresh pairs a finding")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into scripts/bugs_proof/{RESULTS.name}")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    # Captions and features are of this proof alone, and may be large.
+    os.environ["XDG_CACHE_HOME"] = str(asked.kept.resolve() / "cache")
+    for group, (section, title) in SECTIONS.items():
+        targets = [target for target in asked.targets if target in PANELS[group]]
+        if targets:
+            proving.tell(section, title, OPENING, tables(targets, asked), list(PARTS), asked.write)
+
+
+def tables(targets: list[str], asked: argparse.Namespace) -> Iterator[proving.Table]:
+    """Measure each part with all targets of a panel."""
+    seed = SETTINGS_SEED if asked.settings else PRINTED_SEED
+    run = Asked(seed, tuple(asked.set), asked.fresh, asked.renders)
+    proofs = [Proof(target, run, asked.kept.resolve(), asked.captioner) for target in targets]
+    changed = f", with {', '.join(run.overrides)}" if run.overrides else ""
+    measured_in = (
+        f"{by_kind(targets)}, recipe `wardrobe-bugs`, `samples.seed` {run.seed}{changed}; the truth of"
+        f" {run.renders} renders a cell, {run.fresh} fresh pairs a finding"
+    )
+    for name in asked.parts:
+        results = {}
+        for proof in proofs:
+            began = time.monotonic()
+            results[proof.target] = PARTS[name].measure(proof, asked.arms)
+            print(f"{name} {proof.target}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        yield proving.Table(name, [f"### {PARTS[name].title}", "", *PARTS[name].table(results)], measured_in)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

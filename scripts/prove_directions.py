@@ -16,71 +16,83 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 # One thread unless the caller says more: sums are then the same on every machine of a kind.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import results_page as report
+import proving
 from counterfoil.lab.planted import ROWS
 from counterfoil.models.names import folder_sha256
 from directions_proof.parts import PARTS
 from directions_proof.plan import FULL, SETTINGS
 from directions_proof.worlds import AuditedWorld
 from proof_files import PACKAGE, code_of, digest_of, imported_by, measured
+from results_page import by_kind
 
 # What every part stands on, beside its own file and those of its folder that it imports. Reports and recipes of mining
 # change no number.
 _MINING = ("methods", "captions.py", "hypotheses.py", "pools.py", "collected.py", "label_check.py")
 _BENEATH = (*(f"mining/{name}" for name in _MINING), "lab/planted.py", "stats.py")
-RESULTS = Path(__file__).parent / "directions_proof" / "RESULTS.md"
 OPENING = [
     "Settings were chosen on seeds 0 to 3; these are others.",
     "In brackets: 95 % over worlds, where there are five or more.",
 ]
 
 
-def main() -> int:
-    arguments = _arguments()
-    parts = arguments.parts or list(PARTS)
-    found: dict[str, dict[str, dict]] = {}
-    for part in parts:
-        chosen = PARTS[part]
-        names = arguments.worlds or (chosen.settings_worlds if arguments.settings else chosen.worlds)
-        worlds = [chosen.audited(name, arguments.work, arguments.kept) for name in names]
-        present = [audited for audited in worlds if audited is not None]
-        _tell_missing(part, names, [audited.name for audited in present])
-        settings = {"proof_rows": arguments.proof_rows} if chosen.looks_at_proof else None
-        found[part] = {}
-        for audited in present:
+def main() -> None:
+    parser = proving.parser(__doc__, PARTS, f"the {len(SETTINGS)} worlds that settings came from")
+    parser.add_argument("--work", type=Path, default=Path(".train/planted"), help="where the classifiers are")
+    parser.add_argument(
+        "--kept", type=Path, default=Path(".train/directions-proof"), help="embeddings, predictions and results"
+    )
+    parser.add_argument("--worlds", nargs="+", default=[], metavar="KIND-SEED", help=f"these; else {len(FULL)} worlds")
+    parser.add_argument(
+        "--proof-rows", type=int, default=ROWS["proof"], help="rows of the truth, at most (its first ones)"
+    )
+    parser.add_argument(
+        "--biased", action="store_true", help="train Learning from Failure's classifiers too, a minute each"
+    )
+    asked = parser.parse_args()
+    proving.tell("prove_directions", "Failure directions", OPENING, tables(asked), list(PARTS), asked.write)
+
+
+def tables(asked: argparse.Namespace) -> Iterator[proving.Table]:
+    """Measure each part in its worlds, in those that have a classifier."""
+    for name in asked.parts:
+        part = PARTS[name]
+        names = asked.worlds or (part.settings_worlds if asked.settings else part.worlds)
+        worlds = [audited for world in names if (audited := part.audited(world, asked.work, asked.kept)) is not None]
+        missing = [world for world in names if world not in [audited.name for audited in worlds]]
+        if missing:
+            print(f"{name}: {len(missing)} of {len(names)} worlds have no classifier", file=sys.stderr)
+            print(f"    python scripts/train_planted.py {' '.join(missing)} --early", file=sys.stderr)
+        results: dict[str, dict[str, Any]] = {}
+        for audited in worlds:
             began = time.monotonic()
-            if part == "ranking" and arguments.biased:
+            if name == "ranking" and asked.biased:
                 from directions_proof.biased import train_biased
 
                 train_biased(audited)
-            measure = chosen.measure(arguments.proof_rows)
-            key = digest_of([_code(part), *_classifiers(audited), settings])
-            path = audited.kept / "results" / part / f"{audited.name}-{key}.json"
-            found[part][audited.name] = measured(path, lambda audited=audited, measure=measure: measure(audited))
-            print(f"{part} {audited.name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    tables = {
-        part: [f"### {PARTS[part].title}", "", *PARTS[part].table(results)]
-        for part, results in found.items()
-        if results
-    }
-    print("\n".join(line for lines in tables.values() for line in (*lines, "")))
-    if arguments.write:
-        measured_in = {part: _measured_in(part, list(found[part]), arguments.proof_rows) for part in tables}
-        report.write(RESULTS, "prove_directions", "Failure directions", OPENING, tables, list(PARTS), measured_in)
-    return 0
+            results[audited.name] = _kept(name, audited, asked.proof_rows)
+            print(f"{name} {audited.name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        if results:
+            truth = f", the truth of {asked.proof_rows:,} rows of `proof` a world" if part.looks_at_proof else ""
+            lines = [f"### {part.title}", "", *part.table(results)]
+            yield proving.Table(name, lines, f"{by_kind(list(results))}{truth}")
 
 
-def _classifiers(audited: AuditedWorld) -> list[str | None]:
-    """What was trained in this world."""
+def _kept(name: str, audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
+    """Return what a part measures in a world, now or earlier with the same code, classifiers and settings."""
+    part = PARTS[name]
     folders = (audited.folder, audited.early_folder, audited.biased_folder)
-    return [folder_sha256(folder) if (folder / "config.json").exists() else None for folder in folders]
+    trained = [folder_sha256(folder) if (folder / "config.json").exists() else None for folder in folders]
+    key = digest_of([_code(name), *trained, {"proof_rows": proof_rows} if part.looks_at_proof else None])
+    path = audited.kept / "results" / name / f"{audited.name}-{key}.json"
+    return measured(path, lambda: part.measure(audited, proof_rows))
 
 
 @cache
@@ -89,39 +101,5 @@ def _code(part: str) -> str:
     return code_of([*(PACKAGE / name for name in _BENEATH), *own])
 
 
-def _measured_in(part: str, worlds: Sequence[str], proof_rows: int) -> str:
-    truth = f", the truth of {proof_rows:,} rows of `proof` a world" if PARTS[part].looks_at_proof else ""
-    return f"{report.by_kind(worlds)}{truth}"
-
-
-def _tell_missing(part: str, names: Sequence[str], present: Sequence[str]) -> None:
-    missing = [name for name in names if name not in present]
-    if missing:
-        print(f"{part}: {len(missing)} of {len(names)} worlds have no classifier: {' '.join(missing)}", file=sys.stderr)
-        print(f"    python scripts/train_planted.py {' '.join(missing)} --early", file=sys.stderr)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, default=Path(".train/planted"), help="where the classifiers are")
-    parser.add_argument(
-        "--kept", type=Path, default=Path(".train/directions-proof"), help="embeddings, predictions and results"
-    )
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=[], metavar="PART", help=", ".join(PARTS))
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--settings", action="store_true", help=f"the {len(SETTINGS)} worlds that settings came from")
-    which.add_argument("--worlds", nargs="+", default=[], metavar="KIND-SEED", help=f"these; else {len(FULL)} worlds")
-    parser.add_argument(
-        "--proof-rows", type=int, default=ROWS["proof"], help="rows of the truth, at most (its first ones)"
-    )
-    parser.add_argument(
-        "--biased", action="store_true", help="train Learning from Failure's classifiers too, a minute each"
-    )
-    parser.add_argument(
-        "--write", action="store_true", help=f"put the tables into scripts/directions_proof/{RESULTS.name}"
-    )
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

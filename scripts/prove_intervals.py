@@ -9,14 +9,11 @@ twenty minutes of one core.
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-import results_page
+import proving
 from counterfoil.accuracy_stats import NearChance
 from counterfoil.data import LabelledImages
 from counterfoil.evaluation.dataset import Group
@@ -47,7 +44,6 @@ from counterfoil.stats import (
 )
 from directions_proof.intervals import mean_of
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 SETTINGS_SEED, PRINTED_SEED = 0, 100
 # A table of gates at seed 100 showed that few images of a class need Student's t: what came of it is judged by another.
 GATES_SEED = 200
@@ -418,35 +414,23 @@ PARTS: dict[str, tuple[str, Callable[[int, int], list[str]]]] = {
 }
 
 
-def main() -> int:
-    arguments = _arguments()
-    seeds = {part: GATES_SEED if part.startswith("gate") else PRINTED_SEED for part in arguments.parts}
-    if arguments.settings:
-        seeds = dict.fromkeys(seeds, SETTINGS_SEED)
-    tables = dict(_tables(seeds, arguments.runs))
-    if arguments.write:
-        of = f"The tables are of seed {PRINTED_SEED}, those of gates of seed {GATES_SEED}."
-        opening = [f"{of} Settings were chosen on others."]
-        results_page.write(RESULTS, "prove_intervals", "Intervals and tests", opening, tables, list(PARTS))
-    return 0
-
-
-def _tables(seeds: Mapping[str, int], runs: int) -> Iterator[tuple[str, list[str]]]:
-    for part, seed in seeds.items():
-        title, measure = PARTS[part]
-        lines = [f"### {title}", "", *measure(seed, runs)]
-        print("\n".join([*lines, ""]), flush=True)
-        yield part, lines
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), metavar="PART")
+def main() -> None:
+    parser = proving.parser(__doc__, PARTS, "the seed that settings were chosen on")
     parser.add_argument("--runs", type=int, default=1000, help="data sets of a cell")
-    parser.add_argument("--settings", action="store_true", help="the seed that settings were chosen on")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into scripts/{RESULTS.name}")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    printed = {part: GATES_SEED if part.startswith("gate") else PRINTED_SEED for part in PARTS}
+    opening = [
+        f"The tables are of seed {PRINTED_SEED}, those of gates of seed {GATES_SEED}. Settings were chosen on others."
+    ]
+    tables = (
+        proving.Table(
+            part, [f"### {title}", "", *measure(SETTINGS_SEED if asked.settings else printed[part], asked.runs)]
+        )
+        for part in asked.parts
+        for title, measure in [PARTS[part]]
+    )
+    proving.tell("prove_intervals", "Intervals and tests", opening, tables, list(PARTS), asked.write)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

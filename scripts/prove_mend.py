@@ -3,7 +3,6 @@
     python scripts/prove_mend.py --write          # the tables, into mend_proof/RESULTS.md
     python scripts/prove_mend.py --settings --parts mending            # where settings were chosen
     python scripts/prove_mend.py --targets rare-100 --parts choosing   # one world, one part
-    python scripts/prove_mend.py --draw 10                             # draw ahead what runs share, ten minutes
 
 Classifiers of planted worlds come from `scripts/train_planted.py`; a world without one is told and left out. Pictures
 are kept by prompt under --kept, rows and features by content, and what a run found as JSON by its code and settings: a
@@ -16,23 +15,24 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 # One thread: sums are then the same on every machine of a kind.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import results_page as report
+import proving
 from counterfoil.models.names import LAB_WEIGHTS
-from mend_proof.parts import PARTS, draw_ahead
+from mend_proof.parts import PARTS
 from mend_proof.plan import CHOSEN_IN, RUNS, SETTINGS_RUNS, SETTINGS_WORLDS, WARDROBE, Settings, code_of_part
-from mend_proof.runs import WIDE, Audit, Run, audit_of
+from mend_proof.runs import WIDE, Run, audit_of
 from mend_proof.targets import Target
 from proof_files import digest_of, measured
+from results_page import by_kind
 
-RESULTS = Path(__file__).parent / "mend_proof" / "RESULTS.md"
-TITLE = "Contexts and mended heads"
 _SCREENS = {
     "all": "all, without a screen",
     "recipe": "those that pass the screen of `wardrobe-contexts`",
@@ -40,84 +40,68 @@ _SCREENS = {
 }
 
 
-def main() -> int:
-    arguments = _arguments()
-    kept = arguments.kept.resolve()
-    settings = _settings(arguments.set)
-    runs = arguments.runs or (SETTINGS_RUNS if arguments.settings else RUNS)
-    targets = arguments.targets or (SETTINGS_WORLDS if arguments.settings else (*WARDROBE, *CHOSEN_IN))
-    present = [name for name in targets if _is_there(name, arguments.work)]
-    for name in targets:
-        if name not in present:
+def main() -> None:
+    parser = proving.parser(__doc__, PARTS, "the worlds and runs that settings are chosen on")
+    parser.add_argument("--work", type=Path, default=Path(".train/planted"), help="where planted classifiers are")
+    parser.add_argument("--kept", type=Path, default=Path(".train/mend-proof"), help="pictures, features and results")
+    parser.add_argument("--targets", nargs="+", default=[], metavar="TARGET", help="KIND-SEED or lab:MODEL")
+    parser.add_argument("--runs", nargs="+", type=int, default=[], metavar="SEED")
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="NAME=VALUE", help="other settings (mend_proof/plan.py)"
+    )
+    asked = parser.parse_args()
+    kept, settings = asked.kept.resolve(), _settings(asked.set)
+    present, folders = [], (asked.work, LAB_WEIGHTS / "planted")
+    for name in asked.targets or (SETTINGS_WORLDS if asked.settings else (*WARDROBE, *CHOSEN_IN)):
+        if name in WARDROBE or any((folder / name / "config.json").exists() for folder in folders):
+            present.append(name)
+        else:
             print(f"{name}: no classifier; python scripts/train_planted.py {name}", file=sys.stderr)
-    if arguments.draw:
-        told = draw_ahead([Target(name, arguments.work, kept) for name in present], settings, kept, arguments.draw)
-        print(f"{told[0]} pictures drawn, {told[1]} prompts left", file=sys.stderr)
-        return 0
-    tables: dict[str, list[str]] = {}
-    measured_in: dict[str, str] = {}
-    audits = _Audits(arguments.work, kept)
-    for part in arguments.parts:
-        chosen = PARTS[part]
-        names = [name for name in present if chosen.takes(name)]
+    found = tables(present, asked, kept, settings)
+    proving.tell("prove_mend", "Contexts and mended heads", _opening(settings), found, list(PARTS), asked.write)
+
+
+def tables(present: list[str], asked: argparse.Namespace, kept: Path, settings: Settings) -> Iterator[proving.Table]:
+    """Measure each part in all runs of its targets."""
+    audits = cache(lambda name: audit_of(name, asked.work, kept))
+    runs = asked.runs or (SETTINGS_RUNS if asked.settings else RUNS)
+
+    def measured_in(part: str, names: list[str], seed: int) -> dict[str, Any]:
+        """What a part found in a run of one target, or of several together."""
+        began, chosen = time.monotonic(), PARTS[part]
+        folder = chosen.measured_as or part
+        code = code_of_part(chosen.measure.__module__.rpartition(".")[2])
+        key = digest_of([code, [Target(name, asked.work, kept).sha256 for name in names], seed, repr(settings)])
+        shown = names[0].replace(":", "-") if len(names) == 1 else "together"
+
+        def measure() -> dict[str, Any]:
+            several = [Run(audits(name), seed, settings) for name in names]
+            return chosen.measure(several if chosen.together else several[0])
+
+        found = measured(kept / "results" / folder / f"{shown}-{seed}-{key}.json", measure)
+        if time.monotonic() - began > 1:
+            print(f"{folder} {shown} {seed}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        return found
+
+    for name in asked.parts:
+        part = PARTS[name]
+        names = [target for target in present if part.takes(target)]
         if not names:
             continue
-        if chosen.together:
-            found = [_kept(kept, part, names, seed, settings, audits) for seed in runs[: chosen.runs]]
+        found: Any
+        if part.together:
+            found = [measured_in(name, names, seed) for seed in runs[: part.runs]]
         else:
             found = {
-                name: [_kept(kept, part, [name], seed, settings, audits) for seed in runs[: chosen.most_runs(name)]]
-                for name in names
+                target: [measured_in(name, [target], seed) for seed in runs[: part.most_runs(target)]]
+                for target in names
             }
-        used = [] if chosen.draws_nothing or chosen.only else [f"Pictures: {_SCREENS[settings.screen]}.", ""]
-        tables[part] = [f"### {chosen.title}", "", *used, *chosen.table(found)]
-        measured_in[part] = (
-            f"{report.by_kind(names)}, runs {' '.join(map(str, runs))}, of classifiers the first {chosen.runs}"
+        used = [] if part.draws_nothing or part.only else [f"Pictures: {_SCREENS[settings.screen]}.", ""]
+        yield proving.Table(
+            name,
+            [f"### {part.title}", "", *used, *part.table(found)],
+            f"{by_kind(names)}, runs {' '.join(map(str, runs))}, of classifiers the first {part.runs}",
         )
-        print("\n".join([*tables[part], ""]), flush=True)
-    if arguments.write:
-        report.write(RESULTS, "prove_mend", TITLE, _opening(settings), tables, list(PARTS), measured_in)
-    return 0
-
-
-class _Audits(dict[str, Audit]):
-    """Audits by name, made when they are asked for."""
-
-    def __init__(self, work: Path, kept: Path) -> None:
-        super().__init__()
-        self.work, self.kept = work, kept
-
-    def __missing__(self, name: str) -> Audit:
-        self[name] = audit_of(name, self.work, self.kept)
-        return self[name]
-
-
-def _kept(kept: Path, part: str, names: list[str], seed: int, settings: Settings, audits: _Audits) -> dict[str, Any]:
-    """What a part found in a run of one target, or of several together."""
-    began = time.monotonic()
-    part = PARTS[part].measured_as or part
-    key = digest_of(
-        [
-            code_of_part(PARTS[part].measure.__module__.rpartition(".")[2]),
-            [Target(name, audits.work, kept).sha256 for name in names],
-            seed,
-            repr(settings),
-        ]
-    )
-    shown = names[0].replace(":", "-") if len(names) == 1 else "together"
-
-    def measure() -> dict[str, Any]:
-        several = [Run(audits[name], seed, settings) for name in names]
-        return PARTS[part].measure(several if PARTS[part].together else several[0])
-
-    found = measured(kept / "results" / part / f"{shown}-{seed}-{key}.json", measure)
-    if time.monotonic() - began > 1:
-        print(f"{part} {shown} {seed}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    return found
-
-
-def _is_there(name: str, work: Path) -> bool:
-    return name in WARDROBE or any((place / name / "config.json").exists() for place in (work, LAB_WEIGHTS / "planted"))
 
 
 def _settings(changes: list[str]) -> Settings:
@@ -145,21 +129,5 @@ def _opening(settings: Settings) -> list[str]:
     ]
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, default=Path(".train/planted"), help="where planted classifiers are")
-    parser.add_argument("--kept", type=Path, default=Path(".train/mend-proof"), help="pictures, features and results")
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), metavar="PART")
-    parser.add_argument("--targets", nargs="+", default=[], metavar="TARGET", help="KIND-SEED or lab:MODEL")
-    parser.add_argument("--runs", nargs="+", type=int, default=[], metavar="SEED")
-    parser.add_argument("--settings", action="store_true", help="the worlds and runs that settings are chosen on")
-    parser.add_argument(
-        "--set", nargs="*", default=[], metavar="NAME=VALUE", help="other settings (mend_proof/plan.py)"
-    )
-    parser.add_argument("--draw", type=float, default=0.0, metavar="MINUTES", help="only draw pictures ahead")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into scripts/mend_proof/{RESULTS.name}")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -12,8 +12,9 @@ is another folder. What was looked at there is not made again; a killed proof go
 
 from __future__ import annotations
 
-import argparse
 import os
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-import results_page
+import proving
 from counterfoil.building import build
 from interface_proof.builds import proof_folder
 from proof_files import measured
+from results_page import table
 from severity_proof.scoring import AXES, STILL, against_truth, by_chance, kept, monotone, ranked, survivors, told_by
 from severity_proof.seen import LEVELS, SHIFTS, STRENGTHS, WAYS, Looking, Seen, drawn_pictures, recipe_of, true_pictures
 
-RESULTS = Path(__file__).parent / "severity_proof" / "RESULTS.md"
 TRUE_UNITS = 30  # scenes of each class
 UNITS = {"prompt": 12}  # a class; of other ways OTHERS
 OTHERS = 5
@@ -37,7 +38,6 @@ SEED, SETTINGS_SEEDS = 100, (0, 1)
 GUIDANCE = 3.0  # that of wardrobe-star; with 2 curves were no nearer to the truth on the settings seeds
 SETTINGS_UNITS = 3
 REJECTED = (0.05, 0.25, 0.5)
-PARTS = ("kept", "truth", "ranks", "complete")
 
 
 class Proof:
@@ -45,12 +45,10 @@ class Proof:
 
     def __init__(self, work: Path, workers: int | None) -> None:
         self.folder, self.workers = proof_folder(work), workers
-        self._looking: Looking | None = None
 
-    @property
+    @cached_property
     def looking(self) -> Looking:
-        self._looking = self._looking or Looking()
-        return self._looking
+        return Looking()
 
     def truth(self) -> Seen:
         path = self.folder / f"truth-{TRUE_UNITS}.npz"
@@ -73,77 +71,61 @@ class Proof:
         return Seen.read(path), told
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, default=Path(".train/severity-proof"))
-    parser.add_argument("--workers", type=int, default=None)
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
-    parser.add_argument("--settings", action="store_true", help="the seeds and guidances that settings are chosen on")
-    parser.add_argument("--write", action="store_true", help="put the tables into scripts/severity_proof/RESULTS.md")
-    arguments = parser.parse_args()
-    proof = Proof(arguments.work, arguments.workers)
-    print(f"in {proof.folder}", flush=True)
-    truth = proof.truth()
-    if arguments.settings:
-        ways = {
-            f"guidance {guidance:g}, seed {seed}": proof.way("prompt", SETTINGS_UNITS, seed, guidance)
-            for seed in SETTINGS_SEEDS
-            for guidance in (2.0, 3.0)
-        }
-    else:
-        ways = {way: proof.way(way, UNITS.get(way, OTHERS), SEED, GUIDANCE) for way in arguments.ways}
-    tables = {
-        "kept": kept_table({**{way: seen for way, (seen, _) in ways.items()}, "true scenes": _at_levels(truth)}),
-        "truth": truth_table({way: against_truth(told, seen, truth) for way, (seen, told) in ways.items()}, truth),
-        "ranks": rank_table({way: ranked(told, truth) for way, (_, told) in ways.items()}),
-        "complete": complete_table({way: seen for way, (seen, _) in ways.items()}),
-    }
-    print("\n\n".join("\n".join(lines) for lines in tables.values()))
-    if arguments.write:
-        scenes = ", ".join(f"{UNITS.get(way, OTHERS)} scenes a class by {way}" for way in ways)
-        of = f"seed {SEED}, guidance {GUIDANCE:g}, {scenes}, and {TRUE_UNITS} true ones"
-        results_page.write(RESULTS, "prove_severity", "Graded shifts", (), tables, PARTS, dict.fromkeys(tables, of))
+Ways = Mapping[str, tuple[Seen, dict[str, Any]]]
 
 
-def _at_levels(truth: Seen) -> Seen:
-    """True scenes at the levels that are drawn."""
-    sides = [0, *(1 + STRENGTHS.index(level) for level in LEVELS)]
-    arrays = {name: array[:, sides] for name, array in vars(truth).items() if name != "strengths"}
-    return Seen(np.array(LEVELS), **arrays)
-
-
-def kept_table(ways: dict[str, Seen]) -> list[str]:
-    """What the oracle says of trajectories, in %."""
+def kept_table(ways: Ways, truth: Seen) -> list[str]:
+    """Return what the oracle says of trajectories, in %."""
+    seen_by = {way: seen for way, (seen, _) in ways.items()} | {"true scenes": _at_levels(truth)}
     levels = [f"{level:g}" for level in LEVELS]
-    lines = [
+    means, rises, sure = [], [], []
+    for way, seen in seen_by.items():
+        whats = [(what, 1 + side) for what in (seen.seen, seen.colour) for side in range(len(levels))]
+        cells = [monotone(seen), *(kept(seen, *what) for what in whats)]
+        means.append([way, *(_percent(float(np.nanmean(one))) for one in cells)])
+        rises.append([way, *map(_percent, monotone(seen))])
+        of_side = np.nanmean(seen.sure, axis=(2, 3))[:, 1:]
+        sure.append([way, *(", ".join(map(_percent, own)) for own in of_side)])
+    each = [f"{what} kept at {level}" for what in ("class", "colour") for level in levels]
+    return [
         "### What a trajectory keeps",
         "",
         f"In %, by the oracle. *Rises*: of trajectories, those along which its probability of the shift never falls by"
         f" more than {STILL:g}. Class and colour: of pairs of the base and a level, those in which it reads the same.",
         "",
-        f"| | rises | {' | '.join(f'class kept at {level}' for level in levels)} |"
-        f" {' | '.join(f'colour kept at {level}' for level in levels)} |",
-        "| :-- |" + " --: |" * (1 + 2 * len(levels)),
+        *table(["", "rises", *each], means),
+        "",
+        *table(["rises", *SHIFTS], rises),
+        "",
+        *table([f"the oracle is sure of the shift, mean at {', '.join(levels)}", *SHIFTS], sure),
     ]
-    for way, seen in ways.items():
-        whats = [(what, 1 + side) for what in (seen.seen, seen.colour) for side in range(len(levels))]
-        cells = [monotone(seen), *(kept(seen, *what) for what in whats)]
-        lines.append(f"| {way} | " + " | ".join(_percent(float(np.nanmean(one))) for one in cells) + " |")
-    lines += ["", f"| rises | {' | '.join(SHIFTS)} |", "| :-- |" + " --: |" * len(SHIFTS)]
-    lines += [f"| {way} | {' | '.join(map(_percent, monotone(seen)))} |" for way, seen in ways.items()]
-    lines += [
-        "", f"| the oracle is sure of the shift, mean at {', '.join(levels)} | {' | '.join(SHIFTS)} |",
-        "| :-- |" + " --: |" * len(SHIFTS),
-    ]  # fmt: skip
-    for way, seen in ways.items():
-        sure = np.nanmean(seen.sure, axis=(2, 3))[:, 1:]
-        lines.append(f"| {way} | {' | '.join(', '.join(map(_percent, own)) for own in sure)} |")
-    return lines
 
 
-def truth_table(ways: dict[str, dict[str, Any]], truth: Seen) -> list[str]:
-    """Errors of curves and of the level of ten points, by way and axis."""
-    lines = [
+def truth_table(ways: Ways, truth: Seen) -> list[str]:
+    """Return errors of curves and of the level of ten points, by way and axis."""
+    rows = []
+    for way, (seen, told) in ways.items():
+        found = against_truth(told, seen, truth)
+        for axis in AXES:
+            one = found[axis]
+            rows.append(
+                [
+                    way,
+                    axis,
+                    f"{100 * one['curve']:.1f}",
+                    f"{100 * one['signed']:+.1f}",
+                    f"{_percent(one['covered'])} %",
+                    f"{one['ten']:.2f} (of {one['both reach']})",
+                    f"{one['ten complete']:.2f}",
+                    f"{_percent(one['reached'])} %",
+                    f"{_percent(one['ten covered'])} %",
+                    *(f"{100 * error:.1f}" for error in one["by shift"]),
+                ]
+            )
+    titles = ["", "axis", "curve", "mean", "covered", "ten points", "in complete trajectories", "reached alike"]
+    titles += ["covered", *(f"curve, {shift}" for shift in SHIFTS)]
+    few = " and ".join(f"{100 * by_chance(truth, units):.1f} of {units}" for units in (UNITS["prompt"], OTHERS))
+    return [
         "### Against the truth",
         "",
         "Six shifts × eight classifiers × four levels. *Curve*: mean absolute error of the drop at a level, in points,"
@@ -151,67 +133,93 @@ def truth_table(ways: dict[str, dict[str, Any]], truth: Seen) -> list[str]:
         " the drop reaches ten points, where both reach it; how often both or neither do; intervals that hold the true"
         " level.",
         "",
-        "| | axis | curve | mean | covered | ten points | in complete trajectories | reached alike | covered |"
-        f" {' | '.join(f'curve, {shift}' for shift in SHIFTS)} |",
-        "| :-- | :-- |" + " --: |" * (7 + len(SHIFTS)),
+        *table(titles, rows, words=2),
+        "",
+        f"The curve's error of true scenes, drawn from the truth's {TRUE_UNITS} a class: {few}.",
     ]
-    for way, found in ways.items():
-        for axis in AXES:
-            one = found[axis]
-            lines.append(
-                f"| {way} | {axis} | {100 * one['curve']:.1f} | {100 * one['signed']:+.1f} |"
-                f" {_percent(one['covered'])} % | {one['ten']:.2f} (of {one['both reach']}) |"
-                f" {one['ten complete']:.2f} | {_percent(one['reached'])} % | {_percent(one['ten covered'])} % |"
-                f" {' | '.join(f'{100 * error:.1f}' for error in one['by shift'])} |"
-            )
-    few = " and ".join(f"{100 * by_chance(truth, units):.1f} of {units}" for units in (UNITS["prompt"], OTHERS))
-    return [*lines, "", f"The curve's error of true scenes, drawn from the truth's {TRUE_UNITS} a class: {few}."]
 
 
-def rank_table(ways: dict[str, dict[str, Any]]) -> list[str]:
-    """Rank correlations over models, by shift."""
-    lines = [
+def rank_table(ways: Ways, truth: Seen) -> list[str]:
+    """Return rank correlations over models, by shift."""
+    found = {way: ranked(told, truth) for way, (_, told) in ways.items()}
+    rows = [[way, *(f"{rank:.2f}" for rank in one["shifts"])] for way, one in found.items()]
+    rows += [
+        [f"half fail: truly, {way}", *(f"{true}, {drawn}" for true, drawn in one["medians"]), ""]
+        for way, one in found.items()
+    ]
+    return [
         "### Ranks of models",
         "",
         "Spearman's correlation over eight classifiers with the truth, of the mean level of failure, where no failure"
         " counts as 1; and of how many classifiers half of the trajectories fail by level 1, truly and as drawn.",
         "",
-        f"| | {' | '.join(SHIFTS)} | all shifts |",
-        "| :-- |" + " --: |" * (1 + len(SHIFTS)),
+        *table(["", *SHIFTS, "all shifts"], rows),
     ]
-    for way, found in ways.items():
-        lines.append(f"| {way} | {' | '.join(f'{one:.2f}' for one in found['shifts'])} |")
-    for way, found in ways.items():
-        counts = [f"{true}, {drawn}" for true, drawn in found["medians"]]
-        lines.append(f"| half fail: truly, {way} | {' | '.join(counts)} | |")
-    return lines
 
 
-def complete_table(ways: dict[str, Seen]) -> list[str]:
-    """What keeping complete trajectories alone does to drops."""
-    lines = [
+def complete_table(ways: Ways, truth: Seen) -> list[str]:
+    """Return what keeping complete trajectories alone does to drops."""
+    rows = []
+    for way, (seen, _) in ways.items():
+        for rejected in REJECTED:
+            one = survivors(seen, rejected)
+            away = [
+                cell
+                for what in ("screened", "complete")
+                for cell in (f"{100 * (one[what] - one['all']):+.1f}", f"{_percent(one[f'{what} share'])} %")
+            ]
+            rows.append([way, f"{rejected:.0%}", f"{100 * one['all']:.1f}", *away])
+    return [
         "### Complete trajectories only",
         "",
         "Mean drop over shifts, levels and classifiers, in points, of all pictures, and how far from it those are that"
         " a screen lets pass, and whole trajectories of them. *Screen*: the share of base pictures that it rejects, by"
         " CLIP's score of the object.",
         "",
-        "| | screen | all | screened | pictures left | complete | pictures left |",
-        "| :-- | --: |" + " --: |" * 5,
+        *table(["", "screen", "all", "screened", "pictures left", "complete", "pictures left"], rows),
     ]
-    for way, seen in ways.items():
-        for rejected in REJECTED:
-            one = survivors(seen, rejected)
-            away = [
-                f"{100 * (one[what] - one['all']):+.1f} | {_percent(one[f'{what} share'])} %"
-                for what in ("screened", "complete")
-            ]
-            lines.append(f"| {way} | {rejected:.0%} | {100 * one['all']:.1f} | {' | '.join(away)} |")
-    return lines
+
+
+def _at_levels(truth: Seen) -> Seen:
+    """Return true scenes at the levels that are drawn."""
+    sides = [0, *(1 + STRENGTHS.index(level) for level in LEVELS)]
+    arrays = {name: array[:, sides] for name, array in vars(truth).items() if name != "strengths"}
+    return Seen(np.array(LEVELS), **arrays)
 
 
 def _percent(value: float) -> str:
     return "–" if np.isnan(value) else f"{100 * value:.0f}"
+
+
+PARTS: dict[str, Callable[[Ways, Seen], list[str]]] = {
+    "kept": kept_table,
+    "truth": truth_table,
+    "ranks": rank_table,
+    "complete": complete_table,
+}
+
+
+def main() -> None:
+    parser = proving.parser(__doc__, PARTS, "the seeds and guidances that settings are chosen on")
+    parser.add_argument("--work", type=Path, default=Path(".train/severity-proof"))
+    parser.add_argument("--workers", type=int, default=None)
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
+    asked = parser.parse_args()
+    proof = Proof(asked.work, asked.workers)
+    print(f"in {proof.folder}", flush=True)
+    truth = proof.truth()
+    if asked.settings:
+        ways = {
+            f"guidance {guidance:g}, seed {seed}": proof.way("prompt", SETTINGS_UNITS, seed, guidance)
+            for seed in SETTINGS_SEEDS
+            for guidance in (2.0, 3.0)
+        }
+    else:
+        ways = {way: proof.way(way, UNITS.get(way, OTHERS), SEED, GUIDANCE) for way in asked.ways}
+    scenes = ", ".join(f"{UNITS.get(way, OTHERS)} scenes a class by {way}" for way in ways)
+    of = f"seed {SEED}, guidance {GUIDANCE:g}, {scenes}, and {TRUE_UNITS} true ones"
+    tables = (proving.Table(part, PARTS[part](ways, truth), of) for part in asked.parts)
+    proving.tell("prove_severity", "Graded shifts", [], tables, list(PARTS), asked.write)
 
 
 if __name__ == "__main__":

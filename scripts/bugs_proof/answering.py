@@ -14,7 +14,7 @@ from PIL import Image
 from bugs_proof.pictures import PictureCell, PictureStore
 from counterfoil.lab.planted import named_world
 from counterfoil.lab.vocabulary import ATTRIBUTES
-from counterfoil.lab.world import FOLDER, Oracle
+from counterfoil.lab.world import ORACLE_FOLDER, Oracle
 from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
 from counterfoil.models.devices import one_thread
 from counterfoil.models.names import folder_sha256, local_folder
@@ -83,7 +83,7 @@ class Panel:
     @cached_property
     def _keys(self) -> Mapping[str, str]:
         """What answers are kept under: the name, and which weights it stood for."""
-        found = {_ORACLE: f"{_ORACLE} {folder_sha256(FOLDER)[:12]}"}
+        found = {_ORACLE: f"{_ORACLE} {folder_sha256(ORACLE_FOLDER)[:12]}"}
         for name in self.names:
             folder = local_folder(name)
             assert folder is not None

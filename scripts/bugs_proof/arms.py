@@ -87,7 +87,7 @@ def _other(
         budget = budget.after(asked)
         rounds.append(base)
     hypotheses: list[BugHypothesis] = []
-    for label, description in named(audit, drawer, base, captioner, wanted):
+    for label, description in named(audit, drawer, base, captioner):
         if len(hypotheses) == wanted:
             break
         if (label, description) not in {(one.label, one.description) for one in hypotheses}:
@@ -109,7 +109,7 @@ def _other(
 
 
 def _random(
-    audit: Audit, drawer: ProofDrawer, base: DrawnRound | None, captioner: Captioner, wanted: int
+    audit: Audit, drawer: ProofDrawer, base: DrawnRound | None, captioner: Captioner
 ) -> Iterator[tuple[int, Description]]:
     """Any context of any class, each once, in an order that the seed decides."""
     every = [(cls.label, one) for cls in audit.recipe.classes for one in contexts(cls.label).values()]
@@ -119,7 +119,7 @@ def _random(
 
 
 def _keywords(
-    audit: Audit, drawer: ProofDrawer, base: DrawnRound, captioner: Captioner, wanted: int
+    audit: Audit, drawer: ProofDrawer, base: DrawnRound, captioner: Captioner
 ) -> Iterator[tuple[int, Description]]:
     """Best first over all classes; a keyword that is no closer to failures than to the rest names nothing."""
     prompt = base_prompt(audit.recipe, audit.settings)
@@ -162,7 +162,7 @@ def keyword_scores(
 
 
 def _domino(
-    audit: Audit, drawer: ProofDrawer, base: DrawnRound, captioner: Captioner, wanted: int
+    audit: Audit, drawer: ProofDrawer, base: DrawnRound, captioner: Captioner
 ) -> Iterator[tuple[int, Description]]:
     """Slices of "this class or another" on the whole baseline, class after class, each slice's failures described."""
     features = drawer.look(base.keys)

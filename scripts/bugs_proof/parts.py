@@ -15,16 +15,15 @@ Results = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """measure: of a target and the arms that are compared, what its JSON holds. runs: whether it needs a search."""
+    """measure: of a target and the arms that are compared, what its JSON holds."""
 
     title: str
     measure: Callable[[Proof, Sequence[Arm]], dict[str, Any]]
     table: Callable[[Results], list[str]]
-    runs: bool = True
 
 
 PARTS: dict[str, Part] = {
-    "reachable": Part("What could be found", lambda proof, arms: reachable.measure(proof), reachable.table, runs=False),
+    "reachable": Part("What could be found", lambda proof, arms: reachable.measure(proof), reachable.table),
     "search": Part("What was found", scoring.measure_search, scoring.table_search),
     "recall": Part("Recall over reachable cells", scoring.measure_recall, scoring.table_recall),
     "precision": Part("Precision", scoring.measure_precision, scoring.table_precision),

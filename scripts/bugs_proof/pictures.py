@@ -55,10 +55,6 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.pixels)
 
-    def first(self, count: int) -> Pictures:
-        """The first so many."""
-        return Pictures(self.pixels[:count], self.features[:count])
-
 
 class PictureStore:
     """Pictures under one folder, drawn as the recipe's generator draws them. drawn: how many this process drew."""
@@ -90,10 +86,6 @@ class PictureStore:
 
     def __getitem__(self, cell: PictureCell) -> Pictures:
         return self._known(cell)
-
-    def forget(self) -> None:
-        """Let go of the memory; files stay."""
-        self._held.clear()
 
     def embed_text(self, text: str) -> NDArray[np.float32]:
         """(width,) of a caption, kept too: the screen asks for the same few again."""

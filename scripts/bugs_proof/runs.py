@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from bugs_proof.audits import Audit
 from bugs_proof.drawing import ProofDrawer
@@ -109,7 +110,7 @@ def replayed(run: Run, alpha: float) -> SimulatedRun | None:
         if count.pairs:
             said = Sequential(
                 float(one.confirmed), float(one.state == "futile"), float(one.state == "open" and not one.confirmed),
-                count.pairs, count.pairs,
+                count.pairs,
             )  # fmt: skip
             discordant = count.discordant / count.pairs
             rows.append(Row(count.base_rate, count.difference, float("nan"), discordant, said, None))
@@ -158,7 +159,7 @@ def carried_of(
 def kept_run(audit: Audit, arm: Arm, captioner: Path | None, make: Any) -> Run:
     """An arm's run: from an earlier proof of the same code, captioner, classifier and settings, or made now."""
     path = audit.kept / "runs" / f"{slug(audit.target)}-{arm}-{_key(audit, arm, captioner)}.json"
-    return _read(measured(path, lambda: asdict(make())))
+    return TypeAdapter(Run).validate_python(measured(path, lambda: asdict(make())))
 
 
 def _key(audit: Audit, arm: Arm, captioner: Path | None) -> str:
@@ -192,24 +193,3 @@ def _shown(drawer: ProofDrawer, drawn: DrawnRound, name: str | None, label: int 
     wanted = label if name is None else drawn.asked.cells[name].label
     one = next(cell for cell in cells if cell.shift == shift and cell.label == wanted)
     return Shown(one.cell, tuple(one.indices.tolist()))
-
-
-def _read(document: Mapping[str, Any]) -> Run:
-    def shown(rows: Sequence[Mapping[str, Any]]) -> Iterator[Shown]:
-        for row in rows:
-            yield Shown(PictureCell(**row["cell"]), tuple(row["indices"]))
-
-    def carried(row: Mapping[str, Any]) -> Carried:
-        values: dict[str, Any] = {
-            "pieces": tuple((words, place) for words, place in row["pieces"]),
-            "looks": tuple((pairs, log_e) for pairs, log_e in row["looks"]),
-            "pictures": tuple(shown(row["pictures"])),
-            "beside": tuple(shown(row["beside"])),
-        }
-        return Carried(**{**row, **values})
-
-    values: dict[str, Any] = {
-        "tested": tuple(carried(row) for row in document["tested"]),
-        "rounds": tuple((purpose, images) for purpose, images in document["rounds"]),
-    }
-    return Run(**{**document, **values})

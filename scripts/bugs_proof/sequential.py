@@ -68,7 +68,6 @@ class Sequential:
     futile: float
     out_of_budget: float
     pairs: float
-    median_pairs: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,6 @@ def simulate(shares: tuple[float, float], design: Design, runs: int, seed: Seque
         float(futile.mean()),
         float(1 - confirmed.mean() - futile.mean()),
         float(pairs.mean()),
-        float(np.median(pairs)),
     )
 
 

@@ -138,15 +138,6 @@ def single_cells() -> Iterator[Claims]:
                 yield ((attribute, value),)
 
 
-def measure_all(truth: Truth) -> Iterator[tuple[int, int]]:
-    """Render and answer all single cells, those that base images show first; (done, of) as it goes."""
-    wanted = [(label, claims) for label in truth.mix for claims in (BASE, *single_cells())]
-    wanted.sort(key=lambda cell: cell[1] != BASE and not shown(truth.mix[cell[0]], cell[1]))
-    for done, (label, claims) in enumerate(wanted, 1):
-        truth.failed(label, claims)
-        yield done, len(wanted)
-
-
 def shown(of_class: Sequence[Mapping[str, str]], claims: Claims) -> float:
     """The share of a class's base images that have the claims; 0 of none."""
     return sum(set(claims) <= set(one.items()) for one in of_class) / max(1, len(of_class))

@@ -13,7 +13,7 @@ import torch
 from counterfoil.lab.planted import KINDS
 from directions_proof.worlds import AuditedWorld
 from lab_training.classify import ARCHITECTURE, MODEL_ARGS, PLANTED, augment, save_model
-from lab_training.state import warm_then_linear
+from lab_training.state import Loop, warm_then_linear
 
 Q = 0.7  # Nam 2020, and Jain 2023, B.1.5
 _LEAST = 1e-6
@@ -30,20 +30,16 @@ def train_biased(audited: AuditedWorld) -> None:
     model = timm.create_model(ARCHITECTURE, num_classes=len(audited.classes), **MODEL_ARGS)
     model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(model.parameters(), lr=PLANTED["rate"], weight_decay=0.05)
-    steps, schedule = int(PLANTED["steps"]), warm_then_linear(PLANTED["decay_from"])
-    for step in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = PLANTED["rate"] * schedule(step / steps) * min(1.0, (step + 1) / 100)
+    schedule = warm_then_linear(PLANTED["decay_from"])
+    loop = Loop(audited.kept / "state" / folder.name, {"model": model}, optimizer, int(PLANTED["steps"]), schedule)
+    for step in loop.steps():
         rng = np.random.default_rng([int(PLANTED["seed"]), KINDS.index(world.kind), world.seed, step])
         rows = rng.integers(0, len(labels), int(PLANTED["batch"]))
         images = augment(pixels[rows], rng).contiguous(memory_format=torch.channels_last)
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(images)
         shares = logits.float().softmax(dim=1)[torch.arange(len(rows)), labels[rows]]
-        loss = ((1 - shares.clamp_min(_LEAST) ** Q) / Q).mean()
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        loop.after(step, ((1 - shares.clamp_min(_LEAST) ** Q) / Q).mean())
+    loop.path.unlink()
     training = PLANTED | {"world": world.name, "loss": f"generalised cross-entropy, q {Q}"}
     save_model(model.eval(), folder, ARCHITECTURE, MODEL_ARGS, len(audited.classes), training, world.class_names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -51,10 +51,10 @@ class Part:
             return None
         return (AuditedWardrobe if of_wardrobe else AuditedWorld)(name, place, kept)
 
-    def measure(self, proof_rows: int) -> Callable[[AuditedWorld], dict[str, Any]]:
-        """What measures one world."""
+    def measure(self, audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
+        """Return what is measured in one world."""
         function = import_module(f"directions_proof.{self.file}").measure
-        return (lambda audited: function(audited, proof_rows)) if self.looks_at_proof else function
+        return function(audited, proof_rows) if self.looks_at_proof else function(audited)
 
     def table(self, results: Results) -> list[str]:
         """Markdown of all worlds."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -114,12 +113,18 @@ class Pictures:
     def __init__(self, folder: Path, tokens: bool) -> None:
         self.tokens = tokens
         self.folder = folder / "pictures" / f"{'tokens' if tokens else 'names'}-{folder_sha256(LAB_WEIGHTS / 'sd')[:8]}"
-        self.drawn = 0
 
     def of(self, prompt: str, count: int) -> NDArray[np.uint8]:
-        """The first `count` pictures of a prompt, uint8 [count, 64, 64, 3]; `{00}` … stand for classes in it."""
-        self.have([prompt], count)
-        return self._known(prompt)[:count]
+        """Return the first `count` pictures of a prompt, drawn where they are missing: uint8 [count, 64, 64, 3].
+
+        `{0}` … stand for classes in it.
+        """
+        known = self._known(prompt)
+        if len(known) < count:
+            more = self._draw(prompt, range(len(known), count))
+            known = np.concatenate([known, more])
+            saved(self.path(prompt), lambda to: np.savez_compressed(to, pixels=known))
+        return known[:count]
 
     def vectors(self, prompt: str, count: int) -> NDArray[np.float32]:
         """(count, width) of the first pictures of a prompt, by CLIP, kept beside them."""
@@ -129,16 +134,6 @@ class Pictures:
             known = clip_vectors(self.of(prompt, count))
             saved(path, lambda to: np.save(to, known))
         return known[:count]
-
-    def have(self, prompts: Sequence[str], count: int) -> None:
-        """Draw what is missing of some prompts, a file a prompt."""
-        for prompt in dict.fromkeys(prompts):
-            known = self._known(prompt)
-            if len(known) < count:
-                more = self._draw(prompt, range(len(known), count))
-                found = np.concatenate([known, more]) if len(known) else more
-                saved(self.path(prompt), lambda to, found=found: np.savez_compressed(to, pixels=found))
-                self.drawn += len(more)
 
     def path(self, prompt: str) -> Path:
         """The file of a prompt."""

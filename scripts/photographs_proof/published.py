@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from counterfoil.evaluation.statistics import probits
+from counterfoil.accuracy_stats import probits
 from counterfoil.stats import REPLICATES, bootstrap_weights, seeded
 from photographs_proof.networks import CLASSES
 from photographs_proof.scored import NETWORKS, PUBLISHED, SEED, SEVERITIES, PhotographProof

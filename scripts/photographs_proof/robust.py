@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.evaluation.statistics import ClassUnits, drops, effective_robustness_intervals
+from counterfoil.accuracy_stats import ClassUnits, drops, effective_robustness_intervals
 from counterfoil.stats import REPLICATES, bootstrap_weights, seeded
 from counterfoil.trajectory_stats import simultaneous
 from photographs_proof.networks import CLASSES
