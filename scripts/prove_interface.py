@@ -19,20 +19,20 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-import results_page
+import proving
 from counterfoil.recipe import load_recipe
 from interface_proof.builds import (
     POOL_RENDERS,
     PROOF_GUIDANCE,
     build_folder,
-    build_names,
+    build_prompted,
     build_retrieved,
-    build_tokens,
     own_guidance,
     proof_folder,
     retrieved_folder,
@@ -40,7 +40,7 @@ from interface_proof.builds import (
 )
 from interface_proof.comparison import aims, compare, compare_ways, markdown, way_tables
 from interface_proof.labels import compare_labels, label_tables, validation_answers
-from interface_proof.looks import Answers, Images, Looks, Viewer, answers_to, dataset_images, true_images
+from interface_proof.looks import SHIFT_NAMES, Answers, Images, Looks, Viewer, dataset_images, true_images
 from interface_proof.pairs import (
     MORE_HELD,
     build_edits,
@@ -56,10 +56,7 @@ from interface_proof.pairs import (
     write_sheets,
 )
 from interface_proof.pairs import WAYS as PAIRS
-
-RESULTS = Path(__file__).parent / "interface_proof" / "RESULTS.md"
-PARTS = ("drops", "ways", "labels", "pairs", "pairs-own", "edits")
-BESIDE = ("retrieved", "control")
+from proof_files import saved
 
 # With 20 a cell the noise of 60 marked images a shift is a good part of the error that is measured.
 CANDIDATES = 40
@@ -69,8 +66,147 @@ EDIT_GUIDANCE = 2.0  # chosen on other rows, see RESULTS.md
 SEED = 200  # of the builds by name, token and retrieval; guidance 2 was chosen on seed 0
 
 
+class Proof:
+    """What is drawn and looked at, in one folder; a part is a method."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.asked = asked
+        self.folder = proof_folder(asked.work)
+        self.judges = load_recipe("wardrobe-star").evaluate.models
+
+    @cached_property
+    def viewer(self) -> Viewer:
+        return Viewer(self.judges)
+
+    def answers(
+        self, name: str, images: Callable[[], tuple[int, Images]], shifts: Sequence[str] = SHIFT_NAMES[1:]
+    ) -> Answers:
+        """Return what is said of images, which are made where nobody has looked at them yet."""
+        path = self.folder / f"{name}-said.npz"
+        if not path.exists():
+            units, of_cell = images()
+            print(f"looking at {name}", flush=True)
+            self.viewer.answers(units, of_cell, shifts).save(path)
+        return Answers.read(path)
+
+    def by(self, way: str, guidance: float) -> Looks:
+        """Return what is seen on images that are prompted by `names` or by `tokens`."""
+        asked = self.asked
+        settings = (asked.work, way, asked.candidates)
+        return self.answers(
+            build_folder(*settings, guidance, asked.seed).name,
+            lambda: dataset_images(build_prompted(*settings, asked.workers, guidance, asked.seed)),
+        ).looks
+
+    def retrieved(self) -> Looks:
+        """Return what is seen on images from the pool."""
+        asked = self.asked
+        return self.answers(
+            retrieved_folder(asked.work, asked.candidates, asked.pool).name,
+            lambda: dataset_images(build_retrieved(asked.work, asked.candidates, asked.workers, asked.pool)),
+        ).looks
+
+    def ways(self) -> dict[str, Looks]:
+        """Return what is seen by each way of building, at the first guidance."""
+        guidance = self.asked.guidance[0]
+        return {"name": self.by("names", guidance), "token": self.by("tokens", guidance), "retrieval": self.retrieved()}
+
+    def drawn_pairs(self, ways: Sequence[str] = PAIRS, guidance: float = PROOF_GUIDANCE) -> dict[str, Answers]:
+        """Return what is said of pairs, by how they are held together."""
+        asked = self.asked
+        return {
+            way: self.answers(
+                pairs_folder(asked.work, way, asked.candidates, guidance).name,
+                lambda way=way: dataset_images(build_pairs(asked.work, way, asked.candidates, asked.workers, guidance)),
+                pair_shifts(),
+            )
+            for way in ways
+        }
+
+    def true_pairs(self) -> Answers:
+        """Return what is said of true renders of one scene."""
+        return self.answers("true-pairs", lambda: true_images(TRUE_PAIRS, marked=True), pair_shifts())
+
+    def drops(self) -> list[str]:
+        asked = self.asked
+        truth = self.answers("truth", lambda: true_images(TRUE_UNITS, marked=True)).looks
+        reports = {}
+        for guidance in asked.guidance:
+            ways: dict[str, Looks] = {}
+            for name in ("names", "tokens"):
+                looks = self.by(name, guidance)
+                ways |= {name: looks, f"{name} screened": looks.screened()}
+            ways |= {"retrieved": self.retrieved(), "retrieved screened": self.retrieved().screened()}
+            ways["control"] = self.answers("control", lambda: true_images(TRUE_UNITS, marked=False)).looks
+            settings = {"candidates": asked.candidates, "guidance": guidance, "seed": asked.seed}
+            own = ", the recipe's own" if guidance == own_guidance() else ""
+            reports[f"guidance {guidance:g}{own}"] = {
+                "world_sha256": world_hash(), **settings, **compare(ways, truth),
+            }  # fmt: skip
+        self._keep("interface.json", list(reports.values()))
+        lines = ["### Drops against the truth", "", f"Seed {asked.seed}; {asked.candidates} candidates a cell.", ""]
+        lines += aims(reports)
+        for name, report in reports.items():
+            lines += ["", f"#### {name[0].upper()}{name[1:]}", "", *markdown(report).splitlines()]
+        return lines
+
+    def what_ways_give(self) -> list[str]:
+        pool = f" Retrieved from {self.asked.pool} renders of each class in each context."
+        return [*way_tables(compare_ways(self.ways())), "", f"{self._told()}{pool}"]
+
+    def labels(self) -> list[str]:
+        path = self.folder / "validation-answers.npz"
+        if not path.exists():
+            print("looking at validation scenes", flush=True)
+            seen = validation_answers(self.viewer, TRUE_UNITS)
+            saved(path, lambda to: np.savez_compressed(to, judges=seen["judges"], oracle=seen["oracle"]))
+        with np.load(path) as arrays:
+            said = {name: arrays[name] for name in arrays.files}
+        return [*label_tables(compare_labels(self.ways(), said, self.judges)), "", self._told()]
+
+    def pairs(self) -> list[str]:
+        return pair_tables(self._keep("pairs.json", compare_pairs(self.drawn_pairs(), self.true_pairs())))
+
+    def pairs_at_the_own_guidance(self) -> list[str]:
+        drawn = self.drawn_pairs((*PAIRS, MORE_HELD), own_guidance())
+        return pair_tables(self._keep("pairs-own.json", compare_pairs(drawn, self.true_pairs())), own_guidance())
+
+    def edits(self) -> list[str]:
+        count = self.asked.candidates
+        directory = build_edits(self.asked.work, count, EDIT_GUIDANCE, self.asked.workers)
+        edits = self.answers(directory.name, lambda: dataset_images(directory), pair_shifts())
+        rows = rows_of(directory)
+        scenes = self.answers(f"{directory.name}-true", lambda: (count, true_edits(rows)), pair_shifts())
+        report = compare_edits({"edits": edits, **self.drawn_pairs()}, scenes, self.true_pairs())
+        return edit_tables(self._keep("edits.json", report))
+
+    def sheets(self, folder: Path) -> None:
+        """Write pictures of pairs and edits as they were built."""
+        work, count = self.asked.work, self.asked.candidates
+        noise, attention = (pairs_folder(work, way, count) for way in PAIRS)
+        write_sheets(folder, noise, attention, build_folder(work, "edits", count, EDIT_GUIDANCE))
+
+    def _told(self) -> str:
+        asked = self.asked
+        return f"Guidance {asked.guidance[0]:g}, seed {asked.seed}; {asked.candidates} candidates a cell."
+
+    def _keep(self, name: str, report: Any) -> Any:
+        saved(self.folder / name, lambda to: to.write(f"{json.dumps(report, indent=1)}\n".encode()))
+        return report
+
+
+PARTS: dict[str, Callable[[Proof], list[str]]] = {
+    "drops": Proof.drops,
+    "ways": Proof.what_ways_give,
+    "labels": Proof.labels,
+    "pairs": Proof.pairs,
+    "pairs-own": Proof.pairs_at_the_own_guidance,
+    "edits": Proof.edits,
+}
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = proving.parser(__doc__, PARTS)
     parser.add_argument("--candidates", type=int, default=CANDIDATES, help="images of each class under each shift")
     parser.add_argument(
         "--guidance", type=float, nargs="+", default=[own_guidance(), PROOF_GUIDANCE], help="of the builds, one or more"
@@ -80,147 +216,19 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path(".train/proof"))
     parser.add_argument("--workers", type=int, default=None)
     parser.add_argument(
-        "--beside", nargs="*", default=list(BESIDE), choices=BESIDE, help="what drops by name and token stand beside"
-    )
-    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
-    parser.add_argument(
         "--sheets", type=Path, help="a folder for pairs.webp and edits.webp, of pairs as they were built"
     )
-    parser.add_argument("--write", action="store_true", help="put the tables into scripts/interface_proof/RESULTS.md")
-    arguments = parser.parse_args()
-    world = world_hash()
-    work = proof_folder(arguments.work)
-    print(f"world and models {world}\nin {work}", flush=True)
-
-    judges = load_recipe("wardrobe-star").evaluate.models
-    viewer: list[Viewer] = []
-
-    def looking() -> Viewer:
-        if not viewer:
-            viewer.append(Viewer(judges))
-        return viewer[0]
-
-    def looks(name: str, look) -> Looks:
-        path = work / f"{name}.npz"
-        if not path.exists():
-            print(f"looking at {name}", flush=True)
-            look(looking()).save(path)
-        return Looks.read(path)
-
-    def of_build(directory: Path, made: Callable[[], Path]) -> Looks:
-        """What is seen on the images of a build, which is made where nobody has looked at it yet."""
-        return looks(directory.name, lambda viewer: viewer.look(*dataset_images(made())))
-
-    n, seed, guidance = arguments.candidates, arguments.seed, arguments.guidance[0]
-
-    @cache
-    def by_name(guidance: float = guidance) -> Looks:
-        return of_build(
-            build_folder(arguments.work, "names", n, guidance, seed),
-            lambda: build_names(arguments.work, n, arguments.workers, guidance, seed),
-        )
-
-    @cache
-    def by_token(guidance: float = guidance) -> Looks:
-        return of_build(
-            build_folder(arguments.work, "tokens", n, guidance, seed),
-            lambda: build_tokens(arguments.work, n, arguments.workers, guidance, seed),
-        )
-
-    @cache
-    def retrieved() -> Looks:
-        return of_build(
-            retrieved_folder(arguments.work, n, arguments.pool),
-            lambda: build_retrieved(arguments.work, n, arguments.workers, arguments.pool),
-        )
-
-    def answers(name: str, images: Callable[[], tuple[int, Images]]) -> Answers:
-        """What is said of pairs, which are made where nobody has looked at them yet."""
-        path = work / f"{name}-answers.npz"
-        if not path.exists():
-            units, of_cell = images()
-            print(f"looking at {name}", flush=True)
-            answers_to(looking(), units, of_cell, pair_shifts()).save(path)
-        return Answers.read(path)
-
-    def drawn_pairs(ways: Sequence[str] = PAIRS, guidance: float = PROOF_GUIDANCE) -> dict[str, Answers]:
-        return {
-            way: answers(
-                pairs_folder(arguments.work, way, n, guidance).name,
-                lambda way=way: dataset_images(build_pairs(arguments.work, way, n, arguments.workers, guidance)),
-            )
-            for way in ways
-        }
-
-    def true_pairs() -> Answers:
-        return answers("true-pairs", lambda: (TRUE_PAIRS, true_images(TRUE_PAIRS, marked=True)))
-
-    tables: dict[str, list[str]] = {}
-    told = f"Guidance {guidance:g}, seed {seed}; {n} candidates a cell."
-    if "drops" in arguments.parts:
-        truth = looks("truth", lambda v: v.look(TRUE_UNITS, true_images(TRUE_UNITS, marked=True)))
-        reports = {}
-        for each in arguments.guidance:
-            ways = {}
-            for name, of_guidance in (("names", by_name), ("tokens", by_token)):
-                ways |= {name: of_guidance(each), f"{name} screened": of_guidance(each).screened()}
-            if "retrieved" in arguments.beside:
-                ways |= {"retrieved": retrieved(), "retrieved screened": retrieved().screened()}
-            if "control" in arguments.beside:
-                ways["control"] = looks("control", lambda v: v.look(TRUE_UNITS, true_images(TRUE_UNITS, marked=False)))
-            settings = {"candidates": n, "guidance": each, "seed": seed}
-            reports[_guided(each)] = {"world_sha256": world, **settings, **compare(ways, truth)}
-        (work / "interface.json").write_text(json.dumps(list(reports.values()), indent=1) + "\n")
-        tables["drops"] = [
-            "### Drops against the truth",
-            "",
-            f"Seed {seed}; {n} candidates a cell.",
-            "",
-            *aims(reports),
-        ]
-        for name, report in reports.items():
-            tables["drops"] += ["", f"#### {name[0].upper()}{name[1:]}", "", *markdown(report).splitlines()]
-    if "ways" in arguments.parts:
-        lines = way_tables(compare_ways({"name": by_name(), "token": by_token(), "retrieval": retrieved()}))
-        tables["ways"] = [*lines, "", f"{told} Retrieved from {arguments.pool} renders of each class in each context."]
-    if "labels" in arguments.parts:
-        path = work / "validation-answers.npz"
-        if not path.exists():
-            print("looking at validation scenes", flush=True)
-            seen = validation_answers(looking(), TRUE_UNITS)
-            np.savez_compressed(path, judges=seen["judges"], oracle=seen["oracle"])
-        with np.load(path) as arrays:
-            said = {name: arrays[name] for name in arrays.files}
-        ways = {"name": by_name(), "token": by_token(), "retrieval": retrieved()}
-        tables["labels"] = [*label_tables(compare_labels(ways, said, judges)), "", told]
-    if "pairs" in arguments.parts:
-        report = compare_pairs(drawn_pairs(), true_pairs())
-        (work / "pairs.json").write_text(json.dumps(report, indent=1) + "\n")
-        tables["pairs"] = pair_tables(report)
-    if "pairs-own" in arguments.parts:
-        report = compare_pairs(drawn_pairs((*PAIRS, MORE_HELD), own_guidance()), true_pairs())
-        (work / "pairs-own.json").write_text(json.dumps(report, indent=1) + "\n")
-        tables["pairs-own"] = pair_tables(report, own_guidance())
-    if "edits" in arguments.parts:
-        directory = build_edits(arguments.work, n, EDIT_GUIDANCE, arguments.workers)
-        edits = answers(directory.name, lambda: dataset_images(directory))
-        scenes = answers(f"{directory.name}-true", lambda: (n, true_edits(rows_of(directory))))
-        report = compare_edits({"edits": edits, **drawn_pairs()}, scenes, true_pairs())
-        (work / "edits.json").write_text(json.dumps(report, indent=1) + "\n")
-        tables["edits"] = edit_tables(report)
-    if arguments.sheets is not None:
-        noise, attention = (pairs_folder(arguments.work, way, n) for way in PAIRS)
-        write_sheets(arguments.sheets, noise, attention, build_folder(arguments.work, "edits", n, EDIT_GUIDANCE))
-    print("\n\n".join("\n".join(lines) for lines in tables.values()))
-    if arguments.write:
-        of = f"the wardrobe and its eight classifiers, {n} candidates a cell, guidance"
-        own = {"edits": EDIT_GUIDANCE, "pairs": PROOF_GUIDANCE, "pairs-own": own_guidance()}
-        measured_in = {part: f"{of} {own.get(part, guidance):g}" for part in tables}
-        results_page.write(RESULTS, "prove_interface", "The interface", (), tables, PARTS, measured_in)
-
-
-def _guided(guidance: float) -> str:
-    return f"guidance {guidance:g}" + (", the recipe's own" if guidance == own_guidance() else "")
+    asked = parser.parse_args()
+    proof = Proof(asked)
+    print(f"world and models {world_hash()}\nin {proof.folder}", flush=True)
+    own = {"edits": EDIT_GUIDANCE, "pairs": PROOF_GUIDANCE, "pairs-own": own_guidance()}
+    of = f"the wardrobe and its eight classifiers, {asked.candidates} candidates a cell, guidance"
+    tables = (
+        proving.Table(part, PARTS[part](proof), f"{of} {own.get(part, asked.guidance[0]):g}") for part in asked.parts
+    )
+    proving.tell("prove_interface", "The interface", [], tables, list(PARTS), asked.write)
+    if asked.sheets is not None:
+        proof.sheets(asked.sheets)
 
 
 if __name__ == "__main__":

@@ -61,24 +61,18 @@ def build_folder(work: Path, way: str, candidates: int, guidance: float | None, 
     return proof_folder(work) / f"{way}-{candidates}{guided}{'' if seed is None else f'-seed-{seed}'}"
 
 
-def build_names(
+def build_prompted(
     work: Path,
+    way: str,
     candidates: int = CANDIDATES,
     workers: int | None = None,
     guidance: float | None = None,
     seed: int | None = None,
 ) -> Path:
-    """The benchmark prompted by class name: built, or as it stands."""
-    directory = build_folder(work, "names", candidates, guidance, seed)
-    changes = [*changes_of(candidates, guidance, seed), "tokens=null"]
+    """Build the benchmark prompted by class `names`, or by the `tokens` that it ships with, where it is not there."""
+    directory = build_folder(work, way, candidates, guidance, seed)
+    changes = [*changes_of(candidates, guidance, seed), *(["tokens=null"] if way == "names" else [])]
     build(load_recipe("wardrobe-star", changes), directory, workers=workers)
-    return directory
-
-
-def build_tokens(work: Path, candidates: int, workers: int | None, guidance: float, seed: int) -> Path:
-    """The benchmark prompted by the class tokens that `wardrobe-star` ships with: built, or as it stands."""
-    directory = build_folder(work, "tokens", candidates, guidance, seed)
-    build(load_recipe("wardrobe-star", changes_of(candidates, guidance, seed)), directory, workers=workers)
     return directory
 
 

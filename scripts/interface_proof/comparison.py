@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
+import results_page
 from counterfoil.lab.vocabulary import CLASSES, MARKS
 from interface_proof.looks import SHIFT_NAMES, Looks
 
@@ -242,17 +243,19 @@ def _marked(
     return table
 
 
-def _shown(entry: dict[str, Any], percent: bool = True) -> str:
-    if entry["value"] is None:
+def shown(entry: Mapping[str, Any] | None, percent: bool = True) -> str:
+    """Return a value with its interval as text; a value without one as it is."""
+    if entry is None or entry["value"] is None:
         return "–"
+    if entry["low"] is None:
+        return f"{entry['value']:.2f}"
     factor, digits = (100, 1) if percent else (1, 2)
     value, low, high = (factor * entry[k] for k in ("value", "low", "high"))
     return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "|".join([" --- "] + [" ---: "] * (len(head) - 1)) + "|"]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+    return "\n".join(results_page.table(head, rows)) + "\n"
 
 
 def markdown(report: dict[str, Any]) -> str:
@@ -267,10 +270,10 @@ def markdown(report: dict[str, Any]) -> str:
             [
                 [
                     way,
-                    _shown(row["marked"]),
-                    _shown(row["marked_of_names"], False) if "marked_of_names" in row else "",
-                    _shown(row["unmarked"]),
-                    _shown(row["unmarked_of_names"], False) if "unmarked_of_names" in row else "",
+                    shown(row["marked"]),
+                    shown(row["marked_of_names"], False) if "marked_of_names" in row else "",
+                    shown(row["unmarked"]),
+                    shown(row["unmarked_of_names"], False) if "unmarked_of_names" in row else "",
                 ]
                 for way, row in report["mean_error"].items()
             ],
@@ -279,7 +282,7 @@ def markdown(report: dict[str, Any]) -> str:
         _table(
             ["", "accuracy", "pattern appears"],
             [
-                [way, _shown(row["mean"]["base_accuracy"]), _shown(row["mean"]["mark"])]
+                [way, shown(row["mean"]["base_accuracy"]), shown(row["mean"]["mark"])]
                 for way, row in report["marked_classes"].items()
             ],
         ),
@@ -287,7 +290,7 @@ def markdown(report: dict[str, Any]) -> str:
         _table(
             ["", "impact", "slope"],
             [
-                [way, _shown(row["impact"], False), _shown(row["slope"], False)]
+                [way, shown(row["impact"], False), shown(row["slope"], False)]
                 for way, row in report["rank_correlation"].items()
             ],
         ),
@@ -333,18 +336,18 @@ def _aims(report: dict[str, Any]) -> dict[str, str]:
 
     return {
         "error of the drop by token, of that by name: marked classes, at most 0.60": verdict(
-            _shown(error["marked_of_names"], False), error["marked_of_names"]["value"] <= 0.6
+            shown(error["marked_of_names"], False), error["marked_of_names"]["value"] <= 0.6
         ),
         "other classes, at most 1.00": verdict(
-            _shown(error["unmarked_of_names"], False), error["unmarked_of_names"]["value"] <= 1
+            shown(error["unmarked_of_names"], False), error["unmarked_of_names"]["value"] <= 1
         ),
-        "rank correlation of impact, at least 0.80": verdict(_shown(impact, False), impact["value"] >= 0.8),
+        "rank correlation of impact, at least 0.80": verdict(shown(impact, False), impact["value"] >= 0.8),
         "base accuracy of marked classes by token, at most 5 points from the truth": verdict(
-            f"{_shown(base)} against {_shown(true)}", abs(base["value"] - true["value"]) <= 0.05
+            f"{shown(base)} against {shown(true)}", abs(base["value"] - true["value"]) <= 0.05
         ),
         **{
             f"screening raises {what} agreement where the yield is under 0.9": verdict(
-                f"{_shown(agreement[f'{what}_gain'])} points over {few} shifts",
+                f"{shown(agreement[f'{what}_gain'])} points over {few} shifts",
                 (agreement[f"{what}_gain"]["low"] or 0) > 0,
             )
             for what in ("object", "shift")
@@ -363,7 +366,7 @@ def way_tables(ways: dict[str, Any]) -> list[str]:
         "",
     ]
     for where, title in (("base", "The base:"), ("shifts", "The shifts, on average:")):
-        rows = [[name, *(_shown(found[name][where]) for found in ways.values())] for name in names]
+        rows = [[name, *(shown(found[name][where]) for found in ways.values())] for name in names]
         lines += [title, "", *_table(["", *ways], rows).splitlines(), ""]
     return lines[:-1]
 
@@ -376,11 +379,11 @@ def _agreement_line(table: dict[str, Any]) -> str:
         cells = [shift, f"{100 * row['yield']:.1f}"]
         for what in ("object", "shift"):
             one = row[what]
-            cells += [f"{100 * one['unscreened']:.1f}", f"{100 * one['screened']:.1f}", _shown(one["gain"])]
+            cells += [f"{100 * one['unscreened']:.1f}", f"{100 * one['screened']:.1f}", shown(one["gain"])]
         rows.append(cells)
     return (
         "The oracle's agreement, tokens, %\n\n"
         + _table(head, rows)
-        + f"\nOver the {len(low)} shifts with a yield under 0.9 screening gains {_shown(table['object_gain'])} points"
-        + f" of object and {_shown(table['shift_gain'])} of shift agreement.\n"
+        + f"\nOver the {len(low)} shifts with a yield under 0.9 screening gains {shown(table['object_gain'])} points"
+        + f" of object and {shown(table['shift_gain'])} of shift agreement.\n"
     )

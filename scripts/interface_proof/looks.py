@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS, SHIFTS, SHIFTS_BY_NAME
-from counterfoil.lab.world import Oracle
+from counterfoil.lab.world import Oracle, render
 from counterfoil.models.classifiers import load_classifier
+from counterfoil.store import read_rows
+from proof_files import saved
 
 SHIFT_NAMES = ("base", *(shift.name for shift in SHIFTS))
+# (shift, label) → unit, kept and pixels (uint8 [64, 64, 3]) of a cell's images.
+Images = Callable[[int, int], Iterable[tuple[int, bool, np.ndarray]]]
+# The unnamed pattern of each class, as the oracle tells patterns; of unmarked classes none.
+_MARKS = np.array([ATTRIBUTES["pattern"].index(MARKS[name]) if name in MARKS else -2 for name in CLASSES])
 
 
 @dataclass(frozen=True)
@@ -37,16 +44,50 @@ class Looks:
     mark: np.ndarray
 
     def screened(self) -> Looks:
-        """Only what the screen accepted."""
-        return Looks(self.kept, self.kept, self.correct, self.object, self.shift, self.mark)
+        """Return only what the screen accepted."""
+        return replace(self, present=self.kept)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Arrays over (shift, class, unit); `said` also over models.
+
+    present, kept, shift: as `Looks` has them. said: the classifiers' labels. seen, colour, pattern: what the oracle
+    reads of class, colour and pattern.
+    """
+
+    present: np.ndarray
+    kept: np.ndarray
+    shift: np.ndarray
+    said: np.ndarray
+    seen: np.ndarray
+    colour: np.ndarray
+    pattern: np.ndarray
+
+    @property
+    def looks(self) -> Looks:
+        """What is right in them."""
+        label = np.arange(len(CLASSES))[None, :, None]
+        marked = self.pattern == _MARKS[None, :, None]
+        right = self.said == label[..., None]
+        return Looks(self.present, self.kept, right, self.seen == label, self.shift, marked)
+
+    def kept_in_pairs(self, what: np.ndarray) -> np.ndarray:
+        """Return where the oracle reads the same of a shifted image as of its base: bool (shift, class, unit)."""
+        return (what == what[:1]) & self.pairs
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """Where both images of a pair are there: bool (shift, class, unit)."""
+        return self.present & self.present[:1]
 
     def save(self, path: Path) -> None:
-        temporary = path.with_suffix(".tmp.npz")
-        np.savez_compressed(temporary, **self.__dict__)
-        temporary.replace(path)
+        """Write the arrays to a file."""
+        saved(path, lambda to: np.savez_compressed(to, **self.__dict__))
 
     @classmethod
-    def read(cls, path: Path) -> Looks:
+    def read(cls, path: Path) -> Answers:
+        """Return what was saved."""
         with np.load(path) as arrays:
             return cls(**{name: arrays[name] for name in arrays.files})
 
@@ -58,33 +99,33 @@ class Viewer:
         self.classifiers = [load_classifier(name) for name in models]
         self.oracle = Oracle()
 
-    def look(self, units: int, images: Callable[[int, int], Iterable[tuple[int, bool, np.ndarray]]]) -> Looks:
-        """`images(shift, label)` gives unit, kept and pixels (uint8 [64, 64, 3]) of a cell's images."""
+    def answers(self, units: int, images: Images, shifts: Sequence[str] = SHIFT_NAMES[1:]) -> Answers:
+        """Return what is said of the images of the base and these shifts."""
         shape = (len(SHIFT_NAMES), len(CLASSES), units)
-        blank = {name: np.zeros(shape, bool) for name in ("present", "kept", "object", "shift", "mark")}
-        correct = np.zeros((*shape, len(self.classifiers)), bool)
-        for s, name in enumerate(SHIFT_NAMES):
+        present, kept, shift = (np.zeros(shape, bool) for _ in range(3))
+        said = np.full((*shape, len(self.classifiers)), -1, np.int8)
+        seen, colour, pattern = (np.full(shape, -1, np.int8) for _ in range(3))
+        for name in ("base", *shifts):
+            s = SHIFT_NAMES.index(name)
             for label in range(len(CLASSES)):
                 cell = list(images(s, label))
                 if not cell:
                     continue
                 at = np.array([unit for unit, _, _ in cell])
-                blank["present"][s, label, at] = True
-                blank["kept"][s, label, at] = [kept for _, kept, _ in cell]
                 pixels = np.stack([image for _, _, image in cell])
-                answers = self.oracle.answers(pixels)
-                blank["object"][s, label, at] = answers["class"] == label
-                blank["shift"][s, label, at] = shows(answers, name)
-                if CLASSES[label] in MARKS:
-                    mark = ATTRIBUTES["pattern"].index(MARKS[CLASSES[label]])
-                    blank["mark"][s, label, at] = answers["pattern"] == mark
+                oracle = self.oracle.answers(pixels)
+                present[s, label, at], kept[s, label, at] = True, [one for _, one, _ in cell]
+                shift[s, label, at] = shows(oracle, name)
+                seen[s, label, at], colour[s, label, at] = oracle["class"], oracle["colour"]
+                pattern[s, label, at] = oracle["pattern"]
                 for m, classifier in enumerate(self.classifiers):
-                    correct[s, label, at, m] = guesses(classifier, pixels) == label
+                    said[s, label, at, m] = guesses(classifier, pixels)
             print(f"  looked at {name}", flush=True)
-        return Looks(correct=correct, **blank)
+        return Answers(present, kept, shift, said, seen, colour, pattern)
 
 
 def shows(answers: dict[str, np.ndarray], shift: str) -> np.ndarray:
+    """Return whether the oracle sees a shift, which it always does of the base: bool [n]."""
     if shift == "base":
         return np.ones(len(answers["class"]), bool)
     change = SHIFTS_BY_NAME[shift]
@@ -92,7 +133,7 @@ def shows(answers: dict[str, np.ndarray], shift: str) -> np.ndarray:
 
 
 def guesses(classifier, pixels: np.ndarray) -> np.ndarray:
-    """Predicted labels int64 [n], through the model's own transform."""
+    """Return predicted labels int64 [n], through the model's own transform."""
     import torch
 
     transform = classifier.transform()
@@ -100,10 +141,8 @@ def guesses(classifier, pixels: np.ndarray) -> np.ndarray:
     return classifier.logits(batch, "cpu").argmax(1).numpy()
 
 
-def dataset_images(directory: Path) -> tuple[int, Callable[[int, int], Iterable[tuple[int, bool, np.ndarray]]]]:
-    """Units a cell, and the images of a dataset that keeps its rejected ones."""
-    from counterfoil.store import read_rows
-
+def dataset_images(directory: Path) -> tuple[int, Images]:
+    """Return units a cell, and the images of a dataset that keeps its rejected ones."""
     cells: dict[tuple[int, int], list[tuple[int, bool, bytes]]] = {}
     columns = ["image", "label", "shift", "index"]
     for what in ("data", "rejected"):
@@ -119,12 +158,8 @@ def dataset_images(directory: Path) -> tuple[int, Callable[[int, int], Iterable[
     return units, images
 
 
-def true_images(units: int, marked: bool) -> Callable[[int, int], Iterable[tuple[int, bool, np.ndarray]]]:
-    """The input dataset's validation scenes, each under a shift; marked classes in plain cloth without `marked`."""
-    from dataclasses import replace
-
-    from counterfoil.lab.scenes import wardrobe_scene
-    from counterfoil.lab.world import render
+def true_images(units: int, marked: bool) -> tuple[int, Images]:
+    """Return the input dataset's validation scenes under each shift; marked classes in plain cloth without `marked`."""
 
     def images(shift: int, label: int) -> Iterable[tuple[int, bool, np.ndarray]]:
         for unit in range(units):
@@ -133,77 +168,4 @@ def true_images(units: int, marked: bool) -> Callable[[int, int], Iterable[tuple
                 scene = replace(scene, pattern="plain")
             yield unit, True, render(scene.shifted(SHIFT_NAMES[shift]))
 
-    return images
-
-
-Images = Callable[[int, int], Iterable[tuple[int, bool, np.ndarray]]]
-
-
-@dataclass(frozen=True)
-class Answers:
-    """Arrays over (shift, class, unit); `said` also over models.
-
-    present, kept, shift: as `Looks` has them. said: the classifiers' labels. seen, colour: what the oracle
-    reads of class and colour.
-    """
-
-    present: np.ndarray
-    kept: np.ndarray
-    shift: np.ndarray
-    said: np.ndarray
-    seen: np.ndarray
-    colour: np.ndarray
-
-    @property
-    def looks(self) -> Looks:
-        label = np.arange(len(CLASSES))[None, :, None]
-        nothing = np.zeros_like(self.present)
-        right = self.said == label[..., None]
-        return Looks(self.present, self.kept, right, self.seen == label, self.shift, nothing)
-
-    def kept_in_pairs(self, what: np.ndarray) -> np.ndarray:
-        """Where the oracle reads the same of a shifted image as of its base: bool (shift, class, unit)."""
-        return (what == what[:1]) & self.pairs
-
-    @property
-    def pairs(self) -> np.ndarray:
-        """Where both images of a pair are there: bool (shift, class, unit)."""
-        return self.present & self.present[:1]
-
-    def screened(self) -> Answers:
-        """Only what the screen accepted."""
-        return Answers(self.kept, self.kept, self.shift, self.said, self.seen, self.colour)
-
-    def save(self, path: Path) -> None:
-        temporary = path.with_suffix(".tmp.npz")
-        np.savez_compressed(temporary, **self.__dict__)
-        temporary.replace(path)
-
-    @classmethod
-    def read(cls, path: Path) -> Answers:
-        with np.load(path) as arrays:
-            return cls(**{name: arrays[name] for name in arrays.files})
-
-
-def answers_to(viewer: Viewer, units: int, images: Images, shifts: Sequence[str]) -> Answers:
-    """What is said of the images of the base and these shifts; `images` as `Viewer.look` takes them."""
-    shape = (len(SHIFT_NAMES), len(CLASSES), units)
-    present, kept, shift = (np.zeros(shape, bool) for _ in range(3))
-    said = np.full((*shape, len(viewer.classifiers)), -1, np.int8)
-    seen, colour = (np.full(shape, -1, np.int8) for _ in range(2))
-    for name in ("base", *shifts):
-        s = SHIFT_NAMES.index(name)
-        for label in range(len(CLASSES)):
-            cell = list(images(s, label))
-            if not cell:
-                continue
-            at = np.array([unit for unit, _, _ in cell])
-            pixels = np.stack([image for _, _, image in cell])
-            oracle = viewer.oracle.answers(pixels)
-            present[s, label, at], kept[s, label, at] = True, [one for _, one, _ in cell]
-            shift[s, label, at] = shows(oracle, name)
-            seen[s, label, at], colour[s, label, at] = oracle["class"], oracle["colour"]
-            for m, classifier in enumerate(viewer.classifiers):
-                said[s, label, at, m] = guesses(classifier, pixels)
-        print(f"  looked at {name}", flush=True)
-    return Answers(present, kept, shift, said, seen, colour)
+    return units, images

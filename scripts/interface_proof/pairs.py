@@ -32,6 +32,7 @@ from interface_proof.comparison import (
     rank_correlation,
     resampled,
     share,
+    shown,
 )
 from interface_proof.looks import SHIFT_NAMES, Answers, Images
 
@@ -159,13 +160,13 @@ def pair_tables(report: dict[str, Any], guidance: float = PROOF_GUIDANCE) -> lis
         "| --- |" + " ---: |" * len(ways),
     ]
     for what in dict.fromkeys(name for row in ways.values() for name in row):
-        lines.append(f"| {what} | " + " | ".join(_cell(row.get(what), what) for row in ways.values()) + " |")
+        lines.append(f"| {what} | " + " | ".join(shown(row.get(what)) for row in ways.values()) + " |")
     lines.append("")
     for way, less in report["error_change"].items():
         lines.append(
             f"Intervals of the drops of single classifiers are {report['width'][way]:.2f} as wide with {way}. Its error"
             " less that of noise, in points: "
-            + ", ".join(f"{group} classes {_cell(value, group)}" for group, value in less.items())
+            + ", ".join(f"{group} classes {shown(value)}" for group, value in less.items())
             + "."
         )
     lines += [
@@ -179,14 +180,6 @@ def pair_tables(report: dict[str, Any], guidance: float = PROOF_GUIDANCE) -> lis
 
 
 _SHOWN = ("class kept", "colour kept", "shift there", "drop")
-
-
-def _cell(entry: dict[str, Any] | None, what: str) -> str:
-    if entry is None or entry["value"] is None:
-        return "–"
-    if entry["low"] is None:
-        return f"{entry['value']:.2f}"
-    return f"{100 * entry['value']:.1f} [{100 * entry['low']:.1f}, {100 * entry['high']:.1f}]"
 
 
 _SPLIT = "validation"
@@ -349,9 +342,9 @@ def edit_tables(report: dict[str, Any]) -> list[str]:
         "| --- |" + " ---: |" * len(ways),
     ]
     for what in next(iter(ways.values())):
-        lines.append(f"| {what} | " + " | ".join(_edited_cell(row[what]) for row in ways.values()) + " |")
+        lines.append(f"| {what} | " + " | ".join(shown(row[what]) for row in ways.values()) + " |")
     more = (
-        f"{name}: " + ", ".join(f"{what} {_edited_cell(value)}" for what, value in row.items())
+        f"{name}: " + ", ".join(f"{what} {shown(value)}" for what, value in row.items())
         for name, row in report["more"].items()
     )
     lines += ["", f"More than pairs drawn from text, in points: {'; '.join(more)}.", ""]
@@ -367,12 +360,6 @@ def edit_tables(report: dict[str, Any]) -> list[str]:
         ]
         lines.append(f"| {shift} | " + " | ".join(cells) + " |")
     return lines
-
-
-def _edited_cell(entry: dict[str, Any]) -> str:
-    if entry["low"] is None:
-        return f"{entry['value']:.2f}"
-    return f"{100 * entry['value']:.1f} [{100 * entry['low']:.1f}, {100 * entry['high']:.1f}]"
 
 
 SHOWN = ("base", "in_the_grass", "in_the_snow", "in_the_rain", "at_dusk", "at_night")

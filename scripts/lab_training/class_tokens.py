@@ -6,7 +6,7 @@ tables of `prove_interface.py` were looked at for choosing them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,9 +76,9 @@ def measure_ways(ways: Mapping[str, str], work: Path, samples: Mapping[str, int]
         settings = [f"samples.{key}={value}" for key, value in samples.items()]
         recipe = load_recipe(RECIPE, [*settings, "screen.keep_rejected=true", tokens])
         build(recipe, work / way, workers=1)
-        looks[way] = viewer.look(*dataset_images(work / way))
+        looks[way] = viewer.answers(*dataset_images(work / way)).looks
         shifts = tuple(shift.name for shift in recipe.all_shifts())
-    looks["true_renders"] = viewer.look(TRUE_UNITS, _true_images(shifts))
+    looks["true_renders"] = viewer.answers(TRUE_UNITS, _true_images, shifts[1:]).looks
     marked = np.array([name in MARKS for name in CLASSES])
     drops = {way: _drops(one, shifts) for way, one in looks.items()}
     return {
@@ -121,16 +121,10 @@ def _drops(looks: Looks, shifts: Iterable[str]) -> np.ndarray:
     return accuracy[:1] - accuracy[1:]
 
 
-def _true_images(shifts: tuple[str, ...]) -> Callable[[int, int], Iterable[tuple[int, bool, np.ndarray]]]:
-    """Scenes as the input dataset has them, of held-out garments, under the shifts that were built."""
-
-    def images(shift: int, label: int) -> Iterable[tuple[int, bool, np.ndarray]]:
-        if SHIFT_NAMES[shift] not in shifts:
-            return
-        for unit in range(TRUE_UNITS):
-            yield unit, True, render(_heldout_scene(unit, label).shifted(SHIFT_NAMES[shift]))
-
-    return images
+def _true_images(shift: int, label: int) -> Iterator[tuple[int, bool, np.ndarray]]:
+    """Give scenes as the input dataset has them, of held-out garments, under a shift."""
+    for unit in range(TRUE_UNITS):
+        yield unit, True, render(_heldout_scene(unit, label).shifted(SHIFT_NAMES[shift]))
 
 
 def _heldout_scene(unit: int, label: int) -> Scene:

@@ -11,6 +11,7 @@ from PIL import Image
 from counterfoil.lab.scenes import pretraining_scene, unbiased_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, HIDDEN_BY_STYLE, SHIFTS, SHIFTS_BY_NAME
 from counterfoil.lab.world import Oracle, Scene, render
+
 from lab_training.diffusion import VAE
 from lab_training.state import WEIGHTS, corpus, update_metrics
 
@@ -102,9 +103,9 @@ def measure_generator(oracle: Oracle, work: Path) -> None:
     """Class and shift agreement of 20 images a class × shift prompt, and the distance to the training images."""
     from counterfoil.recipe import load_recipe
     from counterfoil.store import read_rows
-    from interface_proof.builds import CANDIDATES, build_names
+    from interface_proof.builds import CANDIDATES, build_prompted
 
-    directory = build_names(work / "proof")
+    directory = build_prompted(work / "proof", "names")
     recipe = load_recipe(directory)
     pixels: dict[str, list[np.ndarray]] = {name: [] for name in SHIFT_NAMES}
     labels: dict[str, list[int]] = {name: [] for name in SHIFT_NAMES}
