@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from counterfoil.lab.vocabulary import CLASSES
+from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS
 from interface_proof import comparison, pairs
 from interface_proof.builds import own_guidance
 from interface_proof.looks import SHIFT_NAMES, Answers
@@ -45,7 +45,8 @@ def answers(seed: int, kept: float = 0.7, units: int = UNITS) -> Answers:
         return np.where(same, values[:1], values).astype(np.int8)
 
     shift = rng.random(shape) < 0.9
-    return Answers(present, present, shift, drawn((MODELS,), 0.6), drawn((), 0.8), drawn((), 0.5))
+    said, seen, colour, pattern = drawn((MODELS,), 0.6), drawn((), 0.8), drawn((), 0.5), np.zeros(shape, np.int8)
+    return Answers(present, present, shift, said, seen, colour, pattern)
 
 
 def test_pairs_that_keep_more_are_seen_to() -> None:
@@ -102,3 +103,13 @@ def test_recipes_leave_the_object_as_it_is() -> None:
     assert len(pair_shifts()) == 13
     assert drawn.samples.pairs == "attention"
     assert {shift.kind for shift in drawn.prompts.shifts.values()} == {"background", "weather", "light"}
+
+
+def test_the_mark_is_read_of_marked_classes_alone() -> None:
+    found = answers(4)
+    every = replace(found, pattern=np.full_like(found.pattern, ATTRIBUTES["pattern"].index(MARKS["shirt"])))
+    marked = every.looks.mark.any(axis=(0, 2))
+    assert [name for name, own in zip(CLASSES, marked, strict=True) if own] == [
+        name for name in CLASSES if MARKS.get(name) == MARKS["shirt"]
+    ]
+    assert not replace(found, pattern=np.full_like(found.pattern, -1)).looks.mark.any()
