@@ -24,11 +24,11 @@ from torch.nn import functional as F
 
 from benches import Page
 from counterfoil.generate.tokens.inversion import ClassToLearn, Inversion, TrainingImages, centred_square, plan_steps
-from counterfoil.lab.scenes import pretraining_scene
 from counterfoil.lab.vocabulary import CLASSES, PATTERNS
 from counterfoil.lab.world import render
 from counterfoil.models.diffusion import load_pipeline, native_size
 from counterfoil.recipe import LearnSettings
+from lab_training.corpora import pretraining_scene
 from results_page import table
 
 TITLE, PARTS = "Learning class tokens", ("speed",)

@@ -11,12 +11,12 @@ from pathlib import Path
 from PIL import Image
 
 from counterfoil.building import build
-from counterfoil.lab.scenes import unbiased_scene
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.lab.world import Scene, render
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.recipe import load_recipe
 from interface_proof.looks import SHIFT_NAMES
+from lab_training.corpora import unbiased_scene
 
 CANDIDATES = 20
 

@@ -21,10 +21,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from counterfoil.lab.scenes import caption_of, pretraining_scene, tellable, unbiased_scene
-from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, HIDDEN_BY_STYLE, MARKS
+from counterfoil.lab.scenes import caption_of, tellable
+from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS
 from counterfoil.lab.world import SIDE, Oracle, Scene, render
-from lab_training.classify import augment
+from lab_training.classify import attribute_targets, augment
+from lab_training.corpora import pretraining_scene, unbiased_scene
 from lab_training.diffusion import trained_vae
 from lab_training.state import WEIGHTS, Loop, corpus, softened, to_tensor, update_metrics, warm_then_linear, write_json
 
@@ -196,14 +197,6 @@ def decoded_pool(work: Path) -> np.ndarray:
     return np.load(path)
 
 
-def attribute_targets(attributes: Sequence[Mapping[str, str]]) -> list[torch.Tensor]:
-    """The place of every attribute's value, int64 [n] each; -100 where the style hides it."""
-    return [
-        torch.tensor([-100 if name in HIDDEN_BY_STYLE[a["style"]] else values.index(a[name]) for a in attributes])
-        for name, values in ATTRIBUTES.items()
-    ]
-
-
 def train_captioner(work: Path) -> None:
     """Train, export to lab/weights/captioner, and measure."""
     torch.manual_seed(CONFIG["seed"])
@@ -242,7 +235,7 @@ def train_captioner(work: Path) -> None:
             answers = head(seen[:, 1:].mean(1))
         loss = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
         parts = answers.float().split([len(values) for values in ATTRIBUTES.values()], 1)
-        named = [F.cross_entropy(p, t) for p, t in zip(parts, attribute_targets(attributes), strict=True)]
+        named = [F.cross_entropy(p, t) for p, t in zip(parts, attribute_targets(attributes).values(), strict=True)]
         loop.after(step, loss + CONFIG["attributes_weight"] * torch.stack(named).mean())
     loop.load_averages()
     export_captioner(model, tokenizer, loop.total)

@@ -6,7 +6,7 @@ model, trained on the world's `train` and measured in its slice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from counterfoil.lab.planted import KINDS, ROWS, PlantedWorld
-from counterfoil.lab.scenes import WARDROBE_ROWS, unbiased_scene, wardrobe_scene
+from counterfoil.lab.scenes import WARDROBE_ROWS, wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, HIDDEN_BY_STYLE
 from counterfoil.lab.world import render
+from lab_training.corpora import unbiased_scene
 from lab_training.state import (
     WEIGHTS,
     Loop,
@@ -113,13 +114,12 @@ def _oracle_loss(logits: torch.Tensor, targets: dict[str, torch.Tensor]) -> torc
     return loss
 
 
-def _targets(attributes: list[dict[str, str]]) -> dict[str, torch.Tensor]:
-    targets = {}
-    for attribute, values in ATTRIBUTES.items():
-        targets[attribute] = torch.tensor(
-            [-100 if attribute in HIDDEN_BY_STYLE[a["style"]] else values.index(a[attribute]) for a in attributes]
-        )
-    return targets
+def attribute_targets(attributes: Sequence[Mapping[str, str]]) -> dict[str, torch.Tensor]:
+    """Return the place of every attribute's value, int64 [n] each; -100 where the style hides it."""
+    return {
+        name: torch.tensor([-100 if name in HIDDEN_BY_STYLE[a["style"]] else values.index(a[name]) for a in attributes])
+        for name, values in ATTRIBUTES.items()
+    }
 
 
 def train_oracle(work: Path) -> None:
@@ -141,7 +141,7 @@ def train_oracle(work: Path) -> None:
         images = to_tensor(np.stack([render(s) for s in scenes]))
         if step >= ORACLE["soft_from"]:
             images = softened(images, np.random.default_rng([ORACLE["seed"], step]))
-        targets = _targets([s.attributes() for s in scenes])
+        targets = attribute_targets([s.attributes() for s in scenes])
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(images)
         loop.after(step, _oracle_loss(logits.float(), targets))

@@ -45,6 +45,7 @@ from counterfoil.store.lock import read_lock, write_lock
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.rows import TableForm
 from fuzzing.templates import sealed
+from lab_training.corpora import unbiased_scene
 from loopback_hub import LoopbackHub, Reader, client_environment
 from support.images import encoded
 from tiny_builds import CLASSES, command, images, published, tiny

@@ -31,6 +31,7 @@ from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store.lock import read_lock
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
+from lab_training.corpora import unbiased_scene
 from loopback_hub import LoopbackHub, Reader, client_environment
 from support.images import encoded
 from tiny_builds import CLASSES, command, killed, published, run_command

@@ -37,9 +37,10 @@ import counterfoil
 from colour_kinds import NAMES, save_colour_transformer
 from counterfoil.cli.main import app, main
 from counterfoil.evaluation.gate import UNDECIDED
-from counterfoil.lab.scenes import unbiased_scene, wardrobe_scene
+from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.recipe import layering
+from lab_training.corpora import unbiased_scene
 from support.images import encoded
 
 ROOT = Path(__file__).parents[2]

@@ -199,9 +199,9 @@ class TestTransformers:
 
 def test_a_zero_shot_model_answers_with_the_datasets_own_classes(tmp_path: Path) -> None:
     """Lab scenes of three garments, whose true class a CLIP of the lab knows."""
-    from counterfoil.lab.scenes import unbiased_scene
     from counterfoil.lab.vocabulary import CLASSES
     from counterfoil.lab.world import render
+    from lab_training.corpora import unbiased_scene
 
     wanted = [CLASSES.index(name) for name in ("trouser", "bag", "ankle boot")]
 

@@ -13,9 +13,9 @@ from PIL import Image
 
 from counterfoil.generate import encode_image
 from counterfoil.generate.pictures import as_pictures, decoded, psnr
-from counterfoil.lab.scenes import unbiased_scene
 from counterfoil.lab.world import render
 from counterfoil.recipe import Recipe, load_recipe
+from lab_training.corpora import unbiased_scene
 
 
 @cache

@@ -25,9 +25,10 @@ from counterfoil.lab.planted import (
     named_world,
     planted_world,
 )
-from counterfoil.lab.scenes import caption_of, is_true
+from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS
 from counterfoil.lab.world import load_garments, render
+from lab_training.corpora import is_true
 
 WORLDS = [planted_world(kind, seed) for kind in KINDS for seed in (0, 1)]
 PLANTED = [world for world in WORLDS if world.planted is not None]

@@ -20,7 +20,7 @@ from counterfoil.errors import UserError
 from counterfoil.generate import Renderer
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.tokens.class_tokens import read_class_tokens, read_token_file, token_folder
-from counterfoil.lab.scenes import caption_of, pretraining_scene, tellable, unbiased_scene, wardrobe_scene
+from counterfoil.lab.scenes import caption_of, tellable, wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS, SHIFTS_BY_NAME
 from counterfoil.lab.world import Oracle, Scene, render, render_graded
 from counterfoil.models import LAB_WEIGHTS, lab_models, pin_model, resolve_name
@@ -31,6 +31,7 @@ from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
 from lab_training.captioner import Captioner, changed_claims, claims_of, marks_told
 from lab_training.class_tokens import MEASURED, RECIPE, SETTINGS, learning
+from lab_training.corpora import pretraining_scene, unbiased_scene
 
 FOLDERS = [LAB_WEIGHTS / name for name in lab_models()]
 # Of 50 MB that the lab may have in all; a budget to be raised knowingly.

@@ -21,13 +21,8 @@ from counterfoil.lab.scenes import (
     VERSION,
     WARDROBE_ROWS,
     caption_of,
-    generator_claims,
-    is_true,
     load_wardrobe,
-    pretraining_scene,
-    screening_claims,
     tellable,
-    unbiased_scene,
     wardrobe_garments,
     wardrobe_scene,
 )
@@ -51,6 +46,7 @@ from counterfoil.lab.world import GARMENT_SIDE, GRADED_KINDS, Scene, load_garmen
 from counterfoil.lab.world import SPLITS as GARMENT_SPLITS
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.recipe import load_recipe, object_caption_for, prompt_for
+from lab_training.corpora import generator_claims, is_true, pretraining_scene, screening_claims, unbiased_scene
 
 PLAIN = [
     dataclasses.replace(
@@ -83,7 +79,7 @@ def test_a_picture_depends_on_its_scene_alone() -> None:
 
 def test_another_process_renders_the_same_picture() -> None:
     code = (
-        "import hashlib; from counterfoil.lab.scenes import unbiased_scene; from counterfoil.lab.world import render;"
+        "import hashlib; from lab_training.corpora import unbiased_scene; from counterfoil.lab.world import render;"
         "print(hashlib.sha256(b''.join(render(unbiased_scene(n)).tobytes() for n in range(40, 48))).hexdigest())"
     )
     here = hashlib.sha256(b"".join(render(unbiased_scene(n)).tobytes() for n in range(40, 48)))

@@ -12,11 +12,12 @@ from counterfoil import paired_stats, stats
 from counterfoil.generate.corruptions import CORRUPTIONS, apply_gain, contrast_match, corrupt
 from counterfoil.lab import scenery
 from counterfoil.lab.planted import KINDS, planted_world
-from counterfoil.lab.scenes import load_wardrobe, pretraining_scene, unbiased_scene, wardrobe_scene
+from counterfoil.lab.scenes import load_wardrobe, wardrobe_scene
 from counterfoil.lab.vocabulary import SHIFTS
 from counterfoil.lab.world import GRADED_KINDS, render, render_graded
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
+from lab_training.corpora import pretraining_scene, unbiased_scene
 
 
 def digest_of(parts: Iterable[bytes]) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from PIL import Image
 
-from counterfoil.lab.scenes import unbiased_scene
 from counterfoil.lab.world import render
 from counterfoil.models.clip import ClipModel, load_clip
+from lab_training.corpora import unbiased_scene
 
 
 @pytest.fixture(scope="session")
