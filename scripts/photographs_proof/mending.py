@@ -25,7 +25,7 @@ from counterfoil import evaluate, mend
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mending.evaluating import GRID
 from counterfoil.mending.given import given_variants
-from counterfoil.mending.one_model import mend_one
+from counterfoil.mending.one_model import load_mendable, mend_one
 from counterfoil.mending.prepared import MendSettings, mend_source, prepare
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.models.classifiers.of_python import handed_over
@@ -86,7 +86,7 @@ def measured_mending(
             one.images = lambda: [source.train]
         settings = MendSettings(GRID, "lbfgs", None, 0, None, effects=False)
         prepared = prepare(source, given_variants(using), {}, settings)
-        found = mend_one(called[0], prepared, out, "cpu")
+        found = mend_one(load_mendable(called, source)[called[0]], prepared, out, "cpu")
     heads = {variant.role: found.heads[variant.name] for variant in found.summary.arms}
     if name == CHECKED:
         command = mend(

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.accuracy_stats import ClassUnits, drops, effective_robustness_intervals
-from counterfoil.stats import REPLICATES, bootstrap_weights, seeded
-from counterfoil.trajectory_stats import simultaneous
+from counterfoil.stats import REPLICATES, bootstrap_weights, seeded, simultaneous_reach
 from photographs_proof.networks import CLASSES
 from photographs_proof.scored import NETWORKS, PUBLISHED, SEED, SEVERITIES, PhotographProof
 
@@ -64,7 +63,9 @@ def difference_ends(differences: NDArray[np.float64]) -> tuple[NDArray[np.float6
         drawn = bootstrap_weights(photographs, REPLICATES, seeded(SEED, "twins", CLASSES[label]))
         replicates += np.tensordot(drawn, differences[:, :, label], axes=(1, 2)) / (classes * photographs)
     # A difference of one photograph: where all agree, that much is still open.
-    return simultaneous(differences.mean(axis=(2, 3)), replicates, 1 / (classes * photographs))
+    values, least_error = differences.mean(axis=(2, 3)), 1 / (classes * photographs)
+    reach = simultaneous_reach(values, replicates, least_error) * np.maximum(replicates.std(axis=0), least_error)
+    return values - reach, values + reach
 
 
 def _effective(proof: PhotographProof) -> list[str]:

@@ -31,7 +31,7 @@ from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.trained_on import edits_of, refuse_trained_on
 from counterfoil.generate.kinds import ChosenTable, maker_of
 from counterfoil.generate.kinds import edit as rows_to_edit
-from counterfoil.lab.scenes import unbiased_scene, wardrobe_scene
+from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.mending.given import given_variants
 from counterfoil.mending.variants import open_debug_images

@@ -21,7 +21,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.generate.kinds import Materials, maker_of
 from counterfoil.generate.kinds import retrieve as retrieved_rows
-from counterfoil.lab.scenes import load_wardrobe, unbiased_scene
+from counterfoil.lab.scenes import load_wardrobe
 from counterfoil.lab.world import render
 from counterfoil.models.clip import load_clip
 from counterfoil.plan import RowTable

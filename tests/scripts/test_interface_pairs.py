@@ -108,7 +108,7 @@ def test_recipes_leave_the_object_as_it_is() -> None:
 def test_the_mark_is_read_of_marked_classes_alone() -> None:
     found = answers(4)
     every = replace(found, pattern=np.full_like(found.pattern, ATTRIBUTES["pattern"].index(MARKS["shirt"])))
-    marked = every.looks.mark.any(axis=(0, 2))
+    marked = np.asarray(every.looks.mark.any(axis=(0, 2)))
     assert [name for name, own in zip(CLASSES, marked, strict=True) if own] == [
         name for name in CLASSES if MARKS.get(name) == MARKS["shirt"]
     ]
