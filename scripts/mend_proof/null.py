@@ -146,6 +146,7 @@ def _evaluation(rng: np.random.Generator, head: LinearHead, contexts: tuple[Cont
         discover=discover,
         confirm=confirm,
         failed=~before.audited,
+        untouched=np.ones(len(labels), dtype=bool),
         context=dealt.among(range(len(contexts))),
         among=dealt.among,
         contexts=contexts,

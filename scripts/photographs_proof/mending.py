@@ -77,10 +77,12 @@ def measured_mending(
     recipe: of the split photographs. learned, audited, judged: datasets of its three splits. out: folders begin so.
     """
     network, name = load_network(weights), weights.stem
+    features: dict[bytes, torch.Tensor] = {}
+    original = HeadOnTrunk(network, None, features)
     groups = _written_groups(audited, out.with_name(f"{out.name}-groups.csv"))
     using = [str(learned), f"dfr:{groups}"]
     # As `counterfoil.mend` does, which leaves one head and not all.
-    with handed_over({name: network}, transform()) as (called, held):
+    with handed_over({name: original}, transform()) as (called, held):
         source = mend_source(recipe, (), "test", None, 0, [str(audited)])
         for one in held:
             one.images = lambda: [source.train]
@@ -90,11 +92,10 @@ def measured_mending(
     heads = {variant.role: found.heads[variant.name] for variant in found.summary.arms}
     if name == CHECKED:
         command = mend(
-            {name: network}, recipe, using, out.with_name(f"{out.name}-command"), transform=transform(),
+            {name: original}, recipe, using, out.with_name(f"{out.name}-command"), transform=transform(),
             audited=[str(audited)], test="test", save=str(learned), device="cpu",
         )  # fmt: skip
         assert np.array_equal(command.heads[name].weight, heads[MENDED].weight)
-    features: dict[bytes, torch.Tensor] = {}
     models = {role: HeadOnTrunk(network, heads.get(role), features) for role in HEADS}
     evaluation = out.with_name(f"{out.name}-judged")
     evaluate(judged, models, transform=transform(), out=evaluation, device="cpu", reference=False, seed=SEED)

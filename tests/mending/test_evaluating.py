@@ -87,6 +87,26 @@ def test_what_loses_more_than_half_a_point_is_not_chosen(overall: list[float], b
     assert chosen([[0.1, 0.1], [0.2, 0.2], [0.3, 0.3], [0.4, 0.4]], overall, before) == place
 
 
+@pytest.mark.parametrize(
+    ("untouched", "before", "place"),
+    [
+        ([0.9, 0.9, 0.8, 0.7], 0.9, 1),  # what is gained elsewhere does not hide it
+        ([0.92, 0.9, 0.896, 0.894], 0.9, 2),  # against the model as it was, not against λ = 0
+    ],
+)
+def test_what_the_base_loses_is_bounded_by_itself(untouched: list[float], before: float, place: int) -> None:
+    shifts_gain = np.array([0.5, 0.6, 0.7, 0.8])
+    found = choose_lambda(
+        VALUES,
+        np.empty((4, 0)),
+        shifts_gain,
+        context_rows=np.empty(0, int),
+        before=0.5,
+        untouched=(np.array(untouched), before),
+    )
+    assert found.place == place
+
+
 def test_where_no_lambda_helps_the_worst_context_the_others_decide() -> None:
     assert chosen([[0.0, 0.2], [0.0, 0.5], [0.0, 0.7], [0.0, 0.7]], [0.8] * 4) == 2
     # What is lost overall still counts.
@@ -396,7 +416,7 @@ class World:
         allowed = np.eye(CLASSES, dtype=bool)
         before = answers_of(self.head, audited, tested, allowed)
         self.evaluation = HeadEvaluation(
-            audited, np.sort(halves[::2]), np.sort(halves[1::2]), ~before.audited,
+            audited, np.sort(halves[::2]), np.sort(halves[1::2]), ~before.audited, np.ones(ROWS, dtype=bool),
             self.dealt.among(range(len(CONTEXTS))), self.dealt.among, CONTEXTS, list("xyz"), tested, allowed, before, 0,
         )  # fmt: skip
 

@@ -522,6 +522,12 @@ def test_corrupted_photographs_need_no_clip(world: World, tmp_path: Path, monkey
     for variant in found.models[0].arms[1:]:
         allowed = {point.value: point.discover for point in variant.curve if point.allowed}
         assert variant.lam in allowed and allowed[variant.lam] == max(allowed.values())
+    # Audited images are made from a split, which is then no test for them.
+    build(recipe, tmp_path / "chosen", device="cpu", workers=1)
+    given: dict[str, Any] = {"audited": [str(tmp_path / "chosen")], "lambdas": [0.0], "save": "none", "device": "cpu"}
+    assert mend(MODEL, recipe, using, tmp_path / "by", **given).mended.test.name.endswith("test")
+    with pytest.raises(UserError, match="--test validation: the audited images are made from it"):
+        mend(MODEL, recipe, using, tmp_path / "itself", test="validation", **given)
     no_clip = ["screen.model=ViT-B-32", "screen.weights=openai"]
     with pytest.raises(RunFailure, match="ViT-B-32"):
         mend(MODEL, world.recipe, str(world.built), tmp_path / "words", overrides=no_clip, device="cpu")

@@ -87,6 +87,7 @@ def choose_lambda(
     *,
     context_rows: NDArray[np.int64],
     before: float,
+    untouched: tuple[NDArray[np.float64], float] | None = None,
     most_loss: float = MOST_LOSS,
     fewest: int = FEWEST_ROWS,
 ) -> ChosenLambda:
@@ -94,8 +95,10 @@ def choose_lambda(
 
     All on the discover half: context_accuracy (g, c) and overall (g,) for each of g values, context_rows (c,) of each
     context, `before` the accuracy of the model as it was. Little is `most_loss`, against `before` and against λ = 0,
-    which `grid` holds. Which is the worst context: `worst_accuracy`. Of equals that of the
-    largest mean over the same contexts, for a worst one that no λ helps decides nothing; then the smallest λ.
+    which `grid` holds. untouched: where the audited rows are a built dataset, `overall` (g,) and `before` of its base
+    alone: it may lose no more against the model as it was, whatever shifts gain. Which is the worst context:
+    `worst_accuracy`. Of equals that of the largest mean over the same contexts, for a worst one that no λ helps decides
+    nothing; then the smallest λ.
     """
     values = np.asarray(grid)
     if 0.0 not in grid or context_accuracy.shape != (len(grid), len(context_rows)) or overall.shape != values.shape:
@@ -103,6 +106,8 @@ def choose_lambda(
     worst = worst_accuracy(context_accuracy, overall, context_rows, fewest)
     minimum = max(before, float(overall[grid.index(0.0)])) - most_loss
     allowed = overall >= minimum - _ROUNDING
+    if untouched is not None:
+        allowed &= untouched[0] >= untouched[1] - most_loss - _ROUNDING
     compared = np.where(allowed, worst, -np.inf) if allowed.any() else overall
     best = np.flatnonzero(compared >= compared.max() - _ROUNDING)
     many = context_rows >= fewest
@@ -303,8 +308,8 @@ class EvaluationRows:
 @dataclass(frozen=True)
 class HeadEvaluation:
     """The rows that heads of one model are evaluated on. audited (n,), with `discover` and `confirm` rows, which
-    `failed` and in which `context` each is (-1: in none); test (m,), None where the confirm half has to do. right
-    answers: `allowed`.
+    `failed`, which are `untouched` and in which `context` each is (-1: in none); test (m,), None where the confirm half
+    has to do. right answers: `allowed`.
 
     context: dealt among the contexts of all variants, so that tables are of the same rows. among: dealt among those of
     some places alone, by which a variant's λ is chosen, whatever other variants there are.
@@ -314,6 +319,7 @@ class HeadEvaluation:
     discover: NDArray[np.int64]
     confirm: NDArray[np.int64]
     failed: NDArray[np.bool_]
+    untouched: NDArray[np.bool_]
     context: NDArray[np.int64]
     among: Callable[[Sequence[int]], NDArray[np.int64]]
     contexts: Sequence[Context]
@@ -386,10 +392,20 @@ def chosen_on_discover(
     rows = evaluation.discover
     accuracy, overall, counts = _by_context(answers, evaluation, own)
     before = float(evaluation.before.audited[rows].mean())
-    chosen = choose_lambda(grid, accuracy, overall, context_rows=counts, before=before)
+    untouched = None
+    base = rows[evaluation.untouched[rows]]
+    if 0 < len(base) < len(rows):
+        shares = np.asarray([one.audited[base].mean() for one in answers])
+        untouched = shares, float(evaluation.before.audited[base].mean())
+    chosen = choose_lambda(grid, accuracy, overall, context_rows=counts, before=before, untouched=untouched)
     if chosen.allowed.any():
         return chosen
-    against_none = choose_lambda(grid, accuracy, overall, context_rows=counts, before=float(overall[grid.index(0.0)]))
+    none = grid.index(0.0)
+    if untouched is not None:
+        untouched = untouched[0], min(untouched[1], float(untouched[0][none]))
+    against_none = choose_lambda(
+        grid, accuracy, overall, context_rows=counts, before=float(overall[none]), untouched=untouched
+    )
     return ChosenLambda(against_none.place, against_none.worst, chosen.allowed)
 
 

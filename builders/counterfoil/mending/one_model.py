@@ -304,11 +304,14 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
         doubts, embed_texts = clip_doubts(prepared.source.recipe, seen.clip, [audit], "contexts"), seen.clip.embed_texts
     dealt = context_rows(prepared.contexts, prepared.source.recipe, audit.features, audit.labels, embed_texts)
     context = dealt.among(range(len(prepared.contexts)))
+    built = prepared.source.audited
+    untouched = np.asarray([built is None or key in built.base for key in audit.keys], dtype=bool)
     evaluation = HeadEvaluation(
         audited=seen.audited,
         discover=discover,
         confirm=confirm,
         failed=audit.failed,
+        untouched=untouched,
         context=context,
         among=dealt.among,
         contexts=prepared.contexts,

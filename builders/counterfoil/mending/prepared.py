@@ -72,10 +72,11 @@ _LEAST_LEARNED = "Leave these out, or name other splits (--test, --on) or anothe
 
 @dataclass(frozen=True)
 class AuditedBuild:
-    """What a built dataset that is audited began with. seeds: of noise. edited: keys of the source's rows."""
+    """A built dataset that is audited. seeds: of noise. edited: keys of the source's rows. base: keys of its base."""
 
     seeds: frozenset[int]
     edited: frozenset[str]
+    base: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -133,13 +134,15 @@ def mend_source(
             f" {MOST_CONTENTS // 2:,}: its folder lists each of them so that no evaluation uses them",
             f"Name fewer, such as --per-class {max(1, MOST_CONTENTS // 2 // max(1, len(recipe.classes)))}.",
         )
-    name = _test_split(recipe, mine, splits, test)
-    build = None
+    build, made_from = None, None
     if len(mine.on) == 1 and mine.on[0] not in splits and is_built(mine.on[0]):
         # What is known of audited images that a recipe made: a built dataset, which is named alone.
         opened = open_dataset(mine.on[0])
         rows = np.arange(len(opened.keys))
-        build = AuditedBuild(frozenset(seeds_of(opened, rows)), edited_rows(opened, rows, recipe))
+        base = frozenset(opened.keys[row] for row in np.flatnonzero(opened.shifts == 0).tolist())
+        build = AuditedBuild(frozenset(seeds_of(opened, rows)), edited_rows(opened, rows, recipe), base)
+        made_from = opened.recipe.generator.split if build.edited else None
+    name = _test_split(recipe, mine, splits, test, made_from)
     return MendSource(
         recipe=recipe,
         mine=mine,
@@ -152,8 +155,13 @@ def mend_source(
     )
 
 
-def _test_split(recipe: Recipe, mine: Mine, splits: Sequence[str], asked: str | None) -> str | None:
+def _test_split(
+    recipe: Recipe, mine: Mine, splits: Sequence[str], asked: str | None, made_from: str | None
+) -> str | None:
+    """Return the split to test on; None where the confirm half has to do. made_from: whose edits are audited."""
     taken = {recipe.source.train_split: "the head learns from it", **dict.fromkeys(mine.on, "it is audited")}
+    if made_from is not None:
+        taken[made_from] = "the audited images are made from it"
     free = [name for name in splits if name not in taken]
     if asked is None:
         return next((name for name in _TESTS if name in free), free[0] if free else None)
