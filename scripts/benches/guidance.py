@@ -23,8 +23,8 @@ from benches import Page
 from counterfoil.building.inputs import Inputs, resolve_inputs
 from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.engines import LocalEngine
-from counterfoil.generate import Renderer
 from counterfoil.generate.pictures import DrawnAhead
+from counterfoil.generate.render import Renderer
 from counterfoil.generate.screen import Scorer
 from counterfoil.lab.world import Oracle
 from counterfoil.models.clip import load_clip

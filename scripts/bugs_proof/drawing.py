@@ -20,7 +20,7 @@ from bugs_proof.pictures import PictureCell, Pictures, PictureStore
 from counterfoil.building.inputs import thresholds_of
 from counterfoil.data import LabelledImages
 from counterfoil.data.open_source import open_source
-from counterfoil.generate import encode_image
+from counterfoil.generate.pictures import encode_image
 from counterfoil.generate.screen import Thresholds, resolve_thresholds, shift_scores
 from counterfoil.generate.screen.thresholds import Measured, ThresholdEntry, needs_validation
 from counterfoil.mining.hypotheses import MiningRun

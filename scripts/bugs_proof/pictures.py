@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from counterfoil.generate import Renderer
+from counterfoil.generate.render import Renderer
 from counterfoil.generate.tokens.class_tokens import ClassTokens, read_class_tokens
 from counterfoil.models.clip import ClipModel, load_clip
 from counterfoil.models.devices import one_thread

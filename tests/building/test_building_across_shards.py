@@ -18,7 +18,7 @@ from counterfoil.building.spans import LONGEST, Load, cuts, load_of, spans
 from counterfoil.building.workers import Job
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import RunFailure
-from counterfoil.generate import Renderer
+from counterfoil.generate.render import Renderer
 from counterfoil.models.devices import stack_of
 from counterfoil.plan import Plan, Sample, Shard, make_plan
 from counterfoil.progress import listening

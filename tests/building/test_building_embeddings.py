@@ -16,8 +16,8 @@ from counterfoil.building.inputs import image_embeddings
 from counterfoil.dataset import read_dataset
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate import Renderer
 from counterfoil.generate.image_embeddings import embeddings_file
+from counterfoil.generate.render import Renderer
 from counterfoil.models.clip import load_clip
 from counterfoil.plan import Sample
 from counterfoil.recipe import Recipe, load_recipe

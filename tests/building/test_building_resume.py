@@ -27,8 +27,7 @@ from counterfoil.building import shard as shard_making
 from counterfoil.building.build_dataset import BuildProgress
 from counterfoil.building.shard import Made, ShardMaker
 from counterfoil.errors import UserError
-from counterfoil.generate import encode_image, encoding_threads
-from counterfoil.generate.pictures import DrawnAhead
+from counterfoil.generate.pictures import DrawnAhead, encode_image, encoding_threads
 from counterfoil.generate.screen import Scorer, ScreenDoubts, Thresholds
 from counterfoil.generate.tokens.learn_tokens import TokenProgress
 from counterfoil.models.clip import load_clip

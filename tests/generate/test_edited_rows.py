@@ -16,7 +16,8 @@ from PIL import Image
 import miniature_pipelines as miniature
 import modern_pipelines as modern
 from counterfoil.errors import UserError
-from counterfoil.generate import EditRenderer, Renderer
+from counterfoil.generate.render import Renderer
+from counterfoil.generate.rows import EditRenderer
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.plan import Sample, make_plan

@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 import miniature_pipelines as miniature
 import modern_pipelines as modern
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate import Renderer
+from counterfoil.generate.render import Renderer
 from counterfoil.models.diffusion import native_size, pipeline_family
 from counterfoil.models.generators import FAMILIES, Family, family_of
 from counterfoil.models.loras import load_loras, pin_lora

@@ -17,9 +17,9 @@ from safetensors.numpy import load, save
 from safetensors.torch import save_file
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate import Renderer, image_embeddings
+from counterfoil.generate import image_embeddings
 from counterfoil.generate.image_embeddings import ImageEmbeddings, embeddings_file, read_image_embeddings
-from counterfoil.generate.render import own_randomness
+from counterfoil.generate.render import Renderer, own_randomness
 from counterfoil.generate.tokens.inversion import TextSide
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.adapters import load_adapter

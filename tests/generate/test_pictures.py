@@ -11,8 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from counterfoil.generate import encode_image
-from counterfoil.generate.pictures import as_pictures, decoded, psnr
+from counterfoil.generate.pictures import as_pictures, decoded, encode_image, psnr
 from counterfoil.lab.world import render
 from counterfoil.recipe import Recipe, load_recipe
 from lab_training.corpora import unbiased_scene

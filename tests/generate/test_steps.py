@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 import miniature_pipelines
 import modern_pipelines as modern
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate import Renderer
+from counterfoil.generate.render import Renderer
 from counterfoil.generate.steps import HeldParts, called_back, least_changed, paired_attention
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.generators import family_of

@@ -17,8 +17,8 @@ from safetensors import safe_open
 
 from counterfoil.data.open_source import open_source
 from counterfoil.errors import UserError
-from counterfoil.generate import Renderer
 from counterfoil.generate.image_embeddings import ImageEmbeddings
+from counterfoil.generate.render import Renderer
 from counterfoil.generate.tokens.class_tokens import read_class_tokens, read_token_file, token_folder
 from counterfoil.lab.scenes import caption_of, tellable, wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS, SHIFTS_BY_NAME

@@ -23,7 +23,7 @@ from counterfoil import __version__
 from counterfoil.engines import LocalEngine
 from counterfoil.engines.local import stack_where_done
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate import Renderer
+from counterfoil.generate.render import Renderer
 from counterfoil.models import devices
 from counterfoil.models.devices import (
     compiler_of,

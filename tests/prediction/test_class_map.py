@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from itertools import permutations
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from timm.utils.misc import natural_key
 
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers import ClassifierFacts
 from counterfoil.prediction import predictions
 from counterfoil.prediction.class_map import ClassMap, Outputs, map_classes
-from counterfoil.prediction.inference import answer_columns
+from counterfoil.prediction.inference import answer_columns, numpy_softmax, torch_softmax
 from counterfoil.recipe.prompts import RecipeClass
 
 
@@ -215,12 +215,13 @@ def test_a_mismatch_says_what_is_missing(given: list[RecipeClass], outputs: int,
         map_classes(given, facts(outputs))
 
 
-def test_judging_equals_loops_over_the_outputs() -> None:
+@pytest.mark.parametrize("softmax", [numpy_softmax, torch_softmax])
+def test_judging_equals_loops_over_the_outputs(softmax: Callable[[np.ndarray], np.ndarray]) -> None:
     rng = np.random.default_rng(0)
-    logits = torch.tensor(rng.normal(size=(50, 12)), dtype=torch.float32)
+    logits = rng.normal(size=(50, 12)).astype(np.float32)
     labels = rng.integers(0, 3, 50)
     targets = ((0, 7), (1,), (2, 3, 11))
-    found = answer_columns(logits, labels, ClassMap("imagenet", 12, targets), 7)
+    found = answer_columns(logits, labels, ClassMap("imagenet", 12, targets), 7, softmax)
     for row in range(50):
         values = logits[row].tolist()
         order = sorted(range(12), key=lambda i: -values[i])
@@ -234,9 +235,16 @@ def test_judging_equals_loops_over_the_outputs() -> None:
         assert found["true_confidence"][row] == pytest.approx(sum(shares[one] for one in right), rel=1e-5)
 
 
+def test_both_softmaxes_agree_and_leave_out_what_is_minus_infinity() -> None:
+    logits = np.random.default_rng(0).normal(0, 30, (200, 50)).astype(np.float32)
+    logits[::2, 7] = -np.inf
+    np.testing.assert_allclose(numpy_softmax(logits), torch_softmax(logits), rtol=2e-6, atol=1e-37)
+    assert numpy_softmax(logits).dtype == np.float32 and not numpy_softmax(logits)[::2, 7].any()
+
+
 def test_both_ways_of_answering_equal_loops_over_their_outputs() -> None:
     rng = np.random.default_rng(1)
-    logits = torch.tensor(rng.normal(size=(60, 12)), dtype=torch.float32)
+    logits = rng.normal(size=(60, 12)).astype(np.float32)
     labels, targets = rng.integers(0, 3, 60), ((0, 7), (1,), (2, 3, 11))
     own = (0, 1, 2, 3, 7, 11)
     by_way: dict[Outputs, dict[str, np.ndarray]] = {
@@ -288,7 +296,9 @@ def test_answers_that_were_kept_before_there_were_two_ways_are_still_read(monkey
 
 
 def test_of_equal_scores_the_first_output_is_the_answer() -> None:
-    found = answer_columns(torch.tensor([[0.5, 1.0, 1.0, 0.5]]), np.array([0]), ClassMap("names", 4, ((1,),)), 4)
+    found = answer_columns(
+        np.array([[0.5, 1.0, 1.0, 0.5]], np.float32), np.array([0]), ClassMap("names", 4, ((1,),)), 4
+    )
     assert found["answers"].tolist() == [[1, 2, 0, 3]]
     assert found["correct"].tolist() == [True]
 

@@ -168,7 +168,7 @@ class Judges:
         full = tensors + [tensors[-1]] * (size - len(tensors))
         logits = logits_of(classifier, torch.stack(full), self.device)[: len(asked)]
         labels = np.array([samples[place].label for place in asked])
-        found = answer_columns(logits, labels, class_map, _RANKED)
+        found = answer_columns(logits.numpy(), labels, class_map, _RANKED)
         rules = [self._rule(samples[place], name) for place in asked]
         answers = Predictions(np.ones(len(asked), dtype=bool), **found)
         failed = {

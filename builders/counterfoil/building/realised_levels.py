@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import RunFailure
-from counterfoil.generate import Renderer
+from counterfoil.generate.render import Renderer
 from counterfoil.generate.screen import Scorer
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on

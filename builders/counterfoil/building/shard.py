@@ -12,7 +12,9 @@ import numpy as np
 
 from counterfoil.building.judges import Judges, asks_similarity, measured, similarities
 from counterfoil.building.spans import Way, way_of
-from counterfoil.generate import EditRenderer, PoolRows, Renderer, encode_image
+from counterfoil.generate.pictures import encode_image
+from counterfoil.generate.render import Renderer
+from counterfoil.generate.rows import EditRenderer, PoolRows
 from counterfoil.generate.screen import Scorer, Thresholds
 from counterfoil.recipe.keep import OBJECT, SHIFT, Verdict, decide_cell, passing
 from counterfoil.store import Candidate

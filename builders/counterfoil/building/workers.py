@@ -29,9 +29,9 @@ from counterfoil.data.pool import pool_of
 from counterfoil.engines import Delivered, Doing
 from counterfoil.engines.executor import named
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.generate import encoding_threads
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.kinds import Materials, maker_of
+from counterfoil.generate.pictures import encoding_threads
 from counterfoil.generate.screen import Scorer, Thresholds
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on, holds_context, libraries_of, stack_of

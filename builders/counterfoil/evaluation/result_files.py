@@ -21,7 +21,6 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.building.closing import close_again, closed_dataset
 from counterfoil.data.hub import HubDataset
 from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
@@ -358,12 +357,16 @@ def make_ready(source: str | Path) -> None:
                 " DIR with --into-card and publish it again; or drop --into-card.",
             )
         return  # opening it says what is wrong
+    from counterfoil.building.closing import closed_dataset
+
     closed_dataset(directory)
 
 
 def store_results(evaluation: Evaluation, dataset_id: str | None) -> Path:
     """Write the results into the dataset, entries for the Hub with `dataset_id`, and close it again; return the folder
     that holds them."""
+    from counterfoil.building.closing import close_again
+
     assert evaluation.directory is not None  # only a built dataset takes results
     # No clock, host or path is in what is stored.
     public = with_public_names(evaluation.results)

@@ -156,7 +156,7 @@ def condition_scores(
         values = np.full((len(images), len(outputs)), np.nan)
         answers = plain.recorded(images.keys, images.paths)
         for at, scores in each_once(images, name, answers, conditions.num_classes):
-            values[at] = scores.numpy()[:, outputs]
+            values[at] = scores[:, outputs]
         return ConditionScores(classifier, values, np.asarray(~np.isnan(values).any(axis=1)))
     # What the labels are decides no score; the map has K rows, and labels may number more sets of conditions.
     unlabelled = replace(images, labels=np.zeros(len(images), dtype=np.int64))

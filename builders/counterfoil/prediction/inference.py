@@ -117,36 +117,54 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
     return logits
 
 
-def answer_columns(logits: torch.Tensor, labels: np.ndarray, class_map: ClassMap, ranked: int) -> dict[str, np.ndarray]:
+def torch_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return torch's softmax of each row."""
+    import torch
+
+    return torch.from_numpy(logits).softmax(dim=1).numpy()
+
+
+def numpy_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the softmax of each row without the seconds that torch takes to import; its last bit may be another."""
+    shares = np.exp((logits - logits.max(axis=1, keepdims=True)).astype(np.float64))
+    shares /= shares.sum(axis=1, keepdims=True)
+    return shares.astype(np.float32)
+
+
+def answer_columns(
+    logits: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    class_map: ClassMap,
+    ranked: int,
+    softmax: Callable[[NDArray[np.float32]], NDArray[np.float32]] = torch_softmax,
+) -> dict[str, np.ndarray]:
     """Columns of `Predictions` for a batch: (b, num_classes) logits and (b,) labels; `ranked` answers are kept.
 
     Where the class map leads with the classes' own outputs, the column of logits is -inf at the others.
     """
-    import torch
-
     otherwise = {}
     if class_map.own is not None:
-        elsewhere = torch.ones(class_map.num_classes, dtype=torch.bool)
+        elsewhere = np.ones(class_map.num_classes, dtype=bool)
         elsewhere[list(class_map.own)] = False
-        among = logits.masked_fill(elsewhere, -torch.inf)
+        among = np.where(elsewhere, np.float32(-np.inf), logits)
         other = replace(class_map, own=None)
         logits, left = (among, logits) if class_map.leads == "classes" else (logits, among)
-        otherwise = {"correct_otherwise": answer_columns(left, labels, other, 1)["correct"]}
+        otherwise = {"correct_otherwise": answer_columns(left, labels, other, 1, softmax)["correct"]}
 
-    right = torch.zeros(len(labels), class_map.num_classes, dtype=torch.bool)
+    right = np.zeros((len(labels), class_map.num_classes), dtype=bool)
     targets = [class_map.targets[label] for label in labels]
     right[np.repeat(np.arange(len(labels)), [len(one) for one in targets]), list(chain.from_iterable(targets))] = True
-    shares = logits.softmax(dim=1)
+    shares = softmax(logits)
     # By the logits, not their softmax, which rounds near ties together; of equal ones the first output comes first.
-    best = logits.sort(dim=1, descending=True, stable=True).indices[:, :ranked]
-    hits = right.gather(1, best)
+    best = np.argsort(-logits, axis=1, kind="stable")[:, :ranked]
+    hits = np.take_along_axis(right, best, axis=1)
     return {
-        "answers": best.numpy().astype(np.int32),
-        "shares": shares.gather(1, best).numpy(),
-        "correct": hits[:, 0].numpy(),
-        "correct_top_k": hits[:, : class_map.top_k].any(dim=1).numpy(),
-        "true_confidence": (shares * right).sum(dim=1).numpy(),
-        "logits": logits.numpy(),
+        "answers": best.astype(np.int32),
+        "shares": np.take_along_axis(shares, best, axis=1),
+        "correct": hits[:, 0],
+        "correct_top_k": np.asarray(hits[:, : class_map.top_k].any(axis=1)),
+        "true_confidence": (shares * right).sum(axis=1),
+        "logits": logits,
         **otherwise,
     }
 
@@ -215,7 +233,7 @@ def _answer(
             new = rows >= model.done
             wanted = model.answers.columns()
             for column, values in answer_columns(
-                logits, labels[rows], model.class_map, model.answers.answers.shape[1]
+                logits.numpy(), labels[rows], model.class_map, model.answers.answers.shape[1]
             ).items():
                 if column in wanted:
                     wanted[column][rows[new]] = values[new]
@@ -234,7 +252,8 @@ def take_over(images: LabelledImages, name: str, recorded: Recorded, class_map: 
     answers = no_answers(len(images), class_map, ranked_of(class_map))
     wanted = answers.columns()
     for at, scores in each_once(images, name, recorded, class_map.num_classes):
-        for column, values in answer_columns(scores, images.labels[at], class_map, answers.answers.shape[1]).items():
+        ranked, labels = answers.answers.shape[1], images.labels[at]
+        for column, values in answer_columns(scores, labels, class_map, ranked, numpy_softmax).items():
             if column in wanted:
                 wanted[column][at] = values
         answers.readable[at] = True

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from PIL import Image, ImageDraw
 
 from clip_verdicts import clip_verdict
-from counterfoil.dataset.card import Card, make_card
+from counterfoil.dataset.card.card import Card, make_card
 from counterfoil.plan import Plan, Sample, make_plan
 from counterfoil.recipe import dump_recipe, sha256_json
 from counterfoil.recipe.loader import load_recipe_text

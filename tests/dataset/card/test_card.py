@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from counterfoil.dataset.card import make_card
+from counterfoil.dataset.card.card import make_card
 from counterfoil.dataset.card.markdown import code, code_cell, fenced, inline, prose
 from counterfoil.dataset.card.tables import threshold_text
 from counterfoil.errors import RunFailure

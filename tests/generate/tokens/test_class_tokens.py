@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 import miniature_pipelines as miniature
 import modern_pipelines as modern
 from counterfoil.errors import CounterfoilError, UserError
-from counterfoil.generate import Renderer
+from counterfoil.generate.render import Renderer
 from counterfoil.generate.tokens.class_tokens import ClassTokens, read_class_tokens, read_token_file, read_token_folder
 from counterfoil.generate.tokens.import_tokens import import_tokens
 from counterfoil.generate.tokens.learn_tokens import learn_tokens

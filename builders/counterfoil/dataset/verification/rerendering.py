@@ -129,7 +129,7 @@ class Rerenderer:
         """Render and compare each row, in order; report after each batch."""
         from PIL import Image
 
-        from counterfoil.generate import encode_image
+        from counterfoil.generate.pictures import encode_image
         from counterfoil.models.devices import computing_on, libraries_of, one_thread, stack_of
         from counterfoil.plan import Sample
 

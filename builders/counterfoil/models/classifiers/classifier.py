@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 # Rows of labelled images, and their scores (b, num_classes).
-Recorded = Iterator[tuple[NDArray[np.int64], "torch.Tensor"]]
+Recorded = Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]
 
 
 @dataclass(frozen=True)

@@ -144,8 +144,6 @@ class RecordedClassifier(Classifier):
 
     def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded:
         """Yield the scores of the images that the file answers, in its order. UserError for an invalid answer."""
-        import torch
-
         images, known, first = spelled_images(keys, paths or ()), 0, []
         for batch in read_batches(self.path, self.name, self.columns):
             rows = self._image_rows(batch, images, len(keys))
@@ -154,7 +152,7 @@ class RecordedClassifier(Classifier):
             first += batch.column(self.columns.image).slice(0, _MOST_SHOWN - len(first)).to_pylist()
             usable = (rows >= 0) & answered
             if usable.any():
-                yield rows[usable], torch.from_numpy(scores[usable])
+                yield rows[usable], scores[usable]
         if keys and first and not known:
             in_file, expected = (
                 ", ".join(repr(name[:80]) for name in names) for names in (first, (paths or keys)[:_MOST_SHOWN])
