@@ -36,17 +36,17 @@ def write_answers(probabilities: Any, paths: Sequence[str], file: Path) -> None:
 
 
 def mined(weights: Path, recipe: Path, answers: Path, out: Path) -> dict[str, Any]:
-    """Mine a network; return its findings, each with the difference of rates on every other network, and the time.
+    """Mine a network; return its findings, with differences of rates on every other network, and processor seconds.
 
     recipe: of the photographs. answers: a folder of every network's answers, by its name.
     """
-    started = time.perf_counter()
+    started = time.process_time()
     others = [file.resolve() for file in sorted(answers.glob("*.csv")) if file.stem != weights.stem]
     result = mine(
         recipe, out, target={weights.stem: load_network(weights)}, transform=transform(), method="slices",
         on=["train"], overrides=[f"mine.others={[f'{PREFIX}{file}' for file in others]}"], device="cpu", workers=1,
     )  # fmt: skip
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     return {"seconds": seconds, "findings": [_told(one) for one in result.findings.findings]}
 
 
@@ -87,7 +87,7 @@ def mining_table(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         " confirmed ones, times the other networks, how many the other network's own run confirms.",
         "",
         f"| network | tested | confirmed | {' | '.join(KINDS.values())} | also on others | not confirmed, on others |"
-        " confusions on others | seconds |",
+        " confusions on others | processor seconds |",
         "| :-- |" + " --: |" * (len(KINDS) + 6),
     ]
     for network, own in findings.items():
