@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from counterfoil.building import BuildProgress, regenerate_dataset
-from counterfoil.building.inputs import image_embeddings
 from counterfoil.dataset import read_dataset
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.image_embeddings import embeddings_file
+from counterfoil.generate.kinds import maker_of
 from counterfoil.generate.render import Renderer
 from counterfoil.models.clip import load_clip
 from counterfoil.plan import Sample
@@ -169,8 +169,9 @@ def test_what_cannot_be_drawn_is_refused_before_weights_load(
 ) -> None:
     file = vectors(tmp_path / "v.safetensors", *RED, width=EMBEDDING)
     name = without_weights(tmp_path / "model", make)
+    recipe = recipe_of(file, f"generator.model={name}", *others)
     with pytest.raises(UserError) as refused:
-        image_embeddings(recipe_of(file, f"generator.model={name}", *others))
+        maker_of(recipe).embeddings(recipe)
     for words in message:
         assert words in "\n".join(refused.value.problems)
 

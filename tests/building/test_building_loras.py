@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from counterfoil.building import BuildProgress, regenerate_dataset
-from counterfoil.building.inputs import check_generator
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
+from counterfoil.generate.kinds import maker_of
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.recipe import load_recipe
 from counterfoil.starting.lacking import lacking
@@ -107,7 +107,8 @@ def test_weights_that_the_lock_does_not_pin_are_refused(built: Path, file: Path,
 
 def problems(*settings: str) -> str:
     with pytest.raises(UserError) as refused:
-        check_generator(load_recipe("wardrobe-mini", ["tokens=null", *settings]))
+        recipe = load_recipe("wardrobe-mini", ["tokens=null", *settings])
+        maker_of(recipe).check(recipe)
     return "\n".join(refused.value.problems)
 
 

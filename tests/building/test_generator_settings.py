@@ -19,10 +19,11 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import warm
-from counterfoil.building.inputs import check_generator, resolve_inputs
+from counterfoil.building.inputs import resolve_inputs
 from counterfoil.engines.local import LocalEngine
 from counterfoil.engines.ray_engine import RayEngine
 from counterfoil.errors import UserError
+from counterfoil.generate.kinds import maker_of
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import make_plan
@@ -49,6 +50,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def recipe_of(model: Path, *changes: str) -> Recipe:
     return load_recipe("wardrobe-mini", [f"generator.model=local-dir:{model}", "tokens=null", *changes])
+
+
+def check_generator(recipe: Recipe, device: str | None = None) -> None:
+    maker_of(recipe).check(recipe, device)
 
 
 def problems(model: Path, *changes: str, device: str | None = None) -> tuple[str, ...]:

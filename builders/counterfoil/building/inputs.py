@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -18,7 +18,7 @@ from counterfoil.dataset.label_checks import VALIDATION, without_validation
 from counterfoil.engines import Engine
 from counterfoil.engines.local import called_on
 from counterfoil.errors import CounterfoilError, UserError
-from counterfoil.generate.image_embeddings import ImageEmbeddings, read_image_embeddings
+from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.kinds import ChosenTable, maker_of
 from counterfoil.generate.screen.known_classes import KnownClasses
 from counterfoil.generate.screen.scores import ValidationScores
@@ -31,14 +31,10 @@ from counterfoil.generate.screen.thresholds import (
 )
 from counterfoil.generate.tokens.class_tokens import ClassTokens
 from counterfoil.generate.tokens.learn_tokens import class_tokens
-from counterfoil.models.adapters import adapter_width
 from counterfoil.models.clip import load_clip, pin_clip
-from counterfoil.models.config_files import read_config
 from counterfoil.models.devices import one_thread
-from counterfoil.models.diffusion import INDEX, configurations, pipeline_family
 from counterfoil.models.loras import check_loras, pin_lora
 from counterfoil.models.names import Pin
-from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
 from counterfoil.plan import RowTable
 from counterfoil.prediction.embedding import clip_embedder, embed
 from counterfoil.recipe import sha256_json
@@ -54,7 +50,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from counterfoil.data import LabelledImages
-    from counterfoil.models.generators import Family
     from counterfoil.recipe import Recipe
 
 
@@ -133,8 +128,9 @@ def resolve_inputs(
     Without `learn`, class tokens that a recipe learns are read as they were learned before. Thresholds of a directory
     that was begun with the same pins are read from it, never computed again.
     """
-    check_generator(recipe, None if engine.elsewhere else device)
-    embeddings = image_embeddings(recipe)  # a mistake should not wait for tokens that are learned
+    maker = maker_of(recipe)
+    maker.check(recipe, None if engine.elsewhere else device)
+    embeddings = maker.embeddings(recipe)  # a mistake should not wait for tokens that are learned
     tokens = class_tokens(recipe, out, device, engine, learn=learn)
     lock = read_lock(out)
     source = open_source(recipe.source, None if lock is None else lock.inputs.get("source")).pin
@@ -308,77 +304,6 @@ def _with_judge_errors(
         f"The error rate of the judge {name} is unknown, so its plain disagreement is"
         f" reported{f': {why}' if why else ''}",
     )
-
-
-def image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
-    """The vectors that a recipe draws from; None where it draws from prompts alone.
-
-    UserError, collected, for vectors that `read_image_embeddings` refuses, and for a generator that takes none, needs
-    others, or is given an adapter or a prompt that would do nothing. Reads configurations and heads of files alone.
-    """
-    embeddings = read_image_embeddings(recipe)
-    generator = recipe.generator
-    if embeddings is None and generator.adapter is None:
-        return None
-    family, width = pipeline_family(generator.model, generator.revision)
-    problems = list(_problems(recipe, embeddings, family, width))
-    if problems:
-        raise UserError(problems)
-    return embeddings
-
-
-def _problems(recipe: Recipe, embeddings: ImageEmbeddings | None, family: Family, width: Any) -> Iterator[str]:
-    generator = recipe.generator
-    if generator.adapter is not None:
-        if family.takes != "adapter":
-            yield f"generator.adapter: '{generator.model}' is a {family.name}, which takes no adapter; expected null"
-            return
-        width = adapter_width(generator.adapter, generator.adapter_revision)
-    elif family.takes is None or (family.takes == "adapter" and embeddings is not None):
-        without = "" if family.takes is None else " without a generator.adapter"
-        yield f"generator.model: '{generator.model}' is a {family.name}, which takes no image embeddings{without}"
-        return
-    if embeddings is not None and embeddings.width != width:
-        taker = generator.model if generator.adapter is None else generator.adapter
-        yield (
-            f"prompts: the embeddings have {embeddings.width:,} numbers, and '{taker}' takes {width:,}; expected"
-            " vectors of the CLIP that it was made for"
-        )
-    if family.takes == "every":
-        yield from _of_every_sample(recipe, family)
-
-
-def _of_every_sample(recipe: Recipe, family: Family) -> Iterator[str]:
-    """What is missing, or would be read by nobody, where each picture is drawn from an embedding."""
-    for shift in recipe.all_shifts():
-        place = f"prompts.{'' if shift.name == 'base' else 'shifts.'}{shift.name}"
-        if shift.embedding is None:
-            yield f"{place}.embedding: missing, and {family.name} draws nothing without one"
-        if shift.prompt is not None and not family.prompted:
-            yield f"{place}.prompt: {family.name} takes no prompt, expected null"
-
-
-def check_generator(recipe: Recipe, device: str | None = None) -> None:
-    """UserError, with every problem, for a generator whose settings its pipeline or this machine does not have.
-
-    Class tokens for a family that takes none, a side that is no multiple, options that its call does not take, guidance
-    in a part of the steps where it cannot be left out, and an absent library for weights in fewer bits. `device` is
-    where images are rendered. Only configurations are read, and fetched where there is something to compare with them;
-    raises RunFailure where they cannot be.
-    """
-    if not recipe.kind.draws:
-        return
-    problems = list(own_problems(recipe, device))
-    if has_settings_to_compare(recipe):
-        try:
-            folder = configurations(recipe.generator.model, recipe.generator.revision)
-            index, unet = (folder / place for place in (INDEX, Path("unet", "config.json")))
-            parts = read_config(unet, recipe.generator.model) if unet.is_file() else None
-            problems += pipeline_problems(recipe, read_config(index, recipe.generator.model), parts)
-        except UserError as error:
-            raise UserError([*problems, *error.problems], error.hint) from error
-    if problems:
-        raise UserError(problems)
 
 
 def _measured_before(directory: Path, lock: Lock) -> tuple[Mapping[Measured, ThresholdEntry], KnownClasses | None]:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.errors import UserError
+from counterfoil.generate.image_embeddings import ImageEmbeddings, read_image_embeddings
 from counterfoil.generate.kinds.kind import ImageMaker, Materials, NamedInput
 from counterfoil.generate.render import Renderer
 from counterfoil.models import pin_model
-from counterfoil.models.adapters import load_adapter, pin_adapter
-from counterfoil.models.diffusion import generator_pipeline
+from counterfoil.models.adapters import adapter_width, load_adapter, pin_adapter
+from counterfoil.models.config_files import read_config
+from counterfoil.models.diffusion import INDEX, configurations, generator_pipeline, pipeline_family
 from counterfoil.models.loras import load_loras
+from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
 from counterfoil.recipe.kinds import GENERATOR
 from counterfoil.recipe.layering import without_folders
 
 if TYPE_CHECKING:
+    from counterfoil.models.generators import Family
     from counterfoil.recipe import Recipe
 
 
@@ -27,6 +33,43 @@ class DiffusersMaker(ImageMaker):
         if generator.adapter is not None:
             pins["adapter"] = pin_adapter(generator.adapter, generator.adapter_revision).document()
         return pins
+
+    def check(self, recipe: Recipe, device: str | None = None) -> None:
+        """UserError, with every problem, for a generator whose settings its pipeline or this machine does not have.
+
+        Class tokens for a family that takes none, a side that is no multiple, options that its call does not take,
+        guidance in a part of the steps where it cannot be left out, and an absent library for weights in fewer bits.
+        Only configurations are read, and fetched where there is something to compare with them; raises RunFailure where
+        they cannot be.
+        """
+        problems = list(own_problems(recipe, device))
+        if has_settings_to_compare(recipe):
+            try:
+                folder = configurations(recipe.generator.model, recipe.generator.revision)
+                index, unet = (folder / place for place in (INDEX, Path("unet", "config.json")))
+                parts = read_config(unet, recipe.generator.model) if unet.is_file() else None
+                problems += pipeline_problems(recipe, read_config(index, recipe.generator.model), parts)
+            except UserError as error:
+                raise UserError([*problems, *error.problems], error.hint) from error
+        if problems:
+            raise UserError(problems)
+
+    def embeddings(self, recipe: Recipe) -> ImageEmbeddings | None:
+        """The vectors that a recipe draws from; None where it draws from prompts alone.
+
+        UserError, collected, for vectors that `read_image_embeddings` refuses, and for a generator that takes none,
+        needs others, or is given an adapter or a prompt that would do nothing. Reads configurations and heads of files
+        alone.
+        """
+        embeddings = read_image_embeddings(recipe)
+        generator = recipe.generator
+        if embeddings is None and generator.adapter is None:
+            return None
+        family, width = pipeline_family(generator.model, generator.revision)
+        problems = list(_problems(recipe, embeddings, family, width))
+        if problems:
+            raise UserError(problems)
+        return embeddings
 
     def renderer(self, materials: Materials) -> Renderer:
         generator = materials.recipe.generator
@@ -41,3 +84,34 @@ class DiffusersMaker(ImageMaker):
     def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[NamedInput]:
         models = pinned.get("models") or {}
         return [("generator", without_folders(recipe.generator.model), models.get(GENERATOR) or {})]
+
+
+def _problems(recipe: Recipe, embeddings: ImageEmbeddings | None, family: Family, width: Any) -> Iterator[str]:
+    generator = recipe.generator
+    if generator.adapter is not None:
+        if family.takes != "adapter":
+            yield f"generator.adapter: '{generator.model}' is a {family.name}, which takes no adapter; expected null"
+            return
+        width = adapter_width(generator.adapter, generator.adapter_revision)
+    elif family.takes is None or (family.takes == "adapter" and embeddings is not None):
+        without = "" if family.takes is None else " without a generator.adapter"
+        yield f"generator.model: '{generator.model}' is a {family.name}, which takes no image embeddings{without}"
+        return
+    if embeddings is not None and embeddings.width != width:
+        taker = generator.model if generator.adapter is None else generator.adapter
+        yield (
+            f"prompts: the embeddings have {embeddings.width:,} numbers, and '{taker}' takes {width:,}; expected"
+            " vectors of the CLIP that it was made for"
+        )
+    if family.takes == "every":
+        yield from _of_every_sample(recipe, family)
+
+
+def _of_every_sample(recipe: Recipe, family: Family) -> Iterator[str]:
+    """What is missing, or would be read by nobody, where each picture is drawn from an embedding."""
+    for shift in recipe.all_shifts():
+        place = f"prompts.{'' if shift.name == 'base' else 'shifts.'}{shift.name}"
+        if shift.embedding is None:
+            yield f"{place}.embedding: missing, and {family.name} draws nothing without one"
+        if shift.prompt is not None and not family.prompted:
+            yield f"{place}.prompt: {family.name} takes no prompt, expected null"

@@ -81,6 +81,13 @@ class ImageMaker:
     annotations: ClassVar[str] = "machine-generated"
     names_pool: ClassVar[bool] = False
 
+    def check(self, recipe: Recipe, device: str | None = None) -> None:
+        """UserError for settings that the kind's models, or this machine, do not have; `device` renders, if known."""
+
+    def embeddings(self, recipe: Recipe) -> ImageEmbeddings | None:
+        """The vectors that samples are drawn from, where any are. UserError for such as do not fit."""
+        return None
+
     def pins(self, recipe: Recipe) -> dict[str, Any]:
         """What the lock's `models` say of the models that the kind needs. Raises as pinning does."""
         return {}
