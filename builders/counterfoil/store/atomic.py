@@ -1,8 +1,8 @@
-"""Files that appear whole or not at all: written beside their place, flushed to disk, then renamed.
+"""Files that appear whole or not at all: a temporary file beside the target, flushed to disk, then renamed.
 
-A crash at any instant leaves either the old file, or the new one, and perhaps a `*.tmp` that the next
-holder of the directory lock removes. The name of a temporary file carries the writer's process id, so a
-worker that outlives its killed parent never writes into the file of its successor.
+A crash leaves the old file or the new one, and perhaps a `*.tmp` that the next holder of the directory lock removes.
+A temporary name carries its process id, so that a worker that outlives its killed parent never writes into its
+successor's file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class HashedFile:
-    """A binary file open for writing in one pass, which counts and hashes what goes through it."""
+    """A binary file open for writing in one pass, which counts and hashes what is written."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -45,7 +45,7 @@ class HashedFile:
         self._file.flush()
 
     def close(self) -> None:
-        """Left to `atomic_file`, which must flush to disk first: writers close what they are given."""
+        """Do nothing: writers close what they are given, but `atomic_file` must flush to disk first."""
 
     @property
     def closed(self) -> bool:
@@ -58,7 +58,7 @@ class HashedFile:
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn the failures of a disk into messages: forbidden → UserError, full or any other → RunFailure."""
+    """Turn disk errors into messages: UserError for a forbidden path, RunFailure for a full disk and the rest."""
     try:
         yield
     except OSError as error:
@@ -92,29 +92,29 @@ def make_folder(folder: Path) -> None:
 
 
 def try_folder(folder: Path) -> None:
-    """Try, before any long work, whether files can be written in a folder, there or not yet; leaves nothing behind.
+    """Check that files can be written in a folder, which need not exist; leave nothing behind.
 
-    UserError where they cannot, RunFailure where the disk is full.
+    UserError if they cannot be, RunFailure if the disk is full.
     """
     missing = []
-    place = folder
+    parent = folder
     try:
         if folder.is_file():
             raise UserError(f"{folder} is a file, expected a folder", "Name another folder.")
-        while not place.exists():
-            missing.append(place)
-            place = place.parent
+        while not parent.exists():
+            missing.append(parent)
+            parent = parent.parent
         try:
-            for each in reversed(missing):
-                each.mkdir()
-            # Named as all that is half-written, so that what a kill leaves is known and removed.
-            left = f".{os.getpid()}{TEMPORARY_SUFFIX}"
-            with tempfile.NamedTemporaryFile(dir=folder, prefix=".try.", suffix=left):
+            for created in reversed(missing):
+                created.mkdir()
+            # The suffix of temporary files, so that what a kill leaves is recognised and removed.
+            suffix = f".{os.getpid()}{TEMPORARY_SUFFIX}"
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".try.", suffix=suffix):
                 pass
         finally:
-            for each in missing:
+            for created in missing:
                 with contextlib.suppress(OSError):
-                    each.rmdir()
+                    created.rmdir()
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno in _FULL:
@@ -124,7 +124,7 @@ def try_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[HashedFile]:
-    """A file that takes the name `path` when the block ends well, and vanishes when it does not."""
+    """Yield a file that is renamed to `path` when the block succeeds, and removed when it fails."""
     make_folder(path.parent)
     temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
     with disk_errors(path):
@@ -142,14 +142,14 @@ def atomic_file(path: Path) -> Iterator[HashedFile]:
 
 
 def write_atomically(path: Path, content: bytes) -> HashedFile:
-    """Write `content` to `path`; the result tells its size and sha256."""
+    """Write `content` to `path`; return the file with its size and sha256."""
     with atomic_file(path) as file:
         file.write(content)
     return file
 
 
 def remove_durably(path: Path) -> bool:
-    """Remove a file so that it stays removed after a crash; False when there was none."""
+    """Remove a file so that it stays removed after a crash; return False if there was none."""
     with disk_errors(path):
         try:
             path.unlink()
@@ -160,7 +160,7 @@ def remove_durably(path: Path) -> bool:
 
 
 def remove_stale(folder: Path, names: Sequence[str]) -> None:
-    """Remove what an earlier run left and this does not write, in order: what says that all is there goes first."""
+    """Remove files of an earlier run that this one does not write, in order: the one that claims completeness first."""
     for name in names:
         with disk_errors(folder / name):
             (folder / name).unlink(missing_ok=True)
@@ -169,12 +169,12 @@ def remove_stale(folder: Path, names: Sequence[str]) -> None:
 def flush_folder(folder: Path) -> None:
     """Flush the entries of a folder to disk, so that a rename or a removal in it outlives a crash."""
     if os.name == "nt":
-        return  # Windows opens no folder, so there the rename itself has to do
+        return  # Windows opens no folder; the rename itself has to do
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems cannot flush a folder; there the rename itself has to do.
+        # Some network file systems cannot flush a folder; there too the rename has to do.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:

@@ -1,6 +1,6 @@
 """A dataset directory in the making: opened under its lock, filled shard by shard, closed by its manifest.
 
-Processes that each make a part of it hold it together, and none of them closes it.
+Several processes may each build a part of it; none of them closes it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import document_bytes
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import RunFailure, UserError, first_of, some_of
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.store.atomic import disk_errors, make_folder, remove_durably, write_atomically
 from counterfoil.store.directory_lock import directory_lock, opening_lock, part_lock
@@ -39,7 +39,6 @@ from counterfoil.store.manifest import Entry, file_faults, write_manifest
 from counterfoil.store.reading import read_receipts, read_shard
 from counterfoil.store.receipts import (
     Receipt,
-    StandingShard,
     filled_of,
     finished_shards,
     reasons_of,
@@ -59,10 +58,10 @@ _TEMPORARY = re.compile(rf".+\.\d+{re.escape(TEMPORARY_SUFFIX)}")
 
 
 class DatasetStore:
-    """What `open` yields: the shards still to do, a writer for them, and the closing of the dataset.
+    """The shards still to do, a writer for them, and the closing of the dataset; made by `open`.
 
-    `writer` pickles, so that worker processes can write while this process holds the directory lock. With a `part`, it
-    is about the shards of that part alone.
+    `writer` pickles, so that workers can write while this process holds the directory lock. With a `part`, only the
+    shards of that part are to do.
     """
 
     def __init__(self, directory: Path, plan: Plan, writer: ShardWriter, part: PlanPart | None = None) -> None:
@@ -91,10 +90,10 @@ class DatasetStore:
 
         `hashes` are those of plan, screen and inputs; `lock` the pinned inputs; `stack` what bytes depend on;
         `attachments` (relative path → content) the token vectors and thresholds that the inputs name.
-        With `repair`, the entries of the manifest as far as it is known, finished shards that are not as they were
-        written are to be done again. With `part`, other processes may make other parts of it at the same time: whoever
-        comes first writes the lock and the attachments, and nobody removes what another may be writing.
-        UserError when `out` holds something else, is in use, or was made by other hashes or another stack.
+        `repair` holds the known entries of the manifest: finished shards that differ from it are to be done again.
+        With `part`, other processes may build other parts at the same time: the first writes the lock and the
+        attachments, and temporary files are kept.
+        UserError if `out` holds something else, is in use, or was built with other hashes or another stack.
         """
         directory = Path(out)
         refuse_foreign(directory)
@@ -123,36 +122,36 @@ class DatasetStore:
             for path, content in files.items():
                 _write_if_new(directory, path, content)
             if repair is not None:
-                # Before the manifest goes, which proves the receipts: a run killed here looks again.
+                # Before the manifest goes, which proves the receipts, so that a killed run checks again.
                 for path in list(_damaged_shards(plan.shards, writer, repair)):
                     remove_durably(directory / path)
             store._no_longer_finished()
             yield store
 
     def pending(self) -> Sequence[Shard]:
-        """The shards without a receipt, in the plan's order; each is made when it is asked for."""
+        """Return the shards without a receipt, in the plan's order; each is made when it is accessed."""
         return self.plan.shards_without(finished_shards(self.directory), self.part)
 
     @property
     def n_shards(self) -> int:
-        """How many shards this process is to make in all, of the plan or of its part."""
+        """The number of shards that this process is to make, of the plan or of its part."""
         return len(self.plan.shards_without(frozenset(), self.part))
 
     def done(self) -> int:
-        """How many shards of the whole plan have a receipt."""
+        """Count the shards of the whole plan that have a receipt."""
         return self.plan.n_shards - len(self.plan.shards_without(finished_shards(self.directory)))
 
     def _no_longer_finished(self) -> None:
-        """Remove the manifest where shards are to be made: it would claim that the dataset is finished."""
+        """Remove the manifest, which would claim a finished dataset, if shards are pending."""
         if self.pending():
             remove_durably(self.directory / MANIFEST)
 
     def remove_leftovers(self) -> None:
-        """Remove what workers that were lost left half-written, while others went on; none may be at work any more."""
+        """Remove what lost workers left half-written; call it when none is at work any more."""
         _remove_leftovers(self.directory)
 
     def receipts(self) -> list[Receipt]:
-        """The receipts of finished shards, in the plan's order. RunFailure when one is of other hashes."""
+        """Return the receipts of finished shards, in the plan's order. RunFailure if one has other hashes."""
         receipts = read_receipts(self.directory)
         for receipt in receipts:
             if dict(receipt.hashes) != dict(self.writer.hashes):
@@ -169,10 +168,10 @@ class DatasetStore:
         figures: Mapping[str, bytes] | None = None,
         documents: Mapping[str, bytes] | None = None,
     ) -> str:
-        """Write the card, its figures (file name → content) and, last of all, the manifest. Return its hash.
+        """Write the card, its figures (file name → content) and, last, the manifest. Return the manifest's hash.
 
         `documents` are other files that describe the dataset, by their names beside the card.
-        RunFailure when shards are missing, or when a stored file is not as its receipt says.
+        RunFailure if shards are missing, or a stored file differs from its receipt.
         """
         if pending := self.pending():
             raise RunFailure(
@@ -196,7 +195,7 @@ class DatasetStore:
         return write_manifest(self.directory, known)
 
     def checked_receipts(self) -> list[Receipt]:
-        """The receipts, whose files are there in the size that they say, and no others beside them. RunFailure else."""
+        """Return the receipts. RunFailure if a file of theirs has another size, or a file is in no receipt."""
         receipts, problems = self.receipts(), []
         known = {file.path for receipt in receipts for file in receipt.files}
         for receipt in receipts:
@@ -209,8 +208,7 @@ class DatasetStore:
         if problems:
             raise RunFailure(problems, hint=repair_hint(self.directory))
         for what in WHATS:
-            strays = [path for path in _files_below(self.directory, what) if path not in known]
-            if strays:
+            if strays := [path for path in _files_below(self.directory, what) if path not in known]:
                 raise RunFailure(
                     [f"{self.directory / path} is in no receipt" for path in strays],
                     hint="Move these files elsewhere and run the same command again.",
@@ -219,7 +217,7 @@ class DatasetStore:
 
 
 def _lock_of(plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], stack: Mapping[str, Any]) -> Lock:
-    """The lock of this run, as it will read back from JSON (tuples are lists there)."""
+    """Return the lock of this run, as it reads back from JSON (tuples become lists)."""
     documents = {
         "plan": plan.recipe.plan_document,
         "screen": plan.recipe.screen_document,
@@ -233,25 +231,25 @@ def _lock_of(plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], s
 
 
 def _settle_lock(directory: Path, here: Lock, allow_mixed: bool, alone: bool = True) -> None:
-    """Write the lock of a new dataset, or refuse to resume one that another lock describes.
+    """Write the lock of a new dataset. UserError if the existing lock differs.
 
-    Where this process is not `alone`, others render by the stack of the lock, whether or not a shard is done yet.
+    Where this process is not `alone`, others already render with the stack of the existing lock.
     """
-    there = read_lock(directory)
-    if there is None:
+    existing = read_lock(directory)
+    if existing is None:
         write_lock(directory, here)
         return
-    refuse_other_hashes(directory, there, here)
-    if there.stack == here.stack:
+    refuse_other_hashes(directory, existing, here)
+    if existing.stack == here.stack:
         return
     if alone and not finished_shards(directory):
         write_lock(directory, here)  # nothing is rendered yet that could be mixed
     elif not allow_mixed:
-        refuse_other_stack(directory, there.stack, here.stack)
+        refuse_other_stack(directory, existing.stack, here.stack)
 
 
 def refuse_foreign(directory: Path) -> None:
-    """UserError for a file, and for a folder that holds something else than a dataset; nothing is changed."""
+    """Raise UserError for a file, or a folder that holds something other than a dataset; change nothing."""
     with disk_errors(directory):
         if not directory.exists():
             return
@@ -264,15 +262,14 @@ def refuse_foreign(directory: Path) -> None:
     foreign = [name for name in names if name != PRIVATE and not _TEMPORARY.fullmatch(name)]
     # Another process may have begun the dataset since the folder was listed.
     if foreign and not (directory / LOCK).exists():
-        shown = ", ".join(foreign[:5]) + (f" and {len(foreign) - 5} more" if len(foreign) > 5 else "")
         raise UserError(
-            f"{directory} is not empty and holds no Counterfoil dataset (no {LOCK}); it has {shown}",
+            f"{directory} is not empty and holds no Counterfoil dataset (no {LOCK}); it has {some_of(foreign)}",
             hint="Name an empty or a new folder.",
         )
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """Remove what killed writers left half-written; only the holder of the lock may."""
+    """Remove what killed writers left half-written; only for the holder of the lock."""
     for folder, _, names in os.walk(directory):
         for name in names:
             if _TEMPORARY.fullmatch(name):
@@ -280,39 +277,40 @@ def _remove_leftovers(directory: Path) -> None:
 
 
 def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
-    """UserError when the folders of shards hold files that the plan does not know."""
+    """Raise UserError if the folders of shards hold files that are not in the plan."""
     unknown = []
     for path in _no_temporary(_files_below(directory, RECEIPTS)):
         group, number = parse_receipt_path(path) or ("", 0)
         if number >= lock.groups.get(group, 0):
             unknown.append(path)
-    for path in [path for what in WHATS for path in _no_temporary(_files_below(directory, what))]:
-        file = parse_shard_path(path)
-        shards = lock.groups.get(file.group) if file else None
-        if file is None or shards is None or file.of != shards or file.number >= shards:
-            unknown.append(path)
+    for what in WHATS:
+        for path in _no_temporary(_files_below(directory, what)):
+            file = parse_shard_path(path)
+            shards = lock.groups.get(file.group) if file else None
+            if file is None or shards is None or file.of != shards or file.number >= shards:
+                unknown.append(path)
     if unknown:
-        more = [f"… and {len(unknown) - 10} more"] if len(unknown) > 10 else []
+        shown = first_of([f"  {path}" for path in unknown], 10)
         raise UserError(
-            [f"{directory} holds files that are not of this plan:", *(f"  {p}" for p in unknown[:10]), *more],
+            [f"{directory} holds files that are not of this plan:", *shown],
             hint="Move them elsewhere, or build into another folder.",
         )
 
 
 def _no_temporary(paths: Iterable[str]) -> list[str]:
-    """Without those that other parts are writing just now; a whole build has removed what was left of any."""
+    """Leave out temporary files: other parts may be writing them now."""
     return [path for path in paths if not _TEMPORARY.fullmatch(path)]
 
 
 def _files_below(directory: Path, folder: str) -> list[str]:
-    """Every file under a folder, sorted, as paths relative to the directory."""
+    """List every file under a folder, sorted, as paths relative to the directory."""
     if not (directory / folder).is_dir():
         return []
     return [f"{folder}/{path}" for path in list_files(directory / folder, hidden=True).files]
 
 
 def _write_if_new(directory: Path, path: str, content: bytes) -> None:
-    """Write a file unless it has this content already. ValueError for a path that leaves the directory."""
+    """Write a file unless it has this content already. ValueError for a path outside the directory."""
     if is_outside(path):
         raise ValueError(f"{path!r} is not a path below the dataset directory")
     target = directory / path
@@ -323,39 +321,41 @@ def _write_if_new(directory: Path, path: str, content: bytes) -> None:
 
 
 def _damaged_shards(shards: Sequence[Shard], writer: ShardWriter, listed: Mapping[str, Entry]) -> Iterator[str]:
-    """The path of each receipt of `shards` that is there and that, or whose files, are not as they were written.
+    """Yield the path of each receipt of `shards` that is damaged or has damaged files.
 
-    `writer` is what would write them now. A receipt is proved by the manifest that the dataset was finished with, whose
-    entries are `listed`. Where there is none, it is held against what its own files say, and then only its stack is
-    taken on trust. What else a damaged or a stranger's receipt names than its own files is never opened.
+    `writer` is what would write them now, `listed` the entries of the finished dataset's manifest, which prove a
+    receipt. Without them a receipt is compared with its own files, and only its stack is trusted. Files that a
+    receipt names but that are not its own are never opened.
     """
-    for stands in standing_shards(writer.directory, shards):
-        if stands.shard is None or (stands.receipt is None and not stands.unreadable):
+    directory = writer.directory
+    for standing in standing_shards(directory, shards):
+        shard, receipt = standing.shard, standing.receipt
+        if shard is None or (receipt is None and not standing.unreadable):
             continue
-        if stands.receipt is None or _is_damaged(stands, stands.shard, stands.receipt, writer, listed):
-            yield stands.path
+        if (
+            receipt is None
+            or not _proven(directory / standing.path, receipt, listed.get(standing.path))
+            or dict(receipt.hashes) != dict(writer.hashes)
+            or any(receipt_faults(standing, writer.hashes, writer.split, writer.format))
+            or any(file_faults(directory, receipt.files))
+            or (not listed and not _counts_match(directory, shard, receipt))
+        ):
+            yield standing.path
 
 
-def _is_damaged(
-    stands: StandingShard, shard: Shard, receipt: Receipt, writer: ShardWriter, listed: Mapping[str, Entry]
-) -> bool:
-    directory, entry = writer.directory, listed.get(stands.path)
-    content = (directory / stands.path).read_bytes()
+def _proven(path: Path, receipt: Receipt, entry: Entry | None) -> bool:
+    """Check a receipt's bytes against its manifest entry, if it has one, and against its own canonical form."""
+    content = path.read_bytes()
     if entry is not None and hashlib.sha256(content).hexdigest() != entry.sha256:
-        return True
+        return False
     try:
-        written = receipt.content()
-    except (ValueError, TypeError, RecursionError):  # what no receipt of ours holds: not a number, half a character
-        return True
-    if written != content or dict(receipt.hashes) != dict(writer.hashes):
-        return True
-    if any(receipt_faults(stands, writer.hashes, writer.split, writer.format)):
-        return True
-    return any(file_faults(directory, receipt.files)) or (not listed and _counts_otherwise(directory, shard, receipt))
+        return receipt.content() == content
+    except (ValueError, TypeError, RecursionError):  # values that we never write: NaN, half a character
+        return False
 
 
-def _counts_otherwise(directory: Path, shard: Shard, receipt: Receipt) -> bool:
-    """Whether a receipt says otherwise than its files, which are as it says."""
+def _counts_match(directory: Path, shard: Shard, receipt: Receipt) -> bool:
+    """Check a receipt's counts against the rows of its files."""
     decided = list(read_shard(directory, receipt, ["shift", "label", "class_id", "reason"], "candidates"))
     counts = reasons_of(shard, decided)
     rows = {
@@ -365,8 +365,8 @@ def _counts_otherwise(directory: Path, shard: Shard, receipt: Receipt) -> bool:
     }
     stored = {what: file.rows for what in WHATS if (file := receipt.file(what)) is not None}
     return (
-        (receipt.filled is not None and filled_of(shard, decided) != receipt.filled)
-        or counts != receipt.counts
-        or rows != receipt.rows
-        or stored != {what: number for what, number in rows.items() if number}
+        (receipt.filled is None or filled_of(shard, decided) == receipt.filled)
+        and counts == receipt.counts
+        and rows == receipt.rows
+        and stored == {what: number for what, number in rows.items() if number}
     )

@@ -1,11 +1,10 @@
-"""Encoded images of datasets: format and size are read from the header, and judged, before a pixel is allocated.
+"""Encoded images of datasets: format and size are read from the header and checked before pixels are allocated.
 
-A PNG of 40 kB may unfold to half a gigabyte. Only the formats that a recipe may ask for are opened, so Pillow's other
-decoders never meet a stranger's file.
+A PNG of 40 kB may unfold to half a gigabyte. Only the formats that a recipe may name are opened, so Pillow's other
+decoders never see a file from someone else.
 
-Every image that the package did not just draw is decoded here. What does not open is UnreadableImage, which says why
-and not where: who knows the place and what to do tells it (cards and pages, input datasets, verification). Where one
-of many may be missing (predictions, embeddings, thresholds), `readable_image` gives None, and the image is counted.
+Every image that the package did not just draw is decoded here. UnreadableImage says why an image cannot be read;
+callers add where it is and what to do. `readable_image` gives None instead, for callers that count such images.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ T = TypeVar("T")
 # The recipe's name of a format, and Pillow's.
 FORMATS = {"png": "PNG", "jpg": "JPEG", "webp": "WEBP"}
 MOST_PIXELS = LARGEST_SIDE**2
-# Photographs of input datasets may be larger than what is rendered: what Pillow itself takes without a warning.
+# Photographs of input datasets may be larger than rendered images: Pillow's own limit without a warning.
 MOST_PHOTOGRAPHED = 89_478_485
-# Not TGA, which has no signature: damaged bytes would be a picture. An AVIF whose header lies is held to 2^28 pixels by
-# its library.
+# Not TGA, which has no signature, so that damaged bytes would be an image. AVIF's library limits a header to 2^28
+# pixels.
 _PHOTOGRAPHS = (*FORMATS.values(), "BMP", "GIF", "TIFF", "AVIF", "PPM")  # a JPEG of several pictures is one as well
-# What files of these formats are called.
+# The endings of files of these formats.
 PHOTOGRAPH_ENDINGS = frozenset(
     (".png", ".apng", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".avif",
      ".ppm", ".pgm", ".pbm", ".pnm")
@@ -50,9 +49,9 @@ class UnreadableImage(ValueError):
 
 
 def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
-    """An image whose header is read and whose pixels are not. UnreadableImage for anything else than a dataset's.
+    """Open an image: its header is read, its pixels are not. UnreadableImage for anything else.
 
-    A `photograph` is an input dataset's: of more formats, and larger.
+    A `photograph` is an input dataset's: more formats, and larger.
     """
     from PIL import Image
 
@@ -70,25 +69,25 @@ def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
         raise UnreadableImage(f"it has {scans:,} scans, expected at most {_MOST_SCANS}")
     # A TIFF's tile is unpacked whole, however small the image is.
     tags = getattr(picture, "tag_v2", {})
-    across, down = tags.get(_TILE_WIDTH, 0), tags.get(_TILE_LENGTH, 0)
-    if isinstance(across, int) and isinstance(down, int) and across * down > most:
-        raise UnreadableImage(f"it declares a tile of {across * down:,} pixels, expected at most {most:,}")
+    tile_width, tile_length = tags.get(_TILE_WIDTH, 0), tags.get(_TILE_LENGTH, 0)
+    if isinstance(tile_width, int) and isinstance(tile_length, int) and tile_width * tile_length > most:
+        raise UnreadableImage(f"it declares a tile of {tile_width * tile_length:,} pixels, expected at most {most:,}")
     return picture
 
 
 def orientation(picture: Image.Image) -> int:
-    """How EXIF says that an opened image is still to be turned: 1 for not at all, to 8."""
+    """Return the EXIF orientation of an opened image: 1 (upright) to 8."""
     if picture.format == "TIFF":
         return 1  # Pillow turns it as it loads it, for torchvision too
     try:
         value = picture.getexif().get(_ORIENTATION, 1)
-    except Exception:  # of tags of any content; an image whose tags cannot be read is shown as it is
+    except Exception:  # tags may hold anything; an image whose tags cannot be read is shown as it is
         return 1
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
 def load_image(picture: Image.Image) -> Image.Image:
-    """The image of `open_image`, decoded to its last pixel. UnreadableImage where it is damaged."""
+    """Decode all pixels of an opened image. UnreadableImage if it is damaged."""
     try:
         picture.load()
     except Exception as error:
@@ -97,7 +96,7 @@ def load_image(picture: Image.Image) -> Image.Image:
 
 
 def rgb_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
-    """An encoded image as RGB. UnreadableImage for what is none; `photograph` as for `open_image`."""
+    """Decode an image as RGB. UnreadableImage if it cannot be; `photograph` as for `open_image`."""
     with open_image(encoded, photograph=photograph) as picture:
         try:
             return load_image(picture).convert("RGB")
@@ -106,7 +105,7 @@ def rgb_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
 
 
 def upright(encoded: bytes | None) -> bytes | None:
-    """A photograph turned as its EXIF says, as PNG of the same pixels; as it is where nothing is to turn."""
+    """Turn a photograph as its EXIF says, as PNG of the same pixels; return an upright one unchanged."""
     from PIL import ImageOps
 
     try:
@@ -115,14 +114,14 @@ def upright(encoded: bytes | None) -> bytes | None:
                 return encoded
             turned = ImageOps.exif_transpose(load_image(picture)).convert("RGB")
     except (UnreadableImage, OSError, ValueError, MemoryError):
-        return encoded  # whoever decodes it says what is wrong
+        return encoded  # the caller that decodes it says what is wrong
     stream = io.BytesIO()
     turned.save(stream, "PNG", compress_level=1)
     return stream.getvalue()
 
 
 def readable_image(encoded: Any, *, photograph: bool = False) -> Image.Image | None:
-    """As `rgb_image`, and None for what is none: for those who count such images and go on."""
+    """Decode an image as `rgb_image` does, or return None if it is unreadable."""
     try:
         return rgb_image(encoded, photograph=photograph)
     except UnreadableImage:
@@ -132,10 +131,10 @@ def readable_image(encoded: Any, *, photograph: bool = False) -> Image.Image | N
 def decoded_batches(
     images: Iterable[bytes | None], decode: Callable[[bytes | None], T], batch_size: int, device: str
 ) -> Iterator[list[T]]:
-    """What `decode` makes of each image, in order, a batch at a time; `device` is where the batches are computed.
+    """Yield `decode` of each image, in order, in batches; `device` is where the batches are computed.
 
-    A GPU computes one batch while threads decode the next. A CPU does one after the other, each on all of its cores:
-    decoders beside torch's threads only make these wait, and a pass over small images takes up to 1.7 times as long.
+    For a GPU, threads decode the next batch while one is computed. For a CPU, decoding and computing alternate:
+    decoders beside torch's threads slow a pass over small images down by a factor of up to 1.7.
     """
     stream = iter(images)
     if device == "cpu":
@@ -143,7 +142,7 @@ def decoded_batches(
 
         decoders = min(_MOST_DECODERS, torch.get_num_threads())  # one in a worker, which has one core
         if decoders == 1:
-            while batch := [decode(one) for one in islice(stream, batch_size)]:
+            while batch := [decode(image) for image in islice(stream, batch_size)]:
                 yield batch
             return
         with ThreadPoolExecutor(decoders) as pool:
@@ -152,17 +151,17 @@ def decoded_batches(
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     with ThreadPoolExecutor(min(_MOST_DECODERS, cores)) as pool:
-        ahead = [pool.submit(decode, one) for one in islice(stream, batch_size)]
+        ahead = [pool.submit(decode, image) for image in islice(stream, batch_size)]
         while ahead:
-            current, ahead = ahead, [pool.submit(decode, one) for one in islice(stream, batch_size)]
+            current, ahead = ahead, [pool.submit(decode, image) for image in islice(stream, batch_size)]
             yield [future.result() for future in current]
 
 
 def _shown(error: Exception) -> str:
-    # The address of the stream, which some messages hold, tells nobody anything.
+    # Some messages hold the address of the stream, which says nothing.
     return f"{type(error).__name__}: {str(error).partition(' <')[0]}"
 
 
 def pixels_sha256(picture: Image.Image) -> str:
-    """sha256 of an image's size and its pixels, as `readable_image` gives them: equal for one picture in two files."""
+    """Hash an image's size and pixels: equal for one picture in two files."""
     return hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).hexdigest()

@@ -1,12 +1,12 @@
-"""Who may be at work in a directory: one process alone, or one for each part of a plan. The system keeps the locks.
+"""Locks of a directory: one process holds all of it, or several hold one part of the plan each.
 
-They are the operating system's (flock), so a holder killed by SIGKILL or a power cut blocks nobody. A holder's process
-id lies beside its lock only to be shown to whom the lock refuses.
+They are the operating system's (flock), so a killed holder blocks no other process. The holder's process id is
+written beside the lock, only to be shown in messages.
 
-A process that makes a part holds the lock of its part to its end, and takes it under the lock that is everybody's, of
-which it lets go at once: so whoever holds that one, and finds all parts free, is alone. Between machines this holds as
-far as the file system carries flock from one to another: NFS does (Linux makes it a lock of the server), Lustre where
-it is mounted with `flock`. Where locks are local, two machines may make one part twice, each file of it whole.
+A process that builds a part holds that part's lock to its end. It takes it while it briefly holds the directory's
+lock, so a process that holds the directory's lock and finds all parts free is alone. Between machines this holds if
+the file system carries flock: NFS does (Linux makes it a lock of the server), Lustre if mounted with `flock`. Where
+locks are local, two machines may build one part twice, each file of it whole.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.plan.layout import PlanPart
 from counterfoil.progress import report
 from counterfoil.store.atomic import disk_errors, write_atomically
@@ -37,22 +37,20 @@ from counterfoil.store.layout import (
 )
 
 _PART_LOCK = re.compile(r"(\d+)-of-(\d+)\.lock")
-_MOST_SHOWN = 5
-# Parts open a directory one after another, a listing of its receipts each: a thousand of them, a second each.
+# Parts open a directory one after another and each lists its receipts: a thousand parts take a second each.
 _OPENING_WAITS = 1800.0  # seconds
-# Whoever only looks whether a directory is in use holds its lock for an instant.
+# A process that only checks whether a directory is in use holds its lock for an instant.
 _LOOKING_WAITS = 3.0  # seconds
 
 
 @contextlib.contextmanager
 def directory_lock(directory: Path) -> Iterator[None]:
-    """Hold a dataset directory alone. UserError when another process holds it, or any part of it."""
+    """Hold a dataset directory alone. UserError if another process holds it, or a part of it."""
     with _whole(directory, 0.0):
         if held := _held_parts(directory):
-            shown = ", ".join(f"{part}{_shown(_holder(directory, part))}" for part in held[:_MOST_SHOWN])
-            more = f" and {len(held) - _MOST_SHOWN} more" if len(held) > _MOST_SHOWN else ""
+            shown = some_of([f"{part}{_shown(_holder(directory, part))}" for part in held])
             raise UserError(
-                f"{directory} is in use: other processes are building parts of it: {shown}{more}",
+                f"{directory} is in use: other processes are building parts of it: {shown}",
                 hint="Wait until they end, or build another part with the same N: `counterfoil build … --shards K/N`.",
             )
         yield
@@ -60,9 +58,9 @@ def directory_lock(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing_lock(folder: Path) -> Iterator[None]:
-    """Hold a folder of a report while its files are written; whoever waits tells for whom.
+    """Hold a report's folder while its files are written; report which process it waits for.
 
-    RunFailure when another process writes for half an hour.
+    RunFailure if another process writes for half an hour.
     """
     path, holder = folder / DIRECTORY_LOCK, folder / DIRECTORY_LOCK_HOLDER
     for seconds in (0.0, _OPENING_WAITS):
@@ -72,8 +70,8 @@ def writing_lock(folder: Path) -> Iterator[None]:
                     yield
                 return
         if not seconds:
-            said = f"Waiting for another process{_shown(holder)}, which is writing to {folder}."
-            report("writing the report", 0, 1, said)
+            message = f"Waiting for another process{_shown(holder)}, which is writing to {folder}."
+            report("writing the report", 0, 1, message)
     raise RunFailure(
         f"{folder}: another process{_shown(holder)} has been writing to it for {_OPENING_WAITS / 60:.0f} minutes",
         "If a process hangs, end it. Then run the same command again.",
@@ -82,9 +80,9 @@ def writing_lock(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opening_lock(directory: Path) -> Iterator[None]:
-    """Hold a directory for the moment in which a part of it is begun; others that begin one wait.
+    """Hold a directory for the moment in which a part of it is begun; other parts wait.
 
-    UserError when a process holds the directory alone.
+    UserError if a process holds the directory alone.
     """
     path = directory / OPENING_LOCK
     with _system_lock(path, _OPENING_WAITS) as held:
@@ -94,16 +92,16 @@ def opening_lock(directory: Path) -> Iterator[None]:
                 "If a process hangs, end it. Then run the same command again.",
             )
         with _whole(directory, _LOOKING_WAITS):
-            # A network file system may remember for a while that a file is not there; opening its folder ends that.
+            # A network file system may cache that a file does not exist; listing its folder ends that.
             list(directory.iterdir())
             yield
 
 
 @contextlib.contextmanager
 def part_lock(directory: Path, part: PlanPart) -> Iterator[bool]:
-    """Hold one part of a directory; taken under its `opening_lock`. Gives whether no other part is held then.
+    """Hold one part of a directory; call it under `opening_lock`. Yield whether no other part is held then.
 
-    UserError when another process holds this part, or parts of another number.
+    UserError if another process holds this part, or a part with another N.
     """
     others = _held_parts(directory, but=part)
     if other := next((held for held in others if held.of != part.of), None):
@@ -124,14 +122,14 @@ def part_lock(directory: Path, part: PlanPart) -> Iterator[bool]:
 
 
 def refuse_held_part(directory: Path, part: PlanPart) -> None:
-    """The refusals of `part_lock` and of `opening_lock`, for whoever would do long work before the part is begun."""
+    """Raise what `part_lock` and `opening_lock` would, before long work for the part."""
     with opening_lock(directory), part_lock(directory, part):
         pass
 
 
 @contextlib.contextmanager
 def _whole(directory: Path, seconds: float) -> Iterator[None]:
-    """Hold the lock that is everybody's, whoever makes parts."""
+    """Hold the directory's lock, without checking its parts."""
     path, holder = directory / DIRECTORY_LOCK, directory / DIRECTORY_LOCK_HOLDER
     with _system_lock(path, seconds) as held:
         if not held:
@@ -145,10 +143,10 @@ def _whole(directory: Path, seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _system_lock(path: Path, seconds: float) -> Iterator[bool]:
-    """Hold a lock of the system, waited for so long; False where another process has it still."""
+    """Wait so long for a lock of the system and hold it; yield False if another process keeps it."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Not per thread: a run may open the store in one thread and close it in another.
+        # Shared by threads: a run may open the store in one thread and close it in another.
         lock = FileLock(path, thread_local=False)
         try:
             lock.acquire(timeout=seconds, poll_interval=0.05)
@@ -165,10 +163,10 @@ def _system_lock(path: Path, seconds: float) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def _named(holder: Path, text: str) -> Iterator[None]:
-    """Whoever holds a lock, beside it while it is held."""
+    """Write the holder of a lock beside it while the lock is held."""
     try:
         with disk_errors(holder):
-            holder.unlink(missing_ok=True)  # never through a link that somebody left there
+            holder.unlink(missing_ok=True)  # never write through a link
             holder.write_text(text)
         yield
     finally:
@@ -177,16 +175,16 @@ def _named(holder: Path, text: str) -> Iterator[None]:
 
 
 def _held_parts(directory: Path, but: PlanPart | None = None) -> list[PlanPart]:
-    """The parts that a process makes; for the holder of the lock that is everybody's: nobody begins one meanwhile.
+    """List the parts that are being built. The caller holds the directory's lock, so none can begin meanwhile.
 
-    `but` is not asked about: whoever holds it would let go of it by asking, where locks are those of a server.
+    `but` is the caller's own part: on a server's locks, trying to take it would release it.
     """
     folder = directory / PART_LOCKS
     if not folder.is_dir():
         return []
-    found = (_PART_LOCK.fullmatch(entry.name) for entry in folder.iterdir())
+    matches = [_PART_LOCK.fullmatch(entry.name) for entry in folder.iterdir()]
     held = []
-    for of, number in sorted((int(match[2]), int(match[1])) for match in found if match):
+    for of, number in sorted((int(match[2]), int(match[1])) for match in matches if match):
         part = PlanPart(number, of)
         if part != but:
             with _system_lock(_lock_of(directory, part), 0.0) as free:
@@ -204,7 +202,7 @@ def _holder(directory: Path, part: PlanPart) -> Path:
 
 
 def _shown(holder: Path) -> str:
-    """The process of a holder, and its machine where it is another one."""
+    """Return the holder's process id for a message, and its machine if it is another one."""
     try:
         process, _, machine = holder.read_text().strip().partition(" ")
         where = f" on {machine}" if machine and machine != socket.gethostname() else ""
@@ -213,20 +211,20 @@ def _shown(holder: Path) -> str:
         return ""
 
 
-MARKS = f"{PRIVATE}/mark-*"  # their names, as a pattern, before what every temporary file ends with
-_PATIENCE = 5.0  # seconds; a network file system may be a moment behind
+MARKS = f"{PRIVATE}/mark-*"  # a pattern of their names, without the suffix of temporary files
+_PATIENCE = 5.0  # seconds; a network file system may lag
 
 
 @dataclass(frozen=True, slots=True)
 class FolderMark:
-    """A mark in `folder`: the file `name` there holds `word`, which nobody else has."""
+    """A mark in `folder`: its file `name` holds the unique `word`."""
 
     folder: Path
     name: str
     word: str
 
     def refuse_unseen(self) -> None:
-        """UserError where the mark is not to be seen from this process: its folder is another one."""
+        """Raise UserError if this process cannot see the mark: its folder is another one."""
         end = time.monotonic() + _PATIENCE
         while not self._seen():
             if time.monotonic() > end:
@@ -246,7 +244,7 @@ class FolderMark:
 
 @contextlib.contextmanager
 def marked(folder: Path) -> Iterator[FolderMark]:
-    """A mark in a folder for the block; what a killed run leaves of it is removed like its other temporary files."""
+    """Put a mark in a folder for the block; what a killed run leaves is removed with other temporary files."""
     word = secrets.token_hex(16)
     mark = FolderMark(folder, f"{PRIVATE}/mark-{word[:8]}.{os.getpid()}{TEMPORARY_SUFFIX}", word)
     write_atomically(folder / mark.name, word.encode())

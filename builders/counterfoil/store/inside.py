@@ -1,9 +1,9 @@
-"""What lies in a dataset directory: regular files inside it, and nothing that leads out of it or never ends.
+"""The files of a dataset directory: regular files inside it, no links that lead out, no pipes.
 
-A directory may come from anybody. A link in it would have another file of this machine read, sent or overwritten; a
-pipe would be waited for; so whoever opens a directory looks at every entry first (`refuse_unfit`), and what a document
-of the dataset names is a plain path below it or is not opened. The one kind of link that is followed is what the Hub's
-client keeps of a published dataset: from its snapshot to the blobs of the same cache.
+A directory may come from anyone. A link in it could have another file of this machine read, sent or overwritten, and
+reading a pipe never ends. So `refuse_unfit` checks every entry first, and a path that a document names is opened only
+if it is a plain path below the directory. Only one kind of link is followed: the Hub client's, from a snapshot to the
+blobs of the same cache.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from counterfoil.documents import parse_json
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import RunFailure, UserError, first_of
 from counterfoil.regular_files import UnfitFile, irregularity, read_regular
 from counterfoil.store.layout import INDEX
 
-# The largest that is written is the manifest of a hundred thousand files (the Hub's limit): 17 MB.
+# The largest document is the manifest of a hundred thousand files (the Hub's limit): 17 MB.
 MOST_DOCUMENT = 32_000_000
-_MOST_SHOWN = 10
 _SHARED_BLOB = re.compile(r"[0-9a-f]{64}")
 _EXPECTED = "expected a regular file of the dataset"
 
 
 @dataclass(slots=True)
 class Listing:
-    """Every file of a directory by its path, sorted, and what is no regular file: path → what it is.
+    """The files of a directory, sorted.
 
-    linked: folders that are links and were entered: path → the folder that it leads to.
+    unfit: path → what an entry is that is no regular file. linked: entered link → the folder that it leads to.
     """
 
     files: list[str] = field(default_factory=list)
@@ -41,12 +40,11 @@ class Listing:
 
 
 def list_files(directory: Path, *, hidden: bool = False, most: int | None = None, links: bool = False) -> Listing:
-    """The files of a directory, its links and special files named apart; `hidden` entries at the top on demand.
+    """List the files of a directory; links and special files apart, `hidden` entries at the top on demand.
 
-    The page that leads to all others is one of those: it is of this copy, and not of the dataset.
-
-    Folders that are links are entered where `links` says so, but no further link in them, and none that leads back.
-    OSError where the directory cannot be listed, RunFailure where it has more than `most` entries.
+    The index page counts as hidden: it belongs to this copy, not to the dataset. With `links`, folders that are links
+    are entered, but no further link below them, and none that leads back.
+    OSError if the directory cannot be listed, RunFailure if it has more than `most` entries.
     """
     listing = Listing()
     blobs = _Blobs.of(directory)
@@ -54,30 +52,30 @@ def list_files(directory: Path, *, hidden: bool = False, most: int | None = None
     for count, entry in enumerate(_entries(directory, listing.linked if links else None), 1):
         if most is not None and count > most:
             raise RunFailure(f"{directory} has more than {most:,} files", "Name the folder of the files that you mean.")
-        place = entry.path[below:].replace(os.sep, "/")
-        if not hidden and (place.startswith(".") or place == INDEX):
+        path = entry.path[below:].replace(os.sep, "/")
+        if not hidden and (path.startswith(".") or path == INDEX):
             continue
-        if entry.is_file(follow_symlinks=False):  # the listing itself tells: nothing more is asked of the disk
-            listing.files.append(place)
+        if entry.is_file(follow_symlinks=False):  # known from the listing, without another call to the disk
+            listing.files.append(path)
             continue
         try:
             mode = entry.stat(follow_symlinks=False).st_mode
         except FileNotFoundError:
-            continue  # another process took its temporary file away
+            continue  # another process removed its temporary file
         irregular = irregularity(mode)
         if irregular is None or (stat.S_ISLNK(mode) and blobs.hold(Path(entry.path))):
-            listing.files.append(place)
+            listing.files.append(path)
         else:
-            listing.unfit[place] = f"{irregular}, {_EXPECTED}"
+            listing.unfit[path] = f"{irregular}, {_EXPECTED}"
     listing.files.sort()
     listing.linked = {path[below:].replace(os.sep, "/"): target for path, target in sorted(listing.linked.items())}
     return listing
 
 
 def refuse_unfit(directory: Path) -> None:
-    """RunFailure, with every one, for entries of a dataset directory that are no regular files; hidden ones too.
+    """Raise RunFailure naming every entry, hidden ones too, that is no regular file, or whose name is no text.
 
-    And for files whose names are no text: the manifest, which lists what is published, could not.
+    A manifest could not list names that are no text.
     """
     if not directory.is_dir():
         return
@@ -89,17 +87,16 @@ def refuse_unfit(directory: Path) -> None:
     }
     if unfit:
         shown = [f"{directory / path} {what}" for path, what in sorted(unfit.items())]
-        more = [f"… and {len(shown) - _MOST_SHOWN} more"] if len(shown) > _MOST_SHOWN else []
         raise RunFailure(
-            [*shown[:_MOST_SHOWN], *more],
+            first_of(shown, 10),
             "Nothing was read or changed. Remove them, or replace them with the files themselves.",
         )
 
 
 def refuse_written_inside(place: Path, directory: Path, workplace: Path) -> None:
-    """UserError for a place of one's own, a page or a folder, in a dataset directory but for its `workplace`.
+    """Raise UserError for an output path inside a dataset directory, except below its `workplace`.
 
-    The manifest lists every file of a dataset, so that one more makes it another.
+    One more file would break the manifest, which lists every file.
     """
     try:
         whole = place.resolve()
@@ -113,17 +110,17 @@ def refuse_written_inside(place: Path, directory: Path, workplace: Path) -> None
 
 
 def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> bytes:
-    """The content of a document of the dataset. OSError where there is none, UnfitFile for no regular file inside."""
-    place = directory / path
+    """Read a document of the dataset. OSError if there is none, UnfitFile if it is no regular file inside."""
+    file = directory / path
     for folder in list(Path(path).parents)[:-1]:
         if not stat.S_ISDIR((directory / folder).lstat().st_mode):
             raise UnfitFile(f"lies under a link, {_EXPECTED}")
-    cached = place.is_symlink() and _Blobs.of(directory).hold(place)
-    return read_regular(place, most_bytes, follow=cached)
+    cached = file.is_symlink() and _Blobs.of(directory).hold(file)
+    return read_regular(file, most_bytes, follow=cached)
 
 
 def read_own_json(directory: Path, path: str) -> Any:
-    """A JSON file of a dataset directory, as Counterfoil writes it; RunFailure when it is damaged or not its own."""
+    """Parse a JSON file that Counterfoil wrote in a dataset directory. RunFailure if it is damaged."""
     hint = "Restore it from a copy, or build into another folder."
     try:
         return parse_json(read_inside(directory, path))
@@ -134,13 +131,13 @@ def read_own_json(directory: Path, path: str) -> Any:
 
 
 def is_outside(path: str) -> bool:
-    """Whether a path that a document names is no plain path below the dataset directory: never opened, if so."""
-    place = PurePosixPath(path)
-    return place.is_absolute() or ".." in place.parts or not place.parts or "\0" in path or "\\" in path
+    """Check whether a path that a document names leaves the dataset directory; such a path is never opened."""
+    parsed = PurePosixPath(path)
+    return parsed.is_absolute() or ".." in parsed.parts or not parsed.parts or "\0" in path or "\\" in path
 
 
 def _is_text(path: str) -> bool:
-    """Whether a name is UTF-8; Python spells other bytes as halves of characters."""
+    """Check that a name is UTF-8; Python represents other bytes as surrogates."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -150,7 +147,7 @@ def _is_text(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Blobs:
-    """Where the Hub's client keeps contents: those of a repository, and those that repositories of the cache share."""
+    """The blob folders of the Hub client's cache: a repository's, and the one that repositories share."""
 
     own: Path | None
     shared: Path | None
@@ -164,7 +161,7 @@ class _Blobs:
         return cls(repository / "blobs", repository.parent / "blobs")
 
     def hold(self, link: Path) -> bool:
-        """Whether a link leads to one of them and to nothing behind it."""
+        """Check that a link leads straight to a blob."""
         if self.own is None:
             return False
         try:
@@ -178,14 +175,14 @@ class _Blobs:
 
 
 def _entries(folder: Path | str, linked: dict[str, Path] | None = None) -> Iterator[os.DirEntry[str]]:
-    """Everything below a folder that is not a folder itself, in no order; folders that are links among it.
+    """Yield every entry below a folder that is not itself a folder, in no order; links to folders included.
 
-    Where there is a `linked` they are entered, and noted there by path; what is below them again follows no link.
+    With `linked`, links to folders are entered instead and noted there by path; links below those are not followed.
     """
     waiting = [(str(folder), linked)]
     while waiting:
-        place, follow = waiting.pop()
-        with os.scandir(place) as entries:
+        current, follow = waiting.pop()
+        with os.scandir(current) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append((entry.path, follow))
@@ -197,7 +194,7 @@ def _entries(folder: Path | str, linked: dict[str, Path] | None = None) -> Itera
 
 
 def _folder_behind(link: os.DirEntry[str], top: Path | str) -> Path | None:
-    """The folder that a link leads to, unless it holds the link's own."""
+    """Return the folder that a link leads to, unless that folder contains `top`."""
     try:
         target = Path(link.path).resolve(strict=True)
     except (OSError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Where every file of a dataset directory lies, from group, split and shard number alone.
+"""The path of every file of a dataset directory, from group, split and shard number alone.
 
 All paths are POSIX strings relative to the directory, so that receipts and manifests hold no host's path.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-# A recipe's own room knows these too: a dataset's recipe is read with what it brings along.
+# A recipe's layer needs these too: a dataset's recipe is read together with them.
 from counterfoil.recipe.names import EMBEDDINGS as EMBEDDINGS
 from counterfoil.recipe.names import LOCK as LOCK
 from counterfoil.recipe.names import RECIPE as RECIPE
@@ -35,8 +35,8 @@ FIGURES = "figures"
 EVALUATION = "evaluation"
 REVIEW = "review"
 
-# Neither published nor compared: the locks of a directory and timings; and the page that leads to what there is, which
-# lies at the top so that a person finds it, and says what else this machine's copy has.
+# Neither published nor compared: locks, timings, and the index page of this machine's copy, which is at the top so
+# that a person finds it.
 PRIVATE = ".counterfoil"
 INDEX = "index.html"
 DIRECTORY_LOCK = f"{PRIVATE}/lock"
@@ -56,7 +56,7 @@ _RECEIPT_FILE = re.compile(r"receipts/(?P<group>[^/]+)-(?P<number>\d{5,})\.json"
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """What the path of one shard's data file says."""
+    """The parsed path of one shard's data file."""
 
     what: What
     group: str
@@ -71,7 +71,7 @@ def shard_path(what: What, group: str, split: str, number: int, of: int, format:
 
 
 def shard_paths(group: str, split: str, number: int, of: int, format: Format) -> dict[What, str]:
-    """The paths of a shard's tables."""
+    """Return the paths of a shard's tables."""
     return {what: shard_path(what, group, split, number, of, format) for what in WHATS}
 
 
@@ -80,7 +80,7 @@ def receipt_path(group: str, number: int) -> str:
 
 
 def parse_shard_path(path: str) -> ShardFile | None:
-    """The inverse of `shard_path`; None for a path of any other form."""
+    """Parse a path of `shard_path`; None for any other."""
     match = _SHARD_FILE.fullmatch(path)
     if match is None:
         return None
@@ -89,11 +89,11 @@ def parse_shard_path(path: str) -> ShardFile | None:
 
 
 def parse_receipt_path(path: str) -> tuple[str, int] | None:
-    """(group, number) of a receipt's path; None for a path of any other form."""
+    """Parse a receipt's path into (group, number); None for any other path."""
     match = _RECEIPT_FILE.fullmatch(path)
     return (match["group"], int(match["number"])) if match else None
 
 
 def user_cache() -> Path:
-    """The folder for what can be computed again, under XDG_CACHE_HOME or ~/.cache; it need not exist."""
+    """Return the folder of caches, under XDG_CACHE_HOME or ~/.cache; it need not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "counterfoil"

@@ -1,7 +1,7 @@
-"""lock.json: what a dataset directory is made from, and the refusal to mix anything else into it.
+"""lock.json: what a dataset directory is made from; anything else is not mixed into it.
 
-It keeps the three hashes, the documents that the plan and screen hashes are taken over (so that a refusal
-can say what differs), the pinned inputs, the stack, and each group's number of shards in the plan's order.
+It keeps the three hashes, the documents behind the plan and screen hashes (so that messages can say what differs),
+the pinned inputs, the stack, and each group's number of shards in the plan's order.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from counterfoil.store.inside import read_own_json
 from counterfoil.store.layout import LOCK
 
 VERSION = 1
-# The input that says how far the realised levels of shifts go.
+# The input that records the realised levels of shifts.
 LEVELS = "levels"
 HASHES = ("plan", "screen", "inputs")
-# The inputs that a build pins, and what of a pin is text where it is known.
+# The inputs that a build pins, and the keys of a pin that hold text or nothing.
 _INPUTS = (
     "models", "source", "tokens", "embeddings", "judges", "loras", "pool", "retrieved", "edited", "given", "thresholds",
     LEVELS,
@@ -59,7 +59,7 @@ def write_lock(directory: Path, lock: Lock) -> None:
 
 
 def read_lock(directory: Path) -> Lock | None:
-    """The lock of a dataset directory; None where there is no dataset. RunFailure when it is damaged."""
+    """Read the lock of a directory, None if it has none. RunFailure if it is damaged."""
     path = directory / LOCK
     if not path.exists():
         return None
@@ -85,7 +85,7 @@ def read_lock(directory: Path) -> Lock | None:
 
 
 def _wrong_form(lock: Lock) -> str | None:
-    """What is not of the form that is written: JSON may hold anything in its places."""
+    """Return what is not of the form that Counterfoil writes, or None: the JSON may come from anyone."""
     for name in ("hashes", "plan", "screen", "inputs", "stack"):
         if not isinstance(getattr(lock, name), Mapping):
             return f"'{name}' is not a mapping"
@@ -109,16 +109,13 @@ def _wrong_form(lock: Lock) -> str | None:
 
 
 def refuse_other_hashes(directory: Path, there: Lock, here: Lock) -> None:
-    """UserError with every difference when the directory holds another plan, screen or inputs."""
+    """Raise UserError with every difference if the directory has another plan, screen or inputs."""
     problems = []
     for name in HASHES:
         if there.hashes.get(name) == here.hashes.get(name):
             continue
-        problems.append(
-            f"{directory} was built with another {name}:"
-            if name != "inputs"
-            else f"{directory} was built from other inputs:"
-        )
+        differs = "from other inputs" if name == "inputs" else f"with another {name}"
+        problems.append(f"{directory} was built {differs}:")
         lines = differences(getattr(there, name), getattr(here, name))
         problems += [f"  {line}" for line in lines or differences(there.hashes, here.hashes, "hash")]
     if not problems and dict(there.groups) != dict(here.groups):
@@ -129,13 +126,9 @@ def refuse_other_hashes(directory: Path, there: Lock, here: Lock) -> None:
 
 
 def refuse_other_stack(directory: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """UserError with every difference when the directory was rendered by another stack."""
-    lines = differences(there, here)
-    if lines:
+    """Raise UserError with every difference if the directory was rendered with another stack."""
+    if lines := differences(there, here):
         raise UserError(
-            [
-                f"{directory} was rendered by another stack, which may change bytes:",
-                *(f"  {line}" for line in lines),
-            ],
+            [f"{directory} was rendered by another stack, which may change bytes:", *(f"  {line}" for line in lines)],
             hint="Use the old stack, build into another folder, or pass --allow-mixed (the card will say so).",
         )

@@ -1,7 +1,7 @@
-"""manifest.json: path, size and sha256 of every published file, and its own hash; whether a directory is as it says.
+"""manifest.json: path, size and sha256 of every published file, its own hash, and the check of a directory against it.
 
-The manifest is written last of all. `content` is the hash of a dataset: one number for all accepted images and their
-columns, whatever else lies beside them. What was measured on a dataset holds for its content, not for its name.
+The manifest is written last. `content` is the hash of a dataset: one number for all accepted images and their columns,
+whatever lies beside them. Measurements on a dataset hold for its content, not for its name.
 """
 
 from __future__ import annotations
@@ -39,18 +39,17 @@ class Entry:
 
 
 def published_paths(directory: Path) -> list[str]:
-    """Every file that is published beside the manifest, sorted.
+    """List every file that is published beside the manifest, sorted.
 
-    Hidden entries at the top are not: `.counterfoil/`, and what the Hub and its client leave
-    (`.gitattributes`, `.cache/`); nor is `index.html`. RunFailure for links and special files, which are never
-    published.
+    Hidden entries at the top (`.counterfoil/`, the Hub's `.gitattributes` and `.cache/`) and `index.html` are not
+    published. RunFailure for links and special files.
     """
     refuse_unfit(directory)
     return [path for path in list_files(directory).files if path != MANIFEST]
 
 
 def hash_files(directory: Path, paths: Sequence[str]) -> list[Entry]:
-    """Size and sha256 of files, read in parallel, in the order given."""
+    """Return size and sha256 of files, read in parallel, in the order given."""
 
     def entry(path: str) -> Entry:
         with open_regular(directory / path) as file:
@@ -62,13 +61,13 @@ def hash_files(directory: Path, paths: Sequence[str]) -> list[Entry]:
 
 
 def manifest_document(entries: Sequence[Entry]) -> dict[str, Any]:
-    """The manifest of these files; its hash is over the canonical JSON of the listing."""
+    """Build the manifest of files; its hash is over the canonical JSON of the listing."""
     files = [asdict(entry) for entry in sorted(entries, key=lambda entry: entry.path)]
     return {"version": VERSION, "files": files, "sha256": sha256_json(files)}
 
 
 def manifest_entries(content: bytes) -> dict[str, Entry] | None:
-    """Path → file that a manifest lists; None when it is not of the form that is written."""
+    """Parse a manifest into path → file; None if it is not of the form that Counterfoil writes."""
     try:
         files: list[dict[str, Any]] = parse_json(content)["files"]
         entries = [Entry(**file) for file in files]
@@ -82,7 +81,7 @@ def manifest_entries(content: bytes) -> dict[str, Entry] | None:
 
 
 def gives_its_own_hash(entries: Mapping[str, Entry], content: bytes) -> bool:
-    """Whether a manifest's content is what is written of these entries."""
+    """Check that a manifest's content is byte for byte what these entries give."""
     try:
         return document_bytes(manifest_document(list(entries.values()))) == content
     except ValueError:  # half a character, which JSON can spell and UTF-8 cannot
@@ -90,20 +89,12 @@ def gives_its_own_hash(entries: Mapping[str, Entry], content: bytes) -> bool:
 
 
 def read_manifest(directory: Path) -> dict[str, Entry] | None:
-    """Path → file of a directory's manifest; None where there is none, or one that does not give its own hash."""
-    path = directory / MANIFEST
-    if not path.is_file():
-        return None
-    try:
-        content = read_inside(directory, MANIFEST)
-    except OSError:
-        return None
-    entries = manifest_entries(content)
-    return entries if entries is not None and gives_its_own_hash(entries, content) else None
+    """Read a directory's manifest as path → file; None if it has none, or one that does not match its own hash."""
+    return _listed(directory, [])
 
 
 def write_manifest(directory: Path, known: Mapping[str, Entry]) -> str:
-    """Write the manifest and return its hash. `known` are files hashed already, when they were written."""
+    """Write the manifest and return its hash. `known` are files hashed when they were written."""
     paths = published_paths(directory)
     fresh = hash_files(directory, [path for path in paths if path not in known])
     entries = [*fresh, *(known[path] for path in paths if path in known)]
@@ -116,7 +107,7 @@ _DATA = "data"
 
 
 def content_of_receipts(receipts: Iterable[Receipt]) -> str:
-    """Hash the content as the receipts have it, without reading a data file."""
+    """Hash the content from the receipts, without reading a data file."""
     files = (receipt.file("data") for receipt in receipts)
     hashes = {file.path.removeprefix(f"{_DATA}/"): file.sha256 for file in files if file is not None}
     digest = hashlib.sha256()
@@ -128,29 +119,29 @@ def content_of_receipts(receipts: Iterable[Receipt]) -> str:
 def file_faults(
     directory: Path, files: Sequence[StoredFile], there: Collection[str] | None = None
 ) -> Iterator[tuple[StoredFile, bool]]:
-    """Each file that is not as its receipt says, and whether it is there at all: sizes first, then contents.
+    """Yield each file that differs from its receipt, and whether it exists: sizes are compared first, then contents.
 
-    `there` are the paths that may be opened; all regular ones, where it is None.
+    `there` are the paths that may be opened, by default all regular ones.
     """
     if there is None:
         there = {file.path for file in files if (directory / file.path).is_file()}
     present = [file for file in files if file.path in there]
     sized = [file for file in present if (directory / file.path).stat().st_size == file.size]
-    found = hash_files(directory, [file.path for file in sized])
-    sound = {file.path for file, entry in zip(sized, found, strict=True) if entry.sha256 == file.sha256}
+    hashed = hash_files(directory, [file.path for file in sized])
+    sound = {file.path for file, entry in zip(sized, hashed, strict=True) if entry.sha256 == file.sha256}
     yield from ((file, file in present) for file in files if file.path not in sound)
 
 
 def changed_files(directory: Path, files: Sequence[StoredFile], there: Collection[str] | None = None) -> list[str]:
-    """A line for each of some files of receipts that is missing, or not as its receipt says; hashed here."""
+    """Hash files of receipts; return a line for each that is missing or differs from its receipt."""
     return [
-        f"{file.path} is {'not the file in its receipt' if known else 'missing'}"
-        for file, known in file_faults(directory, files, there)
+        f"{file.path} is {'not the file in its receipt' if exists else 'missing'}"
+        for file, exists in file_faults(directory, files, there)
     ]
 
 
 def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
-    """The same for all data files, and a line for each that is in no receipt."""
+    """Return such lines for all data files, and one for each data file that is in no receipt."""
     listed = [file for receipt in receipts if (file := receipt.file("data")) is not None]
     present = [path for path in list_files(directory).files if path.startswith(f"{_DATA}/")]
     strays = dict.fromkeys(present).keys() - {file.path for file in listed}
@@ -158,14 +149,14 @@ def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
 
 
 def refuse_changed(directory: Path, changed: Sequence[str], hint: str = VERIFY) -> None:
-    """RunFailure with the first lines of what has changed in a dataset; nothing where nothing has."""
+    """Raise RunFailure with the first lines of what has changed in a dataset, if anything has."""
     if changed:
         raise RunFailure([f"{directory}: {line}" for line in changed[:_MOST_SHOWN]], hint)
 
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """What is wrong with one file; `what` reads on from its path: "is missing"."""
+    """A problem of one file; `what` continues its path: "is missing"."""
 
     path: str
     fault: Literal["missing", "changed", "unexpected", "unreadable", "unfit"]
@@ -177,9 +168,9 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """Every file that could be read, as it is; what the manifest lists; and where the two differ.
+    """The files that could be read, those that the manifest lists, and the problems.
 
-    `listed` is None where there is no manifest, or one that is damaged: then no other file was compared with it.
+    `listed` is None if there is no sound manifest: then no file was compared with it.
     """
 
     problems: tuple[FileProblem, ...]
@@ -188,12 +179,12 @@ class FileCheck:
 
 
 def verify_files(directory: Path | str) -> list[str]:
-    """One line for each file that is missing, changed or unexpected; empty when the dataset is whole."""
+    """Return a line for each file that is missing, changed or unexpected; empty for a complete dataset."""
     return [str(problem) for problem in check_files(directory).problems]
 
 
 def check_files(directory: Path | str) -> FileCheck:
-    """Read and hash every published file once, and compare it with the manifest; reports each file."""
+    """Hash every published file once and compare it with the manifest; report progress for each file."""
     directory = Path(directory)
     problems: list[FileProblem] = []
     listing = list_files(directory)
@@ -209,8 +200,8 @@ def check_files(directory: Path | str) -> FileCheck:
         else:
             problems.append(FileProblem(path, "unreadable", f"cannot be read: {entry}"))
     if listed is not None:
-        there = {*present, *listing.unfit}
-        problems += [FileProblem(path, "missing", "is missing") for path in listed if path not in there]
+        existing = {*present, *listing.unfit}
+        problems += [FileProblem(path, "missing", "is missing") for path in listed if path not in existing]
         for path in present:
             if path not in listed:
                 what = "is unexpected: the manifest does not list it"
@@ -221,11 +212,10 @@ def check_files(directory: Path | str) -> FileCheck:
 
 
 def _listed(directory: Path, problems: list[FileProblem]) -> dict[str, Entry] | None:
-    path = directory / MANIFEST
-    if not path.exists():
-        problems.append(
-            FileProblem(MANIFEST, "missing", "is missing: the dataset is not finished, or this is not a dataset")
-        )
+    """Read the manifest as path → file; None, with a problem added, if it is missing or damaged."""
+    if not (directory / MANIFEST).exists():
+        what = "is missing: the dataset is not finished, or this is not a dataset"
+        problems.append(FileProblem(MANIFEST, "missing", what))
         return None
     try:
         content = read_inside(directory, MANIFEST)
@@ -237,16 +227,16 @@ def _listed(directory: Path, problems: list[FileProblem]) -> dict[str, Entry] | 
         problems.append(FileProblem(MANIFEST, "changed", "is damaged: it is not the manifest that Counterfoil writes"))
         return None
     if not gives_its_own_hash(listed, content):
-        # Which of its entries is wrong is not known, so it proves nothing about any file.
+        # Any of its entries may be wrong, so it proves nothing about any file.
         problems.append(FileProblem(MANIFEST, "changed", "is changed: its list of files does not match its own hash"))
         return None
     return listed
 
 
 def _read(directory: Path, paths: Sequence[str], sizes: Mapping[str, int]) -> Iterator[tuple[str, Entry | str]]:
-    """Size and sha256 of each file, or why it cannot be read; in order, read in parallel.
+    """Yield size and sha256 of each file, or why it cannot be read; in order, read in parallel.
 
-    A file of another size than is known of it is another one, however long hashing it would take: its sha256 is empty.
+    A file whose size differs from `sizes` is not hashed: its sha256 is empty.
     """
 
     def entry(path: str) -> Entry | str:
@@ -265,7 +255,7 @@ def _read(directory: Path, paths: Sequence[str], sizes: Mapping[str, int]) -> It
 
 
 def difference(found: Entry, size: int, sha256: str) -> str | None:
-    """How a file differs from what it should be; None where it does not."""
+    """Describe how a file differs from its expected size and sha256; None if it does not."""
     if found.size != size:
         return f"is changed: {found.size} bytes, expected {size}"
     if found.sha256 != sha256:

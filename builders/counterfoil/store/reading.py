@@ -1,4 +1,4 @@
-"""Reading a dataset directory back, from Parquet or tar files alike, in the plan's order."""
+"""Reading a dataset directory back, from Parquet or tar files, in the plan's order."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def read_receipts(directory: Path | str) -> list[Receipt]:
-    """The receipts of a dataset directory in the plan's order. UserError where there is no dataset."""
+    """Read the receipts of a dataset directory in the plan's order. UserError if it is no dataset."""
     directory = Path(directory)
-    place = {group: number for number, group in enumerate(_groups(directory))}
-    shards = [shard for shard in finished_shards(directory) if shard[0] in place]
-    ordered = sorted(shards, key=lambda shard: (place[shard[0]], shard[1]))
-    return [read_receipt(directory / receipt_path(group, number)) for group, number in ordered]
+    order = {group: position for position, group in enumerate(_groups(directory))}
+    shards = [shard for shard in finished_shards(directory) if shard[0] in order]
+    shards.sort(key=lambda shard: (order[shard[0]], shard[1]))
+    return [read_receipt(directory / receipt_path(group, number)) for group, number in shards]
 
 
 def read_batches(
@@ -34,7 +34,7 @@ def read_batches(
     groups: Sequence[str] | None = None,
     what: What = "data",
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of every finished shard as Arrow batches of bounded size.
+    """Yield the rows of every finished shard as Arrow batches of bounded size.
 
     `image` is a struct of encoded bytes and path. ValueError for a column that the table does not have.
     """
@@ -54,7 +54,7 @@ def read_rows(
     groups: Sequence[str] | None = None,
     what: What = "data",
 ) -> Iterator[dict[str, Any]]:
-    """The same rows as dicts, one by one; `image` is {"bytes", "path"}, `label` a number."""
+    """Yield the same rows as dicts; `image` is {"bytes", "path"}, `label` a number."""
     for batch in read_batches(directory, columns, groups, what):
         yield from batch.to_pylist()
 
@@ -66,7 +66,7 @@ def read_shard(
     what: What = "data",
     form: TableForm = PLAIN,
 ) -> Iterator[dict[str, Any]]:
-    """The rows of one finished shard as dicts, in order; none where it has no file of this kind."""
+    """Yield the rows of one finished shard as dicts, in order; nothing if it has no file of this kind."""
     for batch in shard_batches(directory, receipt, columns, what, form):
         yield from batch.to_pylist()
 
@@ -78,10 +78,9 @@ def shard_batches(
     what: What = "data",
     form: TableForm = PLAIN,
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows as Arrow batches of bounded size.
+    """Yield the same rows as Arrow batches of bounded size.
 
-    RunFailure for a file that is missing, or that has fewer or more rows than the receipt says, no later than at its
-    end.
+    RunFailure for a file that is missing, or, at its end at the latest, whose row count differs from the receipt.
     """
     directory, file, rows = Path(directory), receipt.file(what), 0
     if file is None:
@@ -107,9 +106,9 @@ def read_file(
     only: frozenset[str] | None = None,
     form: TableForm = PLAIN,
 ) -> Iterator[list[dict[str, Any]]]:
-    """The rows of one shard's file as dicts, in lists of bounded size. RunFailure for a file that is damaged.
+    """Yield the rows of one shard's file as dicts, in lists of bounded size. RunFailure for a damaged file.
 
-    With `only`, lists without any of these keys may be left out. `form` tells the columns that keep rules have added.
+    With `only`, lists without any of these keys may be left out. `form` names the columns that keep rules add.
     """
     for batch in _batches(path, columns, what, form, only):
         yield batch.to_pylist()
@@ -118,9 +117,9 @@ def read_file(
 def _batches(
     path: Path, columns: Sequence[str] | None, what: What, form: TableForm, only: frozenset[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of a shard's rows. The file may come from anybody: whatever its reader raises is reported in words.
+    """Yield batches of a shard's rows. RunFailure for whatever a reader raises, since the file may come from anyone.
 
-    ValueError for a column that no such table has: a mistake of the caller's.
+    ValueError for a column that no such table has, which is the caller's mistake.
     """
     from counterfoil.store.shard_files import read_parquet, read_tar
 
@@ -141,7 +140,7 @@ def _batches(
 
 
 def _refuse_odd_values(path: Path, batch: pa.RecordBatch) -> None:
-    """RunFailure for what is never written: rows without a key or label, and scores that are no numbers."""
+    """Raise RunFailure for values that are never written: an empty key or label, a score that is not finite."""
     import numpy as np
     import pyarrow as pa
 
@@ -158,7 +157,7 @@ def _refuse_odd_values(path: Path, batch: pa.RecordBatch) -> None:
 
 
 def _groups(directory: Path) -> list[str]:
-    """The groups of the plan, in its order. UserError where there is no dataset."""
+    """Return the groups of the plan, in its order. UserError if there is no dataset."""
     lock = read_lock(directory)
     if lock is None:
         raise no_dataset(directory)
@@ -166,14 +165,14 @@ def _groups(directory: Path) -> list[str]:
 
 
 def no_dataset(directory: Path) -> UserError:
-    """What is said of a folder without a lock."""
+    """Return the error for a folder without a lock."""
     return UserError(
         f"{directory} is not a Counterfoil dataset: it has no {LOCK}",
         hint="Name the folder that was given to `counterfoil build --out`.",
     )
 
 
-# What a row says of which sample it is.
+# The columns that identify a row's sample.
 IDENTITY = ("key", "shift", "label", "class_id", "index")
 _LONGEST = 80
 
@@ -187,11 +186,15 @@ class PlannedRows:
         self._cells = {(c.shift, c.label): (plan.class_of(c.label).id, plan.indices_below(c)) for c in shard.cells}
 
     def refuse_other(self, *identity: Any) -> None:
-        """RunFailure, with the file, for a row whose values of `IDENTITY` are those of no sample."""
+        """Raise RunFailure for a row whose values of `IDENTITY` belong to no sample of the shard."""
         key, shift, label, class_id, index = identity
-        own, candidates = self._cells.get((shift, label), (None, 0))
-        if own is None or own != class_id or not 0 <= index < candidates or key != sample_key(shift, own, index):
-            said = ", ".join(
-                f"{name} {str(value)[:_LONGEST]!r}" for name, value in zip(IDENTITY, identity, strict=True)
-            )
-            raise RunFailure(f"{self._path} has a row that is not a sample of its shard: {said}", self._hint)
+        planned_id, candidates = self._cells.get((shift, label), (None, 0))
+        if (
+            planned_id is None
+            or planned_id != class_id
+            or not 0 <= index < candidates
+            or key != sample_key(shift, planned_id, index)
+        ):
+            values = zip(IDENTITY, identity, strict=True)
+            shown = ", ".join(f"{name} {str(value)[:_LONGEST]!r}" for name, value in values)
+            raise RunFailure(f"{self._path} has a row that is not a sample of its shard: {shown}", self._hint)

@@ -1,10 +1,10 @@
-"""Receipts: the proof that a shard is done. Written last and atomically, so a shard is done when it has one.
+"""Receipts: a shard is done when it has one. It is written last and atomically.
 
-A receipt holds what the shard's bytes come from (hashes, stack) and what they are (rows, counts, sha256),
-and no clock, host or path outside the dataset directory.
+A receipt holds what the shard's bytes come from (hashes, stack) and what they are (rows, counts, sha256), and no
+clock, host or path outside the dataset directory.
 
 The manifest proves receipts, receipts prove files. A repair removes the receipts of damaged shards before the
-manifest, and both before it writes a file, so a repair that is killed at any instant resumes.
+manifest, and both before it writes a file, so that it resumes after a kill.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def _of_every_table(rows: Mapping[What, int]) -> Mapping[What, int]:
 
 @dataclass(frozen=True, slots=True)
 class Receipt(Strict):
-    """What was written for one shard. `counts` is shift → reason → candidates.
+    """The record of one written shard. `counts` is shift → reason → candidates.
 
-    `filled` is, of cells with a quota, shift → class id → the candidates that it took to fill it, None where it was not
-    filled; None in receipts of shards without a quota, and in those from before there was such a record.
+    `filled` is, for cells with a quota, shift → class id → the number of candidates that filled it, None if it was
+    not filled. It is None for shards without a quota and in receipts of early releases.
     """
 
     group: Annotated[str, Field(pattern=f"^{GROUP_NAME.pattern}$")]
@@ -80,23 +80,23 @@ class Receipt(Strict):
 
     @property
     def path(self) -> str:
-        """Where the receipt lies in the dataset directory."""
+        """The path of the receipt in the dataset directory."""
         return receipt_path(self.group, self.shard)
 
     def content(self) -> bytes:
-        """The receipt as it is written."""
+        """Return the receipt as it is written."""
         document = dataclasses.asdict(self)
-        return document_bytes(
-            {name: value for name, value in document.items() if name != "filled" or value is not None}
-        )
+        if self.filled is None:
+            del document["filled"]
+        return document_bytes(document)
 
     def file(self, what: What) -> StoredFile | None:
-        """The shard's file in `data`, `rejected` or `candidates`; None where it has no row."""
+        """Return the shard's file in `data`, `rejected` or `candidates`; None if it has no row."""
         return next((file for file in self.files if file.path.startswith(f"{what}/")), None)
 
 
 def reasons_of(shard: Shard, candidates: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """What `Receipt.counts` is of a shard's candidates: their shift and reason."""
+    """Count `Receipt.counts` from a shard's candidates: their shift and reason."""
     counts: dict[str, Counter[str]] = {cell.shift: Counter() for cell in shard.cells}
     for row in candidates:
         counts.setdefault(row["shift"], Counter())[row["reason"]] += 1
@@ -104,7 +104,7 @@ def reasons_of(shard: Shard, candidates: Iterable[Mapping[str, Any]]) -> dict[st
 
 
 def filled_of(shard: Shard, candidates: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int | None]] | None:
-    """What `Receipt.filled` is of a shard's candidates: their shift, label, class_id and reason, in order of index."""
+    """Compute `Receipt.filled` from a shard's candidates (shift, label, class_id, reason) in order of index."""
     reasons: dict[tuple[str, int], list[str]] = {}
     ids: dict[int, str] = {}
     for row in candidates:
@@ -112,9 +112,9 @@ def filled_of(shard: Shard, candidates: Iterable[Mapping[str, Any]]) -> dict[str
         ids[row["label"]] = row["class_id"]
     filled: dict[str, dict[str, int | None]] = {}
     for cell in shard.cells:
-        own = reasons.get((cell.shift, cell.label))
-        if cell.accepted is not None and own is not None:
-            filled.setdefault(cell.shift, {})[ids[cell.label]] = filled_at(own, cell.accepted)
+        cell_reasons = reasons.get((cell.shift, cell.label))
+        if cell.accepted is not None and cell_reasons is not None:
+            filled.setdefault(cell.shift, {})[ids[cell.label]] = filled_at(cell_reasons, cell.accepted)
     return filled or None
 
 
@@ -123,7 +123,7 @@ def write_receipt(directory: Path, receipt: Receipt) -> None:
 
 
 def read_receipt(path: Path) -> Receipt:
-    """The receipt at `path`; RunFailure when it is damaged, or names files that are not its shard's."""
+    """Read a receipt. RunFailure if it is damaged, or names files of another shard."""
     form, hint = "of the form that Counterfoil writes", repair_hint(path.parents[1])
     try:
         content = read_inside(path.parents[1], f"{RECEIPTS}/{path.name}")
@@ -135,22 +135,23 @@ def read_receipt(path: Path) -> Receipt:
         raise RunFailure(f"{path} is damaged: {error}", hint) from error
     except UserError as error:
         raise RunFailure(error.problems, hint) from error
-    # What a stranger's receipt names is opened: only ever a file of its own shard, one a table.
-    place, named = (receipt.group, receipt.shard, receipt.of), [parse_shard_path(file.path) for file in receipt.files]
-    if any(file is None or (file.group, file.number, file.of) != place for file in named):
+    # The files that a receipt names are opened, so each must be a file of its own shard, one for each table.
+    shard = (receipt.group, receipt.shard, receipt.of)
+    files = [parse_shard_path(file.path) for file in receipt.files]
+    if any(file is None or (file.group, file.number, file.of) != shard for file in files):
         raise RunFailure(f"{path} is not {form}: it lists files of another shard", hint)
-    if len({file.what for file in named if file is not None}) < len(named):
+    if len({file.what for file in files if file is not None}) < len(files):
         raise RunFailure(f"{path} is not {form}: it lists two files of one table", hint)
     return receipt
 
 
 def repair_hint(directory: Path) -> str:
-    """What to do about a shard that is not as it was written."""
+    """Return what to do about a damaged shard."""
     return f"Repair it: `counterfoil build --from {directory} --out {directory}` rebuilds only damaged shards."
 
 
 def remake_hint(directory: Path, receipt: str) -> str:
-    """What to do about a shard that receipts and manifest prove, and that is not the recipe's all the same."""
+    """Return what to do about a shard that receipts and manifest prove but that does not match its recipe."""
     return (
         f"Remove {directory / receipt}, then `counterfoil build --from {directory} --out {directory}` rebuilds"
         " only its shard."
@@ -158,16 +159,16 @@ def remake_hint(directory: Path, receipt: str) -> str:
 
 
 def finished_shards(directory: Path) -> set[tuple[str, int]]:
-    """(group, number) of every shard that has a receipt, from one listing; none behind a link."""
+    """Return (group, number) of every shard that has a receipt; links are not followed."""
     folder = directory / RECEIPTS
     if folder.is_symlink() or not folder.is_dir():
         return set()
-    found = (parse_receipt_path(f"{RECEIPTS}/{entry.name}") for entry in folder.iterdir())
-    return {shard for shard in found if shard is not None}
+    parsed = [parse_receipt_path(f"{RECEIPTS}/{entry.name}") for entry in folder.iterdir()]
+    return {shard for shard in parsed if shard is not None}
 
 
 def timm_info(receipts: Iterable[Receipt]) -> dict[str, Any]:
-    """The document that `timm.data.create_dataset("wds/…", root=directory, split=group)` reads."""
+    """Build the document that `timm.data.create_dataset("wds/…", root=directory, split=group)` reads."""
     splits: dict[str, Any] = {}
     for receipt in receipts:
         file = receipt.file("data")
@@ -183,10 +184,10 @@ def timm_info(receipts: Iterable[Receipt]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StandingShard:
-    """What a plan and a directory have of one shard.
+    """One shard in a plan and in a directory.
 
-    path: of its receipt. shard: None where the plan has none of this name. receipt: None where there is none, or none
-    that can be read; then `unreadable` says why, in lines that read on from its path.
+    path: of its receipt. shard: None if the plan has no such shard. receipt: None if it is missing or cannot be read;
+    then `unreadable` says why, in lines that continue its path.
     """
 
     path: str
@@ -196,9 +197,9 @@ class StandingShard:
 
 
 def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[StandingShard]:
-    """Every shard of a plan, in order, with its receipt; then the receipts that lie there and are of no shard.
+    """Yield every shard of a plan, in order, with its receipt; then the receipts that belong to no shard.
 
-    Whoever verifies, repairs, compares or cuts a directory walks it here. OSError where it cannot be listed.
+    Verification, repair, comparison and cuts all use it. OSError if the directory cannot be listed.
     """
     left = finished_shards(directory)
 
@@ -206,9 +207,9 @@ def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[Standi
         try:
             return StandingShard(path, shard, read_receipt(directory / path))
         except (CounterfoilError, OSError, RecursionError) as error:
-            own = isinstance(error, CounterfoilError)
-            why = error_lines(error, directory / path) if own else (f"cannot be read: {error}",)
-            return StandingShard(path, shard, None, why)
+            if isinstance(error, CounterfoilError):
+                return StandingShard(path, shard, None, error_lines(error, directory / path))
+            return StandingShard(path, shard, None, (f"cannot be read: {error}",))
 
     for shard in shards:
         path = receipt_path(shard.group, shard.number)
@@ -222,29 +223,27 @@ def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[Standi
 def receipt_faults(
     stands: StandingShard, hashes: Mapping[str, str], split: str | None = None, format: Format | None = None
 ) -> Iterator[str]:
-    """What a well-formed receipt says that cannot be; lines that read on from its path.
+    """Yield the contradictions of a well-formed receipt, as lines that continue its path.
 
-    `hashes` are those that it must have. It is held against its shard where `split` and `format` are given.
+    `hashes` are the expected ones. With `split` and `format` the receipt is also compared with its shard.
     """
     receipt, shard = stands.receipt, stands.shard
     assert receipt is not None
-    compared = {*hashes, *(receipt.hashes.keys() - set(HASHES))}  # of a changed lock, its other hashes say nothing
+    compared = {*hashes, *(receipt.hashes.keys() - set(HASHES))}  # a changed lock may hold other hashes too
     lines = differences({name: receipt.hashes.get(name) for name in compared}, hashes, "hashes") if hashes else []
     if lines:
-        yield (
-            f"belongs to another dataset (“there” in the receipt, “here” in {LOCK}):"
-            f" {'; '.join(lines[:_MOST_DIFFERENCES])}"
-        )
+        shown = "; ".join(lines[:_MOST_DIFFERENCES])
+        yield f"belongs to another dataset (“there” in the receipt, “here” in {LOCK}): {shown}"
     if receipt.path != stands.path:
         yield f"is the receipt of shard {receipt.group}-{receipt.shard:05d}, expected that of its own name"
-    accepted = sum(reasons.get(ACCEPTED, 0) for reasons in receipt.counts.values())
-    candidates = sum(sum(reasons.values()) for reasons in receipt.counts.values())
-    for what, rows, counted in (
-        ("accepted", receipt.rows["data"], accepted),
-        ("candidates", receipt.rows["candidates"], candidates),
-    ):
-        if rows != counted:
-            yield f"counts {counted} {what}, but lists {rows} rows of them"
+    reasons = [reasons for shift_reasons in receipt.counts.values() for reasons in shift_reasons.items()]
+    counted = {
+        "accepted": (receipt.rows["data"], sum(count for reason, count in reasons if reason == ACCEPTED)),
+        "candidates": (receipt.rows["candidates"], sum(count for _, count in reasons)),
+    }
+    for what, (rows, count) in counted.items():
+        if rows != count:
+            yield f"counts {count} {what}, but lists {rows} rows of them"
     if shard is None or split is None or format is None:
         return
     if receipt.of != shard.of:
@@ -265,7 +264,7 @@ def receipt_faults(
 def counts_of(
     receipts: Iterable[Receipt], before: Mapping[str, Mapping[str, int]] | None = None
 ) -> dict[str, dict[str, int]]:
-    """Shift → reason → candidates, over receipts and what was counted `before`; shifts in the order of the receipts."""
+    """Sum shift → reason → candidates over receipts, on top of `before`; shifts in the order of the receipts."""
     totals: dict[str, Counter[str]] = {shift: Counter(reasons) for shift, reasons in (before or {}).items()}
     for receipt in receipts:
         for shift, reasons in receipt.counts.items():

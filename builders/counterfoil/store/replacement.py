@@ -1,12 +1,12 @@
-"""Replace a dataset in its own directory by another that was written whole beside it: all of it, or nothing.
+"""Replace a dataset in its own directory by one that was written completely beside it: all of it, or nothing.
 
-A finished dataset that is closed again, with new results in it, is changed where it lies, and what that may change is
-copied first: those copies are the dataset that a killed run leaves to be swapped in.
+Closing a finished dataset again, with new results, changes it in place. The files that this may change are copied
+first: if the run is killed, the copies are swapped back in.
 
-The new dataset is made in `.counterfoil/replacement/new`, on the same file system and under the same directory
-lock. Writing `swap.json` beside it is the moment of decision: a run that is killed before leaves the old dataset
-as it was, and after it whoever opens the directory next finishes the swap. While entries move, the directory has
-no receipts and no manifest, so that a reader sees an unfinished dataset and never a mixture of two.
+The new dataset is made in `.counterfoil/replacement/new`, on the same file system and under the same lock. Writing
+`swap.json` beside it decides: a run killed before leaves the old dataset; after it, the next process that opens the
+directory finishes the swap. While entries move, the directory has no receipts and no manifest, so that a reader sees
+an unfinished dataset, never a mixture.
 """
 
 from __future__ import annotations
@@ -40,22 +40,21 @@ from counterfoil.store.layout import (
 _NEW = "new"
 _OLD = "old"
 _SWAP = "swap.json"
-# First out and last in, in this order: without receipts no shard counts as done.
+# Moved out first and in last, in this order: without receipts no shard counts as done.
 _PROOFS = (RECEIPTS, MANIFEST)
-# What closing writes.
+# The entries that closing a dataset writes.
 _CLOSING = (CARD, CROISSANT, BENCHMARK, TIMM_INFO, FIGURES, EVALUATION, REVIEW, MANIFEST)
 
 
 def replacement_folder(directory: Path) -> Path:
-    """Where the dataset that shall replace the one in `directory` is written."""
+    """Return the folder in which the replacement of `directory` is written."""
     return directory / REPLACEMENT / _NEW
 
 
 def settle_directory(directory: Path) -> None:
-    """What everybody does who opens a directory: refuse what is no file of its own, and settle a swap.
+    """Prepare a directory to be opened: refuse unfit files, finish a decided swap, discard an undecided one.
 
-    A swap that a killed run had decided on is finished, and what another had only begun is cleared away. RunFailure for
-    links and special files; UserError when another process is at work in the directory.
+    RunFailure for links and special files; UserError if another process holds the directory.
     """
     refuse_unfit(directory)
     if (directory / REPLACEMENT).is_dir():
@@ -65,7 +64,7 @@ def settle_directory(directory: Path) -> None:
 
 
 def finish_replacement(directory: Path) -> bool:
-    """Finish a swap that was decided on; return False where none was. For the holder of the directory lock."""
+    """Finish a swap that was decided on; return False if there was none. For the holder of the lock."""
     journal = directory / REPLACEMENT / _SWAP
     if not journal.is_file():
         return False
@@ -74,18 +73,18 @@ def finish_replacement(directory: Path) -> bool:
         new, gone = list(map(_name, document["new"])), list(map(_name, document["gone"]))
     except (KeyError, TypeError, ValueError) as error:
         raise RunFailure(f"{journal} is damaged: {error!r}", f"Remove {directory / REPLACEMENT}.") from error
-    # Each step looks at what is there, so that it may be begun again after any of them.
+    # Each step checks what exists, so that it can be repeated after a kill.
     incoming, outgoing = replacement_folder(directory), directory / REPLACEMENT / _OLD
     make_folder(outgoing)
     others = [name for name in new if name not in _PROOFS]
     proofs = [name for name in _PROOFS if name in new]
     with disk_errors(directory):
-        # What still lies in `new` has not come in yet, so what bears its name here is the old one.
+        # An entry still in `new` has not moved in, so its namesake in the directory is the old one.
         for name in [*reversed(proofs), *gone, *others]:
             waiting = name in gone or os.path.lexists(incoming / name)
-            # One rename puts a new file over the old one, so that the name (lock.json) is never absent.
-            goes_over = name not in _PROOFS and (incoming / name).is_file() and (directory / name).is_file()
-            if waiting and os.path.lexists(directory / name) and not goes_over:
+            # A rename puts a new file over the old one, so that the name (lock.json) never disappears.
+            replaces = name not in _PROOFS and (incoming / name).is_file() and (directory / name).is_file()
+            if waiting and os.path.lexists(directory / name) and not replaces:
                 _move(directory / name, outgoing / name)
         for name in [*others, *proofs]:
             if os.path.lexists(incoming / name):
@@ -99,9 +98,9 @@ def finish_replacement(directory: Path) -> bool:
 
 
 def replace_dataset(directory: Path) -> None:
-    """Put the finished dataset of `replacement_folder` in the place of this one. For the holder of the lock.
+    """Put the finished dataset of `replacement_folder` in place of this one. For the holder of the lock.
 
-    What the old dataset had and the new one lacks is removed; hidden entries at the top stay.
+    Entries that only the old dataset has are removed; hidden entries at the top stay.
     """
     new, old = _entries(replacement_folder(directory)), _entries(directory)
     journal = {"new": new, "gone": [name for name in old if name not in new]}
@@ -111,9 +110,9 @@ def replace_dataset(directory: Path) -> None:
 
 @contextlib.contextmanager
 def closed_or_as_before(directory: Path) -> Iterator[None]:
-    """Close a finished dataset again: where that fails or is killed, the dataset is as it was before.
+    """Close a finished dataset again in the block; restore it if the block fails or is killed.
 
-    For the holder of the lock. A dataset without a manifest has nothing to go back to.
+    For the holder of the lock. Does nothing for a dataset without a manifest.
     """
     if not (directory / MANIFEST).is_file():
         yield
@@ -137,7 +136,7 @@ def closed_or_as_before(directory: Path) -> Iterator[None]:
 
 
 def discard_replacement(directory: Path) -> None:
-    """Remove what was written for a swap and what it moved out."""
+    """Remove the replacement and the entries that a swap moved out."""
     folder = directory / REPLACEMENT
     with disk_errors(folder):
         if folder.is_dir():
@@ -145,7 +144,7 @@ def discard_replacement(directory: Path) -> None:
 
 
 def _name(value: Any) -> str:
-    """The name of an entry at the top of a dataset: what a journal holds may never lead anywhere else."""
+    """Check that a journal's value is the name of an entry at the top of a dataset, not a path to elsewhere."""
     if not isinstance(value, str) or not value or value.startswith(".") or "/" in value or "\0" in value:
         raise ValueError(f"{value!r} is not the name of an entry")
     return value
@@ -158,5 +157,5 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _entries(directory: Path) -> list[str]:
-    """Names at the top of a dataset directory, without hidden ones."""
+    """List the names at the top of a dataset directory, without hidden ones."""
     return sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith("."))

@@ -1,4 +1,4 @@
-"""What one row holds: a candidate, the columns of each table, and their types in Arrow and in `datasets`."""
+"""The rows of a dataset: candidates, the columns of each table, and their types in Arrow and in `datasets`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _SHARED = {
     **{f"{name}_score": "float32" for name in CLIP_SCORES},
     **{f"{name}_threshold": "float32" for name in CLIP_SCORES},
 }
-# Every row has these; scores and thresholds may be unknown.
+# Every row has a value here; scores and thresholds may be unknown.
 NEVER_EMPTY = frozenset({"key", "label", "shift", "class_id", "index", "pair", "seed", "reason"})
 
 
 def score_columns(verdict: Verdict) -> dict[str, float | None]:
-    """Scores and thresholds of a candidate by column. ValueError for a score that is not a number."""
+    """Return a candidate's scores and thresholds by column. ValueError for a score that is not finite."""
     columns = {f"{name}_score": verdict.scores.get(name) for name in CLIP_SCORES}
     columns |= {f"{name}_threshold": verdict.thresholds.get(name) for name in CLIP_SCORES}
     for name, value in columns.items():
@@ -47,7 +47,7 @@ def score_columns(verdict: Verdict) -> dict[str, float | None]:
 def verdict_of(
     row: Mapping[str, Any], thresholds: Mapping[str, float | None], added: Iterable[str] = (), *, open: bool = False
 ) -> Verdict:
-    """The verdict that a row's stored scores give under these thresholds; `added` are columns of keep rules."""
+    """Rebuild a verdict from a row's stored scores under these thresholds; `added` are columns of keep rules."""
     scores = {name: row[f"{name}_score"] for name in CLIP_SCORES} | {name: row[name] for name in added}
     return Verdict(scores, thresholds, open)
 
@@ -57,8 +57,8 @@ class Candidate:
     """A rendered sample with its verdict and the screen's decision.
 
     `reason` is "accepted" for what is kept, otherwise why it is not ("low_object", "surplus", "failed", …).
-    `image` is the encoded file; None only where rendering failed. `values` are cells of columns that the recipe adds
-    and no score fills.
+    `image` is the encoded file, None only if rendering failed. `values` are cells of added columns that no score
+    fills.
     """
 
     sample: Sample
@@ -75,7 +75,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class TableForm:
-    """What the tables of a dataset have beside the columns that every dataset has."""
+    """The columns of a dataset's tables beyond those that every dataset has."""
 
     embeddings: bool = False
     added: Mapping[str, str] = field(default_factory=dict)  # column → type
@@ -90,7 +90,7 @@ PLAIN = TableForm()
 
 
 def column_types(what: What, form: TableForm) -> dict[str, str]:
-    """Column → type, in the order of the table. `rejected` and `candidates` also tell the reason."""
+    """Return column → type, in the table's order. `rejected` and `candidates` also have the reason."""
     types = {"key": "string"}
     if what != "candidates":
         types["image"] = "Image"
@@ -104,21 +104,32 @@ def column_types(what: What, form: TableForm) -> dict[str, str]:
 
 
 def unique_names(classes: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Class names, each once for ClassLabel, from (id, name) pairs; a repeated one becomes "name (id)"."""
+    """Return unique class names for ClassLabel from (id, name) pairs; a repeated one becomes "name (id)"."""
     times = Counter(name for _, name in classes)
     names = tuple(name if times[name] == 1 else f"{name} ({id})" for id, name in classes)
-    if len(set(names)) < len(names):  # a class that is called like another's "name (id)"
+    if len(set(names)) < len(names):  # a class is named like another's "name (id)"
         names = tuple(f"{name} ({id})" for id, name in classes)
     return names
 
 
 def features(what: What, class_names: Sequence[str], form: TableForm) -> dict[str, Any]:
-    """The table's features as `datasets` writes them down: `datasets.Features.from_dict` reads this."""
-    return {name: _feature(type, class_names) for name, type in column_types(what, form).items()}
+    """Return the table's features in the form that `datasets.Features.from_dict` reads."""
+    declared: dict[str, Any] = {}
+    for name, type in column_types(what, form).items():
+        match type:
+            case "Image":
+                declared[name] = {"_type": "Image"}
+            case "ClassLabel":
+                declared[name] = {"names": list(class_names), "_type": "ClassLabel"}
+            case "list<float32>":
+                declared[name] = {"feature": {"dtype": "float32", "_type": "Value"}, "_type": "List"}
+            case _:
+                declared[name] = {"dtype": type, "_type": "Value"}
+    return declared
 
 
 def webdataset_features(what: What, class_names: Sequence[str], form: TableForm, image_suffix: str) -> dict[str, Any]:
-    """The same for tar files, whose columns are the members' extensions, in the order of `datasets`."""
+    """Return the features for tar files, whose columns are the members' extensions, in the order of `datasets`."""
     declared = features(what, class_names, form)
     columns = {
         "cls": declared.pop("label"),
@@ -131,13 +142,13 @@ def webdataset_features(what: What, class_names: Sequence[str], form: TableForm,
 
 
 def arrow_schema(what: What, class_names: Sequence[str], form: TableForm) -> pa.Schema:
-    """The Parquet schema, with the features embedded where `load_dataset` looks for them."""
+    """Return the Parquet schema, with the features where `load_dataset` looks for them."""
     info = {"info": {"features": features(what, class_names, form)}}
     return plain_schema(what, form).with_metadata({"huggingface": json.dumps(info)})
 
 
 def plain_schema(what: What, form: TableForm) -> pa.Schema:
-    """Names and Arrow types of the columns, without metadata."""
+    """Return names and Arrow types of the columns, without metadata."""
     import pyarrow as pa
 
     arrow_types = {
@@ -154,7 +165,7 @@ def plain_schema(what: What, form: TableForm) -> pa.Schema:
 
 
 def row(candidate: Candidate, what: What, form: TableForm, image_suffix: str) -> dict[str, Any]:
-    """One candidate as a row of the table. ValueError for a score that is not a number."""
+    """Turn a candidate into a row of the table. ValueError for a score that is not finite."""
     sample = candidate.sample
     try:
         scores = score_columns(candidate.verdict)
@@ -181,21 +192,13 @@ def row(candidate: Candidate, what: What, form: TableForm, image_suffix: str) ->
 
 
 def _cell(value: Any, type: str) -> Any:
-    """A score as its column holds it."""
+    """Convert a value to the type of its column."""
     if value is None:
         return None
-    if type == "float32" and not math.isfinite(value):
+    if type == "bool":
+        return bool(value)
+    if type != "float32":
+        return value
+    if not math.isfinite(value):
         raise ValueError(f"a column of numbers is {value}; expected a number or None")
-    return bool(value) if type == "bool" else float(value) if type == "float32" else value
-
-
-def _feature(type: str, class_names: Sequence[str]) -> dict[str, Any]:
-    match type:
-        case "Image":
-            return {"_type": "Image"}
-        case "ClassLabel":
-            return {"names": list(class_names), "_type": "ClassLabel"}
-        case "list<float32>":
-            return {"feature": {"dtype": "float32", "_type": "Value"}, "_type": "List"}
-        case _:
-            return {"dtype": type, "_type": "Value"}
+    return float(value)

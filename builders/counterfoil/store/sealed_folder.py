@@ -1,10 +1,9 @@
-"""Folders of a dataset that hold what was found out about its images, sealed together with them.
+"""Folders of a dataset that hold measurements of its images, sealed together with them.
 
-There are two: `evaluation/`, what classifiers answer, and `review/`, what people say. One document of such a folder
-names the content of the data that it is about, lists the other files of the folder with their sha256, and ends with
-its own hash. So a folder holds only where data, tables and numbers are those that belong together; whatever else lies
-there, after another cut or a write that was killed, is as good as nothing. The folders are Counterfoil's own: a file
-that the document does not list is removed with the next one.
+There are two: `evaluation/`, classifiers' results, and `review/`, people's answers. One document of such a folder names
+the content of the data that it measured, lists the folder's other files with their sha256, and ends with its own hash.
+So data, tables and numbers belong together or the folder is ignored, for example after another cut or a killed write.
+The folders are Counterfoil's own: a file that the document does not list is removed by the next write.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SealedFolder:
-    """A folder at the top of a dataset, by name, and the document in it that seals it.
+    """A folder at the top of a dataset, and the document in it that seals it.
 
-    version: the form of the document; raised with it, for what cannot be read is as good as nothing and is removed.
+    version: the form of the document; raise it with every change of form: unreadable folders are ignored and removed.
     """
 
     name: str
@@ -46,14 +45,14 @@ class SealedFolder:
         return f"{self.name}/{self.document}"
 
     def files(self, document: Mapping[str, Any], others: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Path below the folder → content, of a document and the files beside it, sealed."""
+        """Seal a document and the files beside it; return path below the folder → content."""
         hashes = {path: hashlib.sha256(content).hexdigest() for path, content in others.items()}
         return {self.document: sealed(document, hashes, self.version), **others}
 
     def read(self, directory: Path, content: str, *, earlier: bool = False) -> dict[str, Any] | None:
-        """The document in a dataset directory, where the folder is whole and of data with this content; else None.
+        """Read the document, if the folder is intact and about data with this content; else return None.
 
-        earlier: also one of an earlier version.
+        earlier: accept earlier versions too.
         """
         folder = directory / self.name
         try:
@@ -72,25 +71,25 @@ class SealedFolder:
         return document
 
     def write(self, directory: Path, files: Mapping[str, bytes]) -> None:
-        """Make these the files of the folder, by path below it. For the holder of the directory lock.
+        """Replace the files of the folder, by path below it. For the holder of the directory lock.
 
-        The manifest goes first: until the dataset is closed again, it is not finished.
+        The manifest is removed first: the dataset is unfinished until it is closed again.
         """
         remove_durably(directory / MANIFEST)
         folder = directory / self.name
         for stale in _files(folder):
             if stale not in files:
                 remove_durably(folder / stale)
-        # The document before its tables, so that a kill leaves one that does not hold, never tables without any.
+        # The document before its tables: a kill then leaves a seal that does not hold, never tables without one.
         for path in sorted(files, key=lambda path: path != self.document):
             if is_outside(path):
                 raise ValueError(f"{path!r} is not a path below {self.name}/")
             write_atomically(folder / path, files[path])
         with disk_errors(folder):
-            for place, _, _ in os.walk(folder, topdown=False):
-                if not any(Path(place).iterdir()):
-                    Path(place).rmdir()
-                    flush_folder(Path(place).parent)
+            for path, _, _ in os.walk(folder, topdown=False):
+                if not any(Path(path).iterdir()):
+                    Path(path).rmdir()
+                    flush_folder(Path(path).parent)
 
     def drop(self, directory: Path) -> None:
         """Remove the folder, and the manifest that lists it. For the holder of the directory lock."""
@@ -104,25 +103,25 @@ SEALED_FOLDERS = (EVALUATED, REVIEWED)
 
 
 def sealed(document: Mapping[str, Any], files: Mapping[str, str], version: int) -> bytes:
-    """The document with this content; `files` are the other files of its folder, by path → sha256."""
+    """Return a document with its seal; `files` are the other files of its folder, path → sha256."""
     whole = {**document, "version": version, "files": dict(files)}
     return document_bytes({**whole, "sha256": sha256_json(whole)})
 
 
 def _files(folder: Path) -> list[str]:
-    found = []
-    for place, _, names in os.walk(folder):
-        found += [(Path(place) / name).relative_to(folder).as_posix() for name in names]
-    return sorted(found)
+    files = []
+    for parent, _, names in os.walk(folder):
+        files += [(Path(parent) / name).relative_to(folder).as_posix() for name in names]
+    return sorted(files)
 
 
 RESULTS = EVALUATED.document
 
 
 def read_results(directory: Path, content: str) -> Results | None:
-    """The results in a dataset directory, where they are whole and of data with this content; else None.
+    """Read the results of a dataset directory, if they are intact and of data with this content; else return None.
 
-    UserError for results of an earlier version, and for what is sealed and not of the form that is written.
+    UserError for results of an earlier version, and for sealed ones of an unknown form.
     """
     from counterfoil.report.results import results_from
 

@@ -1,8 +1,8 @@
-"""The files of shards, Parquet and WebDataset: bytes that depend on the rows alone.
+"""The files of shards, Parquet and WebDataset: their bytes depend on the rows alone.
 
-Parquet is cut so that the Hub's viewer can page through it. A tar holds `{key}.png`, `{key}.cls` and `{key}.json` side
-by side, with no clock or user in them. A table without images (`candidates`) has only `.cls` and `.json`, since one
-repository has one format.
+Parquet row groups are sized so that the Hub's viewer can page through them. A tar holds `{key}.png`, `{key}.cls` and
+`{key}.json` side by side, without clock or user. A table without images (`candidates`) has only `.cls` and `.json`,
+since a repository has one format.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from counterfoil.store.rows import PLAIN, TableForm, plain_schema
 ROWS_A_GROUP_WITH_IMAGES = 100
 ROWS_A_GROUP_WITHOUT_IMAGES = 10_000
 
-# What writing uses. Others pack a thousand to one, which makes a small file unfold without bound.
+# The codings that are written. Others compress a thousand to one, so a small file could unfold without bound.
 _CODINGS = ("SNAPPY", "UNCOMPRESSED")
 _MOST_BYTES = 1 << 30
 _MOST_NAMED = 30
 
-# As `datasets` does: pages are cut by content, so that a re-cut table shares most chunks with the one
-# on the Hub and only the difference is sent.
+# As `datasets` does: pages are cut by content, so that a table that is cut again shares most chunks with the one on the
+# Hub and only the difference is uploaded.
 _CONTENT_DEFINED_CHUNKS = {"min_chunk_size": 256 * 1024, "max_chunk_size": 1024 * 1024, "norm_level": 0}
 
 
 def write_parquet(file: HashedFile, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None:
-    """Write all rows of a shard with one call, which is what settles the row groups."""
+    """Write all rows of a shard with one call, which fixes the row groups."""
     has_images = "image" in schema.names
     group = ROWS_A_GROUP_WITH_IMAGES if has_images else ROWS_A_GROUP_WITHOUT_IMAGES
     # In pieces, since one binary array holds 2 GB at most.
@@ -65,7 +65,7 @@ def write_parquet(file: HashedFile, rows: Sequence[dict[str, Any]], schema: pa.S
         "compression": {**dict.fromkeys(plain, "none"), **dict.fromkeys(coded, "snappy")},
         "column_encoding": dict.fromkeys(plain, "PLAIN") or None,
         "use_dictionary": coded,
-        # The least and the greatest image would only swell the footer.
+        # Statistics of images would only swell the footer.
         "write_statistics": coded,
         "write_page_index": True,
         "use_content_defined_chunking": _CONTENT_DEFINED_CHUNKS,
@@ -80,10 +80,10 @@ def read_parquet(
     only: frozenset[str] | None = None,
     form: TableForm = PLAIN,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of a shard's rows, in order, with the columns in the order asked for; lists are of bounded size.
+    """Yield a shard's rows in batches of bounded size, in order, with the columns in the order asked for.
 
     With `only`, row groups without any of these keys are skipped. ValueError for a file of another form than is
-    written; what pyarrow raises for one that is damaged.
+    written; pyarrow's errors for a damaged one.
     """
     with pq.ParquetFile(path) as file:
         names = _checked_columns(file, what, columns, form)
@@ -98,7 +98,7 @@ def read_parquet(
 
 
 def _checked_columns(file: pq.ParquetFile, what: What, columns: Sequence[str] | None, form: TableForm) -> list[str]:
-    """The columns to read, which must be there, of the type that is written, in a coding that is written."""
+    """Return the columns to read. ValueError unless they exist, with the type and coding that are written."""
     schema = file.schema_arrow
     expected = plain_schema(what, TableForm("embedding" in schema.names, form.added))
     names = list(columns) if columns is not None else expected.names
@@ -109,22 +109,22 @@ def _checked_columns(file: pq.ParquetFile, what: What, columns: Sequence[str] | 
             raise ValueError(f"{name} is {schema.field(name).type}, expected {expected.field(name).type}")
     metadata = file.metadata
     for group in range(metadata.num_row_groups):
-        for place in range(metadata.num_columns):
-            coding = metadata.row_group(group).column(place).compression
+        for index in range(metadata.num_columns):
+            coding = metadata.row_group(group).column(index).compression
             if coding not in _CODINGS:
                 raise ValueError(f"it is compressed with {coding}, expected {' or '.join(_CODINGS)}")
     return names
 
 
 def _rows_a_batch(file: pq.ParquetFile, names: Sequence[str]) -> int:
-    """Rows to take at once: no value is larger than its column in a row group, so that bounds what they unfold to.
+    """Return how many rows to read at once, so that a batch unfolds to a bounded size.
 
-    Other columns than images may each hold one large value in every row, so theirs add up.
+    A value is at most as large as its column in a row group. Every row may hold such a value, so columns add up.
     """
     metadata, largest = file.metadata, {"": 1}
     for group in range(metadata.num_row_groups):
-        for place in range(metadata.num_columns):
-            column = metadata.row_group(group).column(place)
+        for index in range(metadata.num_columns):
+            column = metadata.row_group(group).column(index)
             path = column.path_in_schema
             if path.partition(".")[0] in names:
                 largest[path] = max(largest.get(path, 0), column.total_uncompressed_size)
@@ -132,16 +132,16 @@ def _rows_a_batch(file: pq.ParquetFile, names: Sequence[str]) -> int:
     return max(1, min(most, _MOST_BYTES // sum(largest.values())))
 
 
-# Nothing is ever written under these names; reading is stricter than readers elsewhere, which other names may lead out.
+# Members have no other names; other readers are laxer, and a name could lead them out of their folder.
 _MEMBER = re.compile(r"(?P<key>[A-Za-z0-9_-]+)\.(?P<suffix>cls|json|png|jpg|webp)")
-# A label as it is written; Python's own reading of numbers also takes "1_0" and the digits of other scripts.
+# A label as it is written; int() would also take "1_0" and the digits of other scripts.
 _LABEL = re.compile(rb"0|[1-9][0-9]{0,17}")
-_ROWS_A_BATCH = 100  # with their images, as a row group of the Parquet files
+_ROWS_A_BATCH = 100  # with images, as in a row group of the Parquet files
 
 
 def write_tar(file: HashedFile, rows: Sequence[dict[str, Any]]) -> None:
-    """Write all rows of a shard; members of a row are adjacent, and keys hold no dot."""
-    # webdataset imports torch (over a second), which only a process that renders should pay for.
+    """Write all rows of a shard; the members of a row are adjacent. ValueError for a key with a dot or slash."""
+    # webdataset imports torch (over a second), which only rendering processes should pay for.
     from webdataset.writer import TarWriter
 
     # PAX, because a plain USTAR header has no room for keys of over 100 characters; short ones look the same.
@@ -172,7 +172,7 @@ def write_tar(file: HashedFile, rows: Sequence[dict[str, Any]]) -> None:
 def read_tar(
     path: Path, what: What, columns: Sequence[str] | None = None, form: TableForm = PLAIN
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of a shard's rows as `read_parquet` gives them. ValueError for a file of another form than is written."""
+    """Yield a shard's rows in batches, as `read_parquet` does. ValueError for a file of another form."""
     schema = plain_schema(what, TableForm("embedding" in tar_columns(path), form.added))
     schema = pa.schema([schema.field(name) for name in columns or schema.names])
     stream = _rows(path)
@@ -181,7 +181,7 @@ def read_tar(
 
 
 def tar_columns(path: Path) -> list[str]:
-    """The names of the columns of a shard. ValueError for a file without a row."""
+    """Return the names of a shard's columns. ValueError for a file without a row."""
     first = next(_rows(path), None)
     if first is None:
         raise ValueError("it has no rows")
@@ -189,7 +189,7 @@ def tar_columns(path: Path) -> list[str]:
 
 
 def _number(value: Any) -> Any:
-    """Floats as the shortest text that reads back to the same float32, which is what both formats keep."""
+    """Round floats to the shortest text that reads back to the same float32, which both formats keep."""
     import numpy as np
 
     if isinstance(value, float):
@@ -200,7 +200,7 @@ def _number(value: Any) -> Any:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows one by one. ValueError for members that are not written; what tarfile raises for a damaged file."""
+    """Yield the rows. ValueError for members that are never written; tarfile's errors for a damaged file."""
     members: dict[str, bytes] = {}
     key = None
     size = path.stat().st_size
@@ -209,7 +209,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             name = _MEMBER.fullmatch(member.name)
             if name is None or not member.isreg() or member.issparse():
                 raise ValueError(f"it has a member {member.name[:80]!r}, expected files KEY.cls, KEY.json, KEY.png …")
-            if member.offset_data + member.size > size:  # before that much is asked for
+            if member.offset_data + member.size > size:  # checked before that much is read
                 raise ValueError(f"it is cut off in {member.name[:80]}")
             if name["key"] != key and members:
                 yield _row(members)

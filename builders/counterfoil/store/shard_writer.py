@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShardWriter:
-    """All that writing a shard needs to know beside its candidates."""
+    """Everything but the candidates that writing a shard needs."""
 
     directory: Path
     format: Format
@@ -51,14 +51,14 @@ class ShardWriter:
         )
 
     def made_before(self, shard: Shard) -> Receipt | None:
-        """The receipt of a shard that is done in this directory; None for any other."""
+        """Return the receipt of a shard that is done in this directory, or None."""
         path = self.directory / receipt_path(shard.group, shard.number)
         return read_receipt(path) if path.exists() else None
 
     def write(self, shard: Shard, candidates: Sequence[Candidate]) -> Receipt:
         """Write a shard's accepted rows, rejected images and candidates, then its receipt.
 
-        `candidates` come in the plan's order. ValueError when they are not those of the shard.
+        ValueError unless `candidates` are those of the shard, in the plan's order.
         """
         _check_candidates(shard, candidates)
         if not (self.directory / LOCK).exists():  # never into what would be half a dataset
@@ -68,21 +68,16 @@ class ShardWriter:
             )
         # A shard that is written again (another cut of the same renders) is not done meanwhile.
         remove_durably(self.directory / receipt_path(shard.group, shard.number))
-        dropped = [one for one in candidates if keeps_image(one.reason, self.keep_rejected) and one.image is not None]
-        tables: dict[What, list[Candidate]] = {
-            "data": [candidate for candidate in candidates if candidate.accepted],
-            "rejected": dropped,
-            "candidates": list(candidates),
-        }
-        decided = [
-            {
-                "shift": one.sample.shift,
-                "label": one.sample.label,
-                "class_id": one.sample.class_id,
-                "reason": one.reason,
-            }
-            for one in candidates
-        ]
+        tables: dict[What, list[Candidate]] = {"data": [], "rejected": [], "candidates": list(candidates)}
+        decided = []
+        for candidate in candidates:
+            if candidate.accepted:
+                tables["data"].append(candidate)
+            if candidate.image is not None and keeps_image(candidate.reason, self.keep_rejected):
+                tables["rejected"].append(candidate)
+            sample = candidate.sample
+            identity = {"shift": sample.shift, "label": sample.label, "class_id": sample.class_id}
+            decided.append({**identity, "reason": candidate.reason})
         stored = [self._write_table(shard, what, chosen) for what, chosen in tables.items()]
         receipt = Receipt(
             group=shard.group,
@@ -117,23 +112,23 @@ class ShardWriter:
 
 
 def _check_candidates(shard: Shard, candidates: Sequence[Candidate]) -> None:
-    """Whole cells in order: a quota cell may stop early, any other has all its candidates."""
-    position = {(cell.shift, cell.label): place for place, cell in enumerate(shard.cells)}
-    seen = [0] * len(shard.cells)
+    """Raise ValueError unless cells are complete and in order; only a cell with a quota may stop early."""
+    positions = {(cell.shift, cell.label): position for position, cell in enumerate(shard.cells)}
+    counts = [0] * len(shard.cells)
     last = (-1, -1)
     for candidate in candidates:
         sample = candidate.sample
-        place = position.get((sample.shift, sample.label))
-        if place is None:
+        position = positions.get((sample.shift, sample.label))
+        if position is None:
             raise ValueError(f"{sample.key} is not a sample of shard {shard.id}")
-        if (place, sample.index) <= last:
+        if (position, sample.index) <= last:
             raise ValueError(f"{sample.key} is out of order in shard {shard.id}")
         if candidate.accepted and candidate.image is None:
             raise ValueError(f"{sample.key} is accepted but has no image")
-        last = (place, sample.index)
-        seen[place] += 1
-    for cell, found in zip(shard.cells, seen, strict=True):
-        if found > cell.candidates or (cell.accepted is None and found < cell.candidates):
+        last = (position, sample.index)
+        counts[position] += 1
+    for cell, count in zip(shard.cells, counts, strict=True):
+        if count > cell.candidates or (cell.accepted is None and count < cell.candidates):
             raise ValueError(
-                f"shard {shard.id}: {found} candidates of {cell.shift}, label {cell.label}, expected {cell.candidates}"
+                f"shard {shard.id}: {count} candidates of {cell.shift}, label {cell.label}, expected {cell.candidates}"
             )
