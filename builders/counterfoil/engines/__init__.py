@@ -1,4 +1,4 @@
-"""Where shards and groups of classes are made: engines, which hand out work and tell of it as it is done."""
+"""Engines: they hand out work to processes or a Ray cluster and report its events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from counterfoil.errors import UserError
 from counterfoil.models.devices import resolve_device, resolve_devices
 from counterfoil.recipe.names import did_you_mean
 
-# Another engine is a file beside `local.py`, and a line here. A library of its own it imports when it runs.
+# A new engine is a file beside `local.py` and a line here. It imports its library only when it runs.
 ENGINES: Mapping[str, type[Engine]] = {
     "local": LocalEngine,
     "ray": RayEngine,
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def engine_for(devices: Sequence[str], workers: int | None = None, choice: EngineChoice | None = None) -> Engine:
-    """The engine for work on these devices. UserError for one that is unknown, or for what it cannot use."""
+    """Return the engine for work on these devices. UserError if it is unknown or cannot use what it is given."""
     choice = choice or EngineChoice()
     if choice.name not in ENGINES:
         expected = f"expected {' or '.join(ENGINES)}{did_you_mean(choice.name, ENGINES)}"
@@ -51,9 +51,9 @@ def engine_for(devices: Sequence[str], workers: int | None = None, choice: Engin
 def engine_and_device(
     device: str = "auto", workers: int | None = None, choice: EngineChoice | None = None
 ) -> tuple[Engine, str]:
-    """The engine for work on a device as a person named it, and the device of what this process does itself.
+    """Return the engine for work on a named device, and the device of the work that this process does itself.
 
-    With an address, the name is of the cluster's devices: this machine need not have such a one.
+    With an address, the name is of the cluster's devices, which this machine need not have.
     """
     if choice is None or choice.address is None:
         devices = resolve_devices(device)

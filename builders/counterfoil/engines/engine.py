@@ -1,12 +1,7 @@
-"""What an engine is, what it is given to do, and what it tells: the events of items on their way.
+"""The interface of engines: the work that they are given and the events that they report.
 
 Work is plain data that pickles, so that an engine may carry it to other processes and machines. An engine decides
-where items are done, and nothing else.
-
-An engine's `run` carries work, which pickles, to wherever it likes, has each worker get `ready` once on a device of
-its own, and tells as items go. A worker that dies is replaced and its item done again up to a limit; what was counted
-once is not counted again. It raises what an item raised once those in flight are done, and closed early it ends its
-workers.
+where items are done, and nothing else: each of its workers calls `ready` once, on a device of its own.
 """
 
 from __future__ import annotations
@@ -23,47 +18,47 @@ Result_co = TypeVar("Result_co", covariant=True)
 Part = TypeVar("Part")
 Yielded = TypeVar("Yielded")
 
-# An item on its way, in whichever process: it yields its events, and returns its result.
+# A running item, in any process: it yields its events and returns its result.
 Doing: TypeAlias = Generator[Yielded, None, Result]
 
 
 class Work(Protocol[Item_contra, Result_co]):
-    """What a worker does: plain data that pickles, and a way to get ready.
+    """The task of a worker: plain data that pickles, and a method that prepares the worker.
 
-    It may have two more attributes: `less_memory`, a sentence that says what makes it need less, shown where there was
-    too little; `imports`, the heavy modules that its workers import, which are worth a server to fork them from.
+    It may have two more attributes: `less_memory`, a sentence on how to reduce its memory, shown when there was too
+    little; `imports`, the heavy modules of its workers, which a server imports once before it forks them.
     """
 
     @property
     def device(self) -> str: ...
 
     def on(self, device: str) -> Self:
-        """The same work for a worker on this device, such as `cuda:1`."""
+        """Return the same work for a worker on this device, such as `cuda:1`."""
         ...
 
     def ready(self) -> AbstractContextManager[Callable[[Item_contra], Doing[int, Result_co]]]:
-        """Load what is needed, once a worker, and give the function of one item.
+        """Load what is needed, once for each worker, and give the function of one item.
 
-        It yields a count (of images, of steps) whenever so much more of the item is done, and returns its result.
-        Between counts it may yield `Delivered`, which is passed on as it is.
-        An item whose worker died is done again: it counts from its beginning, and what it finds done it counts at once.
-        Loading meets the device: an error of it there says that the device is gone, one in an item that it failed.
+        The function yields a count (of images, of steps) whenever so much more of the item is done, and returns its
+        result. Between counts it may yield `Delivered`, which is passed on as it is.
+        If a worker dies, its item is done again: it counts from its beginning, and counts finished parts at once.
+        A device error while loading means that the device is gone; one in an item means that the item failed.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """So much more of some item is done, in the unit of the work. What is done again is not counted again."""
+    """So much more of some item is done, in the unit of the work. Repeated work is not counted again."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered(Generic[Part]):
-    """A part of an item that is done, for whoever listens: to write, where it was made elsewhere, or to tell of.
+    """A finished part of an item, for the caller to write (if it was made elsewhere) or to report.
 
-    One that is made again, since its worker was lost, comes again.
+    A part may come again if its worker was lost.
     """
 
     part: Part
@@ -71,14 +66,14 @@ class Delivered(Generic[Part]):
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A worker or its device was lost, or none can be had yet, and the run goes on; `message` says so in a sentence."""
+    """A worker or its device was lost, or none is available yet, and the run continues; `message` is a sentence."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finished(Generic[Item, Result]):
-    """An item is done. All that was counted and delivered of it came before."""
+    """An item is done. All its counts and deliveries came before."""
 
     item: Item
     result: Result
@@ -89,11 +84,10 @@ Event: TypeAlias = Advanced | Delivered[Any] | Lost | Finished[Item, Result]
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """What a person says of where work is done.
+    """A person's choice of where work is done.
 
-    name: a key of `ENGINES`. address: of a cluster that runs already; None begins one on this machine, where the engine
-    is one of clusters. collect: workers send what they made to this process, which writes it, where they share no
-    folder.
+    name: a key of `ENGINES`. address: of a running cluster; None starts one on this machine, if the engine is one of
+    clusters. collect: workers share no folder and send their results to this process, which writes them.
     """
 
     name: str = "local"
@@ -102,11 +96,11 @@ class EngineChoice:
 
 
 class Engine(Protocol):
-    """Where items are done."""
+    """An engine: it does items somewhere and reports their events."""
 
     @classmethod
     def of(cls, devices: Sequence[str], workers: int | None, choice: EngineChoice) -> Engine:
-        """The engine for work on these devices, `workers` on each, as a person gave it.
+        """Return the engine for work on these devices, `workers` on each, as a person gave it.
 
         UserError for a number, an address or a library that it cannot use.
         """
@@ -114,12 +108,12 @@ class Engine(Protocol):
 
     @property
     def at_once(self) -> int:
-        """How many items are done at the same time, as far as that is known before: items are cut for so many."""
+        """The expected number of items done at the same time; items are cut for it."""
         ...
 
     @property
     def collects(self) -> bool:
-        """Whether workers share no folder with this process: work is to deliver what it makes (`Delivered`)."""
+        """Whether workers share no folder with this process, so that work must deliver its results (`Delivered`)."""
         ...
 
     @property
@@ -128,14 +122,14 @@ class Engine(Protocol):
         ...
 
     def expect(self, imports: Sequence[str]) -> None:
-        """Work that imports these heavy modules comes soon: an engine may let that begin now. It returns at once."""
+        """Announce work that imports these heavy modules, so that imports may begin; return at once."""
         ...
 
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
-        """Do every item and tell of it as it goes, items in any order.
+        """Do every item, in any order, and yield its events.
 
-        A worker that dies is replaced and its item done again, up to a limit. Raises the first failure of an item once
-        those in flight are done; RunFailure for an item whose workers die, for too little memory, and where no device
-        is left. Closed before its end, it ends the workers; what they had finished stays.
+        A worker that dies is replaced and its item done again, up to a limit. Raise the first failure of an item once
+        those in flight are done; RunFailure for an item whose workers die, for too little memory, and if no device is
+        left. If closed early, end the workers; finished results stay.
         """
         ...

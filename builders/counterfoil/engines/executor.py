@@ -1,7 +1,7 @@
-"""The executor of every engine: hands items to workers, tells what comes back, and goes on when some are lost.
+"""The executor of every engine: hands items to workers, reports their events, and continues when workers are lost.
 
-An engine brings a crew: it starts workers where there is room, and passes on what they tell. How often a run goes on
-after losses, in which order items are dealt, and the words for people are here. A worker has one item at a time.
+An engine brings a crew, which starts workers where there is room and passes on their events. Here is decided in which
+order items go out, how many losses a run takes, and what people read about them. A worker has one item at a time.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from counterfoil.engines.engine import Advanced, Delivered, Doing, Event, Finished, Lost
-from counterfoil.errors import RunFailure
+from counterfoil.errors import RunFailure, some_of
 from counterfoil.models.devices import holds_context
 
-# An item whose worker dies so often is thought to be what kills it.
+# If an item's workers die this often, the item is thought to kill them.
 MOST_DEATHS_OF_AN_ITEM = 3
-# Of all workers of a run, for each of those at once, and one more for every finished item: beyond, more die than do.
+# Deaths in a run, for each concurrent worker, plus one for every finished item. At this number, give up.
 MOST_DEATHS_A_WORKER = 3
-# One after another before one gets ready.
+# Workers lost one after another before one gets ready. At this number, give up.
 MOST_UNREADY = 3
 _MOST_NAMED = 3
 _LONGEST_NAME = 80
@@ -30,30 +30,30 @@ _KEPT = "Finished work is kept: run the same command again."
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An item is done. All that was counted of it came before."""
+    """An item is done. All its counts came before."""
 
     result: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An item, or getting ready, failed: another worker would meet the same."""
+    """An item failed, or loading did; another worker would fail too."""
 
     error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
 class NoMemory:
-    """An item, or getting ready for it, took more memory than there is."""
+    """An item, or loading for it, took more memory than there is."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFailed:
-    """The device cannot be used by this worker any more, which ends.
+    """The worker cannot use its device any more, and ends.
 
-    was_ready: it could be used before. A worker that gets ready meets the device anew, so else it is gone.
+    was_ready: the worker used the device before. If not, the device itself is gone.
     """
 
     reason: str
@@ -62,9 +62,10 @@ class DeviceFailed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The worker is gone: `ending` is how, behind its name, and `code` its exit code (minus a signal's number), if any.
+    """The worker is gone.
 
-    began: it came as far as to take its work.
+    ending: how, as words after its name. code: its exit code, or minus a signal's number, if known. began: it received
+    its work.
     """
 
     ending: str
@@ -85,23 +86,23 @@ class Worker(Protocol):
 
 
 class Crew(Protocol):
-    """Workers, and where they come from. One that fails its device, or ended, leaves before that is reported."""
+    """The workers of a run, and their source. A worker that fails or ends leaves the crew before that is reported."""
 
     def idle(self, wanted: int) -> Sequence[Worker]:
-        """At most so many workers that can take an item, started just now or before. RunFailure where none starts."""
+        """Return at most so many workers that can take an item, new or old. RunFailure if none can be started."""
         ...
 
     def stands_in(self) -> bool:
-        """Whether any worker, or room for one, is left now that a device is gone."""
+        """Return whether any worker, or room for one, is left after a device is gone."""
         ...
 
     def heard(self) -> Iterator[tuple[Any, Heard]]:
-        """What workers tell next, and who; of a `Lost`, which the crew itself tells, nobody. Returns after a moment."""
+        """Yield the next events with their workers (None for the crew's own `Lost`). Return after a moment."""
         ...
 
 
 def events_of(doing: Doing[Any, Any]) -> Iterator[Advanced | Delivered[Any] | Done]:
-    """The events of an item as it is done, and last its result; closed before its end, it closes the item."""
+    """Yield the events of a running item, and last its result; closing this closes the item."""
     with contextlib.closing(doing):
         while True:
             try:
@@ -115,74 +116,74 @@ def events_of(doing: Doing[Any, Any]) -> Iterator[Advanced | Delivered[Any] | Do
 def hand_out(
     crew: Crew, items: Sequence[Any], deaths: Deaths
 ) -> Generator[Event[Any, Any], None, BaseException | None]:
-    """Give every item to a worker of the crew, and tell of it as it goes; what ended the run early, if anything did.
+    """Give every item to a worker and yield the events; return the error that ended the run early, if any.
 
-    After a failure nothing more is handed out, and what is in flight is waited for.
+    After a failure nothing more is handed out, and items in flight are finished.
     """
     waiting = deque(range(len(items)))
-    held: dict[Worker, int] = {}  # who has which item
-    counted: Counter[Worker] = Counter()  # of its item, by the worker that has it
-    reported: Counter[int] = Counter()  # of an item, whoever did it
+    held: dict[Worker, int] = {}  # worker → index of its item
+    counted: Counter[Worker] = Counter()  # what this worker counted of its item
+    reported: Counter[int] = Counter()  # what any worker counted of an item
     gone: list[str] = []
     failure: BaseException | None = None
     while True:
         if failure is None and waiting:
             try:
                 for worker in crew.idle(len(waiting)):
-                    place = waiting.popleft()
-                    held[worker], counted[worker] = place, 0
-                    worker.give(items[place])
+                    index = waiting.popleft()
+                    held[worker], counted[worker] = index, 0
+                    worker.give(items[index])
             except RunFailure as error:
                 failure = error
         if not held and (failure is not None or not waiting):
             return failure
-        for worker, heard in crew.heard():
-            if isinstance(heard, Lost):
-                if failure is None:  # else none takes its place
-                    yield heard
-            elif isinstance(heard, Failed):
-                failure = failure or heard.error
+        for worker, event in crew.heard():
+            if isinstance(event, Lost):
+                if failure is None:  # after a failure, lost workers are not replaced
+                    yield event
+            elif isinstance(event, Failed):
+                failure = failure or event.error
                 held.pop(worker, None)
-            elif worker in held:  # else it is gone before it was given anything more
-                place = held[worker]
-                match heard:
+            elif worker in held:  # a worker may end before it is given another item
+                index = held[worker]
+                match event:
                     case Advanced(count):
                         counted[worker] += count
-                        # What a worker that was lost had counted of the item was reported then.
-                        if (more := counted[worker] - reported[place]) > 0:
-                            reported[place] = counted[worker]
+                        # Counts of a lost worker for the same item were reported already.
+                        if (more := counted[worker] - reported[index]) > 0:
+                            reported[index] = counted[worker]
                             yield Advanced(more)
                         continue
                     case Delivered():
-                        yield heard
+                        yield event
                         continue
                     case Done(result):
                         deaths.finished += 1
-                        del reported[place]
-                        yield Finished(items[place], result)
+                        del reported[index]
+                        yield Finished(items[index], result)
                     case NoMemory(reason):
-                        failure = failure or deaths.out_of_memory(items[place], worker.device, reason)
+                        failure = failure or deaths.out_of_memory(items[index], worker.device, reason)
                     case _:
-                        waiting.appendleft(place)
-                        if isinstance(heard, DeviceFailed) and not heard.was_ready:
-                            gone.append(f"{worker.device}: {heard.reason}")
+                        waiting.appendleft(index)
+                        if isinstance(event, DeviceFailed) and not event.was_ready:
+                            gone.append(f"{worker.device}: {event.reason}")
                         if failure is None:
                             try:
-                                yield Lost(_loss(heard, worker.device, gone, crew, deaths, place, items[place]))
+                                yield Lost(_loss(event, worker.device, gone, crew, deaths, index, items[index]))
                             except RunFailure as error:
                                 failure = error
                 del held[worker]
 
 
 def _loss(
-    heard: DeviceFailed | Ended, device: str, gone: Sequence[str], crew: Crew, deaths: Deaths, place: int, item: Any
+    event: DeviceFailed | Ended, device: str, gone: Sequence[str], crew: Crew, deaths: Deaths, index: int, item: Any
 ) -> str:
-    """What to tell of a worker that is lost while the run goes on. RunFailure where it cannot."""
-    match heard:
+    """Return the message for a worker that is lost while the run continues. RunFailure if it cannot."""
+    match event:
         case Ended(ending, code, began):
-            return deaths.count(place, item, device, ending, code, began)
+            return deaths.count(index, item, device, ending, code, began)
         case DeviceFailed(reason, was_ready=True):
-            return deaths.count(place, item, device, f"lost its device ({reason})", None, True)
+            return deaths.count(index, item, device, f"lost its device ({reason})", None, True)
         case DeviceFailed(reason):
             if not crew.stands_in():
                 raise RunFailure(
@@ -195,7 +196,7 @@ def _loss(
 
 @dataclass(slots=True)
 class Deaths:
-    """The deaths of a run's workers, by what they did. workers: on each device; at_once: on all."""
+    """The deaths of a run's workers, by item. workers: on each device; at_once: on all."""
 
     work: Any
     workers: int
@@ -204,7 +205,7 @@ class Deaths:
     _of_items: Counter[int] = field(default_factory=Counter)
 
     def count(self, place: int, item: Any, device: str, ending: str, code: int | None, began: bool) -> str:
-        """What to tell of one death, after which the item is done again. RunFailure where it was one too many."""
+        """Count a death and return its message; the item is done again. RunFailure if there were too many."""
         self._of_items[place] += 1
         times, total = self._of_items[place], self._of_items.total()
         if times < MOST_DEATHS_OF_AN_ITEM and total < MOST_DEATHS_A_WORKER * self.at_once + self.finished:
@@ -223,11 +224,13 @@ class Deaths:
         raise RunFailure(problem, " ".join(hint))
 
     def out_of_memory(self, item: Any, device: str, reason: str) -> RunFailure:
-        """Too little memory, with what helps."""
+        """Return the failure for too little memory, with advice."""
         return RunFailure(f"{named(item)}: out of memory on {device}: {reason}", f"{_KEPT} {self._less_memory(device)}")
 
     def _less_memory(self, device: str) -> str:
-        advice = [own] if (own := getattr(self.work, "less_memory", None)) else []
+        advice = []
+        if less_memory := getattr(self.work, "less_memory", None):
+            advice.append(less_memory)
         if self.workers > 1:
             a_device = " a device" if holds_context(device) else ""
             advice.append(f"Fewer --workers (now {self.workers}{a_device}) need less memory.")
@@ -237,7 +240,7 @@ class Deaths:
 
 @dataclass(slots=True)
 class Unready:
-    """The losses of a run's workers before they were ready, since one got ready last. what: a worker, for people."""
+    """The workers lost before they were ready, since the last one got ready. what: a worker, for people."""
 
     what: str
     _causes: int = 0
@@ -247,10 +250,10 @@ class Unready:
         self._causes = 0
 
     def count(self, reason: str, node: str | None) -> str:
-        """What to tell of one loss, after which another worker takes its place. RunFailure where it was one too many.
+        """Count a loss and return its message; another worker takes over. RunFailure if there were too many.
 
-        `node`: the machine that was lost, and the worker with it. However many workers go with a machine, or are still
-        sent there before it is known to be lost, it is one loss.
+        `node` is the machine that was lost with the worker. All losses on a machine count once, however many workers
+        it takes along.
         """
         if node is None or node not in self._nodes:
             self._causes += 1
@@ -265,7 +268,7 @@ class Unready:
 
 
 def ending_of(code: int | None) -> str:
-    """How a process ended, behind its name."""
+    """Describe how a process ended, as words after its name."""
     if code is None:
         return "stopped answering"
     if code >= 0:
@@ -278,9 +281,8 @@ def ending_of(code: int | None) -> str:
 
 
 def named(item: Any) -> str:
-    """An item for people: by its id where it has one (a shard), the first of several, else as Python writes it."""
+    """Name an item for people: by its `id` (a shard), the first of several, else by `str`."""
     if isinstance(item, Sequence) and not isinstance(item, str):
-        shown = ", ".join(named(one) for one in item[:_MOST_NAMED])
-        return f"{shown} and {len(item) - _MOST_NAMED} more" if len(item) > _MOST_NAMED else shown
+        return some_of([named(part) for part in item], _MOST_NAMED)
     name = str(getattr(item, "id", item))
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"

@@ -1,9 +1,9 @@
-"""Items of work, or one call, in this process or on worker processes; a worker loads models once and takes items.
+"""Work in this process or in worker processes of this machine; a worker loads models once and takes items.
 
 On a CPU every worker runs one torch thread and parallelism is workers, so the number of cores changes no byte.
-On GPUs work is never done in this process: it holds no context there, and each worker is on one GPU.
-A worker that loses its parent ends itself; its half-written files are removed by the next run.
-Stacks are measured where work is done, by each worker again when it gets ready, since they need not be alike.
+GPU work is never done in this process, which holds no context there; each worker has one GPU.
+A worker that loses its parent ends itself; the next run removes its half-written files.
+Each worker measures its stack when it gets ready, since stacks may differ.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from counterfoil.models.loading_errors import memory_error
 
 
 def default_workers(workers: int | None, device: str) -> int:
-    """Workers on a device: one a CPU core, one on a GPU, or as given. UserError below 1."""
+    """Return the number of workers on a device: as given, else one a CPU core or one on a GPU. UserError below 1."""
     if workers is not None:
         if workers < 1:
             raise UserError(f"workers: found {workers}, expected 1 or more")
@@ -37,14 +37,14 @@ def default_workers(workers: int | None, device: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """This machine: so many worker processes on each device, or this process where a CPU needs one (an `Engine`)."""
+    """This machine: worker processes on each device, or this process if a CPU needs only one (an `Engine`)."""
 
     workers: int = 1
     devices: tuple[str, ...] = ("cpu",)
 
     @classmethod
     def of(cls, devices: Sequence[str], workers: int | None, choice: EngineChoice) -> LocalEngine:
-        """One worker a CPU core, one on each GPU, or as given. UserError below 1."""
+        """Return an engine with the workers given, else one a CPU core or one on each GPU. UserError below 1."""
         return cls(default_workers(workers, devices[0]), tuple(devices))
 
     @property
@@ -60,13 +60,13 @@ class LocalEngine:
         return False
 
     def expect(self, imports: Sequence[str]) -> None:
-        """Start importing for workers, where there will be any. See `Engine.expect`."""
+        """Start importing for workers, if there will be any. See `Engine.expect`."""
         if self.at_once > 1:
             begin_server(imports, self.devices[0])
 
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
-        """Do every item and tell of it as it goes. See `Engine.run`."""
-        # Every device has its first worker before any has its second: there may be fewer items than workers.
+        """Do every item and yield its events. See `Engine.run`."""
+        # Every device gets its first worker before any gets its second: there may be fewer items than workers.
         devices = [device for _ in range(self.workers) for device in self.devices]
         at_once = min(len(devices), len(items))
         deaths = Deaths(work, self.workers, at_once)
@@ -86,14 +86,14 @@ def _run_here(work: Work[Item, Result], items: Sequence[Item], deaths: Deaths) -
                 for event in events_of(do(item)):
                     yield Finished(item, event.result) if isinstance(event, Done) else event
     except Exception as error:
-        reason = memory_error(error)
-        if reason is None:
+        if (reason := memory_error(error)) is None:
             raise
         raise deaths.out_of_memory(item, work.device, reason) from error
 
 
 def _run_on_workers(crew: _Processes, items: Sequence[Any], deaths: Deaths) -> Generator[Event[Any, Any]]:
-    atexit.register(crew.terminate)  # where nobody closes this, whoever exits would wait for workers that wait for him
+    # If this generator is never closed, the exit of the process would wait for workers that wait for it.
+    atexit.register(crew.terminate)
     try:
         failure = yield from hand_out(crew, items, deaths)
     except BaseException:
@@ -107,28 +107,28 @@ def _run_on_workers(crew: _Processes, items: Sequence[Any], deaths: Deaths) -> G
 
 
 class _Processes:
-    """Worker processes on the places of devices (an `executor.Crew`); other places stand in for a device that is gone.
+    """Worker processes in slots of devices (an `executor.Crew`); spare slots replace those of a device that is gone.
 
-    Each place has a process from when an item waits for it, and a new one where that is lost.
+    A slot gets a process when an item waits for it, and a new one if that is lost.
     """
 
     def __init__(self, work: Work[Any, Any], devices: Sequence[str], at_once: int) -> None:
         self._work = work
-        self._free = list(devices[:at_once])  # places without a process
+        self._free = list(devices[:at_once])  # slots without a process
         self._spare = list(devices[at_once:])
         self._unstarted: RunFailure | None = None  # why a process could not start
-        self._workers: dict[WorkerProcess, bool] = {}  # whether it has an item
+        self._workers: dict[WorkerProcess, bool] = {}  # worker → whether it has an item
 
     def idle(self, wanted: int) -> list[WorkerProcess]:
-        """Processes are started before any item is read, so that all get ready while the first ones are sent."""
-        if self._unstarted is not None:  # raised now that those which were there had something to do first
+        """Return idle processes; start them all before any reads an item, so that they load at the same time."""
+        if self._unstarted is not None:  # raised only now, after the processes that did start got items
             raise self._unstarted
         idle = [worker for worker, busy in self._workers.items() if not busy][:wanted]
         while self._free and len(idle) < wanted:
             device = self._free[0]
             context = worker_context(device)
             try:
-                with deaf_to_interrupts():  # a worker is known as soon as it is there, and so ended with the others
+                with deaf_to_interrupts():  # a new process is recorded before Ctrl-C, so that it is ended too
                     worker = WorkerProcess(self._work.on(device), device, context)
                     self._workers[worker] = False
             except RunFailure as error:
@@ -145,7 +145,7 @@ class _Processes:
         return bool(self._workers or self._free)
 
     def heard(self) -> Iterator[tuple[WorkerProcess, Heard]]:
-        """What workers tell next, one thing of each at most."""
+        """Yield the next events, at most one of each worker."""
         workers = list(self._workers)
         WorkerProcess.wait_for(workers)
         for worker in workers:
@@ -165,7 +165,7 @@ class _Processes:
             worker.terminate()
 
     def end(self) -> None:
-        """Let those that are left end themselves, and wait for that."""
+        """Dismiss the remaining workers and wait until they have ended."""
         for worker in self._workers:
             worker.dismiss()
         for worker in self._workers:
@@ -176,10 +176,10 @@ Value = TypeVar("Value")
 
 
 def called_on(device: str, function: Callable[..., Value], *arguments: Any) -> Value:
-    """`function(*arguments)`, whose arguments name the device. What it raises is raised.
+    """Return `function(*arguments)`, whose arguments name the device; pass on what it raises.
 
-    Where work on the device would leave a context in this process, another one calls: then the function is one of a
-    module, and it, its arguments and its value pickle.
+    If work on the device would leave a context in this process, another process calls it: the function must then be
+    a module's, and it, its arguments and its value must pickle.
     """
     if not holds_context(device):
         return function(*arguments)
@@ -190,14 +190,14 @@ def called_on(device: str, function: Callable[..., Value], *arguments: Any) -> V
 def stack_where_done(
     engine: Engine, device: str, dtype: str, batch_size: int, libraries: tuple[str, ...] = (), *, compiled: bool = False
 ) -> dict[str, Any]:
-    """What bytes depend on beside a recipe and its inputs, where this engine works. See `stack_of`."""
+    """Return what bytes depend on besides a recipe and its inputs, where this engine works. See `stack_of`."""
     measure = partial(stack_of, dtype=dtype, batch_size=batch_size, libraries=libraries, compiled=compiled)
     return _only_result(engine, Call(measure, device), "the stack")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of the worker's device as its work (an `engines.Work`), whose only item is what the call is called."""
+    """A function of the worker's device, as work with one item, the call's name (an `engines.Work`)."""
 
     function: Callable[[str], Any]
     device: str

@@ -1,16 +1,15 @@
-"""The worker processes of this machine: where they come from, what they do, and how they are talked with.
+"""The worker processes of this machine: how they start, what they do, and how the parent talks with them.
 
-**The server.** One process imports the heavy libraries once, and workers are forked from it. Importing torch, diffusers
-and transformers takes seconds of processor time, which every spawned worker pays again. The server is that of
-`multiprocessing`. It imports and does nothing else: it computes nothing, starts no thread and touches no GPU, so that a
-fork of it is as good as a new process. Workers are spawned wherever a fork could differ from a new process: on
-platforms other than Linux, on GPUs, in a process that was forked after it began its server, beside a server that
-somebody else began, and where the environment or the import path changed since (libraries read both while they are
-imported). So they are where the server fails.
+**The server.** Importing torch, diffusers and transformers takes seconds of processor time, which every spawned worker
+would pay. So one process, the server of `multiprocessing`, imports them once, and workers are forked from it. It
+computes nothing, starts no thread and touches no GPU, so that a fork of it is as good as a new process. Workers are
+spawned wherever a fork could differ from a new process: on platforms other than Linux, on GPUs, in a process that was
+forked after it began its server, beside a server that other code began, if the environment or the import path has
+changed since (libraries read both when they are imported), and if the server fails.
 
-**A worker** gets ready once, does items one after another, and tells of each on a pipe. Each has a pipe of its own, so
-that one that is killed amid a message takes nothing of the others with it. What is sent to one waits in a thread of its
-own: a worker reads nothing while it loads its models, and a pipe holds little.
+**A worker** gets ready once, does items one after another, and reports on a pipe of its own, so that a worker killed
+amid a message takes nothing of the others along. A thread per worker sends to it: a worker reads nothing while it
+loads its models, and a pipe holds little.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ from counterfoil.models.devices import holds_context, keep_freed_memory, make_cu
 from counterfoil.models.loading_errors import device_error, memory_error, one_line
 from counterfoil.progress import disable_progress_bars
 
-# How often whoever waits wakes: a Ctrl-C that another thread has caught would not wake it.
+# How often a waiting process wakes: a Ctrl-C that another thread has caught would not wake it.
 _WAKES = 0.5  # seconds
-# How often a process is asked for of a server that has just been killed, and how long to wait between.
+# How often to ask a server that has just been killed for a process, and how long to wait in between.
 _TRIES, _PAUSE = 20, 0.05  # seconds
-# Libraries set these where they are imported, and pytest for each test: they say nothing of what a person changed.
+# Libraries set these when they are imported, and pytest for each test; they are no change by a person.
 _SET_BY_LIBRARIES = ("KMP_", "TOKENIZERS_", "TORCHINDUCTOR_", "RAY_", "PYTHONBREAKPOINT", "PYTEST_")
 
 
 @dataclass(slots=True)
 class _Server:
-    """The server that this process began, and what it was begun in."""
+    """The server that this process began, and the environment (`_here`) that it began in."""
 
     begun_in: object
     works: bool = False
@@ -63,7 +62,7 @@ class _Server:
         self.asking.start()
 
     def _ask(self) -> None:
-        """A first worker, which has nothing to do, is there as soon as all is imported, or never."""
+        """Start an empty worker: it ends once everything is imported, or fails."""
         first = multiprocessing.get_context("forkserver").Process(target=_nothing, daemon=True)
         with contextlib.suppress(OSError, EOFError):
             with deaf_to_interrupts():
@@ -72,14 +71,14 @@ class _Server:
             self.works = first.exitcode == 0
 
     def leave(self) -> None:
-        """End a server that is still importing as its process ends: it would go on for seconds, and print an error."""
+        """End a server that is still importing when its process ends; it would run on and print an error."""
         number = getattr(forkserver._forkserver, "_forkserver_pid", None)
-        if number is not None and self.asking.is_alive():  # in a fork of the process that thread is none
+        if number is not None and self.asking.is_alive():  # a fork of this process does not have the thread
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
 
     def is_there(self) -> bool:
-        """Whether workers can be forked from it; waits until it has imported all, or failed. Ctrl-C ends the wait."""
+        """Wait until the server has imported everything or failed; return whether it works. Ctrl-C ends the wait."""
         while self.asking.is_alive():
             self.asking.join(_WAKES)
         return self.works
@@ -89,11 +88,11 @@ _servers: list[_Server] = []  # one at most
 
 
 def begin_server(imports: Sequence[str], device: str) -> None:
-    """Start the server, once a process, and do not wait: it imports these modules while others get ready."""
+    """Start the server, once a process, and return: it imports these modules while other work goes on."""
     if _servers or holds_context(device) or sys.platform != "linux":
         return
     if getattr(forkserver._forkserver, "_forkserver_pid", None) is not None:
-        return  # somebody else's: nobody knows what it was begun in
+        return  # begun by other code, in an unknown environment
     here = _here()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(imports))
@@ -104,15 +103,15 @@ def begin_server(imports: Sequence[str], device: str) -> None:
 
 
 def worker_context(device: str) -> BaseContext:
-    """How the next worker on a device starts. Waits for a server that was begun."""
+    """Choose how the next worker on a device starts. Wait for a server that was begun."""
     usable = bool(_servers) and not holds_context(device) and _servers[0].begun_in == _here()
     return multiprocessing.get_context("forkserver" if usable and _servers[0].is_there() else "spawn")
 
 
 def start(process: BaseProcess) -> None:
-    """Start a process. One whose server was killed comes from another, as soon as the system knows that it is gone.
+    """Start a process. If its server was killed, start it from another once the system knows that it is gone.
 
-    OSError or EOFError where none can be started.
+    OSError or EOFError if none can be started.
     """
     for _ in range(_TRIES):
         try:
@@ -124,23 +123,23 @@ def start(process: BaseProcess) -> None:
 
 
 def _here() -> object:
-    """What decides how libraries are imported, and that a server can be asked: only who began it may."""
+    """Return what decides how libraries are imported, and the process: only the one that began a server may ask it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_SET_BY_LIBRARIES)}
-    return os.getpid(), environment, frozenset(sys.path)  # an order alone says nothing: a worker takes that of today
+    return os.getpid(), environment, frozenset(sys.path)  # without the order, which a worker takes over
 
 
 @contextlib.contextmanager
 def environment_of_workers(context: BaseContext) -> Iterator[dict[str, str]]:
-    """Processes started inside run one thread: their libraries read this when they start, so it must stand before.
+    """Let processes started inside run one thread: their libraries read the environment when they start.
 
-    Gives the environment that workers are to see. A server finds its modules where this process does.
+    Yield the environment that workers are to see. A server finds its modules where this process does.
     """
     changes = {"OMP_NUM_THREADS": "1"}
     given = {**os.environ, **changes}
     if context.get_start_method() == "forkserver":
         changes["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
-        changes["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # else libraries that look for a GPU would set CUDA up there
-        changes["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # else pyarrow starts a thread where it is imported
+        changes["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # else libraries that look for a GPU would set CUDA up
+        changes["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # else importing pyarrow starts a thread
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -155,10 +154,10 @@ def environment_of_workers(context: BaseContext) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def deaf_to_interrupts() -> Iterator[None]:
-    """Processes started inside are born with Ctrl-C blocked: it would end their imports with a traceback.
+    """Start processes inside with Ctrl-C blocked, which would end their imports with a traceback.
 
-    Nor does it end what is done here, which would leave a process that nobody knows, or one with half of what it reads
-    first: any other thread may take the signal, and then Python still raises in the main one. It is raised behind.
+    It does not interrupt this process either, which would leave an unknown or a half-started worker: any other thread
+    may take the signal, and Python would still raise in the main one. It is raised after the block.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -167,7 +166,7 @@ def deaf_to_interrupts() -> Iterator[None]:
     main = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, lambda number, frame: caught.append(number)) if main else None
     try:
-        # The process that watches over semaphores is started with the first worker, and that unblocks Ctrl-C behind it.
+        # The resource tracker starts with the first worker and would then unblock Ctrl-C.
         resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -182,16 +181,16 @@ def deaf_to_interrupts() -> Iterator[None]:
 
 
 def _nothing() -> None:
-    """What the first worker does."""
+    """Do nothing: the task of the first worker."""
 
 
-# How long a worker that is to end may take; then it is killed. Nothing of it is waited for any more.
+# How long a dismissed worker may take to end; then it is killed.
 _PATIENCE = 30.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class _Began:
-    """The process is there, and takes its work."""
+    """The process runs and takes its work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,21 +201,21 @@ class _Given:
 
 
 class WorkerProcess:
-    """A worker as its parent sees it: work that is put on its device already, given once, then items."""
+    """A worker as its parent sees it: it is given work for its device once, then items."""
 
     def __init__(self, work: Work[Any, Any], device: str, context: Any) -> None:
-        """Start it: inside `deaf_to_interrupts`, until whoever starts it has it, and so can end it.
+        """Start the process. Call it inside `deaf_to_interrupts`, until the caller holds the worker and can end it.
 
-        `context` is that of `worker_context`. RunFailure where the machine starts no more processes.
+        `context` is that of `worker_context`. RunFailure if the machine starts no more processes.
         """
         self.device = device
-        self._pipe, theirs = context.Pipe()
+        self._pipe, child_end = context.Pipe()
         self._began = False
         self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._sender = threading.Thread(target=_send_all, args=(self._pipe, self._outgoing), daemon=True)
         try:
             with environment_of_workers(context) as environment:
-                self._process = context.Process(target=_serve, args=(theirs, environment))
+                self._process = context.Process(target=_serve, args=(child_end, environment))
                 start(self._process)
         except (OSError, EOFError) as error:
             reason = "the process it forks from has ended" if isinstance(error, EOFError) else error.strerror or error
@@ -225,24 +224,24 @@ class WorkerProcess:
                 "Stop other programs on this machine, or use fewer --workers.",
             ) from error
         finally:
-            theirs.close()
+            child_end.close()
         self._sender.start()
         try:
             self._send(work)
-        except BaseException:  # what does not pickle
+        except BaseException:  # for example, it does not pickle
             self.terminate()
             self._joined()
             raise
 
     def give(self, item: Any) -> None:
-        """Send the next item, to a worker that has none: at once, also where it is not ready to read it."""
+        """Send the next item to an idle worker; return at once, even if it is still loading."""
         self._send(_Given(item))
 
     def _send(self, message: object) -> None:
-        self._outgoing.put(ForkingPickler.dumps(message))  # here: what does not pickle is an error of whoever sends
+        self._outgoing.put(ForkingPickler.dumps(message))  # pickled here, so that the sender gets the error
 
     def messages(self) -> Iterator[Heard]:
-        """What has come, if anything has; last that it ended, if it has."""
+        """Yield the next message, if one has come, or else that the worker has ended, if it has."""
         try:
             while self._pipe.poll():
                 message = self._pipe.recv()
@@ -250,24 +249,24 @@ class WorkerProcess:
                     self._began = True
                 else:
                     yield message
-                    return  # one at a time, so that nobody is heard alone
+                    return  # one at a time, so that no worker is served alone
             if self._process.is_alive():
                 return
         except (EOFError, OSError):
-            pass  # its end of the pipe is closed: by its death, wherever that is by now
+            pass  # the worker's end is closed: it is dead or about to be
         code = self._joined()
         yield Ended(ending_of(code), code, self._began)
 
     def dismiss(self) -> None:
-        """Let an idle worker end itself."""
+        """Tell an idle worker to end itself."""
         self._send(None)
 
     def terminate(self) -> None:
-        """End it now, whatever it does."""
+        """End the worker now, whatever it does."""
         self._process.terminate()
 
     def ended(self) -> None:
-        """Wait until one that was dismissed or terminated, or that fails, has ended."""
+        """Wait until a dismissed, terminated or failing worker has ended."""
         self._joined()
 
     def _joined(self) -> int | None:
@@ -277,26 +276,27 @@ class WorkerProcess:
             self._process.kill()
             self._process.join()
         self._outgoing.put(None)
-        self._sender.join(_PATIENCE)  # nobody reads any more, so what it sends fails
+        self._sender.join(_PATIENCE)  # the pipe has no reader any more, so sending fails
         self._pipe.close()
         return code
 
     @staticmethod
     def wait_for(workers: Sequence[WorkerProcess]) -> None:
-        """Until one of them has something to tell, or a short time is over."""
-        wait([thing for worker in workers for thing in (worker._pipe, worker._process.sentinel)], timeout=_WAKES)
+        """Wait until one of them has a message or has ended, or a short time is over."""
+        sources = [source for worker in workers for source in (worker._pipe, worker._process.sentinel)]
+        wait(sources, timeout=_WAKES)
 
 
 def _send_all(pipe: Connection, outgoing: queue.SimpleQueue[Any]) -> None:
-    """What is put there, until it is None."""
-    with contextlib.suppress(OSError):  # one that is dead is heard of by `messages`
+    """Send what is put in the queue, until None."""
+    with contextlib.suppress(OSError):  # the worker is dead, which `messages` reports
         while (message := outgoing.get()) is not None:
             pipe.send_bytes(message)
 
 
 def _serve(pipe: Connection, environment: Mapping[str, str]) -> None:
-    """The life of the process: its work, then items until there is none, or until the device fails it."""
-    if os.environ != environment:  # forked from a server, it has what that was begun in
+    """Run the process: take its work, then items, until it is dismissed or its device fails."""
+    if os.environ != environment:  # a fork of the server has the server's environment
         os.environ.clear()
         os.environ.update(environment)
     # Ctrl-C reaches the whole terminal group; the parent decides what happens.
@@ -304,11 +304,18 @@ def _serve(pipe: Connection, environment: Mapping[str, str]) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    disable_progress_bars()  # its terminal is the parent's, who hears of items
+    disable_progress_bars()  # the terminal is the parent's, which reports progress
     _tell(pipe, _Began())
     with contextlib.ExitStack() as kept:
         try:
-            do: Callable[[Any], Doing[int, Any]] = kept.enter_context(_settled(pipe.recv()).ready())
+            work = pipe.recv()
+            if work.device == "cpu":
+                import torch
+
+                torch.set_num_threads(1)
+                keep_freed_memory()
+            make_current(work.device)
+            do: Callable[[Any], Doing[int, Any]] = kept.enter_context(work.ready())
         except Exception as error:
             _tell_failure(pipe, error, was_ready=False)
             return
@@ -332,35 +339,24 @@ def _end_with(parent: Any) -> None:
     os._exit(1)
 
 
-def _settled(work: Work[Any, Any]) -> Work[Any, Any]:
-    """The work, in a process that has settled on its device."""
-    if work.device == "cpu":
-        import torch
-
-        torch.set_num_threads(1)
-        keep_freed_memory()
-    make_current(work.device)
-    return work
-
-
 def _tell(pipe: Connection, message: object) -> None:
     try:
         pipe.send(message)
-    except OSError as error:  # nobody listens any more; no error of an item
+    except OSError as error:  # the parent is gone; this is no error of the item
         raise SystemExit(1) from error
 
 
 def _tell_failure(pipe: Connection, error: Exception, *, was_ready: bool) -> None:
-    """What an error means for whoever hands out items; memory first, since CUDA tells of that as of a failure too."""
+    """Report an error by its kind: memory first, since CUDA reports that as a device error too."""
     if (reason := memory_error(error)) is not None:
         _tell(pipe, NoMemory(reason))
     elif (reason := device_error(error)) is not None:
         _tell(pipe, DeviceFailed(reason, was_ready))
-        os._exit(1)  # its libraries would wait for the device, or fail on it again, while they end
+        os._exit(1)  # a normal exit would wait for the device, or fail on it again
     else:
         error.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)))
         try:
-            copy.copy(error)  # made again as a pipe does it: errors of libraries need not bear that
+            copy.copy(error)  # as unpickling does: errors of some libraries cannot be rebuilt
             _tell(pipe, Failed(error))
         except Exception:
             _tell(pipe, Failed(RunFailure(one_line(error))))

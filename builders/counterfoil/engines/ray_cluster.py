@@ -1,4 +1,4 @@
-"""A Ray cluster for the time of a run: begun on this machine or joined by its address, quietly, and left as it was."""
+"""A Ray cluster for the time of a run: started on this machine or joined by its address, and left as it was."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.loading_errors import one_line
 
 _PLACE = re.compile(r"(?P<host>[^\s:/\[\]]+|\[[0-9a-fA-F:.%]+\]):(?P<port>\d{1,5})")
-_ANSWERS_WITHIN = 10.0  # seconds, of a machine that is there
-# What a client of HTTP/2 says first (RFC 9113, 3.4), with settings that are empty; a server answers by its own.
+_ANSWERS_WITHIN = 10.0  # seconds
+# The first bytes of an HTTP/2 client (RFC 9113, 3.4), with empty settings; a server answers with its own settings.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _SETTINGS = 4
 _START = "`ray start --head` starts a cluster and prints its address; run this command on a machine of the cluster."
@@ -30,22 +30,22 @@ _START = "`ray start --head` starts a cluster and prints its address; run this c
 
 @dataclass(frozen=True, slots=True)
 class RayCluster:
-    """A cluster that this process is connected to; `resource` is what an actor takes of it, `CPU` or `GPU`."""
+    """A cluster that this process is connected to; `resource` is what an actor occupies, `CPU` or `GPU`."""
 
     resource: str
     address: str
 
     @property
     def device(self) -> str:
-        """The device of an actor: of the GPUs that it sees, which is one, the first."""
+        """The device of an actor: Ray shows it one GPU, so that is the first."""
         return "cuda:0" if self.resource == "GPU" else "cpu"
 
     def places(self) -> int:
-        """How many actors the nodes that are alive can hold."""
+        """Count the actors that the living nodes can hold."""
         return _places(self.resource)
 
     def refuse_without(self) -> None:
-        """UserError where no node has what an actor needs."""
+        """Raise UserError if no node has what an actor needs."""
         if not self.places():
             has = "no GPU" if self.resource == "GPU" else "no CPU core for work"
             raise UserError(
@@ -55,13 +55,13 @@ class RayCluster:
 
 
 def refuse_absent_ray() -> None:
-    """UserError where Ray is not installed. It is not imported yet."""
+    """Raise UserError if Ray is not installed; do not import it yet."""
     if importlib.util.find_spec("ray") is None:
         raise UserError("engine ray: Ray is not installed here", "Install it: pip install 'counterfoil[ray]'.")
 
 
 def refuse_no_cluster(address: str) -> None:
-    """UserError for what is no address, or of nothing that answers as a cluster does: a mistake should not wait."""
+    """Raise UserError for a malformed address, or one where no cluster answers, before any wait."""
     if address != "auto" and not _PLACE.fullmatch(address):
         raise UserError(f"address: found '{address[:80]}', expected auto or HOST:PORT", _START)
     if not _imported().is_initialized():
@@ -69,7 +69,7 @@ def refuse_no_cluster(address: str) -> None:
 
 
 def _imported() -> Any:
-    """Ray, imported so that it tells nobody of its use."""
+    """Import Ray with its usage statistics turned off."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
@@ -78,16 +78,16 @@ def _imported() -> Any:
 
 @contextlib.contextmanager
 def connected(address: str | None, devices: Sequence[str], workers: int) -> Iterator[RayCluster]:
-    """A cluster for the block: the one at `address`, or one of this machine with room for so many workers.
+    """Connect to a cluster for the block: the one at `address`, or a new one of this machine with so many workers.
 
-    One that was begun here ends with the block; any other stays. `devices` are as `RayEngine` has them. UserError for
-    an address where none is, for another version there, and for a cluster without such a device.
+    A cluster started here ends with the block; any other stays. `devices` are those of `RayEngine`. UserError if no
+    cluster is at the address, if it has another version, or no such device.
     """
     refuse_absent_ray()
     ray = _imported()
     with contextlib.ExitStack() as at_the_end:
         at_the_end.enter_context(_silence())
-        if ray.is_initialized():  # by the program that called; what is its own it keeps
+        if ray.is_initialized():  # by the calling program, which keeps its connection
             here = ray.get_runtime_context().gcs_address
             if address not in (None, "auto", here):
                 raise UserError(
@@ -107,10 +107,10 @@ def connected(address: str | None, devices: Sequence[str], workers: int) -> Iter
 
 
 def _begin(devices: Sequence[str], workers: int, at_the_end: contextlib.ExitStack) -> None:
-    """A cluster of this machine alone, in a folder that goes with it, so that no `auto` finds it."""
+    """Start a cluster of this machine alone, in a temporary folder, so that no `auto` finds it."""
     import ray
 
-    # Short, since the path of a socket has room for 107 characters.
+    # In /tmp, since the path of a socket has room for 107 characters.
     folder = tempfile.mkdtemp(prefix="cf-ray-", dir="/tmp" if Path("/tmp").is_dir() else None)
     at_the_end.callback(shutil.rmtree, folder, ignore_errors=True)
     on_gpus = devices[0].startswith("cuda")
@@ -156,12 +156,12 @@ def _unusable(address: str, error: Exception) -> UserError:
 
 
 def _refuse_silent(address: str) -> None:
-    """UserError where nobody answers as Ray's server does. Ray itself would wait for it without end."""
-    place = _PLACE.fullmatch(_found(address) if address == "auto" else address)
-    if place is None:
+    """Raise UserError if no Ray server answers at the address. Ray itself would wait without end."""
+    match = _PLACE.fullmatch(_found(address) if address == "auto" else address)
+    if match is None:
         raise UserError(f"address {address}: Ray finds no cluster that runs on this machine", _START)
-    named = f"{address} ({place[0]})" if address == "auto" else address
-    host, port = place["host"].strip("[]"), int(place["port"])
+    named = f"{address} ({match[0]})" if address == "auto" else address
+    host, port = match["host"].strip("[]"), int(match["port"])
     try:
         with socket.create_connection((host, port), timeout=_ANSWERS_WITHIN) as connection:
             if os.environ.get("RAY_USE_TLS", "0") != "0":
@@ -175,7 +175,7 @@ def _refuse_silent(address: str) -> None:
 
 
 def _found(address: str) -> str:
-    """The place that `auto` stands for, as Ray finds it; "" where it finds none."""
+    """Return the address that Ray finds for `auto`; "" if it finds none."""
     from ray._private import services
 
     try:
@@ -192,7 +192,7 @@ def _places(resource: str) -> int:
 
 @contextlib.contextmanager
 def _visible(devices: Sequence[str]) -> Iterator[None]:
-    """Processes started inside see the GPUs of these devices, of those that are seen here, and no others."""
+    """Show processes started inside only the GPUs of these devices, numbered as this process sees them."""
     numbers = [device.partition(":")[2] for device in devices]
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
     if all(numbers):
@@ -209,7 +209,7 @@ def _visible(devices: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Ray prints what happens to nodes and workers on stdout, where data goes; here events and errors say it."""
+    """Keep Ray from printing about nodes and workers on stdout, where data goes; events and errors say it instead."""
     from ray._private import worker
 
     before: Any = getattr(worker, "print_to_stdstream", None)
@@ -224,7 +224,7 @@ def _silence() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _sigterm_kept() -> Iterator[None]:
-    """Ray takes SIGTERM for itself; afterwards it is whose it was."""
+    """Restore the handler of SIGTERM after the block, since Ray replaces it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

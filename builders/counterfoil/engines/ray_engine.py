@@ -1,7 +1,7 @@
-"""Items of work on the actors of a Ray cluster, of this machine or of many; each gets ready once and takes items.
+"""Work on the actors of a Ray cluster, of this machine or of many; each actor gets ready once and takes items.
 
-An actor is given its first item when it is ready, so that none waits behind one that Ray has no place for yet. What an
-actor was doing when it was lost, with its node or alone, another one does. Ray is imported when it runs.
+An actor gets its first item when it is ready, so that no item waits for an actor that Ray has no room for. The item of
+a lost actor goes to another one. Ray is imported when it runs.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from counterfoil.models.loading_errors import device_error, memory_error, one_li
 from counterfoil.progress import disable_progress_bars
 
 _LOOKS_EVERY = 5.0  # seconds between looks whether nodes have joined
-_TELLS_AFTER = 60.0  # seconds in which no actor got ready: loading large models may take as long, so it only tells
-_WAKES_EVERY = 1.0  # seconds, to hear a Ctrl-C that another thread has caught
+_TELLS_AFTER = 60.0  # seconds until a message that no actor is ready; large models may load as long, so no error
+_WAKES_EVERY = 1.0  # seconds, to notice a Ctrl-C that another thread has caught
 
 
 @dataclass(frozen=True, slots=True)
 class RayEngine:
-    """A Ray cluster: the one at `address`, or, where that is None, one of this machine for each run (an `Engine`).
+    """A Ray cluster: the one at `address`, or, without one, a new one of this machine for each run (an `Engine`).
 
-    `devices` are of this machine without an address, else what each actor works on: auto, cpu or cuda. `workers` is
-    the number of actors in all; None: one a GPU, or a CPU core, of the cluster. `collects`: they share no folder.
+    `devices` are this machine's without an address, else what each actor works on: auto, cpu or cuda. `workers` is the
+    number of actors in all; None for one a GPU, or a CPU core, of the cluster. `collects`: they share no folder.
     """
 
     devices: tuple[str, ...]
@@ -57,7 +57,7 @@ class RayEngine:
 
     @classmethod
     def of(cls, devices: Sequence[str], workers: int | None, choice: EngineChoice) -> RayEngine:
-        """UserError where Ray is absent, for a number below 1, and for what is no address or device of a cluster."""
+        """Return the engine. UserError if Ray is absent, or a number, address or device does not fit."""
         refuse_absent_ray()
         default_workers(workers, devices[0])
         if choice.address is not None:
@@ -87,10 +87,10 @@ class RayEngine:
         return self.address is not None
 
     def expect(self, imports: Sequence[str]) -> None:
-        """Nothing: nodes start their own workers. See `Engine.expect`."""
+        """Do nothing: nodes start their own workers. See `Engine.expect`."""
 
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
-        """Do every item and tell of it as it goes. See `Engine.run`."""
+        """Do every item and yield its events. See `Engine.run`."""
         if not len(items):
             return
         with (
@@ -103,12 +103,12 @@ class RayEngine:
 
 
 class _Actor:
-    """An actor, what is waited for of it, and whether it has an item (an `executor.Worker`)."""
+    """An actor, the reference that it is waited for by, and whether it has an item (an `executor.Worker`)."""
 
     def __init__(self, handle: Any, ready: Any, device: str) -> None:
         self.handle = handle
         self.device = device
-        self.waiting = ready  # a reference while it gets ready, a stream of them for an item, None while it is idle
+        self.waiting = ready  # a reference while it gets ready, a stream of them for an item, None while idle
         self.has_item = False
 
     def give(self, item: Any) -> None:
@@ -116,7 +116,7 @@ class _Actor:
 
 
 class _Actors:
-    """The actors of one run (an `executor.Crew`): as many as the cluster holds, or as were asked for."""
+    """The actors of one run (an `executor.Crew`): as many as the cluster holds, or as requested."""
 
     def __init__(self, cluster: RayCluster, work: Any, workers: int | None) -> None:
         import ray
@@ -134,7 +134,7 @@ class _Actors:
             self._end(actor)
 
     def idle(self, wanted: int) -> list[_Actor]:
-        """Looks now and then whether nodes have joined; no more actors are started than there are items left."""
+        """Return idle actors; check now and then for new nodes. Never start more actors than items are left."""
         if time.monotonic() >= self.looked + _LOOKS_EVERY:
             self.looked = time.monotonic()
             places = self.cluster.places()
@@ -156,7 +156,7 @@ class _Actors:
                 yield actor, event
         if self.any_ready or self.reported_waiting or time.monotonic() < self.began + _TELLS_AFTER:
             return
-        # Ray itself waits without a word for what others hold.
+        # Ray itself waits silently for resources that others hold.
         self.reported_waiting = True
         what = "GPU" if self.cluster.resource == "GPU" else "CPU core"
         message = (
@@ -182,7 +182,7 @@ class _Actors:
         return _Actor(handle, ready, self.cluster.device)
 
     def _stirred(self) -> list[_Actor]:
-        """The actors that have something to tell; none where nothing came for a moment."""
+        """Wait a moment and return the actors that have an event."""
         import ray
 
         waiting = {actor.waiting: actor for actor in self.actors if actor.waiting is not None}
@@ -195,7 +195,7 @@ class _Actors:
         return [waiting[reference] for reference in ready]
 
     def _next_event(self, actor: _Actor) -> Heard | None:
-        """The next event of an actor; None of one that got ready."""
+        """Return the next event of an actor; None for one that got ready."""
         import ray
         from ray import exceptions
 
@@ -220,18 +220,18 @@ class _Actors:
         return event
 
     def _lost(self, actor: _Actor, reason: str, code: int | None) -> Heard:
-        """What to tell of an actor that is gone: with its item, or before it was ready, which may be one too many."""
+        """Return the event of a lost actor: with its item, or before it was ready, perhaps once too often."""
         self._end(actor)
-        self.looked = -_LOOKS_EVERY  # for one in its place
+        self.looked = -_LOOKS_EVERY  # look for a replacement at once
         if actor.has_item:
             return Ended(f"of Ray was lost ({reason})", code, True)
         if _NO_PACKAGE in reason:
             problem = f"a node of the Ray cluster cannot import what it needs: {reason}"
             hint = f"Install the same on every node: pip install 'counterfoil[ray]=={__version__}'."
             return Failed(UserError(problem, hint))
-        with_it = _LOST_NODE.search(reason)
+        node = _LOST_NODE.search(reason)
         try:
-            return Lost(self.unready.count(reason, with_it[1] if with_it else None))
+            return Lost(self.unready.count(reason, node[1] if node else None))
         except RunFailure as error:
             return Failed(error)
 
@@ -250,24 +250,24 @@ _LONGEST_REASON = 200
 
 
 def _reason(error: Exception) -> str:
-    """Why an actor is gone, of the many lines in which Ray says so."""
+    """Return why an actor is gone: the telling line of Ray's many."""
     lines = [line.strip() for line in str(error).splitlines()]
     telling = [line for line in lines if line.startswith(_TELLING)]
     return (telling[-1] if telling else one_line(error))[:_LONGEST_REASON]
 
 
 def _was_killed(error: Exception) -> int | None:
-    """As an exit code of a process that was killed from outside: Ray's own watch over memory does it, or the system."""
+    """Return SIGKILL's exit code if Ray's memory monitor, or the system, killed the actor's process; else None."""
     dead = "worker process has died" in str(error) or "memory" in type(error).__name__.lower()
     return -9 if dead else None  # SIGKILL, which Windows does not name
 
 
-# What libraries read of the environment when they are loaded.
+# Libraries read these when they are loaded.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 class RayWorker:
-    """What runs in an actor: it gets ready once, and its models stay loaded from item to item."""
+    """The class of an actor: it gets ready once, and its models stay loaded between items."""
 
     device: str
     context: Any
@@ -276,10 +276,10 @@ class RayWorker:
     def get_ready(self, device: str, folder: str, work_at: Sequence[Any], version: str) -> None:
         """Load what the work needs.
 
-        `folder` is where the command was given, so that a relative path means the same here. `work_at` holds the place
-        of the work in the cluster's store, not the work itself: one that cannot be read is reported here, in words.
+        `folder` is the command's working directory, so that relative paths mean the same. `work_at` holds a reference
+        to the work, not the work itself: then work that cannot be read is reported here, in words.
         """
-        disable_progress_bars()  # its output goes to whoever began the run, who hears of items
+        disable_progress_bars()  # the output goes to the caller, which reports progress
         self.device = device
         if Path(folder).is_dir():
             os.chdir(folder)
@@ -293,7 +293,7 @@ class RayWorker:
             self.do_item = self.context.__enter__()
 
     def do(self, item: Any) -> Iterator[Heard]:
-        """The events of an item, and as the last its result, or why this worker cannot have one."""
+        """Yield the events of an item, and last its result, or why this worker cannot have one."""
         try:
             yield from events_of(self.do_item(item))
         except Exception as error:
@@ -307,7 +307,7 @@ class RayWorker:
 
 @contextlib.contextmanager
 def _one_thread_on(device: str) -> Iterator[None]:
-    """On a CPU one thread, by torch too where it is loaded; one that is loaded inside reads _ONE_THREAD."""
+    """Limit torch to one thread on a CPU, whether it is loaded already or inside the block."""
     _tell_torch(device)
     yield
     _tell_torch(device)
@@ -318,11 +318,11 @@ def _tell_torch(device: str) -> None:
         torch.set_num_threads(1)
 
 
-def _fetched(place: Any, version: str) -> Any:
+def _fetched(reference: Any, version: str) -> Any:
     import ray
 
     try:
-        return ray.get(place)
+        return ray.get(reference)
     except Exception as error:
         if version == __version__:
             raise
