@@ -1,6 +1,6 @@
-"""Input datasets, pinned and loaded by that pin, and labelled images of any origin.
+"""Input datasets, pinned and loaded by their pins, and labelled images of any origin.
 
-What is named here loads when it is first used: a recipe's classes are asked for without an array or an image.
+Names load on first use, so that asking for a recipe's classes imports no arrays or images.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Images that were drawn elsewhere (by a workflow, a service, a renderer): which sample of a recipe each one is.
+"""Images drawn elsewhere (by a workflow, a service, a renderer): the sample of a recipe that each one is.
 
-Columns say the class, the shift, and where known the prompt, the seed and the index of each image. Within a class, one
-index stands for one seed, whatever the shift: so images share an index, and are pairs, only where they have the same
-seed, and also the same number where a column gives one. An image without a seed is no partner of any.
+Columns give each image's class and shift and, where known, prompt, seed and index. Within a class, an index stands for
+a seed, in every shift: images share an index, and form pairs, only if their seeds are equal, and their numbers too
+where a column gives them. An image without a seed is in no pair.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
 
 _CORRECT = "Correct the table or the recipe: images need a class and a shift of the recipe, and every cell an image."
-# What pandas makes of whole numbers beside an empty cell. Of more digits a number of that kind has lost some.
+# pandas writes whole numbers beside an empty cell as floats; beyond 2**53 those have lost digits.
 _WHOLE, _MOST_OF_FLOAT = re.compile(r"(\d{1,19})(\.0*)?", re.ASCII), 2**53
 _REPORTED_EVERY = 100
 _MOST_SUGGESTIONS = 20
 
 
 class GivenRows(NamedTuple):
-    """The table of a recipe's images, and what must be known of it."""
+    """The table of a recipe's images, and notes about it for people."""
 
     table: RowTable
     notes: tuple[str, ...]
 
 
 class _Image(NamedTuple):
-    """A row of a cell: its number in the table, and its own number and seed where known."""
+    """An image of a cell: its row in the table, and its number and seed where known."""
 
     row: int
     number: int | None
@@ -50,17 +50,17 @@ class _Image(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, bool, int]:
-        """What images of a class share an index by, in the order of these; no two images without a seed share one."""
+        """The key by which images of a class share an index and are sorted; unique for an image without a seed."""
         return self.number or 0, self.seed is None, self.row if self.seed is None else self.seed
 
 
 def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
-    """The images of every cell of a recipe, in the order of their numbers and seeds.
+    """Return the images of every cell of a recipe, in the order of their numbers and seeds.
 
-    Of a cell with more than `candidates` those whose number and seed most shifts have, so that pairs stay.
+    If a cell has more than `candidates`, keep images whose number and seed occur in most shifts, so that pairs stay.
 
-    UserError, collected, for labels and shifts that the recipe does not have, cells without an image, seeds and numbers
-    that are none, or are there twice, and pairs that the recipe promises and no seed makes. Raises as `pool_rows`.
+    UserError, collected, for unknown labels and shifts, empty cells, malformed or repeated seeds and numbers, and
+    promised pairs that no seed makes. Raises as `pool_rows`.
     """
     rows = pool_rows(recipe, pin)
     if rows.count > MOST_LINES:
@@ -77,12 +77,13 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
     indexed = list(_indexed(cells, seeded=columns.seeds is not None))
     shared = Counter((class_id, index) for (_, class_id), index_of in indexed for index in index_of.values())
     for (shift, class_id), index_of in indexed:
-        by_index = {index: one for one, index in index_of.items()}
-        often = sorted(by_index, key=lambda index: (-shared[class_id, index], index))
-        table[shift, class_id] = [
-            PoolRow(one.row, index=index, seed=one.seed, prompt=columns.prompts[one.row])
-            for index, one in ((index, by_index[index]) for index in sorted(often[: wanted[shift]]))
-        ]
+        image_at = {index: image for image, index in index_of.items()}
+        by_frequency = sorted(image_at, key=lambda index: (-shared[class_id, index], index))
+        rows_of_cell = []
+        for index in sorted(by_frequency[: wanted[shift]]):
+            image = image_at[index]
+            rows_of_cell.append(PoolRow(image.row, index=index, seed=image.seed, prompt=columns.prompts[image.row]))
+        table[shift, class_id] = rows_of_cell
     pairs, shifted = _pairs(table)
     if recipe.samples.noise == "paired" and not pairs and shifted:
         why = "no two images have the same class and seed, one of them of the base" if columns.seeds else "has no seeds"
@@ -98,22 +99,22 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
 
 
 class _Columns:
-    """The prompt of each row, and its seed and number where there are any; `problems` are those of single values."""
+    """The prompt of each row, and its seed and number if there are any; `problems` are those of single values."""
 
     def __init__(self, recipe: Recipe, rows: Rows) -> None:
         self.problems: list[str] = []
         self._rows = rows
         generator = recipe.generator
-        prompt, seed = (
-            name if name in rows.columns else None for name in (generator.prompt_column, generator.seed_column)
-        )
+        prompt = generator.prompt_column if generator.prompt_column in rows.columns else None
+        seed = generator.seed_column if generator.seed_column in rows.columns else None
         self.prompts = [""] * rows.count if prompt is None else self._texts(prompt)
-        seeds = None if seed is None else self._whole(seed)
-        self.seeds = seeds if seeds is not None and any(one is not None for one in seeds) else None
+        seeds = [] if seed is None else self._whole(seed)
+        self.seeds = seeds if any(value is not None for value in seeds) else None
         self.numbers = None if generator.index_column is None else self._whole(generator.index_column, needed=True)
 
     def image(self, row: int) -> _Image:
-        return _Image(row, *(None if one is None else one[row] for one in (self.numbers, self.seeds)))
+        number = None if self.numbers is None else self.numbers[row]
+        return _Image(row, number, None if self.seeds is None else self.seeds[row])
 
     def _texts(self, column: str) -> list[str]:
         texts = [one_line(value) if isinstance(value, str) else "" for value in self._rows.column(column)]
@@ -123,14 +124,11 @@ class _Columns:
 
     def _whole(self, column: str, *, needed: bool = False) -> list[int | None]:
         values = list(self._rows.column(column))
-        found = list(map(_whole, values))
-        without = (row for row, one in enumerate(found) if one is None)
-        self.wrong(
-            column,
-            [row for row in without if needed or not _is_empty(values[row])],
-            f"a whole number from 0 to {MOST_SEED:,}",
-        )
-        return found
+        numbers = list(map(_whole, values))
+        missing = [row for row, number in enumerate(numbers) if number is None]
+        wrong = [row for row in missing if needed or not _is_empty(values[row])]
+        self.wrong(column, wrong, f"a whole number from 0 to {MOST_SEED:,}")
+        return numbers
 
     def wrong(self, column: str, rows: Sequence[int], expected: str) -> None:
         if rows:
@@ -140,60 +138,62 @@ class _Columns:
 
 
 def _is_empty(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip()) or value != value  # NaN alone is not itself
+    return value is None or (isinstance(value, str) and not value.strip()) or value != value  # only NaN differs
 
 
 def _whole(value: Any) -> int | None:
-    """A whole number that can be stored; None for anything else."""
+    """Parse a whole number that can be stored; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     match = _WHOLE.fullmatch(str(value).strip())
-    found = int(match[1]) if match else -1
-    return found if match and 0 <= found <= (MOST_SEED if match[2] is None else _MOST_OF_FLOAT) else None
+    if match is None or int(match[1]) > (MOST_SEED if match[2] is None else _MOST_OF_FLOAT):
+        return None
+    return int(match[1])
 
 
 _Cells = Mapping[tuple[str, str], Sequence[_Image]]
 
 
 def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[str]]:
-    """The images of each cell in the table's order, and what of classes and shifts is none of the recipe's."""
+    """Return the images of each cell in the table's order, and a problem for every unknown class or shift."""
     generator, classes = recipe.generator, recipe.classes
     values = ["" if value is None else value for value in rows.column(generator.shift_column)]
-    strange = [row for row, value in enumerate(values) if not isinstance(value, int | str)]
-    columns.wrong(generator.shift_column, strange, "text")
+    unfit = [row for row, value in enumerate(values) if not isinstance(value, int | str)]
+    columns.wrong(generator.shift_column, unfit, "text")
     try:
         labels = labels_of(rows, generator.label_column)
-        places = labels.places(classes, rows.place).tolist()
+        positions = labels.places(classes, rows.place).tolist()
     except UserError as error:
         return {}, list(error.problems)
-    if strange:
+    if unfit:
         return {}, []
-    names = rows.class_names(generator.shift_column)
-    named = dict(enumerate(names or ()))
-    shifts = [(value if isinstance(value, str) else named.get(value, str(value))).strip() for value in values]
+    names = dict(enumerate(rows.class_names(generator.shift_column) or ()))
+    shifts = [(value if isinstance(value, str) else names.get(value, str(value))).strip() for value in values]
     cells: dict[tuple[str, str], list[_Image]] = {
         (shift.name, classes[label].id): [] for shift in recipe.all_shifts() for label in shift.class_labels
     }
     known = {shift for shift, _ in cells}
-    others: Counter[tuple[str, str]] = Counter()
-    for row, (place, shift) in enumerate(zip(places, shifts, strict=True)):
-        class_id = classes[place].id if place >= 0 else None
-        if class_id is not None and (own := cells.get((shift, class_id))) is not None:
-            own.append(columns.image(row))
-        elif class_id is None:
-            others["label", labels.shown(row)] += 1
+    unknown: Counter[tuple[str, str]] = Counter()
+    for row, (position, shift) in enumerate(zip(positions, shifts, strict=True)):
+        if position < 0:
+            unknown["label", labels.shown(row)] += 1
+            continue
+        class_id = classes[position].id
+        if (shift, class_id) in cells:
+            cells[shift, class_id].append(columns.image(row))
         else:
-            others["shift" if shift not in known else f"class '{class_id}' under", shift] += 1
-    of = {"label": [each for cls in classes for each in (cls.id, cls.name)], "shift": sorted(known)}
+            unknown["shift" if shift not in known else f"class '{class_id}' under", shift] += 1
+    names_of = {"label": [name for cls in classes for name in (cls.id, cls.name)], "shift": sorted(known)}
     expected = {"label": "the id or name of a class of the recipe", "shift": "base or a shift of the recipe"}
-    problems = [
-        f"{rows.place}: {counted(count, 'row')} of the {what} {quoted(value)}, expected"
-        f" {expected.get(what, 'another class: prompts.shifts does not list it there')}"
-        # Looking for the nearest of thousands takes long, and nobody reads thousands of suggestions.
-        f"{did_you_mean(value, of.get(what, ())) if number < _MOST_SUGGESTIONS else ''}"
-        for number, ((what, value), count) in enumerate(others.items())
-    ]
-    empty = [f"'{shift}' of '{class_id}'" for (shift, class_id), own in cells.items() if not own]
+    problems = []
+    for number, ((what, value), count) in enumerate(unknown.items()):
+        # Searching thousands of names for similar ones takes long, and a few suggestions are enough.
+        suggestion = did_you_mean(value, names_of.get(what, ())) if number < _MOST_SUGGESTIONS else ""
+        problems.append(
+            f"{rows.place}: {counted(count, 'row')} of the {what} {quoted(value)}, expected"
+            f" {expected.get(what, 'another class: prompts.shifts does not list it there')}{suggestion}"
+        )
+    empty = [f"'{shift}' of '{class_id}'" for (shift, class_id), images in cells.items() if not images]
     if empty:
         problems.append(
             f"{rows.place}: {len(empty):,} of {len(cells):,} cells have no image: {some_of(empty, 10)}; add images, or"
@@ -203,37 +203,41 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[
 
 
 def _repeated(cells: _Cells, *, numbered: bool) -> Iterator[str]:
-    """Cells in which two images have one number, or one seed where nothing else tells them apart."""
-    for (shift, class_id), own in cells.items():
-        values = [one.number if numbered else one.seed for one in own]
-        twice = [value for value, times in Counter(values).items() if times > 1 and value is not None]
-        if twice:
+    """Yield a line for each cell with two images of one number, or of one seed if there are no numbers."""
+    for (shift, class_id), images in cells.items():
+        values = [image.number if numbered else image.seed for image in images]
+        repeated = [value for value, times in Counter(values).items() if times > 1 and value is not None]
+        if repeated:
             what = "index" if numbered else "seed"
             hint = "" if numbered else ", or a column that numbers the images of a cell (generator.index_column)"
-            yield f"'{shift}' of '{class_id}': {what} {twice[0]} is there twice, expected each once in a cell{hint}"
+            yield f"'{shift}' of '{class_id}': {what} {repeated[0]} is there twice, expected each once in a cell{hint}"
 
 
 def _indexed(cells: _Cells, *, seeded: bool) -> Iterator[tuple[tuple[str, str], Mapping[_Image, int]]]:
-    """Each cell with the index of its images: of a class, equal identities have equal indices, in every shift.
+    """Yield each cell with the index of its images: within a class, equal identities have equal indices in all shifts.
 
-    Without seeds nothing is shared, and a cell counts for itself.
+    Without seeds nothing is shared, and each cell is numbered on its own.
     """
-    of_class: dict[str, set[tuple[int, bool, int]]] = {}
-    for (_, class_id), own in cells.items():
-        of_class.setdefault(class_id, set()).update(one.identity for one in own)
-    ranks = {name: {one: rank for rank, one in enumerate(sorted(found))} for name, found in of_class.items()}
-    for cell, own in cells.items():
+    identities: dict[str, set[tuple[int, bool, int]]] = {}
+    for (_, class_id), images in cells.items():
+        identities.setdefault(class_id, set()).update(image.identity for image in images)
+    ranks = {
+        class_id: {identity: rank for rank, identity in enumerate(sorted(of_class))}
+        for class_id, of_class in identities.items()
+    }
+    for cell, images in cells.items():
         if seeded:
-            yield cell, {one: ranks[cell[1]][one.identity] for one in own}
+            yield cell, {image: ranks[cell[1]][image.identity] for image in images}
         else:
-            yield cell, {one: rank for rank, one in enumerate(sorted(own, key=lambda one: one.identity))}
+            in_order = sorted(images, key=lambda image: image.identity)
+            yield cell, {image: rank for rank, image in enumerate(in_order)}
 
 
 def _pairs(table: Mapping[tuple[str | None, str], Sequence[PoolRow]]) -> tuple[int, int]:
-    """How many images of shifts have a base image of their index with a seed, and how many there are."""
-    base = {(class_id, one.index) for (shift, class_id), own in table.items() if shift == BASE for one in own}
-    shifted = [(cell[1], one) for cell, own in table.items() if cell[0] != BASE for one in own]
-    return sum(one.seed is not None and (name, one.index) in base for name, one in shifted), len(shifted)
+    """Count the images of shifts that have a seed and a base image of their index, and all images of shifts."""
+    base = {(class_id, row.index) for (shift, class_id), rows in table.items() if shift == BASE for row in rows}
+    shifted = [(class_id, row) for (shift, class_id), rows in table.items() if shift != BASE for row in rows]
+    return sum(row.seed is not None and (class_id, row.index) in base for class_id, row in shifted), len(shifted)
 
 
 def _notes(
@@ -243,6 +247,7 @@ def _notes(
     table: Mapping[tuple[str | None, str], Sequence[PoolRow]],
     columns: _Columns,
 ) -> Iterator[str]:
+    """Yield what people should know of the table: pairs, cells with few images, unused and unreadable ones."""
     images = sum(map(len, table.values()))
     pairs, shifted = _pairs(table)
     paired = f"{pairs:,} of {shifted:,} images of shifts are paired with a base image of their class and seed"
@@ -252,21 +257,25 @@ def _notes(
         f" {paired if recipe.samples.noise == 'paired' else unpaired}"
     )
     most = {shift.name: shift.candidates for shift in recipe.all_shifts()}
-    few = sorted((len(own), f"{cell[0]} of {cell[1]}") for cell, own in cells.items() if len(own) < most[cell[0]])
+    few = sorted(
+        (len(images), f"{shift} of {class_id}")
+        for (shift, class_id), images in cells.items()
+        if len(images) < most[shift]
+    )
     if few:
         named = some_of([f"{cell} ({count})" for count, cell in few])
         yield f"{len(few):,} of {len(cells):,} cells have fewer images than the recipe allows: {named}"
     unused = sum(map(len, cells.values())) - images
     if unused:
         yield f"{counted(unused, 'image')} beyond what samples allows in a cell, not used"
-    unreadable = list(_unreadable(rows, sorted(one.row for own in table.values() for one in own)))
+    unreadable = list(_unreadable(rows, sorted(row.row for cell_rows in table.values() for row in cell_rows)))
     if unreadable:
         opened = f"{counted(len(unreadable), 'image')} that cannot be opened, counted as failed"
         yield f"{opened}: {some_of(unreadable)}"
 
 
 def _unreadable(rows: Rows, chosen: Sequence[int]) -> Iterator[str]:
-    """The rows whose image is not there, is too large, or has no header of an image. No pixel is decoded."""
+    """Yield the rows whose image is missing, too large, or has no image header. No pixel is decoded."""
     from counterfoil.store.decoding import UnreadableImage, open_image
 
     paths, images = rows.paths(), zip(chosen, rows.images(chosen), strict=True)

@@ -1,15 +1,14 @@
-"""Folders as input datasets: what one holds, and where one lies that a dataset pins.
+"""Folders as input datasets: their content hash, and the folder of this machine that a dataset pins.
 
-What a folder holds is one SHA-256 over the names and contents of its files, the pin of a local input dataset. A hundred
-gigabytes are not read on every run: what a file's content was is remembered by its size, times and inode in a file of
-the user's cache, one a folder. What is remembered can be thrown away at any time, and is, unless it is whole.
+The pin of a local input dataset is one SHA-256 over the names and contents of its files. A cache file for each folder
+remembers each file's content by size, times and inode, so that not every run reads a hundred gigabytes. The cache may
+be deleted at any time, and a damaged one is ignored.
 
-Class folders may be links: whoever made the folder collected them so, and their files are of the content. What was
-fetched, described or packed by others follows none: a stranger would say which files of this machine are read.
+Class folders may be links if the folder is a person's own collection. Links in folders that were fetched, described or
+packed by others are refused: they would say which files of this machine are read.
 
-A built dataset names no folder of the machine that it was built on. On that machine the one of this very content is
-found again by its pin, which the user's cache remembers, for what looks at the input dataset later: a reference,
-controls of a review, distances.
+A built dataset names no folder of the machine that it was built on. On that machine, `placed` finds the folder again by
+its content, for what needs the input dataset later: a reference, controls of a review, distances.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ if TYPE_CHECKING:
 
 # ImageNet has 1.3 million images.
 MOST_FILES = 20_000_000
-# A file may change twice within one tick of its file system's clock, and then looks as it did: such a young one is
+# A file that changes twice within a tick of its file system's clock looks unchanged, so files changed so recently are
 # read again. The coarsest clock in use ticks every two seconds (FAT).
-_TICK = 2_000_000_000
+_TICK = 2_000_000_000  # nanoseconds
 _FORM = b"counterfoil folder 1\n"
 _KEY, _DIGEST = 16, 32
 _MOST_REMEMBERED = MOST_FILES * (_KEY + _DIGEST) + 1024
 _MOST_SHOWN = 10
 _FILES_A_STAGE = 500
-# A file of fewer bytes is read whole: in pieces a small one takes twice as long.
+# A file of fewer bytes is read whole, which is twice as fast for small ones.
 _AT_ONCE = 1 << 20
-# What the Hub's client leaves in a folder that it fetched, and what a dataset's description or tables are called.
+# The mark of the Hub's client in folders that it fetched, and the names of a dataset's descriptions and tables.
 _FETCHED = ".cache/huggingface"
 _DESCRIBED = frozenset(
     ("README.md", ".huggingface.yaml", "dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json")
@@ -59,7 +58,7 @@ _PACKED = frozenset((".parquet", ".arrow", ".tar", ".zip", ".csv", ".jsonl"))
 
 @dataclass(frozen=True, slots=True)
 class FolderContent:
-    """`sha256` over relative names and contents; its listing, and of how many files the bytes were read now."""
+    """`sha256` over relative names and contents, the listing, and the number of files that were read now."""
 
     sha256: str
     listing: Listing
@@ -67,9 +66,9 @@ class FolderContent:
 
 
 def folder_listing(folder: Path) -> Listing:
-    """Every file of a folder, hidden ones too, those in class folders that are links among them.
+    """List every file of a folder, hidden ones too, including those in class folders that are links.
 
-    RunFailure where it cannot be listed or has no end.
+    RunFailure if it cannot be listed, or has too many files.
     """
     try:
         listing = list_files(folder, hidden=True, most=MOST_FILES, links=True)
@@ -81,7 +80,7 @@ def folder_listing(folder: Path) -> Listing:
 
 
 def _is_from_elsewhere(folder: Path, names: Sequence[str]) -> bool:
-    """Whether a folder is more than somebody's own folders of images: fetched, built, described or packed."""
+    """Check whether a folder was fetched, built, described or packed, not collected by its owner."""
     return (folder / _FETCHED).exists() or any(
         name in _BUILT or name.rpartition("/")[2] in _DESCRIBED or PurePosixPath(name).suffix.lower() in _PACKED
         for name in names
@@ -89,7 +88,7 @@ def _is_from_elsewhere(folder: Path, names: Sequence[str]) -> bool:
 
 
 def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> FolderContent:
-    """What a folder holds now. RunFailure for what cannot be read, UserError for links and what is no regular file."""
+    """Hash a folder's content. RunFailure for files that cannot be read, UserError for links and special files."""
     listing = folder_listing(folder)
     if listing.unfit:
         shown = [f"{folder / path} {what}" for path, what in sorted(listing.unfit.items())]
@@ -99,8 +98,8 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
         )
     remembered = _remembered(folder)
     digest, lasting, read = hashlib.sha256(), {}, 0
-    own = (INDEX,) if LOCK in listing.files else ()
-    names = [name for name in listing.files if not name.startswith(f"{PRIVATE}/") and name not in own]
+    index = (INDEX,) if LOCK in listing.files else ()
+    names = [name for name in listing.files if not name.startswith(f"{PRIVATE}/") and name not in index]
     top, total = os.fspath(folder), len(names)
     for number, name in enumerate(names):
         if number % _FILES_A_STAGE == 0:
@@ -129,23 +128,23 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
 
 
 def pinned_content(folder: Path, name: str, sha256: str | None) -> FolderContent:
-    """As `folder_content`. RunFailure where it is no longer what was pinned; `name` is the input dataset's."""
-    found = folder_content(folder)
-    if sha256 is not None and found.sha256 != sha256:
+    """Return `folder_content`. RunFailure if it is no longer what was pinned; `name` is the input dataset's."""
+    content = folder_content(folder)
+    if sha256 is not None and content.sha256 != sha256:
         raise RunFailure(
             f"source: '{name}' is no longer what was pinned: its files have changed",
             "Run it again when nothing writes to the folder. A started build needs the files that it started with.",
         )
-    return found
+    return content
 
 
 def _look(path: str, encoded: bytes) -> tuple[bytes, int, int]:
-    """What a file looks like from outside: a key over its name, size, times and inode; its size; its last change."""
-    seen = os.stat(path)  # noqa: PTH116 (of hundreds of thousands: a Path each takes longer than asking)
-    # The change time too: copying tools set the other one to the original's.
-    outside = f"{seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns} {seen.st_ino} ".encode()
+    """Return a key over a file's name, size, times and inode, its size, and the time of its last change."""
+    status = os.stat(path)  # noqa: PTH116 (a Path for each of hundreds of thousands takes longer than the call)
+    # The change time too, since copying tools set the modification time to the original's.
+    outside = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino} ".encode()
     key = hashlib.sha256(outside + encoded).digest()[:_KEY]
-    return key, seen.st_size, max(seen.st_mtime_ns, seen.st_ctime_ns)
+    return key, status.st_size, max(status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _memory_place(folder: Path) -> Path:
@@ -153,7 +152,7 @@ def _memory_place(folder: Path) -> Path:
 
 
 def _remembered(folder: Path) -> dict[bytes, bytes]:
-    """Key → content; nothing where the file is not there, damaged, or anything else than what is written."""
+    """Read the cache as key → content; empty if it is missing or damaged."""
     try:
         stored = read_regular(_memory_place(folder), _MOST_REMEMBERED)
     except (OSError, RuntimeError):
@@ -168,7 +167,7 @@ def _remembered(folder: Path) -> dict[bytes, bytes]:
 
 def _remember(folder: Path, contents: dict[bytes, bytes]) -> None:
     body = _FORM + b"".join(key + contents[key] for key in sorted(contents))
-    with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # a cache that cannot be written is no cache
+    with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
         write_atomically(_memory_place(folder), hashlib.sha256(body).digest() + body)
 
 
@@ -177,33 +176,28 @@ _HEX_DIGITS = frozenset("0123456789abcdef")
 
 
 def remember_folder(folder: Path, content: str) -> None:
-    """Remember that a folder has this content (64 hex digits), as `folder_content` found."""
-    with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # a cache that cannot be written is no cache
-        place, written = _known_place(content), json.dumps({"folder": str(folder.resolve())}).encode()
-        if not place.is_file() or read_regular(place, _MOST_KNOWN_BYTES) != written:
-            write_atomically(place, written)
+    """Remember that a folder has this content (64 hex digits), as `folder_content` returned."""
+    with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
+        path, written = _known_place(content), json.dumps({"folder": str(folder.resolve())}).encode()
+        if not path.is_file() or read_regular(path, _MOST_KNOWN_BYTES) != written:
+            write_atomically(path, written)
 
 
 def placed(source: Source, recorded: Any) -> Source:
-    """A dataset's source with the folder of this machine that has the recorded content, where one is known.
+    """Return a dataset's source with the folder of this machine that has the recorded content, if one is known.
 
-    `recorded` is the document of its pin. Any other source is given back as it is.
+    `recorded` is the document of its pin. Any other source is returned unchanged.
     """
     content = recorded.get("content") if isinstance(recorded, Mapping) else None
     if not (is_local(source.dataset) and source.dataset.startswith(ELSEWHERE)) or not _is_content(content):
         return source
-    folder = _known_folder(content)
-    return source if folder is None else source.model_copy(update={"dataset": str(folder)})
-
-
-def _known_folder(content: str) -> Path | None:
-    """The folder that had this content when it was last looked at, and has it still."""
     try:
         folder = Path(json.loads(read_regular(_known_place(content), _MOST_KNOWN_BYTES))["folder"])
+        # The folder had this content when it was last read; it must have it still.
         same = folder.is_absolute() and folder.is_dir() and folder_content(folder).sha256 == content
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, CounterfoilError):
-        return None
-    return folder if same else None
+        return source
+    return source.model_copy(update={"dataset": str(folder)}) if same else source
 
 
 def _is_content(content: Any) -> TypeGuard[str]:

@@ -1,7 +1,7 @@
-"""The Hugging Face Hub from the outside: where a dataset's directory is, and a client that neither hangs nor gives up.
+"""The Hugging Face Hub: finding or fetching a dataset's directory, and retries that neither hang nor give up early.
 
-`locate_dataset` finds or fetches a directory. While we publish, `attentive_client` watches the Hub's own client, and
-`with_retries` is a loop around `diagnose`, a pure function from an error to what it means.
+`locate_dataset` finds or fetches a directory. While publishing, `attentive_client` watches the Hub's own client, and
+`with_retries` is a loop around `diagnose`, which says what an error means.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
 
-# The Hub's rule for names, without its special cases, which the Hub itself refuses with a message.
+# The Hub's rule for names, without special cases, which the Hub itself refuses with a message.
 _REFERENCE = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?")
 
 
@@ -36,7 +36,7 @@ class HubDataset:
 
     @classmethod
     def parse(cls, text: str) -> HubDataset | None:
-        """The reference that a text is; None for any other text."""
+        """Parse `user/name[@revision]`; None for any other text."""
         match = _REFERENCE.fullmatch(text)
         return None if match is None else cls(match["repo"], match["revision"])
 
@@ -46,9 +46,9 @@ class HubDataset:
 
 @dataclass(frozen=True, slots=True)
 class LocatedDataset:
-    """A directory on this machine; `reference` tells the published dataset that it is a copy of.
+    """A directory on this machine; with a `reference`, a copy of that published dataset.
 
-    A copy belongs to the Hub client's cache: it is read, never written to.
+    A copy belongs to the Hub client's cache and is never written to.
     """
 
     directory: Path
@@ -56,10 +56,10 @@ class LocatedDataset:
 
 
 def locate_dataset(source: str | Path, patterns: Sequence[str] | None = None) -> LocatedDataset:
-    """The directory of a path or of `user/name[@revision]`, fetched from the Hub where it is not here yet.
+    """Return the directory of a path or of `user/name[@revision]`, fetched from the Hub if it is not cached.
 
-    `patterns` are globs of the files wanted of a published dataset; None is all. Raises UserError where there
-    is no such dataset, RunFailure where the Hub cannot be reached.
+    `patterns` are globs of the wanted files of a published dataset, by default all. UserError if there is no such
+    dataset, RunFailure if the Hub cannot be reached.
     """
     source = str(source)
     directory = named_path(source)
@@ -97,22 +97,22 @@ def _fetched(reference: HubDataset, patterns: Sequence[str] | None) -> Path:
             "Check the path, or connect and run the same command again.",
         ) from error
     except (errors.HfHubHTTPError, httpx2.HTTPError, OSError, RuntimeError) as error:
-        said = without_secrets(str(error)) or type(error).__name__
+        message = without_secrets(str(error)) or type(error).__name__
         raise RunFailure(
-            f"{reference} could not be fetched from the Hub: {said}", "Run the same command again: it resumes."
+            f"{reference} could not be fetched from the Hub: {message}", "Run the same command again: it resumes."
         ) from error
     return Path(folder)
 
 
 T = TypeVar("T")
 
-# Request time-out, another commit came first, too many requests; the server's own faults come as 5xx.
+# Request time-out, another commit came first, too many requests; server errors come as 5xx.
 WORTH_ANOTHER_TRY = (408, 412, 429)
-# A full disk of theirs or a method they lack does not pass by waiting.
+# Not implemented, a version it lacks, a full disk: waiting does not help.
 NOT_WORTH_IT = (501, 505, 507)
 
 _QUOTA = re.compile(r"quota|storage (limit|patterns|space)|exceed(s|ed)? .*storage", re.IGNORECASE)
-# How the client words answers that it cannot use.
+# The client's words for answers that it cannot use.
 _MALFORMED = re.compile(r"LFS batch|[Mm]alformed response|[Ii]nvalid server response|improperly formatted")
 # Signed addresses and tokens, which some messages quote.
 _QUERY = re.compile(r"(https?://[^\s?]+)\?[^\s'\"]*")
@@ -123,7 +123,7 @@ _TOKEN = re.compile(r"\bhf_[\w.-]{6,}|(?i:bearer)\s+[^'\"]+")
 class Patience:
     """How often and how long to wait, in seconds.
 
-    `asked` is the longest that the Hub may ask for, `silence` how long a connection may tell nothing.
+    `asked` is the longest wait that the Hub may ask for, `silence` the longest silence of a connection.
     """
 
     tries: int = 8
@@ -133,10 +133,10 @@ class Patience:
     silence: float = 120.0  # a commit may take the Hub a minute
 
     def wait(self, failed: int, retry_after: float | None, draw: float) -> float:
-        """Seconds before the next try after `failed` failures in a row; `draw` is uniform in [0, 1).
+        """Return the seconds before the next try after `failed` failures in a row; `draw` is uniform in [0, 1).
 
-        Exponential with full jitter above a half, so that many clients do not come back together; never sooner
-        than the Hub asked for.
+        Exponential, with jitter over the upper half so that clients do not come back together; never sooner than the
+        Hub asked for.
         """
         backoff = min(self.longest, self.first * 2 ** (failed - 1)) * (0.5 + draw / 2)
         return backoff if retry_after is None else max(retry_after + draw, backoff)
@@ -147,7 +147,7 @@ PATIENCE = Patience()
 
 @dataclass(frozen=True, slots=True)
 class AnotherTry:
-    """Why another try can help, and after how many seconds, where the Hub says so."""
+    """The reason why another try can help, and the seconds to wait if the Hub says so."""
 
     reason: str
     retry_after: float | None = None
@@ -160,9 +160,9 @@ def with_retries(
     tell: Callable[[str], None] = lambda line: None,
     patience: Patience = PATIENCE,
 ) -> T:
-    """The result of `call`, which is repeated while that can help. `call` must be safe to repeat.
+    """Return the result of `call`, repeated while that can help. `call` must be safe to repeat.
 
-    `what` says what is being done, for messages. Raises as `diagnose`, and RunFailure if every try fails.
+    `what` names the action in messages. Raises as `diagnose`, and RunFailure if every try fails.
     """
     failed = 0
     while True:
@@ -171,9 +171,9 @@ def with_retries(
         except CounterfoilError:
             raise
         except Exception as error:
-            own = next((cause for cause in _chain(error) if isinstance(cause, CounterfoilError)), None)
-            if own is not None:  # ours, from within an upload: the client wraps what its reading of a file raises
-                raise own from own.__cause__
+            ours = next((cause for cause in _chain(error) if isinstance(cause, CounterfoilError)), None)
+            if ours is not None:  # raised while a file was read for an upload, and wrapped by the client
+                raise ours from ours.__cause__
             again = diagnose(error, what)
             failed += 1
             if failed >= patience.tries or (again.retry_after or 0) > patience.asked:
@@ -188,9 +188,9 @@ def with_retries(
 
 
 def diagnose(error: Exception, what: str) -> AnotherTry:
-    """Why another try can help. The CounterfoilError where none can, which says what to do.
+    """Return why another try can help. Raise a CounterfoilError that says what to do if it cannot.
 
-    Errors that are no answer of the Hub or of the network are raised again.
+    Errors of neither the Hub nor the network are raised again.
     """
     import httpx2
     from huggingface_hub import errors as hub
@@ -201,7 +201,7 @@ def diagnose(error: Exception, what: str) -> AnotherTry:
     if isinstance(error, hub.OfflineModeIsEnabled):
         hint = "Unset HF_HUB_OFFLINE, connect, and run the same command again."
         raise RunFailure(f"{what}: the Hub's client is set to work offline", hint)
-    unfit = httpx2.LocalProtocolError | UnicodeEncodeError  # of a token that no request can carry
+    unfit = httpx2.LocalProtocolError | UnicodeEncodeError  # raised for a token that no request can carry
     if isinstance(error, hub.LocalTokenNotFoundError) or any(isinstance(cause, unfit) for cause in _chain(error)):
         raise _no_token(what)
     for cause in _chain(error):
@@ -214,9 +214,9 @@ def diagnose(error: Exception, what: str) -> AnotherTry:
         raise _quota(what, text)
     if isinstance(error, ValueError) and _MALFORMED.search(text):
         return AnotherTry(text)
-    if type(error).__module__.partition(".")[0] == "hf_xet":  # the storage's own client, which renews its tokens
+    if type(error).__module__.partition(".")[0] == "hf_xet":  # the client of the storage, which renews its tokens
         return AnotherTry(text or type(error).__name__)
-    if isinstance(error, RuntimeError | httpx2.HTTPError):  # an upload that broke off, or an answer that did
+    if isinstance(error, RuntimeError | httpx2.HTTPError):  # an upload or an answer broke off
         return AnotherTry(text or type(error).__name__)
     if isinstance(error, json.JSONDecodeError):
         return AnotherTry("an answer ended too early")
@@ -224,42 +224,42 @@ def diagnose(error: Exception, what: str) -> AnotherTry:
 
 
 def without_secrets(text: str) -> str:
-    """A message on one line without signed addresses' queries and without tokens."""
+    """Return a message on one line, without the queries of signed addresses and without tokens."""
     return _TOKEN.sub("…", _QUERY.sub(r"\1", " ".join(text.split())))
 
 
 def _answer_in(error: BaseException) -> HfHubHTTPError | None:
-    """The Hub's answer that an error tells of; uploads wrap it in others."""
+    """Return the Hub's answer in an error's chain of causes, if there is one."""
     from huggingface_hub.errors import HfHubHTTPError
 
     return next((cause for cause in _chain(error) if isinstance(cause, HfHubHTTPError)), None)
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    found: list[BaseException] = []
+    chain: list[BaseException] = []
     cause: BaseException | None = error
-    while cause is not None and cause not in found:
-        found.append(cause)
+    while cause is not None and cause not in chain:
+        chain.append(cause)
         cause = cause.__cause__
-    return found
+    return chain
 
 
 def _diagnose_answer(error: HfHubHTTPError, what: str) -> AnotherTry:
     status = error.response.status_code
-    said = without_secrets(error.server_message or "")
-    reason = f"the Hub answers {status}" + (f" ({said})" if said else "")
+    message = without_secrets(error.server_message or "")
+    reason = f"the Hub answers {status}" + (f" ({message})" if message else "")
     if status in WORTH_ANOTHER_TRY or (status >= 500 and status not in NOT_WORTH_IT):
         return AnotherTry(reason, retry_after=retry_after(error.response.headers))
-    if status == 507 or _QUOTA.search(said):
-        raise _quota(what, said or reason)
+    if status == 507 or _QUOTA.search(message):
+        raise _quota(what, message or reason)
     if status in (400, 403, 404, 410) and not _is_of_the_hub(str(error.response.url)):
-        # Of a signed address at the storage: it ran out, and the next try gets a new one.
+        # A signed address of the storage has expired; the next try gets a new one.
         return AnotherTry(f"the storage refused an address ({status})")
     raise _refusal(status, what, reason)
 
 
 def _is_of_the_hub(address: str) -> bool:
-    """Whether an address is the Hub's own; contents come from and go to others, by signed addresses."""
+    """Check whether an address is the Hub's own; files are transferred by signed addresses of other hosts."""
     from huggingface_hub import constants
 
     return address.startswith(constants.ENDPOINT.rstrip("/") + "/")
@@ -292,15 +292,15 @@ def _no_token(what: str) -> UserError:
     return UserError(f"{what}: you have no valid token for the Hub", "Run `hf auth login`, or set HF_TOKEN.")
 
 
-def _quota(what: str, said: str) -> RunFailure:
+def _quota(what: str, message: str) -> RunFailure:
     return RunFailure(
-        f"{what}: the storage quota does not allow it: {said}",
+        f"{what}: the storage quota does not allow it: {message}",
         "Free some space, publish under an organisation with more, or build without rejected images.",
     )
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the Hub asks to wait: Retry-After (seconds or a date), or what its RateLimit header tells."""
+    """Return the seconds that the Hub asks to wait: Retry-After (seconds or a date), or its RateLimit header."""
     from email.utils import parsedate_to_datetime
 
     from huggingface_hub.utils import parse_ratelimit_headers
@@ -319,10 +319,10 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 @contextlib.contextmanager
 def attentive_client(patience: Patience) -> Iterator[None]:
-    """Within it, the client of `huggingface_hub` is watched; then it is as it was.
+    """Watch the client of `huggingface_hub` during the block, then restore it.
 
-    A connection that is silent for `patience.silence` seconds is given up, where the client would wait forever. An
-    answer that asks for a wait longer than `patience.longest` is raised, where the client would sleep unheard.
+    A connection that is silent for `patience.silence` seconds is given up; the client would wait forever. An answer
+    that asks for a wait longer than `patience.longest` is raised; the client would sleep silently.
     """
     import httpx2
     from huggingface_hub import set_client_factory
@@ -332,7 +332,7 @@ def attentive_client(patience: Patience) -> Iterator[None]:
     limits = httpx2.Timeout(patience.silence).as_dict()
 
     def limit(request: httpx2.Request) -> None:
-        request.extensions["timeout"] = limits  # here, since some calls ask for none themselves
+        request.extensions["timeout"] = limits  # set here, since some calls set none
 
     def tell_of_waits(response: httpx2.Response) -> None:
         if response.status_code >= 400 and (retry_after(response.headers) or 0) > patience.longest:

@@ -1,18 +1,18 @@
-"""The one reader of folders of image files: which file is an image, which folder is a split, and which is a class.
+"""The reader of folders of image files: which file is an image, which folder is a split, and which is a class.
 
-A file's place in the tree decides, and never a word in the middle of a path:
+A file's position in the tree decides, never a word in the middle of a path:
 
-    SPLIT/CLASS/…/FILE    where every folder at the top is named as a split (train, validation or val, test, …)
+    SPLIT/CLASS/…/FILE    if every folder at the top is named as a split (train, validation or val, test, …)
     CLASS/…/FILE          else; all images are the split `train`, as `datasets` calls it
 
-The class is the first folder below the split, as in torchvision's `ImageFolder`; images in folders below it are images
-of that class, and this is told. A folder that holds all others (`photos/data/train/…`) is stepped into. What others
-leave in folders (hidden files, a NAS's previews, `__MACOSX`) is skipped and counted. What cannot be told apart is
-refused with the names. Folders are read by names alone: no file is opened.
+The class is the first folder below the split, as in torchvision's `ImageFolder`; images in folders below it belong to
+that class, and a note says so. A folder that holds all others (`photos/data/train/…`) is stepped into. Junk (hidden
+files, a NAS's previews, `__MACOSX`) is skipped and counted. An ambiguous folder is refused with the names. Folders are
+read by names alone: no file is opened.
 
-Tables, archives, `metadata.csv` and cards with settings are left to `datasets`. Where it would read a folder of images
-otherwise than it is read here (it takes words in paths for splits), the rows have a digest of their own, so that no
-answer is remembered for another row.
+Tables, archives, `metadata.csv` and cards with settings are left to `datasets`. If it would read an image folder
+differently (it takes words in paths for splits), the rows get a digest of their own, so that no remembered answer is
+used for another row.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
 if TYPE_CHECKING:
     from counterfoil.store.inside import Listing
 
-# The words by which `datasets` knows splits (`data_files.SPLIT_KEYWORDS`), and what it lets stand beside one.
+# The words that `datasets` takes for splits (`data_files.SPLIT_KEYWORDS`), and the characters it allows beside them.
 _SPLIT_WORDS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "dev", "val"),
@@ -46,9 +46,9 @@ _SPLIT_WORDS = {
 _SPLIT_OF = {word: split for split, words in _SPLIT_WORDS.items() for word in words}
 _WORD = re.compile(rf"(?:^|[-._ 0-9/])({'|'.join(_SPLIT_OF)})(?=[-._ 0-9/]|$)", re.IGNORECASE)
 DEFAULT_SPLIT = "train"
-# Folders of previews, of deleted files and of archivers, by their names in small letters.
+# Folders of previews, of deleted files and of archivers, in lower case.
 _JUNK = frozenset(("@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found"))
-# Endings of photographs and pictures that are not decoded here, and what people call them.
+# Endings of images that are not decoded here, and their formats' names.
 _UNREAD = {
     ".heic": "HEIC", ".heif": "HEIC", ".hif": "HEIC", ".jp2": "JPEG 2000", ".j2k": "JPEG 2000", ".jpx": "JPEG 2000",
     ".jpf": "JPEG 2000", ".j2c": "JPEG 2000", ".jpc": "JPEG 2000", ".jxl": "JPEG XL", ".tga": "TGA", ".ico": "ICO",
@@ -62,7 +62,7 @@ _TABLE_SHARD = re.compile(r"data/[^/]*-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*")
 _METADATA = frozenset(("metadata.csv", "metadata.jsonl", "metadata.parquet"))
 _CARD = "README.md"
 _DESCRIPTIONS = frozenset((".huggingface.yaml", "dataset_infos.json"))
-# What a card says of files and splits; `datasets` follows it.
+# The keys with which a card lists files and splits; `datasets` follows it.
 _CARD_SETTINGS = re.compile(r"configs|dataset_info")
 _MOST_CARD = 16_000_000
 _MOST_SHOWN = 5
@@ -71,12 +71,12 @@ _MARK = "rows read by counterfoil: "
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """A folder of image files as it is read.
+    """A folder of image files and how it is read.
 
-    root: the folder in it that holds all others ("data/"). splits: the paths of images by split, sorted. starts: by
-    split the folder that classes begin in ("train/", or nothing). skipped: image files in folders that are left out, by
-    the folder's name. hidden: how many files are. others: how many files are no image, by ending. linked: folders that
-    are links, with where they lead.
+    root: the folder in it that holds all others ("data/"). splits: the sorted paths of images by split. starts: split →
+    the folder that its classes begin in ("train/", or empty). skipped: image files in junk folders, by the folder's
+    name. hidden: the number of hidden files. others: the number of files that are no image, by ending. linked: folders
+    that are links → their targets.
     """
 
     folder: Path
@@ -89,41 +89,41 @@ class ImageFolder:
     linked: Mapping[str, Path]
 
     def class_of(self, split: str, path: str) -> str | None:
-        """Return the class of an image; None for one that lies in no class folder."""
+        """Return the class of an image; None if it is in no class folder."""
         first, within, _ = path[len(self.starts[split]) :].partition("/")
         return first if within else None
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
-        """Return the classes of all splits that have them, sorted as Python sorts text: capitals first."""
+        """The classes of all splits, in Python's order of text: capitals first."""
         found = {self.class_of(split, path) for split, paths in self.splits.items() for path in paths}
         return tuple(sorted(name for name in found if name is not None))
 
     def classless(self, split: str) -> UserError | None:
-        """Return why images of a split have no class; None where each has one."""
+        """Return the error for a split with images outside class folders; None if it has none."""
         if split not in self.splits:
             return None
-        place = f"{self.folder}/{self.starts[split]}".rstrip("/")
+        start = f"{self.folder}/{self.starts[split]}".rstrip("/")
         loose = [path for path in self.splits[split] if self.class_of(split, path) is None]
         if len(loose) == len(self.splits[split]):
             return UserError(
-                f"{place}: all images are in one folder, so there are no classes",
+                f"{start}: all images are in one folder, so there are no classes",
                 "Put the images of each class into a folder of its own: mug/1.jpg, star/1.jpg.",
             )
         if loose:
             return UserError(
-                f"{place}: {counted(len(loose), 'image lies', 'images lie')} beside the class folders, in none of them:"
+                f"{start}: {counted(len(loose), 'image lies', 'images lie')} beside the class folders, in none of them:"
                 f" {some_of([shown_name(path) for path in loose], _MOST_SHOWN)}",
                 "Move each image into the folder of its class, or out of the dataset.",
             )
         return None
 
     def is_flat(self, split: str) -> bool:
-        """Return whether a split has no class folder at all, as unlabelled images have none."""
+        """Check whether a split has no class folder at all, as unlabelled images have none."""
         return all(self.class_of(split, path) is None for path in self.splits[split])
 
     def refuse_alike(self) -> None:
-        """Raise UserError, with the names, for class folders whose names no recipe and no model can tell apart."""
+        """Raise UserError with the names of class folders that no recipe and no model can tell apart."""
         groups: dict[str, list[str]] = {}
         for name in self.classes:
             groups.setdefault(plain_name(unicodedata.normalize("NFKC", name)), []).append(f"'{shown_name(name)}'")
@@ -136,7 +136,7 @@ class ImageFolder:
             )
 
     def notes(self, splits: Sequence[str] | None = None) -> list[str]:
-        """Return how the folder is read, a sentence for each fact: for some of its splits, or for all."""
+        """Return sentences on how the folder is read, for some of its splits or for all."""
         chosen = [split for split in self.starts if splits is None or split in splits]
         notes = [f"{shown_name(name)} is a link: its images come from {target}" for name, target in self.linked.items()]
         if len(notes) > _MOST_SHOWN:
@@ -193,10 +193,9 @@ class ImageFolder:
         return empty
 
     def table(self, split: str) -> Any:
-        """Return a split's rows as a table of `datasets`: `image` by path and, where every image has a class, `label`.
+        """Return a split's rows as a table of `datasets`: `image` by path and, if every image has a class, `label`.
 
-        Raise UserError for a split that there is not. As in `datasets`, `train+test` and `train[:80%]`
-        name rows of splits.
+        UserError for an unknown split. As in `datasets`, `train+test` and `train[:80%]` name rows of splits.
         """
         import datasets
 
@@ -225,7 +224,7 @@ class ImageFolder:
         columns = {"image": pyarrow.StructArray.from_arrays([nothing, files], names=["bytes", "path"])}
         features = datasets.Features({"image": datasets.Image()})
         if self.classless(split) is None:
-            number = {name: place for place, name in enumerate(self.classes)}
+            number = {name: position for position, name in enumerate(self.classes)}
             features["label"] = datasets.ClassLabel(names=list(self.classes))
             labels = [number[self.class_of(split, path) or ""] for path in paths]
             columns["label"] = pyarrow.array(labels, pyarrow.int64())
@@ -234,12 +233,12 @@ class ImageFolder:
             InMemoryTable(pyarrow.table(columns)),
             info=datasets.DatasetInfo(description=mark, features=features),
             split=datasets.NamedSplit(split),
-            fingerprint="counterfoil",  # taken from the content otherwise; nothing here is kept by it
+            fingerprint="counterfoil",  # otherwise computed from the content, and not used here
         )
 
     @cached_property
     def read_alike(self) -> bool:
-        """Return whether `datasets` reads the same rows of these files; False as well where that is not plain."""
+        """Whether `datasets` is certain to read the same rows of these files."""
         from datasets.packaged_modules import imagefolder
 
         taken = frozenset(imagefolder.ImageFolder.EXTENSIONS)
@@ -259,16 +258,16 @@ class ImageFolder:
 
 
 def read_image_folder(folder: Path, listing: Listing) -> ImageFolder | None:
-    """Return how a folder is read, by its file names; None where it has no image, or tables list its images.
+    """Return how a folder is read, by its file names; None if it has no image, or tables list its images.
 
-    Raise UserError where it cannot be told which image is of which split, and for names that are no text.
+    UserError if an image's split is ambiguous, or a name is not text.
     """
     junk = {parent: _junk_part(parent) for parent in {name.rpartition("/")[0] for name in listing.files}}
     images, skipped, others = list[str](), Counter[str](), Counter[str]()
     hidden, described = 0, not _DESCRIPTIONS.isdisjoint(listing.files)
     for name in listing.files:
         parent, _, last = name.rpartition("/")
-        ending = os.path.splitext(last)[1].lower()  # noqa: PTH122 (a Path each takes seconds)
+        ending = os.path.splitext(last)[1].lower()  # noqa: PTH122 (a Path for each file takes seconds)
         part = junk[parent]
         if last.startswith(".") or (part is not None and ending not in PHOTOGRAPH_ENDINGS):
             hidden += 1
@@ -284,7 +283,7 @@ def read_image_folder(folder: Path, listing: Listing) -> ImageFolder | None:
         return None
     if not images:
         if listing.unfit or any(others[ending] for ending in _DATA):
-            return None  # links are told where the folder is pinned
+            return None  # links are reported when the folder is pinned
         unread = "".join(f": {note}" for note in _unread_notes(others)[:1])
         raise UserError(f"{folder} holds no image{unread}", "Name a folder that has a folder of images for each class.")
     if odd := [name for name in images if not _is_text(name)]:
@@ -309,14 +308,14 @@ def _unread_notes(others: Mapping[str, int]) -> list[str]:
 
 
 def rows_mark(description: str | None) -> str | None:
-    """Return the digest of a table's rows, where `datasets` would perhaps read others of the same files."""
+    """Return the digest of a table's rows, if `datasets` might read other rows of the same files."""
     return description if description is not None and description.startswith(_MARK) else None
 
 
 def shown_name(name: str) -> str:
-    """Return a file's name for people: what is no text, or no printable character, is escaped."""
+    """Return a file's name for people, with bytes that are no text and unprintable characters escaped."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def _is_junk(folder: str) -> bool:
@@ -324,12 +323,12 @@ def _is_junk(folder: str) -> bool:
 
 
 def _junk_part(parent: str) -> str | None:
-    """Return the first folder on a path that is hidden or known junk; None without one."""
+    """Return the first folder on a path that is hidden or known junk, or None."""
     return next((part for part in parent.split("/") if _is_junk(part)), None) if parent else None
 
 
 def _has_settings(card: Path) -> bool:
-    """Return whether a card says which files there are."""
+    """Check whether a card says which files there are."""
     if not card.is_file():
         return False
     try:
@@ -360,7 +359,7 @@ def _root(images: Sequence[str]) -> str:
 
 
 def _splits(folder: Path, images: Sequence[str], root: str) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the images of each split, and the folder that its classes begin in."""
+    """Return the images of each split, and the folder that its classes begin in. UserError if it is ambiguous."""
     by_top: dict[str, list[str]] = {}
     for path in images:
         first, within, _ = path[len(root) :].partition("/")
@@ -371,7 +370,7 @@ def _splits(folder: Path, images: Sequence[str], root: str) -> tuple[dict[str, t
     if not split_of:
         split_of = _told_by_word(by_top, root, tops, flat)
     outside = [top for top in by_top if top not in split_of]
-    # "train" may be a class of vehicles: beside others that are as flat, it is one.
+    # "train" may be a class of vehicles: it is one if the folders beside it are as flat.
     if split_of and outside and not (flat.issuperset(tops) and len(tops) > len(split_of)):
         named = ", ".join(f"{root}{top}/" for top in split_of)
         count = sum(len(by_top[top]) for top in outside)
@@ -405,7 +404,7 @@ def _splits(folder: Path, images: Sequence[str], root: str) -> tuple[dict[str, t
 def _told_by_word(
     by_top: Mapping[str, Sequence[str]], root: str, tops: Sequence[str], flat: set[str]
 ) -> dict[str, str]:
-    """Return splits by a word in names at the top (`imgs_train`, `imgs_test`), where all have one and share a class."""
+    """Find splits by a word in top names (`imgs_train`, `imgs_test`), if all have one and they share a class."""
     words = {top: match[1] for top in tops if (match := _WORD.search(top))}
     split_of = {top: _SPLIT_OF[word.lower()] for top, word in words.items()}
     if len(tops) < 2 or "" in by_top or flat or len(set(split_of.values())) < len(by_top):
@@ -415,7 +414,7 @@ def _told_by_word(
 
 
 def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None:
-    """Raise UserError for CLASS/SPLIT/FILE: images of all splits would be taken together."""
+    """Raise UserError for CLASS/SPLIT/FILE, which would mix the images of all splits."""
     paths = (path[len(root) :].split("/") for path in images)
     found = dict.fromkeys(
         f"{root}{parts[0]}/{parts[1]}/" for parts in paths if len(parts) > 2 and parts[1].lower() in _SPLIT_OF

@@ -1,17 +1,16 @@
-"""Labelled images: any pinned set of images with labels, whether it was built, loaded or lies in a folder.
+"""Labelled images: any pinned set of images with labels, whether built, loaded or in a folder.
 
-Predictions, embeddings, thresholds and evaluations are made of this one value. It holds what is small, and gives the
-images on demand, in order, as they are encoded; `Chunks` are stretches of them that can be sent to workers.
+Predictions, embeddings, thresholds and evaluations all take a `LabelledImages`. It holds small columns and reads the
+encoded images on demand, in order; `Chunks` are stretches of them that can be sent to workers.
 
-`deal_halves` deals labelled rows into a discover half and a confirm half that share nothing: no unit and no image.
-What is found on one half is tested on the other, so rows that show the same garment, patient or photograph stay
-together. Rows go with others of their unit, and with every row of the same image content, and with whatever those go
-with: the *clusters* are dealt, whole.
+`deal_halves` deals labelled rows into a discover half and a confirm half. What is found on one half is tested on the
+other, so they share no unit (a garment, a patient) and no image content. Rows that share either, directly or through
+others, form a *cluster*, which goes to one half as a whole.
 
-Large clusters are dealt first, and clusters of one size in the order of a hash of seed and unit (content where there
-are no units). Each goes to the half that has fewer rows of its classes so far, and where that is even, to the half
-that its hash tells. So a class is dealt evenly to within its largest cluster and mostly to within one row, and the
-result depends on the seed and on what the rows are, never on their order. A class of one cluster is in one half only.
+Large clusters are dealt first, clusters of one size in the order of a hash of seed and unit (or content). Each goes to
+the half that has fewer rows of its classes so far, on a tie to the half that its hash gives. So a class is dealt evenly
+to within its largest cluster, mostly to within one row, and the result depends on the seed and the rows' values, never
+on their order. A class of one cluster is in one half only.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-# (key, encoded image) of the rows whose keys are asked for, or of every row, in order; None where there is no image.
+# Yields (key, encoded image) of the rows with these keys, or of every row, in order; None for a missing image.
 Reading = Callable[[frozenset[str] | None], Iterator[tuple[str, bytes | None]]]
 
-# What is hashed with a key, so that which images are looked at has to do with nothing else that hashes keys.
+# Hashed with each key, so that this choice is independent of other uses of hashed keys.
 _SALT = "reference"
 
 
@@ -45,14 +44,14 @@ class LabelledImages:
     """A set of n images in a fixed order.
 
     keys: one a row, unique. labels: (n,) int64, positions in the classes that they are read with. content: sha256 over
-    the images and their order; equal content means equal answers. groups: (n,) int64, positions in `group_names`; the
-    shifts of a built dataset, one group where there are none. units: what rows share (a garment, a patient), one text a
-    row; None where every row stands for itself. read: the images on demand. class_names: what the labels are called,
-    where they are the dataset's own and no recipe's. photographs: whether images may be of more formats, and larger,
-    than a build stores them. left_out: rows that the dataset has beside these, by label, for no class is theirs.
-    paths: of a folder of image files, one a row: where each lies below it. They may name people: they are shown on this
-    machine alone, and are of no hash and of nothing that is published. other_paths: those of rows that are left out.
-    notes: what must be said of how a folder was read, a sentence each.
+    the images and their order; equal content means equal answers. groups: (n,) int64, positions in `group_names`: the
+    shifts of a built dataset, else one group. units: what rows share (a garment, a patient), one text a row; None if
+    rows are independent. read: reads images. class_names: the names of labels that are the dataset's own, not a
+    recipe's. photographs: whether images may be of more formats, and larger, than a build stores them. left_out: label
+    → number of rows of the dataset that belong to no class.
+    paths: for a folder of image files, one a row, relative to it. They may name people, so they are shown on this
+    machine only and enter no hash and nothing published. other_paths: those of rows that are left out.
+    notes: sentences on how a folder was read.
     """
 
     name: str
@@ -74,62 +73,64 @@ class LabelledImages:
         return len(self.keys)
 
     def decoded(self, encoded: bytes | None) -> Image | None:
-        """An image as RGB; None for bytes that are no image, one cut short, or one too large."""
+        """Decode an image as RGB; None if it is unreadable."""
         return readable_image(encoded, photograph=self.photographs)
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
-        """(key, encoded image) of every row, or of those named in `keys`, in order."""
+        """Yield (key, encoded image) of every row, or of those named in `keys`, in order."""
         return self.read(keys)
 
     def shown(self, keys: Sequence[str]) -> list[str]:
-        """What messages on this machine call some rows: their paths on a line each, or keys where there are none."""
+        """Return names of rows for messages on this machine: paths on a line each, or else keys."""
         known = {} if self.paths is None else dict(zip(self.keys, self.paths, strict=True))
         return [on_a_line(known.get(key, key)) for key in keys]
 
 
 def on_a_line(name: str) -> str:
-    """A file's name, which may hold anything, without line breaks and control characters: their escapes stand there."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in name)
+    """Return a file's name with line breaks and control characters escaped."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
 
 
 def thinned(images: LabelledImages, most: int) -> LabelledImages:
-    """At most `most` of some images, evenly spaced."""
+    """Return at most `most` of the images, evenly spaced."""
     if len(images) <= most:
         return images
     return rows_of(images, np.unique(np.linspace(0, len(images) - 1, most).round().astype(np.int64)))
 
 
 def rows_of(images: LabelledImages, chosen: NDArray[np.int64]) -> LabelledImages:
-    """Some of the images, by ascending rows, under a content of their own."""
-    keys = tuple(images.keys[row] for row in chosen.tolist())
-    own = frozenset(keys)
+    """Return some of the images, by ascending rows, with a content hash of their own."""
+    rows = chosen.tolist()
+    keys = tuple(images.keys[row] for row in rows)
+    known = frozenset(keys)
     return replace(
         images,
-        content=sha256_json([images.content, "rows", chosen.tolist()]),
+        content=sha256_json([images.content, "rows", rows]),
         keys=keys,
         labels=images.labels[chosen],
         groups=images.groups[chosen],
-        units=None if images.units is None else tuple(images.units[row] for row in chosen.tolist()),
-        paths=None if images.paths is None else tuple(images.paths[row] for row in chosen.tolist()),
-        read=lambda wanted: images.read(own if wanted is None else own & wanted),
+        units=None if images.units is None else tuple(images.units[row] for row in rows),
+        paths=None if images.paths is None else tuple(images.paths[row] for row in rows),
+        read=lambda wanted: images.read(known if wanted is None else known & wanted),
     )
 
 
 def first_of_classes(keys: Sequence[str], labels: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """At most so many rows of each label, ascending: those whose keys come first by a hash, whatever else there is.
+    """Return at most so many rows of each label, ascending: those whose keys have the lowest hashes.
 
-    Fewer are among more, so that whoever looks at some of a class looks at the same ones.
+    A smaller choice is part of a larger one, so that all callers that look at some of a class look at the same images.
     """
     digests = np.array([hashlib.sha256(f"{_SALT}\0{key}".encode()).hexdigest() for key in keys])
-    chosen = [
-        rows[np.argsort(digests[rows])][:most] for rows in (np.flatnonzero(labels == one) for one in np.unique(labels))
-    ]
+    chosen = []
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        chosen.append(rows[np.argsort(digests[rows])][:most])
     return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """Rows `start` … `start + len(encoded)` - 1 of some images, encoded as they are stored, and their labels (n,)."""
+    """Rows `start` … `start + len(encoded)` - 1 of some images, encoded as stored, and their labels (n,)."""
 
     start: int
     encoded: tuple[bytes | None, ...]
@@ -137,7 +138,7 @@ class Chunk:
 
     @property
     def id(self) -> str:
-        """What people are shown of it: its first and its last row."""
+        """The stretch's name for people: its first and its last row."""
         return f"rows {self.start} to {self.stop - 1}"
 
     @property
@@ -145,9 +146,9 @@ class Chunk:
         return self.start + len(self.encoded)
 
 
-# Batches of a stretch at most: enough that sending costs little beside answering.
+# Batches in a stretch at most: enough that sending costs little beside computing.
 _MOST_BATCHES = 8
-# Stretches that each worker takes at least, while there are batches for them: so all end together.
+# Stretches for each worker at least, if there are enough batches, so that all workers end together.
 _TURNS = 4
 
 
@@ -158,10 +159,10 @@ def stretch_rows(rows: int, batch_size: int, workers: int) -> int:
 
 
 class Chunks(Sequence[Chunk]):
-    """The stretches of `size` rows from row `first` on, each read when it is asked for.
+    """The stretches of `size` rows from row `first` on, each read when it is accessed.
 
-    They are asked for in order, and again only before they are `released`: what is held is what workers are at.
-    RunFailure where fewer images come than there are keys.
+    Access them in order, and again only before they are `released`: only stretches in work are held in memory.
+    RunFailure if there are fewer images than keys.
     """
 
     def __init__(self, images: LabelledImages, size: int, first: int = 0) -> None:
@@ -181,17 +182,17 @@ class Chunks(Sequence[Chunk]):
     def __getitem__(self, at: slice) -> Sequence[Chunk]: ...
     def __getitem__(self, at: int | slice) -> Chunk | Sequence[Chunk]:
         if isinstance(at, slice):
-            return [self[place] for place in range(*at.indices(len(self)))]
-        place = range(len(self))[at]
-        while place >= self._read:
+            return [self[index] for index in range(*at.indices(len(self)))]
+        index = range(len(self))[at]
+        while index >= self._read:
             self._held[self._read] = self._next(self._starts[self._read])
             self._read += 1
-        if place not in self._held:
-            raise ValueError(f"rows from {self._starts[place]} on are asked for again, and were released")
-        return self._held[place]
+        if index not in self._held:
+            raise ValueError(f"rows from {self._starts[index]} on are asked for again, and were released")
+        return self._held[index]
 
     def release(self, chunk: Chunk) -> None:
-        """Let go of a stretch that is done."""
+        """Drop a finished stretch from memory."""
         self._held.pop(self._starts.index(chunk.start), None)
 
     def _next(self, start: int) -> Chunk:
@@ -208,7 +209,7 @@ class Chunks(Sequence[Chunk]):
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """Rows of each half, int64, ascending; together every row once."""
+    """The rows of each half, int64, ascending; every row is in exactly one."""
 
     discover: NDArray[np.int64]
     confirm: NDArray[np.int64]
@@ -220,26 +221,26 @@ def deal_halves(
     units: Sequence[str] | None = None,
     contents: Sequence[str] | None = None,
 ) -> Halves:
-    """Halves of n rows: `labels` [n], and for each row what it shares: its unit, its image's content, or both.
+    """Deal n rows into halves by `labels` [n] and by what rows share: units, image contents, or both.
 
-    Rows of equal unit and rows of equal content are in the same half. ValueError where neither is given, or one is not
-    of n rows.
+    Rows of equal unit and rows of equal content are in the same half. ValueError if neither is given, or one does not
+    have n rows.
     """
-    given = [each for each in (units, contents) if each is not None]
-    if not given or any(len(each) != len(labels) for each in given):
+    given = [values for values in (units, contents) if values is not None]
+    if not given or any(len(values) != len(labels) for values in given):
         raise ValueError(f"expected units, contents or both, one for each of {len(labels)} rows")
-    clusters = _clusters([[(which, value) for value in each] for which, each in enumerate(given)])
-    names, places = np.unique(labels, return_inverse=True)
+    clusters = _clusters([[(kind, value) for value in values] for kind, values in enumerate(given)])
+    names, positions = np.unique(labels, return_inverse=True)
     dealt = []
     for rows in clusters:
-        # Clusters are apart in units where there are any, so the least name is theirs alone.
+        # Clusters share no unit (or content), so the first name in order is unique to the cluster.
         name = min(given[0][row] for row in rows)
         digest = hashlib.sha256(f"{seed}\0{name}".encode()).digest()
         dealt.append((-len(rows), digest, rows))
     surplus = np.zeros(len(names), dtype=np.int64)  # rows of each class that the discover half has more
     half = np.zeros(len(labels), dtype=bool)
     for _, digest, rows in sorted(dealt, key=lambda entry: entry[:2]):
-        counts = np.bincount(places[rows], minlength=len(names))
+        counts = np.bincount(positions[rows], minlength=len(names))
         lean = int(surplus @ counts)
         discover = lean < 0 if lean else bool(digest[-1] & 1)
         half[rows] = discover
@@ -248,7 +249,7 @@ def deal_halves(
 
 
 def _clusters(shared: Sequence[Sequence[Hashable]]) -> list[list[int]]:
-    """Rows that share a value of any sequence, directly or through others; each cluster's rows ascending."""
+    """Group rows that share a value of any sequence, directly or through others; each cluster's rows ascending."""
     parents = list(range(len(shared[0])))
 
     def root(row: int) -> int:

@@ -4,7 +4,7 @@
     labelled_source("user/photos@v2:test", recipe.classes, group_column="weather")
     labelled_source("lab:wardrobe:audit", recipe.classes, unit_column="garment")
 
-Nothing is decoded or encoded on the way: images come as the dataset stores them, for whoever decodes to judge.
+Images stay encoded as the dataset stores them; consumers decode them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from counterfoil.regular_files import named_path
 
 _SPLIT = re.compile(r"(?P<dataset>.+):(?P<split>\w+)", re.DOTALL)
 _ON_HUB = re.compile(r"(?P<dataset>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[\w./-]+))?")
-# The one group of images that have no groups.
+# The name of the only group of images without groups.
 EVERYTHING = "all"
 _NO_CLASS = "not told"
 
@@ -55,15 +55,16 @@ class NamedDataset:
 
     @classmethod
     def parse(cls, text: str | Path) -> NamedDataset:
-        """A folder that there is, `lab:NAME` or a name of the Hub. UserError for any other text."""
+        """Parse the name of an existing folder, `lab:NAME` or a Hub name. UserError for any other text."""
         written = str(text)
         match = _SPLIT.fullmatch(written.removeprefix(LAB))
         if written.startswith(LAB):
             return cls(LAB + match["dataset"], match["split"]) if match else cls(written)
-        for name, split in [(written, None), *([(match["dataset"], match["split"])] if match else [])]:
+        split_off = None if match is None else (match["dataset"], match["split"])
+        for name, split in [(written, None), *([split_off] if split_off else [])]:
             if named_path(name).is_dir():
                 return cls(str(named_path(name).resolve()), split)
-        name, split = (match["dataset"], match["split"]) if match else (written, None)
+        name, split = split_off or (written, None)
         on_hub = _ON_HUB.fullmatch(name)
         if on_hub is None:
             raise UserError(
@@ -81,10 +82,10 @@ def labelled_split(
     *,
     units: bool = True,
 ) -> LabelledImages:
-    """A split of a recipe's input dataset, by its source labels; pinned now unless a pin is given.
+    """Return a split of a recipe's input dataset, by its source labels; pin it now unless a pin is given.
 
-    Rows of other labels are left out. `units` says whether the units that the recipe names are wanted. Raises as
-    `OpenSource`, and UserError where no row is of a class.
+    Rows of other labels are left out. With `units`, the recipe's units are read. Raises as `OpenSource`, and UserError
+    if no row is of a class.
     """
     rows = open_source(source, pin=pin).rows(split)
     return _labelled([_part(rows, source, "", classes, numbers=True, units=units)], (EVERYTHING,))
@@ -93,27 +94,28 @@ def labelled_split(
 def labelled_conditions(
     source: InputDataset, split: str, pin: SourcePin | None = None, *, units: bool = True
 ) -> tuple[LabelledImages, ConditionLabels]:
-    """A split of an input dataset of conditions: every row, and which conditions each has.
+    """Return every row of a split of an input dataset of conditions, and the conditions of each row.
 
-    The images' labels number the sets of conditions that occur, and their class names tell these sets: halves that are
-    dealt by them have the conditions evenly. Raises as `OpenSource` and `conditions_of`; ValueError for an input
-    dataset without conditions.
+    The images' labels number the sets of conditions that occur, so that halves dealt by them have equal conditions;
+    class names name the sets. Raises as `OpenSource` and `conditions_of`; ValueError for an input dataset without
+    conditions.
     """
     if source.conditions is None:
         raise ValueError(f"{source.dataset} has no conditions")
     rows = open_source(source, pin=pin).rows(split)
-    found = conditions_of(rows, source.label_column, source.conditions)
-    labels, names = found.sets()
-    content = sha256_json([rows.content(labels), found.names, hashlib.sha256(found.present.tobytes()).hexdigest()])
+    conditions = conditions_of(rows, source.label_column, source.conditions)
+    labels, names = conditions.sets()
+    present = hashlib.sha256(conditions.present.tobytes()).hexdigest()
+    content = sha256_json([rows.content(labels), conditions.names, present])
     part = _chosen(rows, labels, content, names, source.unit_column if units else None)
-    return _labelled([part], (EVERYTHING,)), found
+    return _labelled([part], (EVERYTHING,)), conditions
 
 
 def every_row(reference: NamedDataset, pin: SourcePin | None = None) -> tuple[LabelledImages, Rows]:
-    """All images of a dataset that need have no labels, such as a pool, and its columns; row r is image r.
+    """Return all images of a dataset that needs no labels, such as a pool, and its columns; row r is image r.
 
-    Pinned now unless a pin is given. Their label is 0 throughout, of the one class `not told`. UserError for what is
-    not there, with what there is; RunFailure without network.
+    Pinned now unless a pin is given. Every label is 0, of the one class `not told`. UserError, with what exists, for
+    missing parts; RunFailure without network.
     """
     rows = _rows_of(open_source(reference, pin=pin), reference.split, labelled=False)
     zeros = np.zeros(rows.count, dtype=np.int64)
@@ -133,13 +135,13 @@ def labelled_source(
     unit_column: str | None = None,
     labels_are_numbers: bool = False,
 ) -> LabelledImages:
-    """Any dataset of images and labels. A split need be named only where there are several.
+    """Return any dataset of images and labels. A split need be named only if there are several.
 
-    Labels that have names are matched with the ids and names of `classes`, others with their source labels, as all are
-    where `labels_are_numbers`; rows of other labels are left out and counted. Without `classes` they are the dataset's
-    own. `group_column` names the groups, or each config is one; else there is one group, `all`.
+    Named labels are matched with the ids and names of `classes`; other labels, and all with `labels_are_numbers`, with
+    the classes' source labels. Rows of other labels are left out and counted. Without `classes` the labels are the
+    dataset's own. `group_column` names the groups, or each config is one; else there is one group, `all`.
 
-    UserError for what is not there, with what there is, and for labels that fit no class; RunFailure without network.
+    UserError, with what exists, for missing parts, and for labels that fit no class; RunFailure without network.
     """
     if configs_are_groups and (config is not None or group_column is not None):
         raise UserError("groups are either the configs or the values of a column in one config", "Name one of them.")
@@ -163,15 +165,15 @@ def labelled_source(
         )
     parts = []
     for group, name in enumerate(names):
-        own = replace(origin, config=name)
-        rows = _rows_of(open_source(own, pin=opened.pin), own.split)
-        parts.append(_part(rows, own, f"{name}_", classes, numbers=labels_are_numbers, group=group))
+        config_origin = replace(origin, config=name)
+        rows = _rows_of(open_source(config_origin, pin=opened.pin), config_origin.split)
+        parts.append(_part(rows, config_origin, f"{name}_", classes, numbers=labels_are_numbers, group=group))
     return _labelled(parts, names)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Chosen rows of one split, with what they are: all [n] but `rows` and `paths`, which is of every row."""
+    """Chosen rows of one split and their values, all [n]; `rows` and `paths` are of every row."""
 
     rows: Rows
     keys: tuple[str, ...]
@@ -186,7 +188,7 @@ class _Part:
 
 
 def _rows_of(opened: OpenSource, split: str | None, *, labelled: bool = True) -> Rows:
-    """The rows of a split, or of the only one."""
+    """Return the rows of a split, or of the only one."""
     splits = opened.splits if split is None else (split,)
     if len(splits) > 1:
         raise UserError(
@@ -211,14 +213,15 @@ def _part(
             f"source.conditions: the rows of {rows.place} have several labels, but one label per row is needed here",
             "Give object thresholds as values instead of percentiles; evaluate on a dataset that is built.",
         )
-    found = labels_of(rows, origin.label_column)
-    named = [label for label in found.known if isinstance(label, str)]
+    labels = labels_of(rows, origin.label_column)
+    named = [label for label in labels.known if isinstance(label, str)]
     if numbers and classes is not None and named:
         refuse_disagreements(classes, named, rows.place)
-    places = found.places(classes, rows.place, numbers=numbers)
-    names = None if classes is not None else tuple(map(str, found.known))
-    part = _chosen(rows, places, rows.content(places), names, origin.unit_column if units else None, prefix, group)
-    left_out = Counter(found.shown(row) for row in np.flatnonzero(places < 0).tolist())
+    positions = labels.places(classes, rows.place, numbers=numbers)
+    names = None if classes is not None else tuple(map(str, labels.known))
+    unit_column = origin.unit_column if units else None
+    part = _chosen(rows, positions, rows.content(positions), names, unit_column, prefix, group)
+    left_out = Counter(labels.shown(row) for row in np.flatnonzero(positions < 0).tolist())
     return replace(part, left_out=left_out)
 
 
@@ -231,7 +234,7 @@ def _chosen(
     prefix: str = "",
     group: int = 0,
 ) -> _Part:
-    """The rows that have a label: `labels` [n] is -1 for the others."""
+    """Choose the rows that have a label: `labels` [n] is -1 for the others."""
     chosen = np.flatnonzero(labels >= 0)
     units = None
     if unit_column is not None:
@@ -253,7 +256,7 @@ def _chosen(
 
 
 def row_key(split: str, row: int) -> str:
-    """What a row of a split is called among labelled images."""
+    """Return the key of a split's row among labelled images."""
     return f"{split}_{row:08d}"
 
 
@@ -263,7 +266,7 @@ def _grouped(part: _Part, column: str | None) -> LabelledImages:
     part.rows.need(group_column=column)
     values = part.rows.texts(column, "group_column")
     names = tuple(sorted({values[row] for row in part.chosen.tolist()}))
-    position = {name: place for place, name in enumerate(names)}
+    position = {name: index for index, name in enumerate(names)}
     groups = np.asarray([position[values[row]] for row in part.chosen.tolist()], dtype=np.int64)
     return _labelled([replace(part, groups=groups)], names)
 
@@ -274,7 +277,7 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledI
         raise UserError(f"source: {first.rows.place} has no row of these classes", "Name another split.")
     if any(part.class_names != first.class_names for part in parts):
         raise UserError(f"source: the configs of '{first.rows.dataset}' have different labels", "Name one config.")
-    known = [[part.paths[row] for row in part.chosen.tolist()] for part in parts if part.paths is not None]
+    paths = [part.paths[row] for part in parts if part.paths is not None for row in part.chosen.tolist()]
     chosen = hashlib.sha256()
     for part in parts:
         chosen.update(part.chosen.astype("<i8").tobytes() + part.labels.astype("<i8").tobytes())
@@ -290,7 +293,7 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledI
         class_names=first.class_names,
         photographs=True,
         left_out=dict(sorted(sum((part.left_out for part in parts), Counter()).items())),
-        paths=tuple(path for one in known for path in one) if len(known) == len(parts) else None,
+        paths=tuple(paths) if all(part.paths is not None for part in parts) else None,
         other_paths=tuple(path for part in parts for path in _other_paths(part)),
     )
 
@@ -305,8 +308,8 @@ def _other_paths(part: _Part) -> list[str]:
 def _reading(parts: Sequence[_Part]) -> Reading:
     def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
         for part in parts:
-            wanted = [place for place, key in enumerate(part.keys) if keys is None or key in keys]
+            wanted = [index for index, key in enumerate(part.keys) if keys is None or key in keys]
             rows = part.chosen[wanted].tolist()
-            yield from zip((part.keys[place] for place in wanted), part.rows.images(rows), strict=True)
+            yield from zip((part.keys[index] for index in wanted), part.rows.images(rows), strict=True)
 
     return read

@@ -1,9 +1,9 @@
-"""Which class each label of a dataset means (by id, by name, or by the number that a recipe gives as source label), and
-which conditions each row has.
+"""The class that each label of a dataset means (by id, by name, or by the number that a recipe gives as source label),
+and the conditions of each row.
 
-A row that has none is no row without a value: an empty list says that nothing was found, and null that nobody looked.
-Nothing is guessed: what stands in a row and in neither list of the recipe is refused, and so is every other value than
-0 and 1 (CheXpert's -1, "uncertain", among them).
+An empty list of conditions means that a row has none; null means that nobody looked, and is refused. Nothing is
+guessed: a label in neither list of the recipe is refused, and so is every value but 0 and 1 (such as CheXpert's -1,
+"uncertain").
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from counterfoil.recipe.schema_inputs import Conditions
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A column of labels: one a row, text where they have names, else numbers, None for a row without; and `known`, the
-    distinct ones: all that are declared, in their order, else all that occur, sorted."""
+    """A column of labels, one a row: text if they have names, else numbers, None for a row without a label.
+
+    known: the distinct labels, all declared ones in their order, else all that occur, sorted.
+    """
 
     values: Sequence[str | int | None]
     known: tuple[str | int, ...]
 
     def places(self, classes: Sequence[RecipeClass] | None, place: str, *, numbers: bool = False) -> NDArray[np.int64]:
-        """Each row's position in `classes`, in `known` where there are none; -1 for a row of no class.
+        """Return each row's position in `classes`, or in `known` without classes; -1 for a row of no class.
 
-        `numbers`: a label's number is its source label, though it has a name. Raises as the functions below.
+        With `numbers`, a label's number is its source label even if it has a name. Raises as the functions below.
         """
         if classes is None:
             matched: Mapping[str | int, int] = {label: position for position, label in enumerate(self.known)}
@@ -44,8 +46,8 @@ class Labels:
                 matched = {**match_names(named, classes, place)}
             else:
                 number = {label: order if named else label for order, label in enumerate(self.known)}
-                found = match_numbers([int(each) for each in number.values()], classes, place)
-                matched = {label: found[each] for label, each in number.items() if each in found}
+                positions = match_numbers([int(value) for value in number.values()], classes, place)
+                matched = {label: positions[value] for label, value in number.items() if value in positions}
         return np.asarray([-1 if v is None else matched.get(v, -1) for v in self.values], dtype=np.int64)
 
     def shown(self, row: int) -> str:
@@ -54,7 +56,7 @@ class Labels:
 
 
 def labels_of(rows: Rows, column: str) -> Labels:
-    """A column's labels. UserError for one that holds neither text nor integers, and for one of lists."""
+    """Return a column's labels. UserError for a column of lists, or of neither text nor integers."""
     values, names = rows.column(column), rows.class_names(column)
     if any(isinstance(value, list | tuple | np.ndarray) for value in values):
         raise UserError(
@@ -62,7 +64,7 @@ def labels_of(rows: Rows, column: str) -> Labels:
             "List the labels that you want in source.conditions.",
         )
     if names is not None:
-        # A number that names nothing (-1, by custom) says that a row has no label.
+        # A number without a name (-1, by custom) means that a row has no label.
         return Labels([names[v] if v is not None and 0 <= v < len(names) else None for v in values], names)
     if any(isinstance(value, str) for value in values):
         texts = [value if isinstance(value, str) else None for value in values]
@@ -72,21 +74,21 @@ def labels_of(rows: Rows, column: str) -> Labels:
 
 
 def label_numbers(rows: Rows, column: str) -> NDArray[np.int64]:
-    """Return labels as numbers, int64 [n]: as they are, of texts the place among those that occur, -1 for none.
+    """Return labels as numbers, int64 [n]: numbers as they are, texts by their order in `known`, -1 for none.
 
-    Raise UserError as `Rows.numbers` for a column of anything else.
+    UserError as `Rows.numbers` for a column of anything else.
     """
     if not any(isinstance(value, str) for value in rows.column(column)):
         return np.asarray([-1 if number is None else number for number in rows.numbers(column)], dtype=np.int64)
     labels = labels_of(rows, column)
-    place = {label: number for number, label in enumerate(labels.known)}
-    return np.asarray([-1 if value is None else place[value] for value in labels.values], dtype=np.int64)
+    number_of = {label: number for number, label in enumerate(labels.known)}
+    return np.asarray([-1 if value is None else number_of[value] for value in labels.values], dtype=np.int64)
 
 
 def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], place: str) -> dict[str, int]:
-    """Label → position in `classes`, for those that have one: the class of that id, else of that name.
+    """Return label → position in `classes`, for labels that are a class's id, else its name.
 
-    Case, `_` and `-` do not count in names. UserError for a name that several classes have, and where nothing matches.
+    Case, `_` and `-` do not count in names. UserError for a name of several classes, and if no label matches.
     """
     ids = {cls.id: position for position, cls in enumerate(classes)}
     names: dict[str, list[int]] = {}
@@ -94,12 +96,12 @@ def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], place: st
         names.setdefault(plain_name(cls.name), []).append(position)
     matched, problems = {}, []
     for label in labels:
-        found = [ids[label]] if label in ids else names.get(plain_name(label), [])
-        if len(found) > 1:
-            owners = ", ".join(classes[position].id for position in found)
+        positions = [ids[label]] if label in ids else names.get(plain_name(label), [])
+        if len(positions) > 1:
+            owners = ", ".join(classes[position].id for position in positions)
             problems.append(f"{place}: label '{label}' is the name of several classes: {owners}")
-        elif found:
-            matched[label] = found[0]
+        elif positions:
+            matched[label] = positions[0]
     if problems:
         raise UserError(problems, "Use the class ids for these labels.")
     _refuse_strangers(matched, labels, [f"{cls.id} ({cls.name})" for cls in classes], place)
@@ -107,7 +109,7 @@ def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], place: st
 
 
 def match_numbers(labels: Sequence[int], classes: Sequence[RecipeClass], place: str) -> dict[int, int]:
-    """Label → position in `classes`, for those that are a class's source label. UserError where nothing matches."""
+    """Return label → position in `classes`, for labels that are a class's source label. UserError if none is."""
     positions: dict[int, int] = {}
     for position, cls in enumerate(classes):
         positions.setdefault(cls.source_label, position)
@@ -128,7 +130,7 @@ def _refuse_strangers(matched: Mapping[Any, int], labels: Sequence[object], know
         )
 
 
-# As ChestX-ray14 writes them: "Cardiomegaly|Effusion".
+# The separator in ChestX-ray14: "Cardiomegaly|Effusion".
 SEPARATOR = "|"
 _MOST_PROBLEMS = 20
 NONE = "none of the conditions"
@@ -136,30 +138,30 @@ NONE = "none of the conditions"
 
 @dataclass(frozen=True, slots=True)
 class ConditionLabels:
-    """The conditions that n rows have: `present` bool [n, K], a column for each of the `names`.
+    """The conditions of n rows: `present` bool [n, K], a column for each of the `names`.
 
-    Condition k is two labels: 2k, to have it, and 2k + 1, not to.
+    Condition k has two labels: 2k for its presence and 2k + 1 for its absence.
     """
 
     names: tuple[str, ...]
     present: NDArray[np.bool_]
 
     def of_label(self, label: int) -> NDArray[np.bool_]:
-        """bool [n]: the rows of a label. Each row has K labels."""
+        """Return the rows of a label, bool [n]. Each row has K labels."""
         return self.present[:, label // 2] != bool(label % 2)
 
     def sets(self) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-        """The set of conditions that each row has: its number, int64 [n], and what the sets that occur are called."""
-        found, numbers = np.unique(self.present, axis=0, return_inverse=True)
-        names = [", ".join(self.names[k] for k in np.flatnonzero(row)) or NONE for row in found]
+        """Return the number of each row's set of conditions, int64 [n], and the names of the sets that occur."""
+        present, numbers = np.unique(self.present, axis=0, return_inverse=True)
+        names = [", ".join(self.names[k] for k in np.flatnonzero(row)) or NONE for row in present]
         return numbers.reshape(-1).astype(np.int64), tuple(names)
 
 
 def conditions_of(rows: Rows, label_column: str, conditions: Conditions) -> ConditionLabels:
-    """The conditions of every row, by `label_column` or by columns of their own, as the recipe says.
+    """Return the conditions of every row, from `label_column` or from columns of their own, as the recipe says.
 
-    UserError, collected, with the rows: for a label that the recipe does not know, a row without a value, a value that
-    is neither 0 nor 1, a column that is not there, and a condition that the column's own names of labels lack.
+    UserError, collected, with the rows: for an unknown label, a row without a value, a value other than 0 and 1, a
+    missing column, and a condition that is none of the column's declared labels.
     """
     if conditions.labels:
         rows.need(label_column=label_column)
@@ -179,7 +181,7 @@ def conditions_of(rows: Rows, label_column: str, conditions: Conditions) -> Cond
 def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.bool_]:
     values, names = rows.column(column), rows.class_names(column)
     _refuse_unnamed(rows, conditions, names)
-    places = {name: k for k, name in enumerate(conditions.labels)} | dict.fromkeys(conditions.others, -1)
+    columns = {name: k for k, name in enumerate(conditions.labels)} | dict.fromkeys(conditions.others, -1)
     present = np.zeros((len(values), len(conditions.labels)), dtype=bool)
     empty: list[int] = []
     unknown: dict[str, list[int]] = {}
@@ -189,21 +191,19 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.bo
             empty.append(row)
             continue
         for label in labels:
-            place = places.get(label)
-            if place is None:
+            if label not in columns:
                 unknown.setdefault(label, []).append(row)
-            elif place >= 0:
-                present[row, place] = True
-    known = list(places)
-    problems = [
-        *_empty_rows(rows, column, empty),
-        *(
-            f"{rows.place}: {_counted(own)} the label '{label[:80]}', which the recipe does not know"
-            f"{did_you_mean(label[:80], known)}"
-            for label, own in islice(unknown.items(), _MOST_PROBLEMS)
-        ),
-        *([f"… and {len(unknown) - _MOST_PROBLEMS} more labels"] if len(unknown) > _MOST_PROBLEMS else []),
-    ]
+            elif columns[label] >= 0:
+                present[row, columns[label]] = True
+    problems = list(_empty_rows(rows, column, empty))
+    for label, with_label in islice(unknown.items(), _MOST_PROBLEMS):
+        shown = f"row {with_label[0]}{_more(len(with_label) - 1, 'other')} {'have' if len(with_label) > 1 else 'has'}"
+        problems.append(
+            f"{rows.place}: {shown} the label '{label[:80]}', which the recipe does not know"
+            f"{did_you_mean(label[:80], list(columns))}"
+        )
+    if len(unknown) > _MOST_PROBLEMS:
+        problems.append(f"… and {len(unknown) - _MOST_PROBLEMS} more labels")
     if problems:
         raise UserError(
             problems,
@@ -214,22 +214,22 @@ def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.bo
 
 
 def _labels_in(value: Any, names: tuple[str, ...] | None) -> list[str] | None:
-    """The labels of a cell; None for one without a value."""
+    """Return the labels of a cell; None for a cell without a value."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(SEPARATOR)] if value.strip() else None
     if isinstance(value, list | tuple | np.ndarray):
-        return [_label_text(one, names) for one in value]
+        return [_label_text(label, names) for label in value]
     return None if value is None or value != value else [_label_text(value, names)]
 
 
 def _label_text(value: Any, names: tuple[str, ...] | None) -> str:
-    """A label as text: its name, where the column names it."""
+    """Return a label as text: its name, if the column declares one."""
     number = isinstance(value, int | np.integer) and not isinstance(value, bool)
     return names[value] if names is not None and number and 0 <= value < len(names) else str(value)
 
 
 def _refuse_unnamed(rows: Rows, conditions: Conditions, names: tuple[str, ...] | None) -> None:
-    """UserError for conditions that a column of named labels has no name for: no row could have them."""
+    """Raise UserError for conditions that are none of the column's declared labels: no row could have them."""
     missing = [] if names is None else [name for name in conditions.labels if name not in names]
     if missing and names is not None:
         raise UserError(
@@ -243,7 +243,7 @@ def _refuse_unnamed(rows: Rows, conditions: Conditions, names: tuple[str, ...] |
 
 def _by_columns(rows: Rows, columns: Sequence[str]) -> NDArray[np.bool_]:
     problems: list[str] = []
-    found: list[NDArray[np.bool_]] = []
+    present: list[NDArray[np.bool_]] = []
     for column in columns:
         values = rows.column(column)
         problems += _empty_rows(rows, column, [row for row, value in enumerate(values) if _is_none(value)])
@@ -254,13 +254,13 @@ def _by_columns(rows: Rows, columns: Sequence[str]) -> NDArray[np.bool_]:
                 f"{rows.place}: column '{column}' holds {str(value)[:40]!r} in row {row}"
                 f"{_more(len(wrong) - 1, 'such value')}, expected 0 or 1"
             )
-        found.append(np.asarray([value == 1 for value in values], dtype=bool))
+        present.append(np.asarray([value == 1 for value in values], dtype=bool))
     if problems:
         raise UserError(
             first_of(problems, _MOST_PROBLEMS),
             "Leave these rows out of the input dataset, or fill in their conditions.",
         )
-    return np.stack(found, axis=1)
+    return np.stack(present, axis=1)
 
 
 def _is_none(value: Any) -> bool:
@@ -275,10 +275,6 @@ def _empty_rows(rows: Rows, column: str, empty: Sequence[int]) -> Iterator[str]:
     if empty:
         what = "1 row has" if len(empty) == 1 else f"{len(empty):,} rows have"
         yield f"{rows.place}: {what} no value in '{column}', such as row {empty[0]}"
-
-
-def _counted(own: Sequence[int]) -> str:
-    return f"row {own[0]}{_more(len(own) - 1, 'other')} {'have' if len(own) > 1 else 'has'}"
 
 
 def _more(count: int, what: str) -> str:

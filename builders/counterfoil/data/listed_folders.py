@@ -1,8 +1,8 @@
-"""A folder of images with one CSV file that says what each is, read as rows in the order of the file.
+"""A folder of images with a CSV file that describes each image, read as rows in the order of the file.
 
-The file may be a stranger's. What it names is opened only where the folder's own listing has it, so that no name leads
-out of the folder; a name that is not there is a row without an image, which is counted. Values stay text: a class
-called `00` keeps its zeros, and a seed all its digits.
+The file may come from anyone. A name in it is opened only if the folder's own listing has it, so that no name leads out
+of the folder; any other name is a row without an image, which is counted. Values stay text: a class called `00` keeps
+its zeros, and a seed all its digits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from counterfoil.recipe.names import is_local, quoted
 from counterfoil.recipe.rows_table import MOST_BYTES, MOST_LINES
 from counterfoil.regular_files import UnfitFile, read_regular
 
-# As image folders of the Hub call their table and its column of files.
+# The names of the table and of its column of files in image folders of the Hub.
 _METADATA, _FILE_NAME = "metadata.csv", "file_name"
 _TABLES = (".parquet", ".arrow")
 _MOST_COLUMNS = 200
@@ -32,11 +32,11 @@ _HINT = "The first line names the columns, and each line after it is one image o
 
 
 def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
-    """The rows of a folder's CSV file; None for a dataset that is no such folder.
+    """Return the rows of a folder's CSV file; None for a dataset that is no such folder.
 
-    `source.image_column` names the column of files, by their paths in the folder. UserError, collected, for what is no
-    such table, for several of them, and for names that lead out of the folder; RunFailure where the folder is no longer
-    what was pinned.
+    `source.image_column` names the column of files, by their paths in the folder. UserError, collected, for a malformed
+    table, several tables, and names that lead out of the folder; RunFailure if the folder has changed since it was
+    pinned.
     """
     folder = Path(source.dataset)
     name = _table_of(folder) if is_local(source.dataset) and folder.is_dir() else None
@@ -57,13 +57,13 @@ def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
     written = tuple(line[at[files]] for line in lines)
     names = [posixpath.normpath(text.strip()) for text in written]
     _refuse_names(names, place)
-    there = frozenset(content.listing.files)
+    existing = frozenset(content.listing.files)
 
     def images(chosen: Sequence[int]) -> Iterator[bytes | None]:
         for row in chosen:
             file = names[row]
             try:
-                yield read_regular(folder / file, MOST_IMAGE_BYTES, follow=False) if file in there else None
+                yield read_regular(folder / file, MOST_IMAGE_BYTES, follow=False) if file in existing else None
             except UnfitFile:
                 yield None
             except OSError as error:
@@ -83,22 +83,22 @@ def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
 
 
 def _table_of(folder: Path) -> str | None:
-    """The folder's CSV file: `metadata.csv`, or the only one; None without, and where rows are in tables."""
+    """Find the folder's CSV file: `metadata.csv`, or the only one; None if it has none, or has other tables."""
     names = sorted(entry.name for entry in folder.iterdir())
-    found = [name for name in names if name.lower().endswith(".csv") and not name.startswith(".")]
-    if not found or any(name.lower().endswith(_TABLES) for name in names):
+    tables = [name for name in names if name.lower().endswith(".csv") and not name.startswith(".")]
+    if not tables or any(name.lower().endswith(_TABLES) for name in names):
         return None
-    if _METADATA in found or len(found) == 1:
-        return _METADATA if _METADATA in found else found[0]
+    if _METADATA in tables or len(tables) == 1:
+        return _METADATA if _METADATA in tables else tables[0]
     raise UserError(
-        f"{folder}: has {len(found)} CSV files ({some_of(found)}), expected one",
+        f"{folder}: has {len(tables)} CSV files ({some_of(tables)}), expected one",
         f"Keep one that lists every image, or call it {_METADATA}.",
     )
 
 
 def _read(path: Path, place: str) -> tuple[list[str], list[list[str]]]:
-    """The names of the columns, and the values of each line; a column without a name is one that pandas counts by."""
-    problems: list[str] = []  # as many as are shown, of lines that may be millions
+    """Return the column names and each line's values; an unnamed column is the row numbers that pandas writes."""
+    problems: list[str] = []  # only as many as are shown, since there may be millions of lines
     lines: list[list[str]] = []
     wrong = 0
     try:

@@ -1,12 +1,11 @@
-"""The one way in: an input dataset, opened by the name that a recipe or a person gives it, as it is pinned.
+"""Open an input dataset by the name that a recipe or a person gives it, under its pin.
 
     opened = open_source(recipe.source)
     opened.pin, opened.splits, opened.names(["train"])
     opened.rows("train"), opened.split("train").image(0)
 
-The lab's (`lab:wardrobe`, and `lab:planted/KIND-SEED`, rendered as they are read), a folder's, or the Hub's. The pin is
-taken first, and what is loaded is what it says; nothing is loaded, and no library that takes long to import, before it
-is asked for.
+The lab's (`lab:wardrobe`, and `lab:planted/KIND-SEED`, rendered on access), a folder's, or the Hub's. The pin is taken
+first, and exactly what it says is loaded. Data and slow libraries load on demand.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from counterfoil.data.image_folders import ImageFolder
     from counterfoil.data.labels import ConditionLabels
 
-# What `datasets` makes a table of while a person waits for a recipe to be checked.
+# The largest local dataset that is read while a person waits for a recipe to be checked.
 _MOST_BYTES, _MOST_FILES = 1 << 30, 100_000
 _PLANTED = "planted/"
 
@@ -52,26 +51,26 @@ _PLANTED = "planted/"
 def open_source(
     source: InputDataset, recorded: Any = None, *, pin: SourcePin | None = None, as_recorded: bool = False
 ) -> OpenSource:
-    """The dataset under `pin`; without one it is pinned now, and where nobody can tell any more as `recorded` was.
+    """Open a dataset under `pin`; without one, pin it now, or use `recorded` if its present state cannot be known.
 
-    recorded: the document of an earlier pin, of any form. as_recorded: whether that dataset is what is wanted: a commit
-    of the Hub is there wherever its branch has gone since. UserError for a dataset that the lab does not have.
+    recorded: the document of an earlier pin, of any form. as_recorded: open the recorded commit, wherever its branch
+    is now. UserError for a dataset that the lab does not have.
     """
     if source.dataset.startswith(LAB):
         world = lab_dataset(source.dataset)
         return _OfTheLab(source, pin or SourcePin(source.dataset, world.version, "mit"), world)
     known = SourcePin.of(recorded)
-    there = known and known.dataset == source.dataset and known.revision and COMMIT.fullmatch(known.revision)
-    if pin is None and as_recorded and there:
-        pin = known
+    if pin is None and as_recorded and known is not None:
+        same = known.dataset == source.dataset
+        pin = known if same and known.revision and COMMIT.fullmatch(known.revision) else None
     return OpenSource(source, pin or take_pin(source, known))
 
 
 class OpenSource:
-    """An input dataset as it is pinned.
+    """A pinned input dataset.
 
-    Everything raises UserError for a dataset, split or column that is not there, and RunFailure without network, or
-    where a folder is no longer what was pinned.
+    Everything raises UserError for a missing dataset, split or column, and RunFailure without network or if a folder
+    has changed since it was pinned.
     """
 
     def __init__(self, source: InputDataset, pin: SourcePin) -> None:
@@ -80,21 +79,21 @@ class OpenSource:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The names of the splits; none for a table that was saved without."""
+        """The names of the splits; empty for a table that was saved without splits."""
         loaded = load_table(self.source, None, self.pin)
         return tuple(loaded) if isinstance(loaded, dict) else ()
 
     @property
     def configs(self) -> tuple[str, ...]:
-        """The names of the configs; none for a dataset without."""
+        """The names of the configs; empty for a dataset without configs."""
         return table_configs(self.source, self.pin)
 
     def outline(self, most_bytes: int) -> Outline:
-        """Splits and columns, whatever these are called. See `table_outline`; the lab's are as they are."""
+        """Return splits and columns, whatever they are called. See `table_outline`."""
         return table_outline(self.source, self.pin, most_bytes)
 
     def rows(self, split: str, *, labelled: bool = True) -> Rows:
-        """The rows of a split, with its images, and its labels where it must be `labelled`."""
+        """Return the rows of a split. UserError without images, or without labels if they must be `labelled`."""
         by_columns = self.source.conditions is not None and bool(self.source.conditions.columns)
         table = load_table(self.source, split, self.pin)
         return self._rows(split, table, labelled=labelled and not by_columns)
@@ -108,30 +107,30 @@ class OpenSource:
 
     @cached_property
     def folder(self) -> ImageFolder | None:
-        """The folder of image files that it is; None for any other. UserError where that cannot be read."""
+        """The folder of image files, if the dataset is one, else None. UserError if it cannot be read."""
         return plain_folder(self.source)
 
     def rows_by_split(self, splits: Sequence[str]) -> dict[str, Rows]:
-        """The rows of those of the splits that there are, else of the first, loaded at once."""
+        """Load the rows of those of the splits that exist, else of the first."""
         loaded = load_table(self.source, None, self.pin)
         tables = loaded if isinstance(loaded, dict) else dict.fromkeys(splits[:1], loaded)
         chosen = [split for split in dict.fromkeys(splits) if split in tables] or [*tables][:1]
         return {split: self._rows(split, tables[split]) for split in chosen}
 
     def split(self, name: str) -> SourceSplit:
-        """A split with its labels as numbers, and its images."""
+        """Return a split with its labels as numbers, and its images."""
         from counterfoil.data.labels import conditions_of, label_numbers
 
         source, rows = self.source, self.rows(name)
-        found = None if source.conditions is None else conditions_of(rows, source.label_column, source.conditions)
-        labels = label_numbers(rows, source.label_column) if found is None else found.sets()[0]
-        return SourceSplit(f"{source.dataset}/{name}", labels, rows.image, rows, source.unit_column, found)
+        conditions = None if source.conditions is None else conditions_of(rows, source.label_column, source.conditions)
+        labels = label_numbers(rows, source.label_column) if conditions is None else conditions.sets()[0]
+        return SourceSplit(f"{source.dataset}/{name}", labels, rows.image, rows, source.unit_column, conditions)
 
     def names(self, splits: Sequence[str], *, fetch: bool = True) -> tuple[str, ...]:
-        """The names by label; read where the dataset does not declare them, of the `splits` that it has.
+        """Return the names by label; read from `splits` that exist if the dataset does not declare them.
 
-        `fetch` says whether a dataset of the Hub may be fetched for it, of any size. UserError where it may not, for
-        labels without names, and where the same label has another name in another split.
+        `fetch`: whether a Hub dataset, of any size, may be downloaded for it. UserError if it is needed but not
+        allowed, for labels without names, and if a label has different names in two splits.
         """
         source = self.source
         names = declared_names(source, self.pin)
@@ -155,7 +154,7 @@ class OpenSource:
         return names
 
     def _is_here(self) -> bool:
-        """Whether a dataset of the Hub is on this machine as it is pinned."""
+        """Check whether this machine has a Hub dataset at its pinned commit."""
         return any(folder.name == self.pin.revision for folder in prepared_folders(self.source))
 
     def _names_of(self, rows: Rows) -> tuple[str, ...]:
@@ -172,11 +171,11 @@ class OpenSource:
         return names
 
     def _refuse_other_names(self, first: tuple[str, tuple[str, ...]], other: tuple[str, tuple[str, ...]]) -> None:
-        """Labels that are texts are numbered by the ones that occur, which a split without one of them shifts."""
-        for label, (one, two) in enumerate(zip_longest(first[1], other[1])):
-            if one != two:
-                places = ((one, first[0]), (two, other[0]))
-                shown = [f"'{name}' in {split}" if name else f"none in {split}" for name, split in places]
+        """Raise UserError if two splits number labels differently: text labels are numbered by those that occur."""
+        for label, (name, other_name) in enumerate(zip_longest(first[1], other[1])):
+            if name != other_name:
+                named = ((name, first[0]), (other_name, other[0]))
+                shown = [f"'{name}' in {split}" if name else f"none in {split}" for name, split in named]
                 raise UserError(
                     f"source: label {label} of '{self.source.dataset}' is {' and '.join(shown)}: the number"
                     f" does not mean the same class in every split",
@@ -189,8 +188,8 @@ class OpenSource:
 class SourceSplit:
     """One split: `labels` int64 [n] are the input dataset's own; `image(row)` decodes one image as RGB.
 
-    rows: all that the dataset holds. unit_column: as the recipe names it; only who asks for units needs it. conditions:
-    what rows have, where they may have several; `labels` then number the sets of conditions that occur.
+    rows: every column. unit_column: as the recipe names it; checked only when units are read. conditions: the rows'
+    conditions, if they may have several; `labels` then number the sets of conditions that occur.
     """
 
     name: str
@@ -201,26 +200,27 @@ class SourceSplit:
     conditions: ConditionLabels | None = None
 
     def rows_of(self, source_label: int) -> np.ndarray:
-        """Rows of one class, in order."""
-        own = self.labels == source_label if self.conditions is None else self.conditions.of_label(source_label)
-        return own.nonzero()[0]
+        """Return the rows of one class, in order."""
+        if self.conditions is not None:
+            return self.conditions.of_label(source_label).nonzero()[0]
+        return (self.labels == source_label).nonzero()[0]
 
     def units(self) -> tuple[str, ...] | None:
-        """What rows share, one text a row; None where the recipe names no column. UserError for a missing column."""
+        """Return each row's unit; None if the recipe names no column. UserError for a missing column."""
         if self.unit_column is None:
             return None
         self.rows.need(unit_column=self.unit_column)
         return self.rows.texts(self.unit_column, "unit_column")
 
     def content(self) -> str:
-        """sha256 of labels and images in their order, by the pin where it tells; else every image is read."""
+        """Hash labels and images in their order, from the pin if it is enough; else every image is read."""
         return self.rows.content(self.labels)
 
 
 def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...] | None:
-    """The names by label where they are here and soon read; None where they are not, or there are none.
+    """Return the names by label if they can be read here quickly, else None.
 
-    The Hub is not asked. What is wrong with a dataset is said where it is loaded.
+    The Hub is not asked. Errors are left to the code that loads the dataset.
     """
     if source.conditions is not None:
         return None
@@ -236,7 +236,7 @@ def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...
 
 
 def _is_small(folder: Path) -> bool:
-    """Whether all of it is soon read; of a large one no more is looked at than tells so."""
+    """Check whether a folder can be read quickly; stop looking once it is too large."""
     size = 0
     for files, file in enumerate(folder.rglob("*"), start=1):
         size += file.stat().st_size if file.is_file() else 0
@@ -246,17 +246,17 @@ def _is_small(folder: Path) -> bool:
 
 
 def _has_read_tables() -> bool:
-    """Whether `datasets`, which takes seconds to import, has anything on this machine."""
+    """Check whether `datasets`, which takes seconds to import, has anything on this machine."""
     home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
     return Path(os.environ.get("HF_DATASETS_CACHE") or Path(home) / "datasets").expanduser().is_dir()
 
 
 @dataclass(frozen=True, slots=True)
 class LabDataset:
-    """One input dataset of the lab, rendered as it is read.
+    """One input dataset of the lab, rendered on access.
 
-    version: what pins it. names: what the labels are called. labels(split): int64 [n]. garments(split): the garment of
-    each row. pixels(split, row): uint8 [64, 64, 3].
+    version: its pin. names: label names. labels(split): int64 [n]. garments(split): the garment of each row.
+    pixels(split, row): uint8 [64, 64, 3].
     """
 
     name: str
@@ -270,7 +270,7 @@ class LabDataset:
 
 
 class _OfTheLab(OpenSource):
-    """A dataset of the lab, which is rendered as it is read."""
+    """A dataset of the lab, rendered on access."""
 
     def __init__(self, source: InputDataset, pin: SourcePin, world: LabDataset) -> None:
         super().__init__(source, pin)
@@ -321,7 +321,7 @@ class _OfTheLab(OpenSource):
         )
 
 
-@lru_cache(maxsize=8192)  # some 40 MB; whatever is measured looks at the same rows
+@lru_cache(maxsize=8192)  # some 40 MB; measurements read the same rows again
 def _lab_image(name: str, split: str, row: int) -> bytes:
     stream = io.BytesIO()
     _rendered(lab_dataset(name), split, row).save(stream, "PNG")
@@ -335,14 +335,14 @@ def _rendered(world: LabDataset, split: str, row: int) -> Image.Image:
 
 
 def lab_names(name: str) -> tuple[str, ...]:
-    """What the labels of a dataset of the lab are called. Raises as `lab_dataset`."""
+    """Return the label names of a dataset of the lab. Raises as `lab_dataset`."""
     from counterfoil.lab.vocabulary import CLASSES
 
     return CLASSES if name == f"{LAB}wardrobe" else lab_dataset(name).names
 
 
 def lab_dataset(name: str) -> LabDataset:
-    """The dataset that `lab:NAME` stands for. UserError for one that the lab does not have."""
+    """Return the dataset `lab:NAME`. UserError if the lab does not have it."""
     short = name.removeprefix(LAB)
     if short == "wardrobe":
         return _wardrobe(name)
@@ -382,7 +382,7 @@ def _planted(name: str, world_name: str) -> LabDataset:
     world = planted.named_world(world_name)
     if world is None:
         kind, _, seed = world_name.rpartition("-")
-        near = did_you_mean(world_name, [f"{each}-{seed if seed.isdecimal() else 0}" for each in planted.KINDS])
+        near = did_you_mean(world_name, [f"{known}-{seed if seed.isdecimal() else 0}" for known in planted.KINDS])
         raise UserError(
             f"source.dataset: the lab has no planted world '{world_name}'"
             + (f": '{seed}' is not a seed" if kind in planted.KINDS else near),

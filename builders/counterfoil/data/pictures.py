@@ -1,7 +1,7 @@
-"""Find what changes the pictures of an input dataset when they are read: 16-bit grey, EXIF turns, damaged files.
+"""Find images of an input dataset that change when they are read: 16-bit grey, EXIF turns, damaged files.
 
-Every image becomes 8 bits a channel as Pillow, and so torchvision and `datasets`, converts it. Grey of more bits is cut
-off above 255 and not scaled. A turn that a camera wrote down (EXIF) is applied only where `source.exif` says so.
+Every image is converted to 8 bits a channel as Pillow does it, and so torchvision and `datasets`: deeper grey is cut
+off above 255, not scaled. An EXIF turn is applied only if `source.exif` says so.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from counterfoil.store.decoding import UnreadableImage, load_image, open_image, 
 # Pillow's modes of grey with more than 8 bits: whole numbers of 16 or 32 bits, and fractions.
 _DEEP = frozenset(("I", "I;16", "I;16B", "I;16L", "I;16N", "F"))
 MOST_LOOKED_AT = 1000
-# Photographs of a camera take a second for every ten, where they are decoded.
+# Decoding takes a second for every ten photographs of a camera.
 MOST_BYTES = 200_000_000
 
 
 @dataclass(slots=True)
 class SourcePictures:
-    """The images of a dataset that were opened.
+    """The opened images of a dataset.
 
-    sides: (width, height) of each that opens. damaged: names of the others.
-    deep: how many are grey of more than 8 bits. turned: how many have an EXIF tag that turns them. jpeg_sides: the
-    shorter side of each JPEG file.
+    sides: (width, height) of each that opens. damaged: names of the others. deep: the number of images with grey of
+    more than 8 bits. turned: the number with an EXIF tag that turns them. jpeg_sides: the shorter side of each JPEG.
     """
 
     sides: list[tuple[int, int]] = field(default_factory=list)
@@ -36,7 +35,7 @@ class SourcePictures:
     jpeg_sides: list[int] = field(default_factory=list)
 
     def notes(self, total: int, *, applied: bool = False) -> list[str]:
-        """Return warnings on them, for a dataset of `total` images; `applied`: whether EXIF turns are applied."""
+        """Return warnings for a dataset of `total` images; `applied`: whether EXIF turns are applied."""
         looked = len(self.sides) + len(self.damaged)
         of = "" if looked == total else f" of the {looked:,} that were opened"
         notes = []
@@ -55,8 +54,8 @@ class SourcePictures:
 
 
 def look_at_pictures(images: Iterable[tuple[str, bytes | None]], count: int, *, decode: bool) -> SourcePictures:
-    """Open `count` named images; `decode` them to the last pixel, or read their headers alone."""
-    found = SourcePictures()
+    """Open `count` named images; `decode` them to the last pixel, or only read their headers."""
+    pictures = SourcePictures()
     for number, (name, encoded) in enumerate(images):
         if number % 50 == 0:
             report("opening images", number, count)
@@ -64,19 +63,19 @@ def look_at_pictures(images: Iterable[tuple[str, bytes | None]], count: int, *, 
             with open_image(encoded, photograph=True) as picture:
                 if decode:
                     load_image(picture)
-                found.sides.append(picture.size)
+                pictures.sides.append(picture.size)
                 if picture.format == "JPEG":
-                    found.jpeg_sides.append(min(picture.size))
-                found.deep += picture.mode in _DEEP
-                found.turned += orientation(picture) != 1
+                    pictures.jpeg_sides.append(min(picture.size))
+                pictures.deep += picture.mode in _DEEP
+                pictures.turned += orientation(picture) != 1
         except UnreadableImage:
-            found.damaged.append(name)
+            pictures.damaged.append(name)
     report("opening images", count, count)
-    return found
+    return pictures
 
 
 def evenly_spread(items: Sequence[str], most: int) -> list[str]:
-    """At most so many items, evenly spread over all, in order."""
+    """Return at most so many items, evenly spread over all, in order."""
     if len(items) <= most:
         return list(items)
-    return [items[place * len(items) // most] for place in range(most)]
+    return [items[index * len(items) // most] for index in range(most)]

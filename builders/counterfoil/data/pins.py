@@ -1,7 +1,7 @@
-"""What pins an input dataset: a commit of the Hub, the content of a folder, the version of the lab's.
+"""Pins of input datasets: a commit of the Hub, the content of a folder, the version of the lab's.
 
-A pin is taken before anything is loaded, and what is loaded is what it says. Where nobody can tell any more (no
-network, a folder that is gone), what was recorded stands: a build whose thresholds and tokens are settled goes on
+A pin is taken before anything is loaded, and exactly what it says is loaded. If the present state cannot be known (no
+network, a folder that is gone), the recorded pin is used: a build whose thresholds and tokens are settled continues
 without its input dataset.
 """
 
@@ -20,7 +20,7 @@ from counterfoil.regular_files import read_regular
 
 
 class InputDataset(Protocol):
-    """Where an input dataset is and what its columns are called: a recipe's `source`, or a reference."""
+    """The location of an input dataset and the names of its columns: a recipe's `source`, or a reference."""
 
     @property
     def dataset(self) -> str: ...
@@ -42,9 +42,9 @@ class InputDataset(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SourcePin:
-    """What an input dataset's name stood for; None for what is not known or does not apply.
+    """The state of an input dataset; None for what is unknown or does not apply.
 
-    revision: commit (Hub) or version (lab). content: SHA-256 over the files of a folder. license: where it tells one.
+    revision: commit (Hub) or version (lab). content: SHA-256 over a folder's files. license: as the Hub declares it.
     """
 
     dataset: str
@@ -53,21 +53,23 @@ class SourcePin:
     content: str | None = None
 
     def document(self) -> dict[str, Any]:
-        """As lock.json and token files hold it: only folders have a content."""
+        """Return the pin as in lock.json and token files: only folders have a content."""
         fields = asdict(self)
-        return fields if self.content is not None else {k: v for k, v in fields.items() if k != "content"}
+        if self.content is None:
+            del fields["content"]
+        return fields
 
     @classmethod
     def of(cls, document: Any) -> SourcePin | None:
-        """The pin in a document, which may hold more; None for one of another form."""
+        """Read the pin from a document, which may hold more keys; None if it is of another form."""
         if not isinstance(document, Mapping) or not isinstance(document.get("dataset"), str):
             return None
-        others = [document.get(name) for name in ("revision", "license", "content")]
-        return cls(document["dataset"], *others) if all(isinstance(each, str | None) for each in others) else None
+        values = [document.get(name) for name in ("revision", "license", "content")]
+        return cls(document["dataset"], *values) if all(isinstance(value, str | None) for value in values) else None
 
 
 def take_pin(source: InputDataset, known: SourcePin | None) -> SourcePin:
-    """The pin of a folder or of a dataset of the Hub as it is now; `known` where nobody can tell any more."""
+    """Pin a folder or a Hub dataset as it is now, or return `known` if that cannot be found out."""
     if is_local(source.dataset):
         return _pin_folder(source.dataset, known)
     return _pin_on_hub(source, known if known and known.dataset == source.dataset else None)
@@ -76,7 +78,7 @@ def take_pin(source: InputDataset, known: SourcePin | None) -> SourcePin:
 def _pin_folder(name: str, known: SourcePin | None) -> SourcePin:
     folder = Path(name)
     same = known if known is not None and known.dataset == folder.name else None
-    # Older directories tell no content; a folder that is gone, or lies on another machine, cannot be asked.
+    # Early releases recorded no content; a folder that is gone, or on another machine, cannot be read.
     if same is not None and same.content is None:
         return same
     if name.startswith(ELSEWHERE) or not folder.is_dir():
@@ -103,7 +105,7 @@ def _pin_on_hub(source: InputDataset, known: SourcePin | None) -> SourcePin:
 
 
 def _pin_offline(source: InputDataset, known: SourcePin | None) -> SourcePin:
-    """By a commit that is named, recorded or cached; the name alone pins nothing, and loading says what is wrong."""
+    """Pin by a named, recorded or cached commit. The name alone pins nothing; loading then says what is wrong."""
     named = source.revision if source.revision and COMMIT.fullmatch(source.revision) else None
     if known is not None and known.revision is not None and named in (None, known.revision):
         return known
@@ -111,13 +113,13 @@ def _pin_offline(source: InputDataset, known: SourcePin | None) -> SourcePin:
 
 
 def cached_commit(source: InputDataset) -> str | None:
-    """The commit that the caches of this machine hold for a recipe's branch or tag; None where they do not tell."""
+    """Return the commit that this machine's caches hold for a recipe's branch or tag; None if they hold none."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
-    place = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source.dataset, repo_type="dataset")
+    folder = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source.dataset, repo_type="dataset")
     try:
-        commit = read_regular(place / "refs" / (source.revision or "main"), 100).decode().strip()
+        commit = read_regular(folder / "refs" / (source.revision or "main"), 100).decode().strip()
     except (OSError, UnicodeDecodeError):
         commit = ""
     if COMMIT.fullmatch(commit):
@@ -129,11 +131,11 @@ def cached_commit(source: InputDataset) -> str | None:
 
 
 def prepared_folders(source: InputDataset) -> list[Path]:
-    """The tables of a Hub dataset that `datasets` has on this machine: …/CONFIG/VERSION/COMMIT, whole ones only."""
+    """List the complete tables that `datasets` keeps of a Hub dataset on this machine: …/CONFIG/VERSION/COMMIT."""
     from datasets import config
     from datasets.naming import camelcase_to_snakecase
 
     owner, _, name = source.dataset.rpartition("/")
     top = Path(config.HF_DATASETS_CACHE) / "___".join([*([owner] if owner else []), camelcase_to_snakecase(name)])
-    found = [document.parent for document in sorted(top.glob("*/*/*/dataset_info.json"))]
-    return [folder for folder in found if source.config in (None, folder.parts[-3])]
+    folders = [document.parent for document in sorted(top.glob("*/*/*/dataset_info.json"))]
+    return [folder for folder in folders if source.config in (None, folder.parts[-3])]

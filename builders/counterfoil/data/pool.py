@@ -1,4 +1,4 @@
-"""The pool of a recipe whose samples are rows, or are drawn from rows: its name and columns, its pin, its images."""
+"""The pool of a recipe whose samples are rows, or are drawn from rows: its location, pin, columns and images."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from counterfoil.data.tables import Rows
     from counterfoil.recipe import Recipe, RecipeClass
 
-# What a column of licences may hold: a name or an address of one.
+# A licence is a name or an address; longer values are cut.
 _LONGEST_LICENCE = 500
 
 
 def pool_of(recipe: Recipe) -> NamedDataset:
-    """The pool that a recipe names, or its input dataset, and the split of it that rows are taken from."""
-    own = recipe.generator.dataset is None
-    chosen = recipe.source if own else recipe.generator
+    """Return the pool that a recipe names, or its input dataset, and the split that rows are taken from."""
+    is_source = recipe.generator.dataset is None
+    chosen = recipe.source if is_source else recipe.generator
     return NamedDataset(
         recipe.generator.dataset or recipe.source.dataset,
         recipe.generator.split,
@@ -39,23 +39,23 @@ def pool_of(recipe: Recipe) -> NamedDataset:
         chosen.config,
         chosen.image_column,
         chosen.label_column,
-        conditions=recipe.source.conditions if own else None,
+        conditions=recipe.source.conditions if is_source else None,
         exif=recipe.source.exif,
     )
 
 
 def pin_pool(recipe: Recipe, recorded: Any) -> SourcePin:
-    """What the pool's name stands for; `recorded` is what a lock says of it."""
+    """Pin the pool; `recorded` is its document in a lock."""
     return open_source(pool_of(recipe), recorded).pin
 
 
 def loadable_pool(recipe: Recipe, recorded: Any) -> SourcePin:
-    """The pool that a lock pins, wherever a branch has gone since."""
+    """Return the pool's pin as a lock records it, wherever its branch is now."""
     return open_source(pool_of(recipe), recorded, as_recorded=True).pin
 
 
 def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
-    """What is said of a pool, as a build would load it, that is not the one that a lock pins."""
+    """Yield a problem if the pool that a build would load is not the one that a lock pins."""
     pin = loadable_pool(recipe, recorded)
     if pin.document() != recorded:
         key = "source.dataset" if recipe.generator.dataset is None else "generator.dataset"
@@ -63,7 +63,7 @@ def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
 
 
 def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
-    """The rows of the split that a recipe takes or edits, as it is pinned. Raises as `OpenSource`."""
+    """Return the rows of the split that a recipe takes or edits, under its pin. Raises as `OpenSource`."""
     generator, pool = recipe.generator, pool_of(recipe)
     if recipe.kind.drawn_elsewhere:
         refuse_elsewhere(pool.dataset, "generator.dataset")
@@ -80,22 +80,22 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class Partners:
-    """Of a built dataset's base rows the images of their pairs under one shift. row_of: base row → the shift's row."""
+    """The images that are paired with a built dataset's base rows under one shift. row_of: base row → its row there."""
 
     row_of: Mapping[int, int]
     read: Callable[[int], Image.Image]
 
     def image(self, row: int) -> Image.Image:
-        """The partner of a base row. UserError where it has none, or one that cannot be decoded."""
+        """Return the partner of a base row. UserError if it has none, or one that cannot be decoded."""
         if row not in self.row_of:
             raise UserError(f"{ROWS}: row {row} has no partner to match")
         return self.read(self.row_of[row])
 
 
 def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
-    """By the name of each shift that is a match, the partners of the base's `rows`.
+    """Return the partners of the base's `rows` for each shift of kind match, by its name.
 
-    UserError where the dataset has no config of that name, or no column of pairs.
+    UserError if the dataset has no config of that name, or no column of pairs.
     """
     names = [shift.name for shift in recipe.all_shifts() if shift.corruption == MATCH]
     return {name: _partners(recipe, pin, rows, name) for name in names}
@@ -118,21 +118,21 @@ def _partners(recipe: Recipe, pin: SourcePin, rows: Rows, shift: str) -> Partner
 
 
 def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArray[np.bool_]]:
-    """Which rows of the pool are of a class by its labels; a row with conditions is of several."""
+    """Return a function from a class to its rows of the pool, by label; a row with conditions has several classes."""
     pool = pool_of(recipe)
     if pool.conditions is not None:
-        found = conditions_of(rows, pool.label_column, pool.conditions)
-        return lambda cls: found.of_label(cls.source_label)
-    # The recipe's own input dataset says by number which class a label is, any other by name where it has names.
-    own = recipe.generator.dataset is None
-    places = labels_of(rows, pool.label_column).places(recipe.classes, rows.place, numbers=own)
-    return lambda cls: places == cls.label
+        conditions = conditions_of(rows, pool.label_column, pool.conditions)
+        return lambda cls: conditions.of_label(cls.source_label)
+    # Labels of the recipe's own input dataset are matched by number, those of another dataset by name if they have one.
+    is_source = recipe.generator.dataset is None
+    positions = labels_of(rows, pool.label_column).places(recipe.classes, rows.place, numbers=is_source)
+    return lambda cls: positions == cls.label
 
 
 def licences_of_rows(recipe: Recipe, rows: Rows, pin: SourcePin) -> Callable[[int], str | None] | None:
-    """A function from a row of the pool to its licence.
+    """Return a function from a row of the pool to its licence.
 
-    Where the recipe names no column of them, that of rows that are altered is the whole dataset's; others have none.
+    Without a column of licences, rows that are altered have the whole dataset's licence; others have none.
     """
     column = recipe.generator.license_column
     if column is None:

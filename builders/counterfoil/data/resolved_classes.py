@@ -1,7 +1,7 @@
-"""The classes of a recipe that leaves their labels, ids or all of them to its input dataset: asked once, then written.
+"""Classes of recipes that leave their labels or ids to the input dataset: read from it once, then written out.
 
-Whoever plans, builds, learns, mines or scores by a recipe calls `resolve_classes` first. What a dataset directory
-holds is the recipe with every class written out, so that nobody asks again.
+Everything that uses a recipe's classes calls `resolve_classes` first. A dataset directory holds the recipe with every
+class written out, so that it is not read again.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def resolve_classes(
 
 
 def every_class(names: Sequence[str], place: str) -> tuple[ClassEntry, ...]:
-    """A class for each label by its name there, in their order. UserError where names give no id, or two the same.
+    """Return a class for each label name, in their order. UserError for names that give no id, or the same one.
 
-    `_` in a name is a space, as prompts say it.
+    `_` in a name becomes a space, as prompts need it.
     """
     entries: list[ClassEntry] = []
     owners: dict[str, str] = {}
@@ -106,38 +106,39 @@ def every_class(names: Sequence[str], place: str) -> tuple[ClassEntry, ...]:
 
 
 def _labelled(entries: Sequence[ClassEntry], names: Sequence[str], place: str) -> tuple[ClassEntry, ...]:
-    """The classes with the labels of their names where they tell none."""
+    """Return the classes with source labels, looked up by name if they have none."""
     problems: list[str] = []
     labelled: list[ClassEntry] = []
     owners: dict[int, str] = {}
     for index, entry in enumerate(entries):
         if entry.source_label is None:
-            found = label_by_name(entry.id, entry.name, names)
-            problem = named_problem(entry.name, found, names, place)
+            labels = label_by_name(entry.id, entry.name, names)
+            problem = named_problem(entry.name, labels, names, place)
             if problem is not None:
                 problems.append(f"source.classes[{index}]: {problem}")
                 continue
-            if found[0] in owners:
+            label = labels[0]
+            if label in owners:
                 problems.append(
-                    f"source.classes[{index}]: '{entry.name[:80]}' is label {found[0]} of {place}, which"
-                    f" already belongs to '{owners[found[0]][:80]}'"
+                    f"source.classes[{index}]: '{entry.name[:80]}' is label {label} of {place}, which"
+                    f" already belongs to '{owners[label][:80]}'"
                 )
-            entry = entry.model_copy(update={"source_label": found[0]})
-            owners[found[0]] = entry.name
+            entry = entry.model_copy(update={"source_label": label})
+            owners[label] = entry.name
         labelled.append(entry)
     _refuse(problems, "Use the names of the labels, or give the label as source_label.")
     return tuple(labelled)
 
 
 def _recorded(recipe: Recipe, directory: Path) -> Recipe | None:
-    """The recipe with the classes of a dataset that was begun with it; None where none was, or of other classes."""
+    """Return the recipe with the classes of a dataset begun with it; None if there is none, or of other classes."""
     if not (directory / RECIPE).is_file():
         return None
-    found = load_own_recipe(directory).source.classes or ()
+    recorded = load_own_recipe(directory).source.classes or ()
     classes = recipe.source.classes
-    asked = None if classes is None else [entry.model_dump(exclude_defaults=True) for entry in classes]
-    same = same_classes(asked, [entry.model_dump() for entry in found])
-    return with_classes(recipe, found) if same else None
+    given = None if classes is None else [entry.model_dump(exclude_defaults=True) for entry in classes]
+    same = same_classes(given, [entry.model_dump() for entry in recorded])
+    return with_classes(recipe, recorded) if same else None
 
 
 def _refuse(problems: Sequence[str], hint: str) -> None:

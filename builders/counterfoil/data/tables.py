@@ -1,7 +1,7 @@
-"""The rows of input datasets, and such as `datasets` reads, at the commit or with the content that is pinned.
+"""The rows of input datasets that `datasets` reads, at the pinned commit or with the pinned content.
 
-A Hub id, a folder saved by `datasets`, a folder of Parquet files, an image folder or WebDataset shards. None of its
-loaders runs a dataset's code; what a dataset names outside of itself is refused, since nothing pins it.
+A Hub id, a folder saved by `datasets`, a folder of Parquet files, an image folder or WebDataset shards. No loader runs
+a dataset's code; files that a dataset names outside itself are refused, since nothing pins them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,11 @@ if TYPE_CHECKING:
 class Rows:
     """The rows of a split, in order.
 
-    dataset, split: as messages name them. count: how many rows. pinned: sha256 of what pins labels and images in their
-    order; None where nothing does. column: one value a row. class_names: those of a column, or of what its lists hold;
-    None where it has none. images: of some rows, encoded as the dataset stores them, or as PNG where the recipe has a
-    photograph turned; None for a row without one. paths:
-    of a folder of image files, each row's below that folder, with forward slashes; None of anything else. rendered: one
-    as pixels, where it is made as it is read.
+    dataset, split: their names in messages. count: the number of rows. pinned: sha256 of what pins labels and images in
+    their order; None if nothing does. column: a column's values. class_names: the names of a column's labels, or of the
+    labels in its lists, if declared. images: encoded images of some rows, as stored, or as PNG if the recipe has a
+    photograph turned; None for a row without one. paths: for a folder of image files, each row's path in it, with
+    forward slashes; else None. rendered: a row's pixels, for a dataset that is rendered on access.
     """
 
     dataset: str
@@ -63,7 +62,7 @@ class Rows:
         return f"{self.dataset}, split {self.split}" if self.split else self.dataset
 
     def need(self, section: str = "source", **wanted: str | None) -> None:
-        """UserError, with the columns there are, for those that are not: key of the recipe's section → column."""
+        """Raise UserError for missing columns, given as key of the recipe's section → column."""
         missing = {key: column for key, column in wanted.items() if column is not None and column not in self.columns}
         if missing:
             keys = " and ".join(f"{section}.{key}" for key in missing)
@@ -73,7 +72,7 @@ class Rows:
             )
 
     def image(self, row: int) -> Image.Image:
-        """One row's image as RGB. UserError for one that cannot be decoded."""
+        """Decode one row's image as RGB. UserError if it cannot be decoded."""
         if self.rendered is not None:
             return self.rendered(row)
         from counterfoil.store.decoding import UnreadableImage, rgb_image
@@ -88,7 +87,7 @@ class Rows:
             ) from error
 
     def numbers(self, column: str) -> list[int | None]:
-        """Return whole numbers, None for a row without one. Raise UserError for a column of anything else.
+        """Return whole numbers, None for a row without one. UserError for a column of anything else.
 
         pandas writes whole numbers with gaps as fractions: 1.0, NaN.
         """
@@ -112,7 +111,7 @@ class Rows:
         return numbers
 
     def texts(self, column: str, key: str) -> tuple[str, ...]:
-        """A column's values as text, class names where it has them. UserError for a row that has none."""
+        """Return a column's values as text, by class names if it has them. UserError for a row without a value."""
         values, names = self.column(column), self.class_names(column)
         empty = [row for row, value in enumerate(values) if value is None]
         if empty:
@@ -124,12 +123,12 @@ class Rows:
         return tuple(str(known.get(value, value)) for value in values)
 
     def content(self, labels: np.ndarray) -> str:
-        """The content id: sha256 of the pin where there is one, else over labels and image bytes in their order."""
+        """Return the content id: sha256 of the pin if there is one, else over labels and image bytes in order."""
         return self.pinned or hash_images(labels, self.images(range(len(labels))))
 
 
 def hash_images(labels: np.ndarray, images: Iterable[bytes | None]) -> str:
-    """sha256 over labels [n] and n encoded images, in order; a row without an image counts as that."""
+    """Hash labels [n] and n encoded images, in order; a missing image has a mark of its own."""
     import numpy as np
 
     digest = hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes())
@@ -138,11 +137,11 @@ def hash_images(labels: np.ndarray, images: Iterable[bytes | None]) -> str:
     return digest.hexdigest()
 
 
-# One encoded image; the largest photographs of public datasets have some 30 MB.
+# The limit of one encoded image; the largest photographs of public datasets have some 30 MB.
 MOST_BYTES = 1 << 28
 _ROWS_AT_ONCE = 64
 _PATHS_AT_ONCE = 1_000
-# What `datasets` writes beside the files of a saved dataset, and the names that it gives these.
+# The descriptions that `datasets` writes beside the files of a saved dataset, and the form of these files' names.
 _SPLITS, _STATE = "dataset_dict.json", "state.json"
 _PLAIN_NAME = re.compile(r"\w[\w.-]*")
 _METADATA = "metadata.csv"
@@ -152,7 +151,7 @@ _MOST_DESCRIPTION = 16_000_000
 
 
 def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool = True) -> Rows:
-    """The rows of a split's table. UserError where it lacks the images, or the labels where it must be `labelled`."""
+    """Return the rows of a split's table. UserError if it lacks the images, or, if `labelled`, the labels."""
     import datasets
 
     columns = tuple(table.column_names)
@@ -183,31 +182,31 @@ def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, 
 
 
 def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
-    """Where each image lies below a dataset's folder; None unless every row is a file in it."""
+    """Return each image's path below a dataset's folder; None unless every row is a file in it."""
     import datasets
 
     column = source.image_column
     if not is_local(source.dataset) or not isinstance(table.features[column], datasets.Image):
         return None
     # A folder may be named by a link, and its files by either name.
-    roots = tuple(f"{place}{os.sep}" for place in {os.path.abspath(source.dataset), os.path.realpath(source.dataset)})  # noqa: PTH100
+    roots = tuple(f"{path}{os.sep}" for path in {os.path.abspath(source.dataset), os.path.realpath(source.dataset)})  # noqa: PTH100
     cells = table.select_columns([column]).cast_column(column, datasets.Image(decode=False)).with_format("arrow")
-    found: list[str] = []
+    paths: list[str] = []
     for batch in cells.iter(_PATHS_AT_ONCE):
         for name in batch[column].combine_chunks().field("path").to_pylist():
-            root = next((one for one in roots if name is not None and name.startswith(one)), None)
+            root = next((root for root in roots if name is not None and name.startswith(root)), None)
             if root is None:
                 return None
-            found.append(name.removeprefix(root).replace(os.sep, "/"))
-    return tuple(found)
+            paths.append(name.removeprefix(root).replace(os.sep, "/"))
+    return tuple(paths)
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """Splits and columns of a dataset. `rows` by split is None where `read` is false: too large to fetch for a look.
+    """Splits and columns of a dataset. With `read` False it is too large to fetch, and `rows` by split is None.
 
     columns: name → "image", "classes" (numbers with names), "integers", "text", another type of values ("bool") or
-    "other". bytes: what fetching takes, where the dataset tells it.
+    "other". bytes: the size of the download, if declared.
     """
 
     rows: Mapping[str, int | None]
@@ -218,10 +217,10 @@ class Outline:
 
 
 def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outline:
-    """A dataset's splits and columns, whatever its columns are called.
+    """Return a dataset's splits and columns, whatever its columns are called.
 
-    One of the Hub that says that it has more than `most_bytes` is known by its description alone, where that tells
-    enough. A table that was saved without splits is `train`. Raises as `load_table`.
+    A Hub dataset of more than `most_bytes` is described from its metadata alone, if that says enough. A table that was
+    saved without splits is `train`. Raises as `load_table`.
     """
     import datasets
 
@@ -245,7 +244,7 @@ def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outl
 
 
 def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """What each column holds, and the names of those that have them."""
+    """Return the kind of each column, and the class names of those that have them."""
     import datasets
 
     kinds, names = {}, {}
@@ -265,7 +264,7 @@ def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]
 
 
 def table_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
-    """The names of a dataset's configs, in its own order; none for a saved table. Raises as `load_table`."""
+    """Return the names of a dataset's configs, in its own order; empty for a saved table. Raises as `load_table`."""
     import datasets
 
     _refuse_no_dataset(source.dataset)
@@ -277,10 +276,9 @@ def table_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
 
 
 def declared_names(source: InputDataset, pin: SourcePin | None) -> tuple[str, ...] | None:
-    """The names of a Hub dataset's labels as it declares them, with no row read; None where it declares none.
+    """Return the label names that a Hub dataset declares, without reading a row; None if it declares none.
 
-    Without a pin the Hub is not asked: what this machine has read of the dataset tells them, or nothing does. Raises as
-    `load_table`.
+    Without a pin the Hub is not asked, only this machine's copies. Raises as `load_table`.
     """
     import datasets
 
@@ -304,7 +302,7 @@ def declared_names(source: InputDataset, pin: SourcePin | None) -> tuple[str, ..
 
 
 def _refuse_no_dataset(name: str) -> None:
-    """UserError for a name that `datasets` would take for one of its loaders or for a folder, not for the Hub's."""
+    """Raise UserError for a name that `datasets` would take for one of its loaders or for a folder."""
     from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
 
     refuse_elsewhere(name, "source.dataset")
@@ -318,13 +316,13 @@ def _refuse_no_dataset(name: str) -> None:
 
 
 def _class_names(feature: Any) -> tuple[str, ...] | None:
-    """A column's names of its labels; of a column of lists, those of what the lists hold."""
+    """Return the label names of a column, or of its lists; None if it declares none."""
     names = getattr(getattr(feature, "feature", feature), "names", None)
     return tuple(names) if isinstance(names, list) else None
 
 
 def _pinned(source: InputDataset, split: str, pin: SourcePin, mark: str | None) -> str | None:
-    """What pins a split's labels and images in their order, without reading them. mark: see `rows_mark`."""
+    """Hash what pins a split's labels and images in order, without reading them; None if nothing does."""
     if is_local(source.dataset):
         whole = None if pin.content is None else {"content": pin.content}
     else:
@@ -338,7 +336,7 @@ def _pinned(source: InputDataset, split: str, pin: SourcePin, mark: str | None) 
 
 
 def plain_folder(source: InputDataset) -> ImageFolder | None:
-    """The folder of image files that an input dataset is; None for any other. Raises as `read_image_folder`."""
+    """Return the folder of image files that an input dataset is, or None. Raises as `read_image_folder`."""
     path = Path(source.dataset)
     if not is_local(source.dataset) or source.config is not None or not path.is_dir() or _is_saved(path):
         return None
@@ -346,10 +344,10 @@ def plain_folder(source: InputDataset) -> ImageFolder | None:
 
 
 def load_table(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
-    """A split's table as it is pinned, or all of them by name; one alone where it was saved without splits.
+    """Load a split's table under its pin, or all tables by split; a single table if it was saved without splits.
 
-    UserError for a dataset or split that is not there, RunFailure without network, or where a folder is no longer what
-    was pinned.
+    UserError for a missing dataset or split, RunFailure without network, or if a folder has changed since it was
+    pinned.
     """
     _refuse_no_dataset(source.dataset)
     with _in_words(source, split):
@@ -366,27 +364,27 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
         listing = pinned_content(path, source.dataset, pin.content).listing
     if _is_saved(path):
         _refuse_odd_saved(source, path)
-        # A format is how somebody liked to look at rows, and may be code of theirs.
+        # A saved format may run code of the dataset's maker.
         loaded = datasets.load_from_disk(str(path)).with_format(None)
         return loaded[split] if isinstance(loaded, datasets.DatasetDict) and split is not None else loaded
     _refuse_odd_card(path)
     if path.is_dir() and source.config is None:
-        found = read_image_folder(path.resolve(), listing or folder_listing(path))
-        if found is not None:
-            return {name: found.table(name) for name in found.splits} if split is None else found.table(split)
+        folder = read_image_folder(path.resolve(), listing or folder_listing(path))
+        if folder is not None:
+            return {name: folder.table(name) for name in folder.splits} if split is None else folder.table(split)
         if listing is not None and listing.linked:
             raise UserError(
                 f"source: '{source.dataset}', split '{split}': {next(iter(listing.linked))} is a link, and"
                 f" linked folders are read only in folders of image files",
                 "Replace the link with the folder itself.",
             )
-    # `datasets` knows files by their times alone, so what it makes of them is kept apart by their content.
-    own = None
+    # `datasets` knows files by their times alone, so its cache is kept apart by their content.
+    cache = None
     if pin.content is not None:
-        own = str(Path(config.HF_DATASETS_CACHE) / "counterfoil" / pin.content[:32])
-    builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=own)
-    if own is not None and _lists_images_as_csv(source, builder):
-        builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=f"{own}-as-written")
+        cache = str(Path(config.HF_DATASETS_CACHE) / "counterfoil" / pin.content[:32])
+    builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=cache)
+    if cache is not None and _lists_images_as_csv(source, builder):
+        builder = datasets.load_dataset_builder(source.dataset, source.config, cache_dir=f"{cache}-as-written")
         builder.__dict__["_read_metadata"] = _read_as_written
     root = path.resolve()
     _refuse_outside(source, builder, lambda name: Path(os.path.abspath(name)).is_relative_to(root))  # noqa: PTH100
@@ -395,7 +393,7 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
 
 
 def _lists_images_as_csv(source: InputDataset, builder: Any) -> bool:
-    """Return whether a `metadata.csv` without declared types lists the images; columns of conditions are numbers."""
+    """Check whether a `metadata.csv` without declared types lists the images; columns of conditions are numbers."""
     from datasets.packaged_modules.folder_based_builder.folder_based_builder import FolderBasedBuilder
 
     if not isinstance(builder, FolderBasedBuilder) or getattr(builder.config, "features", None) is not None:
@@ -405,9 +403,9 @@ def _lists_images_as_csv(source: InputDataset, builder: Any) -> bool:
 
 
 def _read_as_written(metadata_file: str, metadata_ext: str = "") -> Iterator[Any]:
-    """Yield the table of a `metadata.csv`: a column of whole numbers as these, any other as text, nothing as null.
+    """Yield the table of a `metadata.csv`: columns of whole numbers as such, others as text, empty cells as null.
 
-    pandas, which `datasets` asks, takes the classes NA, None and nan for null, and 007 and 7.0 for 7.
+    pandas, which `datasets` uses, would read the classes NA, None and nan as null, and 007 and 7.0 as 7.
     """
     import pyarrow as pa
     from datasets.packaged_modules.folder_based_builder.folder_based_builder import pd
@@ -423,7 +421,7 @@ def _read_as_written(metadata_file: str, metadata_ext: str = "") -> Iterator[Any
 
 
 def _refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
-    """Raise UserError if Parquet files number their classes differently: `datasets` uses the first one's names."""
+    """Raise UserError if Parquet files number their classes differently: `datasets` uses the first file's names."""
     import pyarrow.parquet as pq
 
     first: dict[str, tuple[Path, Any]] = {}
@@ -435,8 +433,8 @@ def _refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
         features = info.get("features") if isinstance(info, dict) else None
         for column, feature in features.items() if isinstance(features, dict) else ():
             names = feature.get("names") if isinstance(feature, dict) else None
-            known, others = first.setdefault(column, (file, names))
-            if names != others:
+            known, known_names = first.setdefault(column, (file, names))
+            if names != known_names:
                 raise UserError(
                     f"source: '{source.dataset}': the column {column!r} numbers its classes differently in"
                     f" {known.name} and {file.name}, so labels of one would be read as the other's",
@@ -445,7 +443,7 @@ def _refuse_other_names(source: InputDataset, files: Iterable[Path]) -> None:
 
 
 def _refuse_lost_labels(source: InputDataset, files: Iterable[Path]) -> None:
-    """Raise UserError if `datasets` reads a label of a `metadata.csv` of the Hub as another or as none."""
+    """Raise UserError if `datasets` changes or loses a label of a `metadata.csv` of the Hub."""
     from datasets.packaged_modules.folder_based_builder.folder_based_builder import pd
 
     for file in files:
@@ -468,7 +466,7 @@ def _is_saved(path: Path) -> bool:
 
 
 def _refuse_odd_saved(source: InputDataset, path: Path) -> None:
-    """UserError where a saved dataset names splits or files that do not lie in it: they would be read unseen."""
+    """Raise UserError if a saved dataset names splits or files outside its folder."""
     folders = [path]
     if (path / _SPLITS).is_file():
         splits = _described(path / _SPLITS).get("splits")
@@ -478,16 +476,16 @@ def _refuse_odd_saved(source: InputDataset, path: Path) -> None:
             raise _odd_saved(source, f"{_SPLITS} names the split {odd[0]!r:.80}" if odd else f"{_SPLITS} has no splits")
         folders = [path / name for name in names]
     for folder in folders:
-        place = (folder / _STATE).relative_to(path)
+        state = (folder / _STATE).relative_to(path)
         listed = _described(folder / _STATE).get("_data_files")
-        found = [one.get("filename") if isinstance(one, dict) else one for one in listed or ()]
-        names = [name for name in found if isinstance(name, str) and _PLAIN_NAME.fullmatch(name)]
-        odd = [name for name in found if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name)]
+        files = [entry.get("filename") if isinstance(entry, dict) else entry for entry in listed or ()]
+        names = [name for name in files if isinstance(name, str) and _PLAIN_NAME.fullmatch(name)]
+        odd = [name for name in files if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name)]
         if odd or len(set(names)) < len(names):
-            raise _odd_saved(source, f"{place} names the file {odd[0]!r:.80}" if odd else f"{place} names a file twice")
+            raise _odd_saved(source, f"{state} names the file {odd[0]!r:.80}" if odd else f"{state} names a file twice")
         for name in (*names, "dataset_info.json"):
             if (folder / name).exists() and (wrong := irregularity((folder / name).stat().st_mode)) is not None:
-                raise _odd_saved(source, f"{place.with_name(name)} {wrong}")
+                raise _odd_saved(source, f"{state.with_name(name)} {wrong}")
 
 
 def _odd_saved(source: InputDataset, what: str) -> UserError:
@@ -503,7 +501,7 @@ def _described(file: Path) -> dict[str, Any]:
 
 
 def _refuse_odd_card(path: Path) -> None:
-    """UserError for a card whose settings unfold without end: `datasets` follows every alias in them."""
+    """Raise UserError for a card whose settings unfold without end: `datasets` follows every alias in them."""
     card = path / "README.md"
     if card.is_file():
         text = read_regular(card, _MOST_DESCRIPTION).decode("utf-8", errors="replace")
@@ -513,7 +511,7 @@ def _refuse_odd_card(path: Path) -> None:
 
 
 def _plain_column(table: Any, name: str, source: InputDataset, split: str) -> Any:
-    """A column's values. UserError for one that is not of numbers, texts or lists of them: it would be decoded."""
+    """Return a column's values. UserError unless it holds numbers, texts or lists of them; others would be decoded."""
     if not _is_plain(table.features[name]):
         raise UserError(
             f"source: '{source.dataset}', split '{split}': column '{name}' holds {type(table.features[name]).__name__},"
@@ -541,11 +539,11 @@ def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
     if pin.revision is None:
         return _prepared(builder, split)
     if builder.hash != pin.revision:
-        # Without the Hub `datasets` takes whichever commit it has read last.
+        # Without the Hub `datasets` takes the commit that it read last.
         builder = _builder_of_commit(source, pin.revision)
     _refuse_outside(source, builder, lambda name: f"@{pin.revision}/" in name)
     loaded = _prepared(builder, split)
-    # Files that are here: those of a table that `datasets` prepared before may be gone, and are not fetched again.
+    # Only cached files: those behind a table that `datasets` prepared earlier may be gone, and are not fetched again.
     names = [name.partition(f"@{pin.revision}/")[2] for name in _data_files(builder)]
     cached = [try_to_load_from_cache(source.dataset, n, revision=pin.revision, repo_type="dataset") for n in names]
     files = [Path(file) for file in cached if isinstance(file, str)]
@@ -557,20 +555,20 @@ def _from_hub(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
 def _builder_of_commit(source: InputDataset, commit: str) -> Any:
     from datasets.packaged_modules.cache.cache import Cache
 
-    found = [folder for folder in prepared_folders(source) if folder.name == commit]
-    if not found:
+    folders = [folder for folder in prepared_folders(source) if folder.name == commit]
+    if not folders:
         raise RunFailure(
             f"source: '{source.dataset}' is not here at commit {commit}, and the Hub cannot be reached",
             "Connect once to fetch it.",
         )
-    if len(found) > 1:
+    if len(folders) > 1:
         raise UserError(
-            f"source: '{source.dataset}' has several configs: {', '.join(folder.parts[-3] for folder in found)}",
+            f"source: '{source.dataset}' has several configs: {', '.join(folder.parts[-3] for folder in folders)}",
             "Set source.config.",
         )
-    *_, name, config, version, _ = found[0].parts
+    *_, name, config, version, _ = folders[0].parts
     return Cache(
-        cache_dir=str(found[0].parents[3]),
+        cache_dir=str(folders[0].parents[3]),
         dataset_name=name.rpartition("___")[2],
         config_name=config,
         version=version,
@@ -585,7 +583,7 @@ def _prepared(builder: Any, split: str | None) -> Any:
 
 
 def _refuse_outside(source: InputDataset, builder: Any, inside: Callable[[str], bool]) -> None:
-    """UserError for files that a dataset's own description names elsewhere: the pin says nothing of them."""
+    """Raise UserError for files that a dataset's description names elsewhere, which nothing pins."""
     for name in _data_files(builder):
         if not inside(name):
             raise UserError(
@@ -600,12 +598,12 @@ def _data_files(builder: Any) -> list[str]:
 
 @contextlib.contextmanager
 def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
-    """Turns what `datasets` raises into a message: a user's mistake, or no network."""
+    """Turn errors of `datasets` into messages: a user's mistake, or no network."""
     import datasets
     from datasets.exceptions import DatasetsError
 
     datasets.disable_progress_bars()
-    # It warns each time it reads a README.md without YAML, which is nobody's mistake.
+    # It warns each time it reads a README.md without YAML, which is no mistake.
     cards = logging.getLogger("huggingface_hub.repocard")
     before = cards.level
     cards.setLevel(logging.ERROR)
@@ -614,12 +612,12 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
         yield
     except CounterfoilError:
         raise
-    except Exception as error:  # of files of any content, and of libraries behind a library
+    except Exception as error:  # files may hold anything, and libraries call further libraries
         known = known_cause(f"source: '{source.dataset}'", error)
         if known is not None:
             raise known from error
         kind = RunFailure if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) else UserError
-        # What `datasets` says of a damaged file is in the error that it had.
+        # The cause says what is wrong with a damaged file.
         inner = error.__cause__ if isinstance(error, DatasetsError) else None
         raise kind(
             f"source: {place} cannot be read: {one_line(inner or error)}",
@@ -630,31 +628,31 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
 
 
 def _places(dataset: str) -> tuple[str, ...]:
-    """Folders in which an image may lie: the dataset's own, and those where the Hub's client and `datasets` keep it.
+    """Return the folders that may hold an image: the dataset's own, and the caches of the Hub's client and `datasets`.
 
-    As text, with a separator behind: of millions of images each is compared with them.
+    As text ending in a separator, since millions of paths are compared with them.
     """
     from datasets import config
     from huggingface_hub import constants
 
-    kept = [constants.HF_HUB_CACHE, config.DOWNLOADED_DATASETS_PATH, config.EXTRACTED_DATASETS_PATH]
-    own = [dataset, *folder_listing(Path(dataset)).linked.values()] if is_local(dataset) else []
-    return tuple(f"{str(Path(place).resolve()).rstrip(os.sep)}{os.sep}" for place in (*kept, *own))
+    caches = [constants.HF_HUB_CACHE, config.DOWNLOADED_DATASETS_PATH, config.EXTRACTED_DATASETS_PATH]
+    folders = [dataset, *folder_listing(Path(dataset)).linked.values()] if is_local(dataset) else []
+    return tuple(f"{str(Path(folder).resolve()).rstrip(os.sep)}{os.sep}" for folder in (*caches, *folders))
 
 
 def _bytes_of(cell: Any, inside: tuple[str, ...], place: str) -> bytes | None:
-    """A cell's encoded image; None for a row without one. UserError for a file that is not the dataset's."""
+    """Return a cell's encoded image; None for a row without one. UserError for a file outside the dataset."""
     if cell is None or cell.get("bytes") or not cell.get("path"):
         return cell and (cell.get("bytes") or None)
     name = cell["path"]
     try:
-        # A relative path would mean a file beside whoever runs this.
+        # A relative path would depend on the working directory.
         real = os.path.realpath(name, strict=True) if os.path.isabs(name) else ""  # noqa: PTH117 (any text)
         if real.startswith(inside):
             return read_regular(real, MOST_BYTES)
     except (OSError, ValueError, RuntimeError) as error:
-        said = getattr(error, "strerror", None) or error
-        raise UserError(f"{place}: the image {name[:200]} cannot be read: {said}", "Restore it.") from error
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{place}: the image {name[:200]} cannot be read: {reason}", "Restore it.") from error
     raise UserError(
         f"{place}: its image is the file {name[:200]}, which is not in the dataset",
         "An input dataset must contain all its files: move the image into it.",
