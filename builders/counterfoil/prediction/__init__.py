@@ -1,1 +1,1 @@
-"""What classifiers answer to labelled images, cached by content and resumed where a run stopped."""
+"""Classifiers' answers to labelled images, cached by content and resumed where a run stopped."""

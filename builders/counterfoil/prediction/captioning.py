@@ -1,7 +1,7 @@
-"""What captioners write about labelled images, and how likely they find given captions; remembered by content.
+"""Captions of labelled images, and likelihoods of given captions, cached by content.
 
-What is known of one image is a small file named by all that it depends on, so that a run that is killed goes on where
-it stood. What is there is believed where it has the form that is written, else it is made again.
+Each image has a small file, named by a hash of everything that its content depends on, so that a killed run resumes. A
+damaged file is made again.
 """
 
 from __future__ import annotations
@@ -37,39 +37,39 @@ def caption_images(
     most_tokens: int = 40,
     examples: Sequence[CaptionExample] = (),
 ) -> dict[str, tuple[str, ...] | None]:
-    """`number` captions of each image, or of those named in `keys`, by key and in the images' order.
+    """Return `number` captions of each image, or of those named in `keys`, by key and in the images' order.
 
-    None for an image that cannot be decoded. `prefix` is what captions begin with, one for all or one for each label.
-    What is known lies in `folder`, an entry an image, captioner and settings; nothing is loaded for it. Raises as
-    `Captioner.captions`, and KeyError for a label without a prefix.
+    None for an image that cannot be decoded. `prefix` begins the captions, one for all or one for each label. Captions
+    are cached in `folder`, and the captioner is loaded only for missing ones. Raises as `Captioner.captions`, and
+    KeyError for a label without a prefix.
     """
     wanted = images.keys if keys is None else tuple(keys)
     chosen = frozenset(wanted)
     labels = dict(zip(images.keys, images.labels.tolist(), strict=True))
-    known_of = _captioner_key(captioner, examples)
-    found: dict[str, tuple[str, ...] | None] = {}
+    captioner_key = _captioner_key(captioner, examples)
+    captions: dict[str, tuple[str, ...] | None] = {}
     for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
-        begun = (prefix if isinstance(prefix, str) else prefix[labels[key]]).strip()
         if encoded is None:
-            found[key] = None
-        else:
-            path = _entry_path(folder, images, encoded, ["captions", known_of, begun, number, seed, most_tokens])
-            kept, texts = _known_captions(path, number)
-            if not kept:
-                image = images.decoded(encoded)
-                if image is not None:
-                    texts = tuple(
-                        captioner.captions(
-                            image, prefix=begun, number=number, seed=seed, most_tokens=most_tokens, examples=examples
-                        )
+            captions[key] = None
+            continue
+        begun = (prefix if isinstance(prefix, str) else prefix[labels[key]]).strip()
+        path = _entry_path(folder, images, encoded, ["captions", captioner_key, begun, number, seed, most_tokens])
+        known, texts = _known_captions(path, number)
+        if not known:
+            image = images.decoded(encoded)
+            if image is not None:
+                texts = tuple(
+                    captioner.captions(
+                        image, prefix=begun, number=number, seed=seed, most_tokens=most_tokens, examples=examples
                     )
-                _write_entry(path, {"captions": texts})
-            found[key] = texts
-    return found
+                )
+            _write_entry(path, {"captions": texts})
+        captions[key] = texts
+    return captions
 
 
 def _known_captions(path: Path, number: int) -> tuple[bool, tuple[str, ...] | None]:
-    """Whether an entry tells the captions, and them; None for an image that could not be decoded."""
+    """Return whether the cache knows the captions, and the captions; None for an image that cannot be decoded."""
     content: Any = _read_entry(path)
     if not isinstance(content, dict) or "captions" not in content:
         return False, None
@@ -83,10 +83,10 @@ def _known_captions(path: Path, number: int) -> tuple[bool, tuple[str, ...] | No
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """Of n images and k captions: log-likelihoods and numbers of tokens, the captions' ends counted.
+    """Log-likelihoods and token counts of k captions for n images, including the captions' end tokens.
 
     keys: n, in the images' order. sums: (n, k) float64, natural logarithms; NaN for an image that cannot be decoded.
-    tokens: (n, k) int64, 0 there.
+    tokens: (n, k) int64, 0 for such an image.
     """
 
     keys: tuple[str, ...]
@@ -96,7 +96,7 @@ class Likelihoods:
 
     @property
     def per_token(self) -> NDArray[np.float64]:
-        """(n, k) sums divided by tokens, so that a longer caption is not the less likely one for its length."""
+        """(n, k) sums divided by tokens, so that a longer caption is not less likely for its length."""
         return self.sums / np.maximum(self.tokens, 1)
 
 
@@ -109,60 +109,47 @@ def likelihoods_of(
     keys: Sequence[str] | None = None,
     examples: Sequence[CaptionExample] = (),
 ) -> Likelihoods:
-    """The likelihoods of all captions given each image, or each of those named in `keys`.
+    """Return the likelihoods of all captions given each image, or each of those named in `keys`.
 
-    What is known lies in `folder`, an entry an image and captioner; an image is shown to the captioner once for all
-    captions that are not. Raises as `Captioner.log_likelihoods`.
+    They are cached in `folder` by image and captioner; the captioner sees an image once for all its missing captions.
+    Raises as `Captioner.log_likelihoods`.
     """
-    asked = tuple(captions)
+    captions = tuple(captions)
     chosen = frozenset(images.keys if keys is None else keys)
-    known_of = _captioner_key(captioner, examples)
-    places: list[str] = []
+    captioner_key = _captioner_key(captioner, examples)
+    image_keys: list[str] = []
     rows: list[list[tuple[float, int]]] = []
     for key, encoded in track(images.images(chosen), captioner.name, len(chosen)):
-        places.append(key)
-        rows.append(_row(images, encoded, asked, captioner, folder, known_of, examples))
-    shape = (len(places), len(asked))
-    sums = np.array([[logarithm for logarithm, _ in row] for row in rows], dtype=np.float64).reshape(shape)
-    tokens = np.array([[count for _, count in row] for row in rows], dtype=np.int64).reshape(shape)
-    return Likelihoods(tuple(places), asked, sums, tokens)
-
-
-def _row(
-    images: LabelledImages,
-    encoded: bytes | None,
-    asked: Sequence[str],
-    captioner: Captioner,
-    folder: Path,
-    known_of: list[Any],
-    examples: Sequence[CaptionExample],
-) -> list[tuple[float, int]]:
-    """Sum and tokens of each caption for one image."""
-    path = None if encoded is None else _entry_path(folder, images, encoded, ["likelihoods", known_of])
-    known = {} if path is None else _known_likelihoods(path)
-    missing = [caption for caption in dict.fromkeys(asked) if caption not in known]
-    image = images.decoded(encoded) if missing else None
-    if missing and image is None:
-        return [(math.nan, 0)] * len(asked)
-    if path is not None and image is not None:
-        sums, tokens = captioner.log_likelihoods(image, missing, examples=examples)
-        known |= {caption: (float(s), int(t)) for caption, s, t in zip(missing, sums, tokens, strict=True)}
-        _write_entry(path, {"likelihoods": known})
-    return [known[caption] for caption in asked]
+        path = None if encoded is None else _entry_path(folder, images, encoded, ["likelihoods", captioner_key])
+        known = {} if path is None else _known_likelihoods(path)
+        missing = [caption for caption in dict.fromkeys(captions) if caption not in known]
+        image = images.decoded(encoded) if missing else None
+        if path is not None and image is not None:
+            sums, tokens = captioner.log_likelihoods(image, missing, examples=examples)
+            known |= {caption: (float(s), int(t)) for caption, s, t in zip(missing, sums, tokens, strict=True)}
+            _write_entry(path, {"likelihoods": known})
+        unreadable = bool(missing) and image is None
+        image_keys.append(key)
+        rows.append([(math.nan, 0) if unreadable else known[caption] for caption in captions])
+    shape = (len(image_keys), len(captions))
+    all_sums = np.array([[logarithm for logarithm, _ in row] for row in rows], dtype=np.float64).reshape(shape)
+    all_tokens = np.array([[count for _, count in row] for row in rows], dtype=np.int64).reshape(shape)
+    return Likelihoods(tuple(image_keys), captions, all_sums, all_tokens)
 
 
 def _known_likelihoods(path: Path) -> dict[str, tuple[float, int]]:
     content: Any = _read_entry(path)
-    found = content.get("likelihoods") if isinstance(content, dict) else None
-    if not isinstance(found, dict):
+    values = content.get("likelihoods") if isinstance(content, dict) else None
+    if not isinstance(values, dict):
         return {}
-    return {caption: (one[0], one[1]) for caption, one in found.items() if _is_likelihood(one)}
+    return {caption: (value[0], value[1]) for caption, value in values.items() if _is_likelihood(value)}
 
 
-def _is_likelihood(one: Any) -> bool:
-    if not isinstance(one, list) or len(one) != 2:
+def _is_likelihood(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) != 2:
         return False
-    return isinstance(one[0], float) and one[0] <= 0 and type(one[1]) is int and one[1] > 0
+    logarithm, tokens = value
+    return isinstance(logarithm, float) and logarithm <= 0 and type(tokens) is int and tokens > 0
 
 
 # A file of a thousand captions' likelihoods has 0.1 MB.
@@ -170,15 +157,15 @@ _MOST_BYTES = 1 << 26
 
 
 def _entry_path(folder: Path, images: LabelledImages, encoded: bytes, depends: Sequence[Any]) -> Path:
-    """Where what is known of an encoded image lies; `depends` is plain JSON."""
+    """Return the cache file of an encoded image; `depends` is plain JSON."""
     image = hashlib.sha256(encoded).hexdigest()
-    # Of a photograph more formats are read: the same bytes may be an image here and none there.
+    # Photographs may be of more formats, so the same bytes may be readable as one and not otherwise.
     key = sha256_json([image, images.photographs, *depends])
     return folder / key[:2] / f"{key[2:34]}.json"
 
 
 def _read_entry(path: Path) -> Any:
-    """What the file holds; None where there is none or it is damaged."""
+    """Parse a cache file; None if it is missing or damaged."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             return None
@@ -188,13 +175,13 @@ def _read_entry(path: Path) -> Any:
 
 
 def _write_entry(path: Path, content: Any) -> None:
-    """Write it whole or not at all. UserError or RunFailure when the disk refuses."""
+    """Write a cache file atomically. UserError or RunFailure if the disk refuses."""
     write_atomically(path, json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
 def _captioner_key(captioner: Captioner, examples: Sequence[CaptionExample]) -> list[Any]:
-    """The captioner and what it is shown first, as plain JSON."""
-    return [captioner.key, [[one.text, _pixels(one)] for one in examples]]
+    """Return the captioner and its examples as plain JSON."""
+    return [captioner.key, [[example.text, _pixels(example)] for example in examples]]
 
 
 def _pixels(example: CaptionExample) -> str | None:

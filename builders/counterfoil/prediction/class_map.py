@@ -1,13 +1,13 @@
-"""Which outputs of a classifier are right for each class of a dataset, and when an answer is a failure.
+"""The outputs of a classifier that are right for each class of a dataset.
 
-A classifier that tells the names of its outputs is matched by them, in whatever order they stand, or refused: as they
-are written, else without case, `_`, `-` and spaces being one, else by the classes' ids; and an output called "tabby,
-tabby cat", as in the usual lists of ImageNet, answers to each of its names, and to all of it first. One of ImageNet's
-1,000 outputs is matched by the recipe's `imagenet` indices (one for an ImageNet subset, several for a category), unless
-its names show that they stand in another order. One that tells nothing is taken for a model of the input dataset, whose
-outputs are the source labels, where their number fits and nothing says that it may have learned another order:
-torchvision sorts class folders by code points, timm by numbers and without case. Anything else is refused, since a
-wrong map scores near zero silently. A person may say the order instead (`Order`).
+A classifier that names its outputs is matched by names, in any order, or refused: by exact names, else with case, `_`,
+`-` and spaces ignored, else by the classes' ids. An output called "tabby, tabby cat", as in the usual lists of
+ImageNet, matches by the whole name first, then by each part. A model of ImageNet's 1,000 outputs is matched by the
+recipe's `imagenet` indices (one for an ImageNet subset, several for a category), unless its names show another order.
+A model without names is taken for one of the input dataset, whose outputs are the source labels, if their number fits
+and training programs would sort the class folders alike: torchvision sorts them by code points, timm by numbers and
+without case. Anything else is refused, since a wrong map silently scores near zero. A person may give the order
+(`Order`).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from counterfoil.recipe import RecipeClass
 
 IMAGENET_OUTPUTS = 1000
-# What a person says of a model's outputs: output i is source label i; or the folders' names as timm sorts them; or the
-# name of each output.
+# The order of a model's outputs as a person gives it: output i is source label i, or timm's order of the class folders,
+# or the name of each output.
 Order = Literal["position", "timm"] | tuple[str, ...]
-# That a person said so.
+# Marks a map that follows such an order.
 ASKED = "as --class-order says"
-# Over which outputs of a model its answer is the best: over all of them, or over those of the dataset's classes.
+# The outputs among which an answer is the best: all of a model's, or those of the dataset's classes.
 Outputs = Literal["all", "classes"]
 
 
@@ -43,10 +43,10 @@ Outputs = Literal["all", "classes"]
 class ClassMap:
     """For each label of the dataset, the model outputs that count as right; `outputs` says how they were found.
 
-    `label_names` are the outputs' own names where the model tells them. `most_ranked` is how many answers it ranks an
-    image, where that is fewer than its outputs. `own` are the outputs that are right for some class, where there are
-    others and both ways of answering count: over all outputs, and over `own` alone. `leads` says which of them answers
-    and chances follow. `matched` says to people how outputs were matched, and `asked` whether a person said so.
+    `label_names` are the model's names of its outputs, if it has them. `most_ranked` is the number of answers that it
+    ranks for an image, if fewer than its outputs. `own` are the outputs that are right for some class, if there are
+    others and both ways of answering count: over all outputs, and over `own` alone. `leads` is the way that answers
+    and chances follow. `matched` describes for people how outputs were matched; `asked`: a person gave the order.
     """
 
     outputs: Literal["imagenet", "source labels", "names"]
@@ -61,23 +61,23 @@ class ClassMap:
 
     @property
     def answering(self) -> int:
-        """Return how many outputs an answer is chosen among."""
+        """The number of outputs among which an answer is chosen."""
         return len(self.own) if self.own is not None and self.leads == "classes" else self.num_classes
 
     @property
     def chances(self) -> NDArray[np.float64]:
-        """Return how often a guess among these outputs is right (labels,): over 1 in all where several are right."""
+        """How often a guess among these outputs is right (labels,); more than 1 in sum if several are right."""
         return np.array([len(set(outputs)) / self.answering for outputs in self.targets])
 
     @property
     def top_k(self) -> int:
-        """Return the k of "top-5": one less than the outputs where five would leave nothing to get wrong."""
+        """The k of "top-5": less than the number of outputs, so that an answer can be wrong."""
         return max(1, min(5, self.answering - 1, self.most_ranked or 5))
 
     def answered_both_ways(self, leads: Outputs) -> ClassMap:
-        """Return the same, answered over all outputs and over the classes' own, if it has two of these and others.
+        """Return a map that answers over all outputs and over `own`, if there are two of these and others.
 
-        A file of labels ranks no second answer, so there is one way.
+        A file of labels ranks no second answer, so it has one way.
         """
         own = tuple(sorted({output for outputs in self.targets for output in outputs}))
         both = self.most_ranked is None and 2 <= len(own) < self.num_classes
@@ -87,10 +87,10 @@ class ClassMap:
 def map_classes(
     classes: Sequence[RecipeClass], facts: ClassifierFacts, order: Order | None = None, *, folders: bool = True
 ) -> ClassMap:
-    """Return the class map between a recipe's classes and a model's outputs. Raise UserError if there is none.
+    """Return the class map between a recipe's classes and a model's outputs. UserError if there is none.
 
-    order: what a person says of the outputs, whatever the model says. folders: whether classes may be folders, which
-    training programs sort in different ways.
+    order: of the outputs, given by a person; it overrides the model. folders: whether classes may be folders, which
+    training programs sort differently.
     """
     counts = f"{len(classes):,} of {counted(len(classes), 'class', 'classes')}"
     if order == "position":
@@ -111,7 +111,7 @@ def map_classes(
         order is None
         and not facts.of_classes
         and facts.num_classes == IMAGENET_OUTPUTS
-        and any(one.imagenet for one in classes)
+        and any(cls.imagenet for cls in classes)
     )
     if imagenet and (named is None or not _stand_elsewhere(classes, named)):
         targets = _imagenet_targets(classes, facts)
@@ -121,7 +121,7 @@ def map_classes(
         return _class_map("source labels", facts, targets, _refuse_unknown_order(classes, facts, folders))
     refuse_unmatched(classes, facts, named)
     targets = tuple((output,) for output in named.outputs if output is not None)
-    at_source = targets == tuple((one.source_label,) for one in classes)
+    at_source = targets == tuple((cls.source_label,) for cls in classes)
     matched = f"by name: {counts}" + (f" ({ASKED})" if order is not None else "")
     return _class_map("source labels" if at_source else "names", facts, targets, matched, asked=order is not None)
 
@@ -140,13 +140,13 @@ def _class_map(
 
 
 def _refuse_unknown_order(classes: Sequence[RecipeClass], facts: ClassifierFacts, folders: bool) -> str:
-    """Return how outputs without names are matched. Raise UserError if training programs sort folders differently."""
+    """Describe how outputs without names are matched. UserError if training programs sort folders differently."""
     names = _folder_names(classes) if folders else None
     if names is None:
         return "by position, in the dataset's order of labels"
     timms = _timm_order(names)
     if timms == names:
-        complete = {one.source_label for one in classes} == set(range(len(classes)))
+        complete = {cls.source_label for cls in classes} == set(range(len(classes)))
         same = ", which is torchvision's and timm's order of the class folders"
         return "by position, in the dataset's order of labels" + (same if complete else "")
     first = next((at for at, name in enumerate(names) if timms is None or timms[at] != name), 0)
@@ -162,25 +162,25 @@ def _refuse_unknown_order(classes: Sequence[RecipeClass], facts: ClassifierFacts
 
 
 def _timm_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> tuple[tuple[int, ...], ...]:
-    """Return a target for each class, its place as timm sorts all folders. Raise UserError if these are not known."""
+    """Return each class's output if timm sorted all folders. UserError if timm's order is not known."""
     names = _folder_names(classes)
     timms = None if names is None else _timm_order(names)
-    if names is None or timms is None or {one.source_label for one in classes} != set(range(facts.num_classes)):
+    if names is None or timms is None or {cls.source_label for cls in classes} != set(range(facts.num_classes)):
         raise UserError(
             f"model {facts.name!r}: timm's order of {counted(facts.num_classes, 'class folder')} is not known, because"
             " the recipe leaves some out, or calls them by other names, or names differ in nothing that timm sorts by",
             "Give --class-order a file with the class of each output on a line.",
         )
-    place = {name: output for output, name in enumerate(timms)}
-    return tuple((place[names[one.source_label]],) for one in classes)
+    output_of = {name: output for output, name in enumerate(timms)}
+    return tuple((output_of[names[cls.source_label]],) for cls in classes)
 
 
 def _folder_names(classes: Sequence[RecipeClass]) -> list[str] | None:
-    """Return the names in the order of source labels, spelt so that they are sorted as torchvision sorts folders.
+    """Return the class names by source label, spelled so that they are in torchvision's order of folders.
 
-    `_` in a folder's name is a space in a recipe. None where they are not sorted: a dataset's own order is no folders'.
+    `_` in a folder's name is a space in a recipe. None if no spelling is sorted: then classes are no folders.
     """
-    names = [one.name for one in sorted(classes, key=lambda one: one.source_label)]
+    names = [cls.name for cls in sorted(classes, key=lambda cls: cls.source_label)]
     for spelt in (names, [name.replace(" ", "_") for name in names]):
         if spelt == sorted(spelt):
             return spelt
@@ -188,60 +188,59 @@ def _folder_names(classes: Sequence[RecipeClass]) -> list[str] | None:
 
 
 def folder_orders(classes: Sequence[RecipeClass]) -> dict[str, list[int]]:
-    """Return how training programs sort class folders of these names: whose order → the classes' labels in it."""
-    names = [one.name for one in classes]
-    label = {name: one.label for one, name in zip(classes, names, strict=True)}
+    """Return how training programs sort class folders of these names: program → the classes' labels in its order."""
+    label = {cls.name: cls.label for cls in classes}
+    if len(label) < len(classes):
+        return {}
+    names = list(label)
     orders = {"torchvision's": sorted(names), "timm's": _timm_order(names)}
-    return {
-        whose: [label[name] for name in order] for whose, order in orders.items() if order and len(label) == len(names)
-    }
+    return {program: [label[name] for name in order] for program, order in orders.items() if order}
 
 
 def _timm_order(names: Sequence[str]) -> list[str] | None:
-    """Return names as timm sorts class folders (`timm.utils.misc.natural_key`): by their numbers, and without case.
+    """Sort names as timm sorts class folders (`timm.utils.misc.natural_key`): by their numbers, without case.
 
-    None where two names differ in nothing of this: timm takes them from a set, in any order.
+    None if two names are equal in that: timm takes them from a set, in any order.
     """
-    keys = [
-        tuple(int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name.lower())))
-        for name in names
-    ]
+    keys = []
+    for name in names:
+        parts = re.split(r"(\d+)", name.lower())  # digits at odd positions
+        keys.append(tuple(int(part) if position % 2 else part for position, part in enumerate(parts)))
     if len(set(keys)) < len(keys):
         return None
     return [name for _, name in sorted(zip(keys, names, strict=True))]
 
 
 def _stand_elsewhere(classes: Sequence[RecipeClass], named: NameMatch) -> bool:
-    """Return whether most of the names that were found stand at other outputs than the `imagenet` indices.
+    """Check whether most of the matched names are at other outputs than the `imagenet` indices.
 
     Most, since two vocabularies use single words for different things.
     """
-    found = [(one, output) for one, output in zip(classes, named.outputs, strict=True) if output is not None]
-    return 2 * sum(output not in one.imagenet for one, output in found) > len(found)
+    matched = [(cls, output) for cls, output in zip(classes, named.outputs, strict=True) if output is not None]
+    return 2 * sum(output not in cls.imagenet for cls, output in matched) > len(matched)
 
 
 def _imagenet_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> tuple[tuple[int, ...], ...]:
-    missing = [one.id for one in classes if not one.imagenet]
+    missing = [cls.id for cls in classes if not cls.imagenet]
     if missing:
         raise UserError(
             f"model {facts.name!r} has ImageNet outputs, but {len(missing)} of {len(classes)} classes "
             f"of the recipe have no `imagenet` indices: {some_of(missing)}"
         )
-    wrong = [one.id for one in classes if not all(0 <= i < IMAGENET_OUTPUTS for i in one.imagenet)]
+    wrong = [cls.id for cls in classes if not all(0 <= i < IMAGENET_OUTPUTS for i in cls.imagenet)]
     if wrong:
         raise UserError(f"classes with `imagenet` indices outside 0 … {IMAGENET_OUTPUTS - 1}: {some_of(wrong)}")
-    return tuple(tuple(one.imagenet) for one in classes)
+    return tuple(tuple(cls.imagenet) for cls in classes)
 
 
 def _source_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> tuple[tuple[int, ...], ...]:
-    """Return a target for each class, its source label. Raise UserError if the outputs are not as many."""
-    labels = [one.source_label for one in classes]
+    """Return each class's source label as its output. UserError if the number of outputs differs."""
+    labels = [cls.source_label for cls in classes]
     if facts.num_classes != max(labels) + 1:
-        known = (
-            "none lists `imagenet` indices"
-            if not any(one.imagenet for one in classes)
-            else (f"their `imagenet` indices need a model of {IMAGENET_OUTPUTS} outputs")
-        )
+        if any(cls.imagenet for cls in classes):
+            known = f"their `imagenet` indices need a model of {IMAGENET_OUTPUTS} outputs"
+        else:
+            known = "none lists `imagenet` indices"
         raise UserError(
             f"model {facts.name!r} has {facts.num_classes} outputs, which match nothing in the recipe: "
             f"its classes have source labels up to {max(labels)} (a model of {max(labels) + 1} outputs), "
@@ -251,22 +250,22 @@ def _source_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> t
     return tuple((label,) for label in labels)
 
 
-# What libraries call outputs that nobody named ("LABEL_3"), and bare numbers.
+# Default names of outputs ("LABEL_3"), and bare numbers.
 _NUMBER = re.compile(r"(?:label|class|output)? ?(\d+)")
 
 
 @dataclass(frozen=True)
 class NameMatch:
-    """For each class its output, None where no output has its name; `problems` are lines on what is ambiguous."""
+    """The output of each class, None if no output has its name; `problems` are lines on ambiguous names."""
 
     outputs: tuple[int | None, ...]
     problems: tuple[str, ...]
 
 
 def match_names(classes: Sequence[RecipeClass], facts: ClassifierFacts, *, given: bool = False) -> NameMatch | None:
-    """Return the outputs with the classes' names; None where the classifier tells no names, or numbers its outputs.
+    """Return the outputs with the classes' names; None if the classifier has no names, or numbers its outputs.
 
-    given: whether a person gave the names. Raise UserError where there are more or fewer names than outputs.
+    given: a person gave the names. UserError if there are more or fewer names than outputs.
     """
     names = facts.label_names
     if names is None or (not given and _are_numbered(names, classes)):
@@ -278,56 +277,57 @@ def match_names(classes: Sequence[RecipeClass], facts: ClassifierFacts, *, given
             f" {counted(len(names), 'name')}\n" + "\n".join(side_by_side(classes, names, ())),
             "Give a name for each output: correct label_names, or --class-order FILE.",
         )
-    # Case counts where nothing else tells two classes apart.
-    spelt = plain_name if len({plain_name(one.name) for one in classes}) == len(classes) else str
+    # Case counts only if the names are not distinct without it.
+    spelt = plain_name if len({plain_name(cls.name) for cls in classes}) == len(classes) else str
     by_name = _outputs_by_name((spelt(name), output) for output, name in enumerate(names))
-    alone = {found[0] for one in classes if len(found := by_name.get(spelt(one.name), ())) == 1}
-    if len(alone) == len(classes):
-        return NameMatch(tuple(by_name[spelt(one.name)][0] for one in classes), ())
+    exact = [by_name.get(spelt(cls.name), ()) for cls in classes]
+    single = [outputs[0] for outputs in exact if len(outputs) == 1]
+    if len(set(single)) == len(classes):
+        return NameMatch(tuple(single), ())
     whole = _outputs_by_name((plain_name(name), output) for output, name in enumerate(names))
     parts = _outputs_by_name(
         (plain_name(part), output) for output, name in enumerate(names) for part in name.split(",")
     )
-    found = [_outputs_of(one, whole, parts) for one in classes]
-    problems = [
-        f"{one.name!r} is the name of the outputs {', '.join(map(str, outputs[:MOST_LINES]))}"
-        for one, outputs in zip(classes, found, strict=True)
-        if len(outputs) > 1
-    ]
-    single = [outputs[0] if len(outputs) == 1 else None for outputs in found]
-    taken: dict[int, RecipeClass] = {}
-    for one, output in zip(classes, single, strict=True):
-        if output is not None and (other := taken.setdefault(output, one)) is not one:
+    matched: list[int | None] = []
+    problems: list[str] = []
+    for cls in classes:
+        outputs = _outputs_of(cls, whole, parts)
+        matched.append(outputs[0] if len(outputs) == 1 else None)
+        if len(outputs) > 1:
+            shown = ", ".join(map(str, outputs[:MOST_LINES]))
+            problems.append(f"{cls.name!r} is the name of the outputs {shown}")
+    owners: dict[int, RecipeClass] = {}
+    for cls, output in zip(classes, matched, strict=True):
+        if output is not None and (owner := owners.setdefault(output, cls)) is not cls:
             problems.append(
-                f"output {output}, {names[output]!r}, has the names of two classes: {other.id} and {one.id}"
+                f"output {output}, {names[output]!r}, has the names of two classes: {owner.id} and {cls.id}"
             )
-    return NameMatch(tuple(single), tuple(problems))
+    return NameMatch(tuple(matched), tuple(problems))
 
 
 def _are_numbered(names: Sequence[str], classes: Sequence[RecipeClass]) -> bool:
-    """Return whether each name is its output's own number, and none is a class's name: nobody named these outputs.
+    """Check whether each name is its output's own number, and none is a class's name.
 
-    A class's id is often a number too, by chance.
+    A class's id may be a number too, by chance.
     """
-    known = {plain_name(one.name) for one in classes}
+    class_names = {plain_name(cls.name) for cls in classes}
     plain = [plain_name(name) for name in names]
     numbers = [_NUMBER.fullmatch(name) for name in plain]
-    own = all(number is not None and int(number[1]) == output for output, number in enumerate(numbers))
-    return own and known.isdisjoint(plain)
+    numbered = all(number is not None and int(number[1]) == output for output, number in enumerate(numbers))
+    return numbered and class_names.isdisjoint(plain)
 
 
 def refuse_unmatched(classes: Sequence[RecipeClass], facts: ClassifierFacts, named: NameMatch) -> None:
-    """Raise UserError, with both lists side by side, if a class has no output of its name, or more than one."""
+    """Raise UserError with both lists side by side, if a class has no output of its name, or more than one."""
     if named.problems:
         shown = [f"model {facts.name!r}: {problem}" for problem in named.problems[:MOST_LINES]]
         raise UserError(shown, "Names decide which output is right; each may stand for one class and one output only.")
-    missing = [one for one, output in zip(classes, named.outputs, strict=True) if output is None]
+    missing = [cls for cls, output in zip(classes, named.outputs, strict=True) if output is None]
     if not missing:
         return
     names = facts.label_names or ()
-    left = len(missing), len(classes)
     raise UserError(
-        f"model {facts.name!r}: {left[0]} of {left[1]} classes have no output of their name\n"
+        f"model {facts.name!r}: {len(missing)} of {len(classes)} classes have no output of their name\n"
         + "\n".join(side_by_side(missing, names, set(named.outputs) - {None})),
         "Name the classes in the recipe (name or id) as the model names its outputs, or say which class each output"
         " is: `evaluate --class-order FILE`, with a class on each line.",
@@ -335,11 +335,11 @@ def refuse_unmatched(classes: Sequence[RecipeClass], facts: ClassifierFacts, nam
 
 
 def _outputs_of(
-    one: RecipeClass, whole: Mapping[str, Sequence[int]], parts: Mapping[str, Sequence[int]]
+    cls: RecipeClass, whole: Mapping[str, Sequence[int]], parts: Mapping[str, Sequence[int]]
 ) -> tuple[int, ...]:
-    """Return the outputs that may be a class, by its id alone where that suffices; whole names before parts of them."""
+    """Return the outputs that may be a class, by its id alone if that suffices; whole names before parts."""
     for table in (whole, parts):
-        by_id, by_name = table.get(plain_name(one.id), ()), table.get(plain_name(one.name), ())
+        by_id, by_name = table.get(plain_name(cls.id), ()), table.get(plain_name(cls.name), ())
         if len(by_id) == 1 and (not by_name or by_id[0] in by_name):
             return tuple(by_id)
         if by_id or by_name:

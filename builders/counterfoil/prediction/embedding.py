@@ -1,7 +1,7 @@
-"""Features of labelled images, by CLIP or a classifier, kept in an array on disk and found again by their content.
+"""Features of labelled images, by CLIP or a classifier, cached by content in an array on disk.
 
-A run that is killed goes on where it stood. Rows of images that cannot be decoded are NaN. With an engine each worker
-loads the embedder and takes stretches of whole batches.
+A killed run resumes. Rows of images that cannot be decoded are NaN. With an engine each worker loads the embedder and
+takes stretches of whole batches.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
 
 _VERSIONS = ("torch", "pillow", "torchvision")
 Precision = Literal["float16", "float32"]
-# Rows between two notes of how far the array is: at most these are computed again after a kill.
+# Rows between two progress notes: at most these are computed again after a kill.
 _PART_ROWS = 1024
-_HEAD_BYTES = 4096  # more than numpy says of a file before its rows
+_HEAD_BYTES = 4096  # at least the header that numpy writes before the rows
 _BYTES = 32  # of a sha256
 _REPORTED_EVERY = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Embedder:
-    """`features(images, batch_size)` gives float32 [n, width]; what a batch holds changes no bit.
+    """`features(images, batch_size)` returns float32 [n, width]; other images in a batch change no bit.
 
-    `key` is a sha256 over all that the features depend on beside the images and the batch size. `on` makes the same one
-    on a device of another process, where it pickles; None where only this process has it. kept: whether a later run may
-    use its features again.
+    `key` is a sha256 over all that the features depend on besides the images and the batch size. `on` makes the
+    embedder on a device of another process, and pickles; None if only this process has it. kept: whether a later run
+    may reuse the features.
     """
 
     name: str
@@ -63,9 +63,9 @@ class Embedder:
 
 
 def clip_embedder(clip: ClipModel, pin: Pin, weights: str | None = None) -> Embedder:
-    """Unit vectors of a CLIP model that `pin` pins, so that a dot product is a cosine.
+    """Return the embedder of the pinned CLIP model: unit vectors, so that a dot product is a cosine.
 
-    `weights`: as it was loaded with.
+    `weights`: those that it was loaded with.
     """
     key = _key("clip", pin.document(), clip.device, "open_clip_torch")
     return Embedder(pin.name, key, clip.embed_images, partial(_clip_on, clip.name, weights, pin))
@@ -78,7 +78,7 @@ def _clip_on(name: str, weights: str | None, pin: Pin, device: str) -> Embedder:
 
 
 def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
-    """What a classifier's last layer sees. UserError where its kind does not give it, or its content is not known."""
+    """Return the embedder of a classifier's last layer. UserError if it gives no features, or has no content hash."""
     if classifier.sha256 is None:
         raise UserError(f"model {classifier.name!r}: its content has no hash, so its features cannot be kept")
     transform = classifier.transform()
@@ -90,10 +90,10 @@ def classifier_embedder(classifier: Classifier, device: str) -> Embedder:
         for start in range(0, len(images), batch_size):
             part = [transform(image) for image in images[start : start + batch_size]]
             count = len(part)
-            found = classifier.features(torch.stack(part + [part[-1]] * (batch_size - count)), device)
-            if found is None:
+            rows = classifier.features(torch.stack(part + [part[-1]] * (batch_size - count)), device)
+            if rows is None:
                 raise UserError(f"model {classifier.name!r}: this kind of model gives no features")
-            parts.append(found[:count].numpy())
+            parts.append(rows[:count].numpy())
         return np.concatenate(parts)
 
     pin = {"sha256": classifier.sha256, "input": classifier.input_key}
@@ -107,7 +107,7 @@ def _key(made_by: str, pin: Any, device: str, library: str) -> str:
         {
             "kind": made_by,
             "pin": pin,
-            # Floats differ in the last bits between kinds of device and versions of what computes them.
+            # Floats differ in the last bits between kinds of device and versions of libraries.
             "device": torch.device(device).type,
             "versions": {name: version(name) for name in (*_VERSIONS, library)},
         }
@@ -124,18 +124,18 @@ def embed(
     engine: Engine | None = None,
     device: str = "cpu",
 ) -> NDArray[np.floating]:
-    """Features [n, width] of n images, mapped from a file in `folder`; NaN where an image cannot be decoded.
+    """Return features [n, width] of n images, mapped from a file in `folder`; NaN if an image cannot be decoded.
 
-    The file is named after the images' content, the embedder's key, the batch size and the precision: what is there is
-    not computed again. RunFailure when the disk refuses, or where fewer images come than there are keys.
+    The file is named after the images' content, the embedder's key, the batch size and the precision, and reused.
+    RunFailure if the disk refuses, or if there are fewer images than keys.
 
-    Reports after each batch; the stage is called after the embedder. With an engine its workers embed, each on its
-    device, where the embedder can be made anew there. What nobody may use again is no file.
+    Report after each batch, in a stage named after the embedder. With an engine its workers embed, if the embedder can
+    be made there. Features that may not be reused are not written.
     """
     if not embedder.kept:
         rows = []
         for part in _parts(images, embedder, None, device, batch_size, 0):
-            assert not isinstance(part, Lost)  # no worker is asked
+            assert not isinstance(part, Lost)  # there are no workers
             rows.append(part)
             report(embedder.name, sum(map(len, rows)), len(images))
         return np.concatenate(rows).astype(precision)
@@ -167,15 +167,15 @@ def embed(
         del array
         part.replace(path)
         note.unlink(missing_ok=True)
-    found = _opened(path, len(images), precision)
-    assert found is not None  # it was written just now
-    return found
+    features = _opened(path, len(images), precision)
+    assert features is not None  # written just now
+    return features
 
 
 def _parts(
     images: LabelledImages, embedder: Embedder, engine: Engine | None, device: str, batch_size: int, done: int
 ) -> Iterator[NDArray[np.float32] | Lost]:
-    """Features of whole batches from row `done` on."""
+    """Yield the features of whole batches from row `done` on."""
     if engine is not None and embedder.on is not None:
         return embedded_on_engine(images, embedder, engine, device, batch_size, done)
     stream = islice((encoded for _, encoded in images.images()), done, None)
@@ -183,7 +183,7 @@ def _parts(
 
 
 def _opened(path: Path, rows: int, number_type: DTypeLike, width: int | None = None) -> NDArray[Any] | None:
-    """The array of a file, mapped read-only; None where there is none of that form."""
+    """Map the array of a file read-only; None if there is none of that form."""
     try:
         array = np.load(path, mmap_mode="r")
     except (OSError, ValueError, EOFError):
@@ -193,7 +193,7 @@ def _opened(path: Path, rows: int, number_type: DTypeLike, width: int | None = N
 
 
 def _begun(part: Path, note: Path, rows: int, precision: Precision) -> tuple[np.memmap | None, int]:
-    """What a killed run left, and how many of its rows are done; whole batches only were noted."""
+    """Open what a killed run left, and its number of finished rows; only whole batches are noted."""
     with contextlib.suppress(OSError, ValueError):
         done = int(note.read_text(encoding="ascii"))
         if _opened(part, rows, precision) is not None and 0 < done <= rows:
@@ -202,16 +202,16 @@ def _begun(part: Path, note: Path, rows: int, precision: Precision) -> tuple[np.
 
 
 def _reserve(part: Path) -> None:
-    """OSError where the disk has no room for a mapped file: a page without any ends the process without a word."""
+    """Allocate a mapped file. OSError if the disk is full: writing to a missing page would kill the process."""
     with part.open("r+b") as file:
         size = os.fstat(file.fileno()).st_size
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
             return
-        begun = file.read(_HEAD_BYTES)  # what numpy wrote
+        header = file.read(_HEAD_BYTES)  # what numpy wrote
         file.seek(0)
-        file.write(begun)
-        for start in range(len(begun), size, 1 << 20):
+        file.write(header)
+        for start in range(len(header), size, 1 << 20):
             file.write(bytes(min(1 << 20, size - start)))
 
 
@@ -221,7 +221,7 @@ def _note(array: np.memmap, note: Path, done: int) -> None:
 
 
 def _plain_name(name: str) -> str:
-    """A name as a part of a file's name: for people, the key is what counts."""
+    """Return a name as a readable part of a file's name; the key identifies the file."""
     return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[-60:].strip("._-")
 
 
@@ -232,10 +232,10 @@ def embedded_batches(
     device: str,
     decoded: Callable[[bytes | None], Image.Image | None],
 ) -> Iterator[NDArray[np.float32]]:
-    """Features [batch, width] of whole batches, computed on `device`; the last may be shorter."""
+    """Yield features [batch, width] of whole batches, computed on `device`; the last may be shorter."""
     for batch in decoded_batches(images, decoded, batch_size, device):
-        readable = [place for place, image in enumerate(batch) if image is not None]
-        # Without any the width is not known from here: it is that of another image.
+        readable = [row for row, image in enumerate(batch) if image is not None]
+        # A batch without any readable image takes the width from a blank one.
         shown = [image for image in batch if image is not None] or [Image.new("RGB", (8, 8))]
         features = embedder.features(shown, batch_size)
         rows = np.full((len(batch), features.shape[1]), np.nan, np.float32)
@@ -245,7 +245,7 @@ def embedded_batches(
 
 @dataclass(frozen=True, slots=True)
 class _Embedding:
-    """What a worker does with a stretch (an `engines.Work`): its features, float32 (n, width)."""
+    """Embedding of stretches by a worker (an `engines.Work`): features, float32 (n, width)."""
 
     embedder: Callable[[str], Embedder]
     key: str
@@ -262,7 +262,7 @@ class _Embedding:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Chunk], Doing[int, NDArray[np.float32]]]]:
-        """Load the embedder. RunFailure where it is another here than where the run was begun."""
+        """Load the embedder. RunFailure if its key differs from that of the run's start."""
         embedder = self.embedder(self.device)
         if embedder.key != self.key:
             raise RunFailure(
@@ -289,7 +289,7 @@ class _Embedding:
 def embedded_on_engine(
     images: LabelledImages, embedder: Embedder, engine: Engine, device: str, batch_size: int, done: int
 ) -> Iterator[NDArray[np.float32] | Lost]:
-    """Features of the rows from `done` on, a whole batch after another, in order; and what is lost on the way."""
+    """Yield the features of the rows from `done` on, in whole batches, in order, and lost workers in between."""
     assert embedder.on is not None
     work = _Embedding(embedder.on, embedder.key, device, batch_size, images.photographs)
     chunks = Chunks(images, stretch_rows(len(images) - done, batch_size, engine.at_once), done)
@@ -311,30 +311,30 @@ def embedded_on_engine(
 
 
 def contents_of(images: LabelledImages, folder: Path) -> NDArray[np.uint8]:
-    """(n, 32) bytes of the sha256 of n encoded images; zeros where a row has none. Found again in `folder`.
+    """Return the sha256 of n encoded images, (n, 32) bytes; zeros for a row without one. Cached in `folder`.
 
-    Yields how many images are read. RunFailure when the disk refuses, or where fewer images come than there are keys.
+    RunFailure if the disk refuses, or if there are fewer images than keys.
     """
     path = folder / f"contents-{sha256_json([images.content, 'contents'])[:24]}.npy"
     known = _opened(path, len(images), np.uint8, _BYTES)
     if known is not None:
         return known
-    found = np.zeros((len(images), _BYTES), dtype=np.uint8)
+    contents = np.zeros((len(images), _BYTES), dtype=np.uint8)
     done = 0
     for _, image in track(images.images(), f"{images.name}: hashing images", len(images), _REPORTED_EVERY):
         if image is not None:
-            found[done] = np.frombuffer(hashlib.sha256(image).digest(), dtype=np.uint8)
+            contents[done] = np.frombuffer(hashlib.sha256(image).digest(), dtype=np.uint8)
         done += 1
     if done != len(images):
         raise RunFailure(f"{images.name}: {len(images)} images were expected and {done} were read")
     stream = io.BytesIO()
-    np.save(stream, found)
+    np.save(stream, contents)
     write_atomically(path, stream.getvalue())
-    return found
+    return contents
 
 
 def first_of_content(contents: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """(n,) whether no earlier row of (n, 32) has the same content."""
+    """Return (n,) whether no earlier row of (n, 32) has the same content."""
     first = np.zeros(len(contents), dtype=bool)
     whole = np.ascontiguousarray(contents).view(f"V{contents.shape[1]}").reshape(len(contents))
     first[np.unique(whole, return_index=True)[1]] = True

@@ -1,8 +1,8 @@
-"""When an answer is a failure: by a rule of classes (`top1`, `top3`, `parent`, `answered:CLASS_ID`), or of conditions.
+"""Rules for when an answer is a failure: `top1`, `top3`, `parent`, `answered:CLASS_ID`, or thresholds of conditions.
 
-`parent` is Wiles 2022, open-ended. A classifier of conditions has an output for each of them and answers each by itself
-(sigmoid, not softmax); a file of predictions has a column for each, probabilities or logits. Its answer to a condition
-is yes from a threshold on, which Jain et al. 2023 (Appendix A.3) choose to maximise F1 on validation rows.
+`parent` is Wiles 2022, open-ended. A classifier of conditions has an output for each and answers each by itself
+(sigmoid, not softmax); a file of predictions has a column for each, probabilities or logits. It answers yes from a
+threshold on, which Jain et al. 2023 (Appendix A.3) choose to maximise F1 on validation rows.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ def failures(
     class_map: ClassMap,
     setting: str = _MINED,
 ) -> NDArray[np.bool_]:
-    """(n,) which answers are failures; `labels` (n,) are positions in `classes`. False where an image has no answer.
+    """Return (n,) which answers are failures; `labels` (n,) are positions in `classes`. False for an unread image.
 
-    setting: where the rule stands in a recipe, for problems.
+    setting: the rule's key in a recipe, for messages.
 
-    UserError for a rule that needs more answers than the target ranks, parents that the classes do not have, or a class
-    that there is not.
+    UserError for a rule that needs more answers than the model ranks, parents that the classes lack, or an unknown
+    class.
     """
     if rule == "top1":
         return predictions.readable & ~predictions.correct
     if rule.startswith(ANSWERED):
-        place = _class_of(rule.removeprefix(ANSWERED), classes, setting)
-        given = np.isin(predictions.prediction, class_map.targets[place])
-        return predictions.readable & given & (labels != place)
+        label = _class_of(rule.removeprefix(ANSWERED), classes, setting)
+        given = np.isin(predictions.prediction, class_map.targets[label])
+        return predictions.readable & given & (labels != label)
     if not ranks_enough(predictions, class_map):
         raise UserError(
             f"{setting}: the rule '{rule}' reads the first {_FIRST} answers, and the classifier ranks "
@@ -63,11 +63,11 @@ def failures(
         )
     first = predictions.answers[:, :_FIRST]
     if rule == "top3":
-        kinds: dict[int, int] = dict(enumerate(range(len(classes))))
+        kinds = {label: label for label in range(len(classes))}
     else:
         parents = _parents(classes, setting)
-        places = {parent: place for place, parent in enumerate(sorted(set(parents)))}
-        kinds = {label: places[parent] for label, parent in enumerate(parents)}
+        numbers = {parent: number for number, parent in enumerate(sorted(set(parents)))}
+        kinds = {label: numbers[parent] for label, parent in enumerate(parents)}
     kind_of_output = np.full((len(set(kinds.values())), class_map.num_classes), False)
     for label, targets in enumerate(class_map.targets):
         kind_of_output[kinds[label], list(targets)] = True
@@ -76,13 +76,13 @@ def failures(
 
 
 def refuse_unanswered(rule: str, classes: Sequence[RecipeClass], class_map: ClassMap, setting: str = _MINED) -> None:
-    """UserError, before any image is answered, for a rule that classes or a target cannot answer, as `failures`."""
+    """Raise UserError, before any image is answered, for a rule that `failures` would refuse."""
     none = Predictions.empty(0, min(RANKED, class_map.num_classes, class_map.most_ranked or RANKED))
     failures(rule, none, np.zeros(0, dtype=np.int64), classes, class_map, setting)
 
 
 def ranks_enough(predictions: Predictions, class_map: ClassMap) -> bool:
-    """Whether a model ranks enough answers, and has enough outputs, for the first three to leave one to get wrong."""
+    """Check that a model ranks enough answers, and has enough outputs, that the first three can all be wrong."""
     return predictions.answers.shape[1] >= _FIRST and class_map.num_classes > _FIRST
 
 
@@ -109,7 +109,7 @@ def _parents(classes: Sequence[RecipeClass], setting: str) -> list[str]:
 class ConditionScores:
     """A classifier's scores of n images for K conditions, high for yes: `values` float64 [n, K].
 
-    `readable` bool [n] is False where an image could not be decoded; its scores are NaN.
+    `readable` bool [n] is False for an image that could not be decoded; its scores are NaN.
     """
 
     classifier: Classifier
@@ -118,19 +118,19 @@ class ConditionScores:
 
 
 def map_conditions(names: Sequence[str], classes: Sequence[RecipeClass], facts: ClassifierFacts) -> ClassMap:
-    """Which output of a classifier is which condition: target k of the map is condition k.
+    """Match a classifier's outputs with conditions: target k of the map is condition k.
 
-    An output is matched by the condition's name or by the id of the class that has it (label 2k); one that nobody
-    named, by its place, where there are as many as conditions. UserError where there is no such map, and for a file
-    that tells one label an image.
+    An output is matched by the condition's name, or by the id of its class (label 2k); an unnamed one by its position,
+    if there are as many as conditions. UserError if there is no such map, and for a file that gives one label an
+    image.
     """
     if facts.most_ranked == 1:
         raise UserError(
             f"model {facts.name!r} gives one label per image, but an image may have several conditions",
             f"Write a column of scores for each: {', '.join(names[:8])}{' …' if len(names) > 8 else ''}.",
         )
-    asked = [RecipeClass(classes[2 * k].id, name, k, k, ()) for k, name in enumerate(names)]
-    return map_classes(asked, facts, folders=False)
+    conditions = [RecipeClass(classes[2 * k].id, name, k, k, ()) for k, name in enumerate(names)]
+    return map_classes(conditions, facts, folders=False)
 
 
 def condition_scores(
@@ -142,23 +142,23 @@ def condition_scores(
     batch_size: int,
     load: Callable[[str], Classifier] = load_classifier,
 ) -> ConditionScores:
-    """A classifier's scores for conditions: sigmoids of its outputs, or what its file of predictions says.
+    """Return a classifier's scores for conditions: sigmoids of its outputs, or the scores in its file of predictions.
 
-    `conditions` is from `map_conditions`. Answers of a classifier are kept in `folder` and found again; a file's scores
-    are taken as they are, whether probabilities or logits. UserError for a file with images missing or answered twice;
-    RunFailure where the model cannot compute.
+    `conditions` is from `map_conditions`. Answers of a classifier are cached in `folder`; a file's scores are taken as
+    they are, probabilities or logits. UserError for a file with images missing or answered twice; RunFailure if the
+    model cannot compute.
     """
     classifier = load(name)
     outputs = [target[0] for target in conditions.targets]
     if isinstance(classifier, RecordedClassifier):
-        # Conditions' probabilities do not sum to one: what looks so in a small file is no softmax.
+        # Conditions' probabilities need not sum to one; a small file where they do is still no softmax.
         plain = replace(classifier, probabilities=False)
         values = np.full((len(images), len(outputs)), np.nan)
         answers = plain.recorded(images.keys, images.paths)
         for at, scores in each_once(images, name, answers, conditions.num_classes):
             values[at] = scores[:, outputs]
         return ConditionScores(classifier, values, np.asarray(~np.isnan(values).any(axis=1)))
-    # What the labels are decides no score; the map has K rows, and labels may number more sets of conditions.
+    # Labels decide no score; the map has K rows, but labels may number more sets of conditions.
     unlabelled = replace(images, labels=np.zeros(len(images), dtype=np.int64))
     maps = {name: conditions}
     scored = score_models(unlabelled, [name], maps, folder, device, batch_size, lambda _: classifier, logits=True)
@@ -173,11 +173,11 @@ def condition_scores(
 def best_thresholds(
     scores: NDArray[np.floating], present: NDArray[np.bool_], names: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Each condition's threshold of the greatest F1 on these rows: [n, K] scores and truth -> [K].
+    """Return each condition's threshold of greatest F1 on these rows: [n, K] scores and truth -> [K].
 
-    A score of at least the threshold is a yes, and a threshold is one of the scores; of several with the same F1 the
-    lowest. The rows are not those that answers are judged on: the validation split's, or a discover half's. ValueError
-    for scores that are NaN; UserError, collected, for conditions that no row has, or all have.
+    A score of at least the threshold is a yes. A threshold is one of the scores, the lowest of those with the same F1.
+    Use other rows than those that answers are judged on: the validation split's, or a discover half's. ValueError for
+    NaN scores; UserError, collected, for conditions that no row has, or all have.
     """
     _refuse_misfit(scores, present)
     problems = [
@@ -187,15 +187,15 @@ def best_thresholds(
     ]
     if problems:
         raise UserError(problems, "Leave these conditions out, or choose thresholds on rows that have and lack them.")
-    return np.asarray([_best_threshold(own, has) for own, has in zip(scores.T, present.T, strict=True)])
+    return np.asarray([_best_threshold(column, has) for column, has in zip(scores.T, present.T, strict=True)])
 
 
 def binary_answers(
     scores: NDArray[np.floating], present: NDArray[np.bool_], thresholds: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """Which answers are wrong: [n, K] scores and truth, [K] thresholds -> failed bool [n, K].
+    """Return which answers are wrong: [n, K] scores and truth, [K] thresholds -> failed bool [n, K].
 
-    ValueError for shapes that do not fit and for scores that are NaN: rows that nobody could read have no answer.
+    ValueError for shapes that do not fit and for NaN scores: unread rows have no answer.
     """
     _refuse_misfit(scores, present)
     if thresholds.shape != scores.shape[1:] or np.isnan(thresholds).any():
@@ -223,6 +223,6 @@ def _refuse_misfit(scores: NDArray[np.floating], present: NDArray[np.bool_]) -> 
 
 
 def _sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Without overflow at either end."""
+    """Compute the sigmoid without overflow at either end."""
     small = np.exp(-np.abs(logits))
     return np.where(logits >= 0, 1.0, small) / (1.0 + small)

@@ -1,8 +1,7 @@
-"""Run classifiers over a dataset's images: each image is decoded once, and transformed once an input.
+"""Run classifiers over a dataset's images: each image is decoded once, and transformed once for each kind of input.
 
-Models that fit in memory together share one pass. Batches are cut from the plan's order, and threads decode them;
-neither changes what is computed. Answers that were computed elsewhere are judged like any other, and refused where they
-leave images out.
+Models that fit in memory together share a pass. Batches are cut in the plan's order, and threads decode them; neither
+changes a result. Recorded answers are judged like computed ones, and refused if they leave images out.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from counterfoil.models.classifiers import Classifier
 
-# From an encoded image to RGB, or to None where it cannot be decoded.
+# Decodes an image as RGB, or returns None if it is unreadable.
 Decode = Callable[[bytes | None], "Image | None"]
 
 
@@ -39,19 +38,21 @@ def prepared_batches(
     device: str,
     decode: Decode = readable_image,
 ) -> Generator[tuple[np.ndarray, Mapping[str, torch.Tensor | CounterfoilError]], None, None]:
-    """(readable (b,) bool, {input key: (readable, C, H, W) tensor}) for every batch, in order.
+    """Yield (readable (b,) bool, {input key: (readable, C, H, W) tensor}) for every batch, in order.
 
-    Instead of a tensor stands why an image could not be brought into a model's form; other models go on.
+    If an image cannot be transformed, the error takes the place of the tensor; other models go on.
     """
-    transforms = {one.input_key: one.transform() for one in classifiers}
-    names = {one.input_key: one.name for one in classifiers}
+    transforms = {classifier.input_key: classifier.transform() for classifier in classifiers}
+    names = {classifier.input_key: classifier.name for classifier in classifiers}
 
     def prepare(encoded: bytes | None) -> list[torch.Tensor | CounterfoilError] | None:
         image = decode(encoded)
         return None if image is None else [_transformed(transform, image) for transform in transforms.values()]
 
     for batch in decoded_batches(images, prepare, batch_size, device):
-        yield _stacked(batch, names)
+        rows = [row for row in batch if row is not None]
+        inputs = {key: _batch([row[i] for row in rows], names[key]) for i, key in enumerate(names) if rows}
+        yield np.array([row is not None for row in batch]), inputs
 
 
 def _transformed(transform: Callable[[Image], torch.Tensor], image: Image) -> torch.Tensor | CounterfoilError:
@@ -61,25 +62,15 @@ def _transformed(transform: Callable[[Image], torch.Tensor], image: Image) -> to
         return error
 
 
-def _stacked(
-    rows: list[list[torch.Tensor | CounterfoilError] | None], names: Mapping[str, str]
-) -> tuple[np.ndarray, dict[str, torch.Tensor | CounterfoilError]]:
-    readable = np.array([row is not None for row in rows])
-    whole = [row for row in rows if row is not None]
-    return readable, {
-        key: _batch([row[i] for row in whole], name) for i, (key, name) in enumerate(names.items()) if whole
-    }
-
-
 def _batch(tensors: list[torch.Tensor | CounterfoilError], name: str) -> torch.Tensor | CounterfoilError:
     import torch
 
     given: list[torch.Tensor] = []
-    for one in tensors:
-        if isinstance(one, CounterfoilError):
-            return one
-        given.append(one)
-    shapes = {tuple(one.shape) for one in given}
+    for tensor in tensors:
+        if isinstance(tensor, CounterfoilError):
+            return tensor
+        given.append(tensor)
+    shapes = {tuple(tensor.shape) for tensor in given}
     if len(shapes) > 1:
         first, second = sorted(shapes)[:2]
         return UserError(
@@ -91,9 +82,9 @@ def _batch(tensors: list[torch.Tensor | CounterfoilError], name: str) -> torch.T
 
 
 def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch.Tensor:
-    """The model's outputs, float32 on the CPU: (b, C, H, W) -> (b, num_classes); what goes wrong is an error in words.
+    """Return the model's outputs, float32 on the CPU: (b, C, H, W) -> (b, num_classes).
 
-    UserError where their number is another than the model said, RunFailure where they cannot be computed.
+    UserError if their number differs from the model's declaration, RunFailure if they cannot be computed.
     """
     import torch
 
@@ -138,9 +129,9 @@ def answer_columns(
     ranked: int,
     softmax: Callable[[NDArray[np.float32]], NDArray[np.float32]] = torch_softmax,
 ) -> dict[str, np.ndarray]:
-    """Columns of `Predictions` for a batch: (b, num_classes) logits and (b,) labels; `ranked` answers are kept.
+    """Return the columns of `Predictions` for a batch: (b, num_classes) logits and (b,) labels; keep `ranked` answers.
 
-    Where the class map leads with the classes' own outputs, the column of logits is -inf at the others.
+    If the class map leads with the classes' own outputs, the column of logits is -inf at the others.
     """
     otherwise = {}
     if class_map.own is not None:
@@ -153,9 +144,10 @@ def answer_columns(
 
     right = np.zeros((len(labels), class_map.num_classes), dtype=bool)
     targets = [class_map.targets[label] for label in labels]
-    right[np.repeat(np.arange(len(labels)), [len(one) for one in targets]), list(chain.from_iterable(targets))] = True
+    rows = np.repeat(np.arange(len(labels)), [len(outputs) for outputs in targets])
+    right[rows, list(chain.from_iterable(targets))] = True
     shares = softmax(logits)
-    # By the logits, not their softmax, which rounds near ties together; of equal ones the first output comes first.
+    # Sorted by logits, since softmax rounds near ties together; of equal logits the first output comes first.
     best = np.argsort(-logits, axis=1, kind="stable")[:, :ranked]
     hits = np.take_along_axis(right, best, axis=1)
     return {
@@ -171,7 +163,7 @@ def answer_columns(
 
 @dataclass
 class ModelInPass:
-    """A model in a pass: its answers to all images, of which the first `done` are known already."""
+    """A model in a pass, with its answers to all images, of which the first `done` are known."""
 
     classifier: Classifier
     class_map: ClassMap
@@ -191,9 +183,9 @@ def predict(
 ) -> Generator[int]:
     """Fill in every model's answers to all (n,) images in one pass, which decodes each image once.
 
-    Images that every model knows are not decoded. Yields after each batch how many images are done; whoever asks for
-    the next batch may look meanwhile at what each model has answered, and keep it. A model that cannot compute keeps
-    its `failure`, and the others go on; where none is left, the pass ends.
+    Images that every model knows are not decoded. Yield the number of finished images after each batch; between two
+    batches the caller may save what each model has answered. A model that cannot compute keeps its `failure`, and the
+    others go on; if none is left, the pass ends.
     """
     n = len(labels)
     first = min(model.done for model in models)
@@ -221,7 +213,7 @@ def _answer(
     labels: np.ndarray,
     device: str,
 ) -> None:
-    """One model's answers to one batch, whose images are the rows `at`, those `shown` of them readable."""
+    """Fill in one model's answers to one batch, whose images are the rows `at`; those `shown` are readable."""
     rows = at[shown]
     try:
         if rows.size:
@@ -229,7 +221,7 @@ def _answer(
             if isinstance(batch, CounterfoilError):
                 raise batch
             logits = logits_of(model.classifier, batch, device)
-            # Rows that were known before stay as they are, to the bit.
+            # Rows that were known before stay unchanged to the bit.
             new = rows >= model.done
             wanted = model.answers.columns()
             for column, values in answer_columns(
@@ -248,7 +240,7 @@ _MOST_SHOWN = 5
 
 
 def take_over(images: LabelledImages, name: str, recorded: Recorded, class_map: ClassMap) -> Predictions:
-    """Every image's answer among the recorded ones of the classifier called `name`. Raises as `each_once`."""
+    """Return every image's answer from a classifier's recorded ones. Raises as `each_once`."""
     answers = no_answers(len(images), class_map, ranked_of(class_map))
     wanted = answers.columns()
     for at, scores in each_once(images, name, recorded, class_map.num_classes):
@@ -261,36 +253,24 @@ def take_over(images: LabelledImages, name: str, recorded: Recorded, class_map: 
 
 
 def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: int) -> Recorded:
-    """The recorded scores as they come, of every image once.
+    """Yield the recorded scores as they come. UserError unless every image is answered exactly once.
 
-    An image that no model could decode needs none. UserError for images without an answer, with how many they are and
-    the first keys, and for one with two.
+    An unreadable image needs no answer. The error counts the missing images and shows the first keys.
     """
     answered = np.zeros(len(images), dtype=bool)
     for at, scores in recorded:
         if scores.shape[1] != outputs:
             raise RunFailure(f"model {name!r}: its file changed while it was read")
-        twice = _repeated(at, answered)
-        if twice is not None:
-            [shown] = images.shown([images.keys[twice]])
+        repeated = _repeated(at, answered)
+        if repeated is not None:
+            [shown] = images.shown([images.keys[repeated]])
             raise UserError(f"model {name!r} has more than one answer to {shown}", "Keep one of them.")
         answered[at] = True
         yield at, scores
-    missing = [images.keys[place] for place in np.flatnonzero(~answered)]
-    if missing:
-        _refuse_missing(name, images, missing)
-
-
-def _repeated(at: NDArray[np.int64], known: NDArray[np.bool_]) -> int | None:
-    """A position that is known already, or that stands twice among these."""
-    if known[at].any():
-        return int(at[known[at]][0])
-    places, times = np.unique(at, return_counts=True)
-    return int(places[times > 1][0]) if (times > 1).any() else None
-
-
-def _refuse_missing(name: str, images: LabelledImages, missing: Sequence[str]) -> None:
-    unseen = [key for key, image in images.images(frozenset(missing)) if images.decoded(image) is not None]
+    missing = frozenset(images.keys[row] for row in np.flatnonzero(~answered))
+    if not missing:
+        return
+    unseen = [key for key, image in images.images(missing) if images.decoded(image) is not None]
     if unseen:
         more = f" and {len(unseen) - _MOST_SHOWN:,} more" if len(unseen) > _MOST_SHOWN else ""
         raise UserError(
@@ -298,3 +278,11 @@ def _refuse_missing(name: str, images: LabelledImages, missing: Sequence[str]) -
             f"{', '.join(images.shown(unseen[:_MOST_SHOWN]))}{more}",
             "A file of predictions cannot score images that it has not seen: score them, and add their rows.",
         )
+
+
+def _repeated(at: NDArray[np.int64], known: NDArray[np.bool_]) -> int | None:
+    """Return a row that is known already, or occurs twice in `at`."""
+    if known[at].any():
+        return int(at[known[at]][0])
+    rows, times = np.unique(at, return_counts=True)
+    return int(rows[times > 1][0]) if (times > 1).any() else None

@@ -1,12 +1,11 @@
-"""Every model's answers to a dataset: remembered from an earlier run, or computed in as few passes as fit.
+"""Every model's answers to a dataset: cached by an earlier run, or computed in as few passes as fit in memory.
 
-A pass decodes each image once for all its models, and transforms it once an input. What a model has answered is kept in
-parts while the pass runs, so that a killed run goes on where each model stood, and a model once finished is never
-scored again on the same data. With an engine, workers load the models and take stretches; batches are cut where a pass
-in this process would cut them, so that what a batch holds is the same.
+A pass decodes each image once for all its models. A model's answers are saved in parts while the pass runs, so that a
+killed run resumes each model where it stopped, and a finished model is never scored again on the same data. With an
+engine, workers load the models and take stretches; batches are the same as in a pass in this process.
 
-Predictions are keyed by content. Parts hold whole batches, so a resumed run with the same batch size ends with the
-same bytes.
+Predictions are keyed by content. Parts hold whole batches, so a resumed run with the same batch size gives the same
+bytes.
 """
 
 from __future__ import annotations
@@ -42,15 +41,15 @@ from counterfoil.progress import report
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.store.decoding import readable_image
 
-# Share of the free memory that the weights and inputs of one pass may take; the rest is for activations and images.
+# Share of the free memory for the weights and inputs of one pass; the rest is for activations and images.
 _SHARE = 0.4
-# The same in bytes on a worker's device: what a GPU of 16 GB has space for.
+# The same in bytes on a worker's device, which is taken for a GPU of 16 GB.
 _FREE_ELSEWHERE = 6e9
 _BYTES_A_PARAMETER = 4
 _BYTES_A_VALUE = 4
 # One batch is computed while the next one is decoded, or stacked from its images.
 _BATCHES_AT_ONCE = 2
-# No layer of timm's models makes more of its input than this; below it, what happens inside is not looked at.
+# No layer of timm's models enlarges its input by more than this; if so much memory is free, layers are not checked.
 _INSIDE_AT_MOST = 100
 
 
@@ -77,13 +76,13 @@ def score_models(
     placement: Placement | None = None,
     failed: dict[str, CounterfoilError] | None = None,
 ) -> dict[str, Scored]:
-    """Every model's answers: remembered in `folder` where a run before finished them, else computed and kept there.
+    """Return every model's answers: cached in `folder` if an earlier run finished them, else computed and saved there.
 
-    A model that fails does not end the run: the others are scored and kept, then all failures are raised, or put into
-    `failed` by their models where that is given. `load` gives the model of a name; one whose content is not known
-    (`Classifier.kept`) is scored and not remembered. `ranked` answers are kept of each image (None: all), and with
-    `logits` the scores themselves. With `placement`, the workers of an engine load the models and answer, but for those
-    that only this process has. A stage is a model, or several that share a pass.
+    If a model fails, the others are scored and saved; then all failures are raised, or put into `failed` by model, if
+    given. `load` loads the model of a name; one without a content hash (`Classifier.kept`) is scored and not cached.
+    `ranked` answers are kept of each image (None: all), and with `logits` the scores themselves. With `placement`, the
+    workers of an engine load the models and answer, except for models that only this process has. A stage of progress
+    is a model, or several that share a pass.
     """
     scored: dict[str, Scored] = {}
     failures: dict[str, CounterfoilError] = {} if failed is None else failed
@@ -94,7 +93,7 @@ def score_models(
         try:
             _one_pass(images, models, entries, device, batch_size, _placement_of(models, placement))
         finally:
-            # The list of the pass lives on while the next one is made; its weights must not.
+            # The list stays alive while the next pass is made; its weights must not.
             for model in models:
                 model.classifier = model.classifier.released()
             give_back_memory()
@@ -120,7 +119,7 @@ def _one_pass(
     batch_size: int,
     placement: Placement | None,
 ) -> None:
-    """Let the models answer all images, and keep what each has answered, a part at a time."""
+    """Let the models answer all images, and save answers a part at a time."""
     stage = models[0].classifier.name
     stage = stage if len(models) == 1 else f"{len(models)} models, {stage} first"
     rows = part_rows(batch_size)
@@ -130,23 +129,23 @@ def _one_pass(
         batches = predict(encoded, images.labels, models, device=device, batch_size=batch_size, decode=images.decoded)
     else:
         batches = predict_on_engine(images, models, placement, batch_size)
-    with closing(batches):  # its decoders end with the pass, wherever that ends
+    with closing(batches):  # so that its decoders end with the pass
         done = min(kept)
         for event in batches:
             if isinstance(event, Lost):
                 report(stage, done, len(images.keys), event.message)
                 continue
             done = event
-            for place, model in enumerate(models):
-                if model.failure is None and model.done - kept[place] >= rows:
+            for index, model in enumerate(models):
+                if model.failure is None and model.done - kept[index] >= rows:
                     if model.classifier.kept:
-                        save_part(*entries[model.classifier.name], images.keys, model.answers, kept[place], model.done)
-                    kept[place] = model.done
+                        save_part(*entries[model.classifier.name], images.keys, model.answers, kept[index], model.done)
+                    kept[index] = model.done
             report(stage, done, len(images.keys))
 
 
 def _entry(images: LabelledImages, model: ModelInPass, device: str, folder: Path) -> tuple[Path, str]:
-    """The path and key of a model's predictions."""
+    """Return the path and key of a model's predictions."""
     ranked, logits = model.answers.answers.shape[1], model.answers.logits is not None
     key = cache_key(images.content, model.classifier, model.class_map, device, ranked, logits)
     return cache_path(folder, model.classifier.name, key), key
@@ -166,14 +165,14 @@ def _passes(
     logits: bool,
     placement: Placement | None,
 ) -> Iterator[list[ModelInPass]]:
-    """Lists of models whose weights and inputs fit in memory together; what is known already goes to `scored` at once.
+    """Yield lists of models whose weights and inputs fit in memory together; put cached answers into `scored`.
 
-    A model that shares its input with another of the list takes no memory for it. Models that workers load and models
-    that only this process has are never in one list.
+    A model that shares its input with another of the list takes no memory for it. A list never mixes models that
+    workers load with models that only this process has.
     """
     waiting: list[ModelInPass] = []
     free = _free_for_a_pass(device if placement is None else None)
-    # Those first that workers can load.
+    # Models that workers can load come first.
     for name in sorted(names, key=lambda name: placement is not None and name in placement.here):
         try:
             classifier = load(name)
@@ -214,26 +213,28 @@ def _passes(
 
 
 def _placement_of(models: Sequence[ModelInPass], placement: Placement | None) -> Placement | None:
-    """Where a list of models answers; None for this process."""
-    return None if placement is None or any(one.classifier.name in placement.here for one in models) else placement
+    """Return the placement for a list of models; None for this process."""
+    if placement is None or any(model.classifier.name in placement.here for model in models):
+        return None
+    return placement
 
 
 def _free_for_a_pass(device: str | None) -> float:
-    """Bytes that the weights and inputs of one pass may take on a device, or on a worker's (None).
+    """Return the bytes that the weights and inputs of one pass may take on a device, or on a worker's (None).
 
-    A worker's is not asked: this process, which loads the weights too, does not use it.
+    A worker's device is not measured, since this process, which loads the weights too, does not use it.
     """
     return min(_FREE_ELSEWHERE, free_bytes() * _SHARE) if device is None else free_bytes(device) * _SHARE
 
 
 def batch_bytes(classifier: Classifier, batch_size: int) -> int:
-    """Memory of the batches of a model's input that a pass holds at once, as float32 on the CPU; 0 where not known."""
+    """Return the memory of the input batches that a pass holds at once, as float32 on the CPU; 0 if unknown."""
     channels, height, width = classifier.input_size or (0, 0, 0)
     return _BATCHES_AT_ONCE * batch_size * channels * height * width * _BYTES_A_VALUE
 
 
 def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> None:
-    """RunFailure where one batch would take more memory than there is: the kernel would end the run without a word."""
+    """Raise RunFailure if one batch needs more memory than is free: the kernel would silently end the run."""
     if classifier.input_size is None:
         return
     needed, free = batch_bytes(classifier, batch_size), free_bytes()
@@ -241,7 +242,7 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
         from counterfoil.models.trials import largest_tensor_bytes
 
         shape = (batch_size, *classifier.input_size)
-        # What a layer is given and what it makes of it are there together.
+        # A layer's input and output are in memory together.
         needed += 2 * largest_tensor_bytes(lambda batch: classifier.logits(batch, "cpu"), shape)
     if needed <= free:
         return
@@ -255,7 +256,7 @@ def _refuse_vast_batch(classifier: Classifier, batch_size: int, device: str) -> 
 
 
 def _refuse_unfit(classifier: Classifier, class_map: ClassMap) -> None:
-    """UserError for other images than a dataset's; RunFailure where a model is no longer what the map was made for."""
+    """Raise UserError if a model does not take RGB images, RunFailure if it changed since the map was made."""
     if classifier.input_size is not None and classifier.input_size[0] != 3:
         raise UserError(
             f"model {classifier.name!r} wants images of {classifier.input_size[0]} channels; a dataset's are RGB"
@@ -267,20 +268,20 @@ def _refuse_unfit(classifier: Classifier, class_map: ClassMap) -> None:
         )
 
 
-# Fewer images are answered by one process before others have begun.
+# For fewer images, one process is done before others have begun.
 _WORTH_WORKERS = 2000
 
 
-# The heavy modules of workers that answer.
+# The heavy modules of the workers.
 WORKERS_IMPORT = (__name__, "timm")
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where models answer, and which of them can be loaded there by their name.
+    """The engine that answers for models, and the models that its workers cannot load.
 
-    engine: whose workers load the models. classes: the dataset's, for models whose answers depend on them. here: names
-    that stand for something in this process (a function, a module), which no other can load.
+    classes: the dataset's, for models whose answers depend on them. here: names that refer to something in this process
+    (a function, a module), which no other can load.
     """
 
     engine: Engine
@@ -289,12 +290,12 @@ class Placement:
     here: frozenset[str] = frozenset()
 
     def worth_for(self, images: int) -> Placement | None:
-        """The same for so many images; None where this process alone, on the one device that there is, is as quick."""
+        """Return the placement for so many images; None if this process alone, with one device, is as quick."""
         alone = isinstance(self.engine, LocalEngine) and len(self.engine.devices) == 1
         return None if alone and (self.engine.at_once == 1 or images < _WORTH_WORKERS) else self
 
     def threads(self, stretches: int) -> int:
-        """Return how many threads each process has: on a CPU here, those that this process may have are shared."""
+        """Return the number of threads of each process: local CPU workers share those of this process."""
         import torch
 
         if not isinstance(self.engine, LocalEngine) or self.device != "cpu":
@@ -304,7 +305,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A model as a worker loads it: its name, its outputs, what is kept of its answers, and rows known already."""
+    """A model as a worker loads it: name, class map, form of its answers, and the rows that are known already."""
 
     name: str
     class_map: ClassMap
@@ -316,7 +317,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Answering:
-    """What a worker does with a stretch (an `engines.Work`): the answers of each model, or why it failed."""
+    """Answering of stretches by a worker (an `engines.Work`): the answers of each model, or why it failed."""
 
     asked: tuple[_Asked, ...]
     classes: tuple[RecipeClass, ...]
@@ -334,37 +335,37 @@ class _Answering:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Chunk], Doing[int, list[Predictions | CounterfoilError]]]]:
-        """Load the models. RunFailure for one that is another here than where the run was begun."""
+        """Load the models. RunFailure if one has other weights than at the run's start."""
         import torch
 
         if self.device == "cpu":
             torch.set_num_threads(self.threads)
         models = []
-        for one in self.asked:
-            classifier = load_classifier(one.name, classes=self.classes)
-            if classifier.sha256 != one.sha256:
+        for model in self.asked:
+            classifier = load_classifier(model.name, classes=self.classes)
+            if classifier.sha256 != model.sha256:
                 raise RunFailure(
-                    f"model {one.name!r} has other weights on a worker than where the run started",
+                    f"model {model.name!r} has other weights on a worker than where the run started",
                     "Give every machine the same files, or name a commit.",
                 )
             models.append(classifier.placed(self.device))
 
         def answer(chunk: Chunk) -> Doing[int, list[Predictions | CounterfoilError]]:
             count = len(chunk.encoded)
-            asked = [
+            in_pass = [
                 ModelInPass(
                     classifier,
-                    one.class_map,
-                    no_answers(count, one.class_map, one.ranked, one.logits),
-                    done=min(max(one.done - chunk.start, 0), count),
+                    model.class_map,
+                    no_answers(count, model.class_map, model.ranked, model.logits),
+                    done=min(max(model.done - chunk.start, 0), count),
                 )
-                for classifier, one in zip(models, self.asked, strict=True)
+                for classifier, model in zip(models, self.asked, strict=True)
             ]
             before = 0
             batches = predict(
                 chunk.encoded,
                 chunk.labels,
-                asked,
+                in_pass,
                 device=self.device,
                 batch_size=self.batch_size,
                 decode=lambda encoded: readable_image(encoded, photograph=self.photographs),
@@ -373,7 +374,7 @@ class _Answering:
                 for done in batches:
                     yield done - before
                     before = done
-            return [one.failure or one.answers for one in asked]
+            return [model.failure or model.answers for model in in_pass]
 
         yield answer
 
@@ -381,10 +382,10 @@ class _Answering:
 def predict_on_engine(
     images: LabelledImages, models: Sequence[ModelInPass], placement: Placement, batch_size: int
 ) -> Generator[int | Lost]:
-    """`prediction.inference.predict` by an engine's workers: fills in what each model has not answered yet.
+    """Do what `prediction.inference.predict` does by an engine's workers: fill in missing answers.
 
-    Yields what is lost on the way, and how many images are done, of which the models have answered all that come before
-    their `done`. A model that cannot compute keeps its `failure`, and its answers up to there.
+    Yield lost workers, and the number of finished images; each model has answered all images before its `done`. A
+    model that cannot compute keeps its `failure`, and its answers up to there.
     """
     first = min(model.done for model in models) // batch_size * batch_size
     chunks = Chunks(images, stretch_rows(len(images) - first, batch_size, placement.engine.at_once), first)
@@ -407,7 +408,7 @@ def predict_on_engine(
         images.photographs,
         placement.threads(len(chunks)),
     )
-    ends: dict[int, int] = {}  # of stretches that are done: where they begin, and end
+    ends: dict[int, int] = {}  # start → end of finished stretches that wait for an earlier one
     through = done = first
     with contextlib.closing(placement.engine.run(work, chunks)) as events:
         for event in events:
@@ -433,7 +434,7 @@ def _take(models: Sequence[ModelInPass], chunk: Chunk, results: Sequence[Predict
         if isinstance(result, CounterfoilError):
             model.failure = model.failure or result
             continue
-        start = max(model.done, chunk.start)  # rows that were known before stay as they are, to the bit
+        start = max(model.done, chunk.start)  # known rows stay unchanged to the bit
         into = model.answers.columns()
         for name, values in result.columns().items():
             into[name][start : chunk.stop] = values[start - chunk.start :]

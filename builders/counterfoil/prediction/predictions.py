@@ -1,10 +1,9 @@
-"""One model's answers to every image of a dataset, and the Parquet cache that keeps them, whole or in parts.
+"""One model's answers to every image of a dataset, and the Parquet cache that keeps them, complete or in parts.
 
 The cache is keyed by content: the data files, the model's weights, its input transform, the class map and the versions
-that compute. A model of the same name with other weights is another entry, so nothing is ever overwritten by something
-else, and a run over many models resumes at the first it has not done. While a pass runs, each of its models has a
-folder beside its future entry, with one file for every stretch of images. A later run takes the stretches up to the
-first that is missing or damaged.
+of libraries. Another model of the same name is another entry, so nothing is overwritten, and a run over many models
+resumes at the first unfinished one. While a pass runs, each of its models has a folder beside its future entry, with a
+file for every stretch of images. A later run takes the stretches up to the first that is missing or damaged.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
     from counterfoil.models.classifiers import Classifier
     from counterfoil.prediction.class_map import ClassMap
 
-# Raise it when the meaning of a column changes; older entries are then left aside.
+# Raise it when the meaning of a column changes; older entries are then ignored.
 _FORMAT = 2
 _KEY = b"counterfoil_key"
-# Answers that are kept of each image, best first; a model with fewer outputs has fewer.
+# Answers kept of each image, best first; a model with fewer outputs has fewer.
 RANKED = 10
 
 
@@ -42,12 +41,12 @@ RANKED = 10
 class Predictions:
     """A model's answers to n images, in their order.
 
-    readable: (n,) bool; where False the image could not be decoded and the other columns mean nothing.
+    readable: (n,) bool; if False the image could not be decoded and the other columns mean nothing.
     answers: (n, k) int32, the k best outputs, best first. shares: (n, k) float32, their softmax over the outputs that
     the model answers over (`ClassMap.answering`).
     correct, correct_top_k: (n,) bool by the class map. true_confidence: (n,) softmax summed over the right outputs.
-    correct_otherwise: (n,) bool, by the way of answering that does not lead, where the class map has both.
-    logits: (n, outputs) float32, where they were asked for; -inf at outputs that the model does not answer over.
+    correct_otherwise: (n,) bool, by the way of answering that does not lead, if the class map has both.
+    logits: (n, outputs) float32, if requested; -inf at outputs that the model does not answer over.
     """
 
     readable: NDArray[np.bool_]
@@ -61,7 +60,7 @@ class Predictions:
 
     @classmethod
     def empty(cls, n: int, ranked: int = 1, outputs: int | None = None, both_ways: bool = False) -> Predictions:
-        """No answer yet to any of n images; `outputs` where logits are wanted."""
+        """Return the answers to n images before any is given; with `outputs` they include logits."""
         return cls(
             readable=np.zeros(n, dtype=bool),
             answers=np.full((n, ranked), -1, dtype=np.int32),
@@ -75,46 +74,46 @@ class Predictions:
 
     @property
     def prediction(self) -> NDArray[np.int32]:
-        """(n,) the best output."""
+        """The best output (n,)."""
         return self.answers[:, 0]
 
     @property
     def confidence(self) -> NDArray[np.float32]:
-        """(n,) its softmax."""
+        """The softmax of the best output (n,)."""
         return self.shares[:, 0]
 
     def rows(self, start: int, stop: int) -> Predictions:
-        """Those of a stretch of images."""
+        """Return the answers to a stretch of images."""
         return Predictions(**{name: values[start:stop] for name, values in self.columns().items()})
 
     def columns(self) -> dict[str, NDArray]:
-        """The arrays by name, without those that there are not."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: values for name, values in found.items() if values is not None}
+        """Return the arrays by name, without absent ones."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: values for name, values in columns.items() if values is not None}
 
 
 def joined(parts: Sequence[Predictions]) -> Predictions:
-    """The answers of one model to several sets of images, one after the other."""
+    """Concatenate one model's answers to several sets of images."""
     return Predictions(
         **{name: np.concatenate([part.columns()[name] for part in parts]) for name in parts[0].columns()}
     )
 
 
 def ranked_of(class_map: ClassMap, wanted: int | None = RANKED) -> int:
-    """How many answers are kept of an image: as many as wanted (None: all), or as the model ranks."""
+    """Return how many answers are kept of an image: as many as wanted (None: all), or as the model ranks."""
     most = class_map.most_ranked or class_map.answering
     return most if wanted is None else max(class_map.top_k, min(wanted, most))
 
 
 def no_answers(n: int, class_map: ClassMap, ranked: int, logits: bool = False) -> Predictions:
-    """The form of a model's answers to n images, none of them given yet."""
+    """Return the form of a model's answers to n images, none of them given yet."""
     return Predictions.empty(n, ranked, class_map.num_classes if logits else None, class_map.own is not None)
 
 
 def cache_key(
     content: str, classifier: Classifier, class_map: ClassMap, device: str, ranked: int, logits: bool = False
 ) -> str:
-    """sha256 of everything that a model's answers depend on."""
+    """Hash everything that a model's answers depend on."""
     import torch
 
     parts = {
@@ -126,7 +125,7 @@ def cache_key(
         "top_k": class_map.top_k,
         "ranked": ranked,
         "logits": logits,
-        # Where there is one way of answering, the key is as it was before there were two.
+        # With one way of answering, the key is the same as before there were two.
         **({} if class_map.own is None else {"answers": class_map.leads}),
         # Floats differ in the last bits between kinds of device and versions of torch.
         "device": torch.device(device).type,
@@ -135,19 +134,19 @@ def cache_key(
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-@functools.cache  # of every model of a run, and each is searched for among all that is installed
+@functools.cache  # finding a version searches all installed packages, for every model of a run
 def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("torch", "timm", "pillow", "torchvision")}
 
 
 def cache_path(folder: Path, name: str, key: str) -> Path:
-    """The entry of a model: its name for people, the key for truth."""
+    """Return the entry of a model: a readable name, and the key that identifies it."""
     readable = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[-60:]
     return folder / f"{readable.strip('._-')}-{key[:16]}.parquet"
 
 
 def save_predictions(path: Path, key: str, keys: tuple[str, ...], predictions: Predictions) -> None:
-    """Write an entry atomically; raises UserError or RunFailure when the disk refuses."""
+    """Write an entry atomically. UserError or RunFailure if the disk refuses."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -155,7 +154,7 @@ def save_predictions(path: Path, key: str, keys: tuple[str, ...], predictions: P
     columns: dict[str, pa.Array] = {"key": pa.array(keys, pa.string())}
     for name, values in predictions.columns().items():
         if name == "readable":
-            continue  # a row that is not has no other value
+            continue  # unreadable rows are null in all other columns
         if values.ndim == 1:
             columns[name] = pa.array(values, mask=absent)
         else:
@@ -167,9 +166,9 @@ def save_predictions(path: Path, key: str, keys: tuple[str, ...], predictions: P
 
 
 def load_predictions(path: Path, key: str, keys: tuple[str, ...], form: Predictions) -> Predictions | None:
-    """The entry at `path`; None when there is none, when it is damaged, or when it answers something else.
+    """Read an entry; None if it is missing or damaged, or answers something else.
 
-    `form` has the columns that are wanted, in their widths.
+    `form` has the wanted columns, in their widths.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -187,40 +186,37 @@ def _as_predictions(table: Any, key: str, keys: tuple[str, ...], form: Predictio
     if (table.schema.metadata or {}).get(_KEY) != key.encode() or table["key"].to_pylist() != list(keys):
         return None
     readable = table["correct"].is_valid().to_numpy(zero_copy_only=False)
-    found: dict[str, NDArray] = {"readable": readable}
+    columns: dict[str, NDArray] = {"readable": readable}
     for name, like in form.columns().items():
         if name == "readable":
             continue
         column = table[name].combine_chunks()
-        # What lies below a row that is none is whatever was there: it is written over.
+        # Values below null rows are arbitrary, so they are overwritten.
         flat = (column.values if like.ndim == 2 else column).fill_null(False if like.dtype == bool else 0)
         values = flat.to_numpy(zero_copy_only=False).astype(like.dtype).reshape(len(keys), *like.shape[1:])
         values[~readable] = -1 if name == "answers" else 0
-        found[name] = values
-    return Predictions(**found)
+        columns[name] = values
+    return Predictions(**columns)
 
 
-# Images between two parts: at most these are scored again after a kill.
+# Images in a part: at most these are scored again after a kill.
 PART_ROWS = 1024
 _NAME = re.compile(r"(\d{10})-(\d{10})\.parquet")
 
 
 def parts_folder(entry: Path) -> Path:
-    """Where the parts of a cache entry lie."""
+    """Return the folder of a cache entry's parts."""
     return entry.with_suffix(".parts")
 
 
 def save_part(entry: Path, key: str, keys: tuple[str, ...], answers: Predictions, start: int, stop: int) -> None:
-    """Keep the answers to rows `start` … `stop` - 1 of the dataset."""
+    """Save the answers to rows `start` … `stop` - 1 of the dataset."""
     part = answers.rows(start, stop)
     save_predictions(parts_folder(entry) / f"{start:010d}-{stop:010d}.parquet", key, keys[start:stop], part)
 
 
 def load_parts(entry: Path, key: str, keys: tuple[str, ...], answers: Predictions) -> tuple[Predictions, int]:
-    """The answers as far as they are known without a gap: arrays over all rows, and how many rows are done.
-
-    They are filled into `answers`, which is empty.
-    """
+    """Fill the saved answers, up to the first gap, into the empty `answers`; return them and the rows done."""
     done = 0
     names = [_NAME.fullmatch(path.name) for path in parts_folder(entry).glob("*.parquet")]
     stretches = sorted((int(name[1]), -int(name[2])) for name in names if name is not None)
@@ -238,11 +234,11 @@ def load_parts(entry: Path, key: str, keys: tuple[str, ...], answers: Prediction
 
 
 def finish_parts(entry: Path, key: str, keys: tuple[str, ...], answers: Predictions) -> None:
-    """Write the whole entry, then forget its parts."""
+    """Write the complete entry, then remove its parts."""
     save_predictions(entry, key, keys, answers)
     shutil.rmtree(parts_folder(entry), ignore_errors=True)
 
 
 def part_rows(batch_size: int) -> int:
-    """Rows between two parts: whole batches, so that a resumed run forms the batches of one never killed."""
+    """Return the rows of a part: whole batches, so that a resumed run forms the same batches."""
     return int(np.ceil(PART_ROWS / batch_size)) * batch_size
