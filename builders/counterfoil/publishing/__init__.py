@@ -1,4 +1,4 @@
-"""A dataset directory, or a model's folder, to the Hub: what differs, blobs first, one commit, compared and loaded."""
+"""Publish a dataset directory or a model's folder to the Hub: contents first, one commit, then compare and load."""
 
 from counterfoil.publishing.publish_dataset import Publication, publish
 from counterfoil.publishing.publish_model import PublishedModel, publish_model

@@ -1,7 +1,7 @@
-"""What a directory holds and what a repository holds, and the changes between them; what is sent is what was verified.
+"""The files of a directory and of a repository, and the changes between them; only verified bytes are sent.
 
-The Hub's client reads files when it sends them, which may be hours after they were verified. Here every byte is hashed
-as it is handed out, and the last piece is held back until the whole is known to be what was verified.
+The Hub's client may read a file hours after it was verified. So every byte is hashed as it is read, and the last piece
+is held back until the whole file is known to be what was verified.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RemoteFile:
 class LocalFile:
     """A file to publish as it was when it was hashed; `path` is relative to `directory`.
 
-    `git_id` is the id that git gives its content, which the Hub lists for files that are not in large-file storage.
+    `git_id` is git's id of the content, which the Hub lists for files that are not in large-file storage.
     """
 
     directory: Path
@@ -73,13 +73,13 @@ class LocalFile:
         return self.directory / self.path
 
     def equals(self, remote: RemoteFile) -> bool:
-        """Whether the content is the same, by size and sha256 (or git's id, where the Hub lists no sha256)."""
+        """Compare contents by size and sha256, or by git's id if the Hub lists no sha256."""
         if self.size != remote.size:
             return False
         return self.sha256 == remote.sha256 if remote.sha256 is not None else self.git_id == remote.git_id
 
 
-# What opening says of a name that no longer stands for a file of the dataset.
+# Errors of opening a name that is no longer a file of the dataset.
 _NO_FILE = {
     errno.ENOENT: "it is gone",
     errno.ELOOP: "it is a link, expected a regular file",
@@ -89,7 +89,7 @@ _NO_FILE = {
 
 
 def changed(directory: Path, differences: Mapping[str, str]) -> RunFailure:
-    """The failure of a publication whose files changed on the way: path → what is another ("it is gone")."""
+    """Return the failure of a publication whose files changed: path → what is different ("it is gone")."""
     return RunFailure(
         [f"{path} changed on this machine while it was being published: {what}" for path, what in differences.items()],
         f"Readers still find the old version. Stop whatever writes to {directory}, run `counterfoil verify"
@@ -98,9 +98,9 @@ def changed(directory: Path, differences: Mapping[str, str]) -> RunFailure:
 
 
 def open_below(directory: Path, path: str) -> int:
-    """The descriptor of a regular file below a directory, reached through no link below it; nothing is waited for.
+    """Open a regular file below a directory without following links below it or waiting; return its descriptor.
 
-    RunFailure where there is no such file, or it cannot be read, and on a system that opens no file below a folder.
+    RunFailure if there is no such file, it cannot be read, or the system opens no file below a folder.
     """
     if os.open not in os.supports_dir_fd:
         raise RunFailure(
@@ -110,15 +110,15 @@ def open_below(directory: Path, path: str) -> int:
     *folders, name = PurePosixPath(path).parts
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        place = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # named by a person: it may be a link
+        parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # a person named it: it may be a link
         try:
             for folder in folders:
-                below = os.open(folder, flags | os.O_DIRECTORY, dir_fd=place)
-                os.close(place)
-                place = below
-            descriptor = os.open(name, flags | os.O_NONBLOCK, dir_fd=place)
+                below = os.open(folder, flags | os.O_DIRECTORY, dir_fd=parent)
+                os.close(parent)
+                parent = below
+            descriptor = os.open(name, flags | os.O_NONBLOCK, dir_fd=parent)
         finally:
-            os.close(place)
+            os.close(parent)
     except OSError as error:
         what = _NO_FILE.get(error.errno or 0)
         raise changed(directory, {path: what}) if what else _unreadable(path, error) from error
@@ -137,19 +137,19 @@ def _unreadable(path: str, error: OSError) -> RunFailure:
 
 
 class UnchangedReader(io.BufferedIOBase):
-    """A file to read in order, from its beginning or from where reading began before: RunFailure if it changed.
+    """A file read in order, from its beginning or from an earlier starting point. RunFailure if it changed.
 
-    It is raised at the latest by the read that would hand out the last byte, which is then not handed out. Seeking is
-    for the Hub's client, which sends in parts, and a part or the whole again where a connection broke.
+    The failure comes at the latest with the read that would return the last byte. Seeking is for the Hub's client,
+    which sends in parts, and sends a part or the whole again if a connection breaks.
     """
 
     def __init__(self, file: LocalFile) -> None:
         self._file = file
         self._position = 0
-        # How far the content is hashed, by what, and the same for every place that reading may go back to.
+        # How far the content is hashed, and the hash's state at every position that reading may return to.
         self._hashed, self._digest = 0, hashlib.sha256()
-        self._places = {0: self._digest.copy()}
-        self._descriptor = -1  # closing asks for it, should opening fail
+        self._states = {0: self._digest.copy()}
+        self._descriptor = -1  # for `close`, if opening fails
         self._descriptor = open_below(file.directory, file.path)
         size = os.fstat(self._descriptor).st_size
         if size != file.size:
@@ -169,7 +169,7 @@ class UnchangedReader(io.BufferedIOBase):
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._file.size}[whence]
         self._position = max(0, start + offset)
         if self._position == self._hashed:
-            self._places.setdefault(self._hashed, self._digest.copy())
+            self._states.setdefault(self._hashed, self._digest.copy())
         return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -178,14 +178,14 @@ class UnchangedReader(io.BufferedIOBase):
         if self._file.size and not wanted:
             return b""
         if self._position != self._hashed:
-            place = self._places.get(self._position)
-            if place is None:
+            state = self._states.get(self._position)
+            if state is None:
                 raise RunFailure(
                     f"{self._file.path}: the Hub's client reads it out of order, so its content"
                     " cannot be checked while it is sent",
                     "Install a version of huggingface_hub that this version of counterfoil supports.",
                 )
-            self._hashed, self._digest = self._position, place.copy()
+            self._hashed, self._digest = self._position, state.copy()
         pieces: list[bytes] = []
         at, end = self._position, self._position + wanted
         while at < end:
@@ -218,7 +218,7 @@ class UnchangedReader(io.BufferedIOBase):
 
 
 def whole_content(file: LocalFile) -> bytes:
-    """The whole file. RunFailure where it is another one by now."""
+    """Read the whole file. RunFailure if it has changed."""
     with UnchangedReader(file) as reader:
         return reader.read()
 
@@ -226,9 +226,9 @@ def whole_content(file: LocalFile) -> bytes:
 RepositoryKind = Literal["dataset", "model"]  # as the Hub calls them
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 MODEL_FILES = frozenset({CONFIG, WEIGHTS, MENDED, CARD})
-# A repository's file is the dataset's when it has a name that only a dataset's files have. Any table in the folders
-# of shards counts: the card's globs would take it for rows. `eval.yaml` is not among them: one that was added there,
-# by a pull request of the Hub's team for instance, makes the dataset a benchmark, and stays.
+# A repository's file belongs to the dataset if its name is one that only datasets' files have. Any table in the folders
+# of shards counts, since the card's globs would read it. `eval.yaml` does not: if someone added it, for instance the
+# Hub's team by a pull request, it makes the dataset a benchmark and stays.
 _FILES = frozenset({CARD, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS, CROISSANT, EMBEDDINGS, ROWS})
 _BELOW = {
     **dict.fromkeys(WHATS, re.compile(r".+\.(parquet|tar)")),
@@ -248,7 +248,7 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What makes a repository the directory. `kept` are paths there that are no dataset's; they stay."""
+    """The changes that turn a repository into the directory. `kept` are other paths in it, which stay."""
 
     added: tuple[LocalFile, ...] = ()
     replaced: tuple[LocalFile, ...] = ()
@@ -258,8 +258,7 @@ class Changes:
 
     @property
     def sent(self) -> tuple[LocalFile, ...]:
-        """Files whose content goes there, in the order of publishing."""
-        # Data first, what tells of it last: the card, then the manifest.
+        """The files to send, in the order of publishing: data first, then the card, then the manifest."""
         last = {CARD: 1, MANIFEST: 2}
         return tuple(sorted((*self.added, *self.replaced), key=lambda file: (last.get(file.path, 0), file.path)))
 
@@ -273,10 +272,10 @@ class Changes:
 
 
 def local_files(directory: Path, manifest_sha256: str | None) -> dict[str, LocalFile]:
-    """Every file that the manifest lists, and the manifest, by path: hashed here, and what was verified.
+    """Hash the manifest and every file that it lists; return them by path.
 
-    `manifest_sha256` is the hash of the manifest that the directory was verified against. RunFailure where anything
-    changed since then; UserError for links of the Hub's cache, and for names that the Hub does not take.
+    `manifest_sha256` is the manifest's hash when the directory was verified. RunFailure if anything changed since then;
+    UserError for links of the Hub's cache, and for names that the Hub does not take.
     """
     paths = [*published_paths(directory), MANIFEST]
     if untaken := [path for path in paths if not _FORBIDDEN.isdisjoint(path.split("/"))]:
@@ -299,17 +298,17 @@ def local_files(directory: Path, manifest_sha256: str | None) -> dict[str, Local
         raise changed(directory, {MANIFEST: "its content does not match its own hash"})
     if manifest_document(list(listed.values()))["sha256"] != manifest_sha256:
         raise changed(directory, {MANIFEST: "it is not the file that was verified"})
-    there = {path: Entry(path, file.size, file.sha256) for path, file in files.items() if path != MANIFEST}
-    differences = dict.fromkeys(sorted({*listed, *there}), f"it is not the file that {MANIFEST} lists")
-    differences |= {path: "it is gone" for path in listed if path not in there}
-    differences |= {path: f"it is new and not listed in {MANIFEST}" for path in there if path not in listed}
-    if differing := {path: what for path, what in differences.items() if listed.get(path) != there.get(path)}:
+    existing = {path: Entry(path, file.size, file.sha256) for path, file in files.items() if path != MANIFEST}
+    differences = dict.fromkeys(sorted({*listed, *existing}), f"it is not the file that {MANIFEST} lists")
+    differences |= {path: "it is gone" for path in listed if path not in existing}
+    differences |= {path: f"it is new and not listed in {MANIFEST}" for path in existing if path not in listed}
+    if differing := {path: what for path, what in differences.items() if listed.get(path) != existing.get(path)}:
         raise changed(directory, differing)
     return files
 
 
 def hash_file(directory: Path, path: str) -> LocalFile:
-    """A file as it is now, read once. RunFailure where there is none, or it is no regular one of the directory."""
+    """Hash a file as it is now. RunFailure if it is no regular file of the directory."""
     with os.fdopen(open_below(directory, path), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         sha256, git_id = hashlib.sha256(), hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
@@ -324,7 +323,7 @@ def hash_file(directory: Path, path: str) -> LocalFile:
 
 
 def is_owned(path: str, kind: RepositoryKind = "dataset") -> bool:
-    """Whether a path of a repository is one that publishing owns: it replaces and deletes only these; others stay."""
+    """Check whether publishing owns a path of a repository: it replaces and deletes only these."""
     if kind == "model":
         return path in MODEL_FILES
     first, _, below = path.partition("/")
@@ -334,28 +333,28 @@ def is_owned(path: str, kind: RepositoryKind = "dataset") -> bool:
 def changes_between(
     local: Mapping[str, LocalFile], remote: Mapping[str, RemoteFile], kind: RepositoryKind = "dataset"
 ) -> Changes:
-    """The changes that make a repository's own files those of a directory."""
-    there = [path for path in local if path in remote]
-    same = {path for path in there if local[path].equals(remote[path])}
+    """Return the changes that make a repository's own files those of a directory."""
+    common = [path for path in local if path in remote]
+    same = {path for path in common if local[path].equals(remote[path])}
     others = [path for path in sorted(remote) if path not in local]
     return Changes(
         added=tuple(file for path, file in sorted(local.items()) if path not in remote),
-        replaced=tuple(local[path] for path in sorted(there) if path not in same),
+        replaced=tuple(local[path] for path in sorted(common) if path not in same),
         deleted=tuple(path for path in others if is_owned(path, kind)),
         kept=tuple(path for path in others if not is_owned(path, kind) and not path.startswith(".")),
         same=len(same),
     )
 
 
-# What the Hub is shown of a file, to tell text from other content.
+# The bytes of a file that the Hub sees to tell text from other content.
 _SAMPLE = 512
 
 
 class Addition(CommitOperationAdd):
-    """One file's addition. Making and reading it raises RunFailure where the file changed since it was hashed."""
+    """The addition of one file. Making and reading it raises RunFailure if the file changed since it was hashed."""
 
     def __init__(self, file: LocalFile) -> None:
-        super().__init__(file.path, b"")  # what it does with a path opens whatever is there
+        super().__init__(file.path, b"")  # given a path, it would open whatever is there
         self._file = file
         with UnchangedReader(file) as reader:
             sample = reader.read(_SAMPLE)
@@ -368,21 +367,21 @@ class Addition(CommitOperationAdd):
             yield cast("BinaryIO", reader)
 
     def before_sending(self) -> None:
-        """RunFailure where the file is none any more: whatever is there now, it is not opened by its path."""
+        """Raise RunFailure if the path is no file of the dataset any more; it is not opened by its path."""
         if not self._is_uploaded:
             UnchangedReader(self._file).close()
 
     def after_sending(self) -> None:
-        """RunFailure where what Xet sent is another content than the file's."""
+        """Raise RunFailure if Xet sent other content than the file's."""
         sent = self.upload_info
         if sent.is_hashed and sent.sha256.hex() != self._file.sha256:
             raise changed(self._file.directory, {self._file.path: "its sha256 differs"})
 
 
 class _Announced(UploadInfo):
-    """Announces the sha256 that was verified, and stays open for the one that Xet finds as it sends.
+    """Upload information that announces the verified sha256, and accepts the one that Xet computes while sending.
 
-    The client lets Xet find it where it is not known (`is_hashed`), and asks for it (`sha256`) otherwise.
+    The client lets Xet compute it if it is unknown (`is_hashed`), and otherwise reads `sha256`.
     """
 
     def __init__(self, file: LocalFile, sample: bytes) -> None:

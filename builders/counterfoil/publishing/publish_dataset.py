@@ -1,4 +1,4 @@
-"""`publish`: a verified directory to the Hub, so that its readers always find the old version whole or the new one."""
+"""`publish`: send a verified directory to the Hub, so that readers always find the old or the new version complete."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ def publish(
     tell = tell or (lambda line: None)
     refuse_options(revision, tag, create_pr, files_per_commit)
     settle_directory(directory)
-    # Nobody builds or cuts there meanwhile; a directory that may not be written to is safe from that anyway.
+    # The lock keeps others from building or cutting there meanwhile; a read-only directory is safe anyway.
     held = (directory / LOCK).is_file() and os.access(directory, os.W_OK)
     with directory_lock(directory) if held else contextlib.nullcontext(), attentive_client(patience):
-        found = read_dataset(directory, "receipts").finished()
-        recipe, images = found.recipe, sum(receipt.rows.get("data", 0) for receipt in found.receipts)
+        dataset = read_dataset(directory, "receipts").finished()
+        recipe, images = dataset.recipe, sum(receipt.rows.get("data", 0) for receipt in dataset.receipts)
         repo = repo or recipe.publish.repo
         if repo is None:
             raise UserError(
@@ -153,19 +153,19 @@ def publish(
 
 
 def _verified(directory: Path) -> str | None:
-    """The hash of the manifest that holds. RunFailure with everything that `verify` finds: what is sent is whole."""
-    found = verify(directory)
-    if found.problems:
-        repairs = list(dict.fromkeys(problem.repair for problem in found.problems))
+    """Verify the directory and return its manifest's hash. RunFailure with every problem that is found."""
+    report = verify(directory)
+    if report.problems:
+        repairs = list(dict.fromkeys(problem.repair for problem in report.problems))
         raise RunFailure(
-            [f"{directory} is damaged, so nothing was sent:", *(str(one) for one in found.problems[:20])],
+            [f"{directory} is damaged, so nothing was sent:", *map(str, report.problems[:20])],
             " ".join(repairs[:3]),
         )
-    return found.manifest_sha256
+    return report.manifest_sha256
 
 
 def _declared_splits(card: str) -> list[tuple[str, str]]:
-    """(config, split) of every config that the text of a card declares, with its first split."""
+    """Return (config, first split) of every config that a card declares."""
     from huggingface_hub import DatasetCard
 
     configs: Sequence[Mapping[str, Any]] = DatasetCard(card).data.to_dict().get("configs") or ()
@@ -173,7 +173,7 @@ def _declared_splits(card: str) -> list[tuple[str, str]]:
 
 
 def _load_a_row_of_each(remote: Remote, revision: str, configs: Sequence[tuple[str, str]]) -> None:
-    """Load one row of every config from the Hub, streaming. RunFailure where one does not."""
+    """Stream one row of every config from the Hub. RunFailure if a config does not load."""
     import datasets
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
@@ -187,10 +187,10 @@ def _load_a_row_of_each(remote: Remote, revision: str, configs: Sequence[tuple[s
             next(iter(rows))
         except network:
             raise
-        except Exception as error:  # whatever a reader meets: missing files, wrong features, broken images
-            said = " ".join(str(error).split())[:300]
+        except Exception as error:  # of any reader: missing files, wrong features, broken images
+            reason = " ".join(str(error).split())[:300]
             raise RunFailure(
-                f"{remote.repo}: config '{config}' was published but does not load: {said}",
+                f"{remote.repo}: config '{config}' was published but does not load: {reason}",
                 "Check the directory with `counterfoil verify`, and publish again.",
             ) from error
 

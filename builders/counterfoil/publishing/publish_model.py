@@ -1,8 +1,8 @@
-"""`publish --model`: a model's folder to a repository of the Hub, verified before, in one commit, compared after.
+"""`publish --model`: send a model's folder to a repository of the Hub: verify it, commit once, compare.
 
-Anything but a timm configuration, safetensors, the note of its mending and its card is refused, not left out: whoever
-made the folder may mean it, or may not know of it. What the card says stays; metadata is added by which the Hub finds
-and loads the model.
+A folder with anything but a timm configuration, safetensors, the note of its mending, a card and a licence is refused,
+since leaving files out might not be what its owner wants. The card's text stays; metadata is added by which the Hub
+finds and loads the model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from counterfoil.recipe.strict_yaml import dump_yaml, read_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.store.layout import CARD
 
-# A card or a licence is read whole.
+# The limit of a text file, which is read whole.
 _MOST_TEXT_BYTES = 16_000_000
 
 
@@ -52,7 +52,7 @@ class PublishedModel(Published):
 
 @dataclass(frozen=True)
 class _Verified:
-    """A folder's files as they were hashed, what the model in it is, and what it says of its mending."""
+    """A folder's hashed files and texts, its model's facts and configuration, and the note of its mending."""
 
     files: dict[str, LocalFile]
     texts: dict[str, str]
@@ -107,14 +107,14 @@ def publish_model(
         )
     repo = checked_repository(repo)
     progress.tell(Sending("verifying", 0, 0, 0, 0))
-    found = _verified(directory)
+    verified = _verified(directory)
     with attentive_client(patience), tempfile.TemporaryDirectory(prefix="counterfoil-card-") as beside:
         remote = Remote(repo, tell, patience, "model")
         user = remote.user()
-        metadata = _metadata(remote, found, license)
-        text = published_card(found.texts.get(CARD, ""), repo, metadata, found.note is not None)
+        metadata = _metadata(remote, verified, license)
+        text = published_card(verified.texts.get(CARD, ""), repo, metadata, verified.note is not None)
         (Path(beside) / CARD).write_bytes(text.encode())
-        local = found.files | {CARD: hash_file(Path(beside), CARD)}
+        local = verified.files | {CARD: hash_file(Path(beside), CARD)}
         remote.check_card(text)
         ahead = preview(
             remote,
@@ -136,13 +136,13 @@ def publish_model(
             ahead,
             f"{repo.partition('/')[2]}: a model",
             FILES_PER_COMMIT,
-            lambda commit: _refuse_other_facts(f"{HUB}{repo}@{commit}", found.facts),
+            lambda commit: _refuse_other_facts(f"{HUB}{repo}@{commit}", verified.facts),
         )
     return PublishedModel(**done, metadata=metadata)
 
 
 def _verified(directory: Path) -> _Verified:
-    """The folder's files, hashed, and the model that was loaded from them."""
+    """Hash the folder's files and load its model. UserError for what cannot be published, such as secrets."""
     name = f"{LOCAL}{directory}"
     files = {path: hash_file(directory, path) for path in model_paths(directory)}
     texts, errors = {}, list[CounterfoilError]()
@@ -166,7 +166,7 @@ def _verified(directory: Path) -> _Verified:
     load_classifier(name)
     from safetensors import safe_open
 
-    with safe_open(directory / WEIGHTS, framework="pt") as opened:  # what the file says besides numbers, a line each
+    with safe_open(directory / WEIGHTS, framework="pt") as opened:  # its metadata may hold secrets too
         texts[WEIGHTS] = "\n".join(f"{key}: {value}" for key, value in sorted((opened.metadata() or {}).items()))
     if problems := secret_problems(texts):
         raise UserError(
@@ -176,15 +176,15 @@ def _verified(directory: Path) -> _Verified:
     return _Verified(files, texts, facts, config, note)
 
 
-def _metadata(remote: Remote, found: _Verified, license: str | None) -> ModelMetadata:
-    card, _ = split_card(found.texts.get(CARD, ""))
-    bases = base_models(found.note)
-    known_license = license or declared_license(card, found.config)
+def _metadata(remote: Remote, verified: _Verified, license: str | None) -> ModelMetadata:
+    card, _ = split_card(verified.texts.get(CARD, ""))
+    bases = base_models(verified.note)
+    known_license = license or declared_license(card, verified.config)
     if known_license is None:
-        known_license = next((found_there for base in bases if (found_there := remote.license_of_model(base))), None)
-    # A name that looks like one of the Hub may be a folder here; a private dataset is nobody's business.
-    sets = () if found.note is None else (*found.note.datasets, *found.note.on)
-    matches = (_ON_THE_HUB.fullmatch(one.name) for one in sets)
+        known_license = next((licence for base in bases if (licence := remote.license_of_model(base))), None)
+    # A name that looks like the Hub's may be a local folder; private datasets are not named.
+    sets = () if verified.note is None else (*verified.note.datasets, *verified.note.on)
+    matches = [_ON_THE_HUB.fullmatch(dataset.name) for dataset in sets]
     named = dict.fromkeys(match["repo"] for match in matches if match)
     datasets = tuple(name for name in named if remote.is_public_dataset(name))
     return ModelMetadata(known_license or UNKNOWN, bases, datasets)
@@ -202,12 +202,12 @@ def _metadata_lines(metadata: ModelMetadata) -> tuple[str, ...]:
 
 
 def _refuse_other_facts(name: str, facts: ClassifierFacts) -> None:
-    """RunFailure where what was published is read as another model than the folder's."""
-    found = describe_classifier(name)
-    there = (found.architecture, found.num_classes, found.label_names)
-    if there != (facts.architecture, facts.num_classes, facts.label_names):
+    """Raise RunFailure if the published model is not the folder's."""
+    published = describe_classifier(name)
+    known = (facts.architecture, facts.num_classes, facts.label_names)
+    if (published.architecture, published.num_classes, published.label_names) != known:
         raise RunFailure(
-            f"{name} is not the folder's model, but {found.architecture} with {found.num_classes} outputs",
+            f"{name} is not the folder's model, but {published.architecture} with {published.num_classes} outputs",
             "Someone else may have published at the same time. Run the same command again.",
         )
 
@@ -215,7 +215,7 @@ def _refuse_other_facts(name: str, facts: ClassifierFacts) -> None:
 LIBRARY, TASK = "timm", "image-classification"
 UNKNOWN = "unknown"
 _BLOCK = re.compile(r"\A---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*\r?\n?", re.DOTALL | re.MULTILINE)
-# `user/name`, with a revision or a split behind it.
+# `user/name`, perhaps followed by a revision or a split.
 _ON_THE_HUB = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:[@:/].*)?")
 # A card's lists are a handful of names.
 _MOST_LISTED = 200
@@ -223,7 +223,7 @@ _MOST_LISTED = 200
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What the Hub reads in a card: a licence, the models that it was made from and the datasets, by name."""
+    """Metadata that the Hub reads in a card: the licence, and the names of base models and datasets."""
 
     license: str
     base_model: tuple[str, ...]
@@ -231,33 +231,33 @@ class ModelMetadata:
 
 
 def split_card(text: str) -> tuple[dict[str, Any], str]:
-    """The metadata of a card and its text. UserError for metadata that is not understood."""
+    """Split a card into metadata and text. UserError for metadata that is not understood."""
     match = _BLOCK.match(text)
     if match is None:
         return {}, text
-    found = read_yaml(match["yaml"], CARD)
-    found = {} if found is None else found
-    if not isinstance(found, dict):
-        raise UserError(f"{CARD}: its metadata is {shown(found)}, expected a mapping")
-    return json.loads(json.dumps(found, default=str)), text[match.end() :]
+    metadata = read_yaml(match["yaml"], CARD)
+    metadata = {} if metadata is None else metadata
+    if not isinstance(metadata, dict):
+        raise UserError(f"{CARD}: its metadata is {shown(metadata)}, expected a mapping")
+    return json.loads(json.dumps(metadata, default=str)), text[match.end() :]
 
 
 def declared_license(metadata: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
-    """The licence that a card gives, or the model's configuration; None where neither does."""
+    """Return the licence in a card, or in the model's configuration; None if neither has one."""
     described = config.get("pretrained_cfg")
-    for found in (metadata.get("license"), described.get("license") if isinstance(described, dict) else None):
-        if found is not None and found != "":
-            if not is_text(found):
+    for license in (metadata.get("license"), described.get("license") if isinstance(described, dict) else None):
+        if license is not None and license != "":
+            if not is_text(license):
                 raise UserError(
-                    f"{CARD}: license is {shown(found)}, expected the name of a licence", "Name it with --license."
+                    f"{CARD}: license is {shown(license)}, expected the name of a licence", "Name it with --license."
                 )
-            if found != UNKNOWN:
-                return str(found)
+            if license != UNKNOWN:
+                return str(license)
     return None
 
 
 def base_models(note: MendedNote | None) -> tuple[str, ...]:
-    """The model that a mended one was made from, by its name on the Hub; nothing for one of a folder or of the lab."""
+    """Return the Hub name of the model that a mended one was made from; empty for a folder's or the lab's."""
     if note is None:
         return ()
     name = note.model.name
@@ -268,15 +268,15 @@ def base_models(note: MendedNote | None) -> tuple[str, ...]:
     import timm
 
     config = timm.get_pretrained_cfg(name) if timm.is_model(name.partition(".")[0]) else None
-    place = getattr(config, "hf_hub_id", None)
-    if not place:
+    hub_id = getattr(config, "hf_hub_id", None)
+    if not hub_id:
         return ()
-    # timm's own repositories are called after architecture and tag.
-    return (f"{place}{config.architecture}.{config.tag}" if place.endswith("/") and config else place,)
+    # timm's own repositories are named after architecture and tag.
+    return (f"{hub_id}{config.architecture}.{config.tag}" if hub_id.endswith("/") and config else hub_id,)
 
 
 def published_card(text: str, name: str, added: ModelMetadata, mended: bool) -> str:
-    """The whole card. Equal arguments give equal texts. `text`: the folder's own card, empty where it has none."""
+    """Build the card. Equal arguments give equal texts. `text`: the folder's own card, or empty."""
     metadata, body = split_card(text)
     license, license_name = license_metadata(added.license)
     metadata |= {"license": license}
@@ -296,11 +296,11 @@ def published_card(text: str, name: str, added: ModelMetadata, mended: bool) -> 
 
 
 def _joined(metadata: Mapping[str, Any], key: str, added: Iterable[str]) -> list[str]:
-    """The names that a card lists by a key, one or several, and those that it lacks."""
-    found = metadata.get(key)
-    listed: Sequence[Any] = [found] if isinstance(found, str) else [] if found is None else found
-    if not isinstance(listed, list) or len(listed) > _MOST_LISTED or not all(is_text(one) for one in listed):
-        raise UserError(f"{CARD}: {key} is {shown(found)}, expected a list of names")
+    """Return the names that a card lists by a key, one or several, and then added ones that are missing."""
+    value = metadata.get(key)
+    listed: Sequence[Any] = [value] if isinstance(value, str) else [] if value is None else value
+    if not isinstance(listed, list) or len(listed) > _MOST_LISTED or not all(is_text(name) for name in listed):
+        raise UserError(f"{CARD}: {key} is {shown(value)}, expected a list of names")
     return list(dict.fromkeys([*listed, *added]))
 
 
@@ -316,11 +316,11 @@ model = timm.create_model("hf-hub:{name}", pretrained=True).eval()
 """
 
 
-# They go along and stay whoever wrote them, here and there.
+# Published too; files of these names already in the repository stay.
 _BESIDE = frozenset({"LICENSE", "LICENSE.md", "LICENSE.txt", "NOTICE"})
 _MOST_TOLD = 10
 
-# How keys begin that open somebody's account; none of them is ever repeated in a message.
+# The prefixes of keys to accounts; messages never repeat the keys.
 _SECRETS = (
     ("a token of the Hub", re.compile(r"\bhf_[A-Za-z0-9]{20,}")),
     ("a key of a language model's service", re.compile(r"\bsk-[A-Za-z0-9_-]{20,}")),
@@ -333,7 +333,7 @@ _SECRETS = (
 
 
 def model_paths(directory: Path) -> list[str]:
-    """The files of a model's folder. UserError with all that is no such file, or is missing; none of them is opened."""
+    """List the files of a model's folder without opening them. UserError with all that are unfit or missing."""
     if not directory.is_dir():
         raise UserError(
             f"{directory} is not a folder, expected a model's folder", "Name a folder that `counterfoil mend` saved."
@@ -356,27 +356,24 @@ def model_paths(directory: Path) -> list[str]:
 
 
 def _wrong(entry: Path) -> str | None:
-    """What is wrong with an entry of the folder; None for a file that is published."""
+    """Return what is wrong with an entry of the folder; None for a file that is published."""
     if entry.is_symlink():
         return "is a link, expected a regular file"
     if entry.name.startswith("."):
         return "is hidden"
     if entry.name not in MODEL_FILES | _BESIDE:
-        return (
-            "is a folder, and a timm model has none"
-            if entry.is_dir()
-            else "is not a file of a timm model with safetensors"
-        )
+        if entry.is_dir():
+            return "is a folder, and a timm model has none"
+        return "is not a file of a timm model with safetensors"
     return None if entry.is_file() else "is not a regular file"
 
 
 def secret_problems(texts: dict[str, str]) -> list[str]:
-    """A line for each place of some texts, by file, that holds what nobody else may see; never what stands there."""
-    found = []
+    """Return a line for each place in texts, by file, that looks like a secret; never the secret itself."""
+    problems = []
     for name, text in texts.items():
         for what, pattern in _SECRETS:
             for match in pattern.finditer(text):
-                found.append(
-                    f"{name}, line {text.count(chr(10), 0, match.start()) + 1}: contains what looks like {what}"
-                )
-    return list(dict.fromkeys(found))
+                line = text.count("\n", 0, match.start()) + 1
+                problems.append(f"{name}, line {line}: contains what looks like {what}")
+    return list(dict.fromkeys(problems))

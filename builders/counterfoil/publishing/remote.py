@@ -1,9 +1,9 @@
-"""A repository of the Hub: what it holds, and every change to it, each safe to repeat and tried again.
+"""A repository of the Hub: its content, and changes to it that are safe to repeat and are retried.
 
-A request whose answer was lost may have been carried out: whatever changes something looks first what is there.
+A request whose answer was lost may have been carried out, so every change looks first at what exists.
 
-Contents are sent first, which commits nothing; the branch then gets one commit. What one commit cannot carry is
-gathered in a pull request and merged. So a repository is the old version or the new one.
+Contents are sent first, which commits nothing; the branch then gets one commit. If that cannot carry everything,
+commits are gathered in a pull request, which is merged. So a repository is the old version or the new one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A repository as it stands; `branches` and `tags` tell the commit of each."""
+    """The state of a repository; `branches` and `tags` map names to commits."""
 
     private: bool
     branches: Mapping[str, str]
@@ -47,9 +47,9 @@ class Repository:
 
 
 def _tried(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A method of a `Remote` that is safe to repeat, and is while that can help.
+    """Decorate a method of a `Remote` that is safe to repeat: retry it while that can help.
 
-    what: what it does, for messages; names in braces are its arguments.
+    what: the action for messages; names in braces are the method's arguments.
     """
 
     def tried(method: Callable[P, T]) -> Callable[P, T]:
@@ -69,7 +69,7 @@ def _tried(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 class Remote:
-    """One repository of a dataset or a model. Methods raise UserError and RunFailure; what can be tried again is."""
+    """One repository of a dataset or a model. Methods retry, and raise UserError and RunFailure."""
 
     def __init__(
         self, repo: str, tell: Callable[[str], None], patience: Patience = PATIENCE, kind: RepositoryKind = "dataset"
@@ -86,12 +86,12 @@ class Remote:
 
     @_tried("looking up the user of the token")
     def user(self) -> str:
-        """Whose token this is. UserError without a valid one."""
+        """Return the user of the token. UserError without a valid token."""
         return self.api.whoami()["name"]
 
     @_tried("looking at {self.repo}")
     def repository(self) -> Repository | None:
-        """What there is by this name; None where there is nothing (or nothing that this token may see)."""
+        """Return the repository's state; None if there is none (or none that this token may see)."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
         try:
@@ -107,12 +107,12 @@ class Remote:
 
     @_tried("listing {self.repo} at {name}")
     def branch(self, name: str) -> Branch:
-        """The head and the files of a branch, of a pull request (`refs/pr/N`) or of a commit."""
+        """Return the head and the files of a branch, of a pull request (`refs/pr/N`) or of a commit."""
         from huggingface_hub.hf_api import RepoFile
 
         head = self.api.repo_info(self.repo, repo_type=self.kind, revision=name).sha
         assert head is not None
-        # By commit, so that no page of the listing is of another one.
+        # By commit, so that all pages of the listing are of the same one.
         entries = self.api.list_repo_tree(self.repo, recursive=True, revision=head, repo_type=self.kind)
         files = [
             RemoteFile(entry.path, entry.size, entry.blob_id, entry.lfs.sha256 if entry.lfs else None)
@@ -123,7 +123,7 @@ class Remote:
 
     @_tried("creating {self.repo}")
     def create(self, private: bool) -> None:
-        """Make the repository, or find it made."""
+        """Make the repository, if it does not exist."""
         self.api.create_repo(self.repo, repo_type=self.kind, private=private, exist_ok=True)
 
     @_tried("creating the branch {name}")
@@ -136,7 +136,7 @@ class Remote:
 
     @_tried("checking the card")
     def check_card(self, text: str) -> None:
-        """RunFailure where the Hub refuses the card's metadata."""
+        """Raise RunFailure if the Hub refuses the card's metadata."""
         from huggingface_hub import RepoCard
 
         try:
@@ -148,7 +148,7 @@ class Remote:
 
     @_tried("looking at the dataset {name}")
     def is_public_dataset(self, name: str) -> bool:
-        """Whether there is a dataset of this name that everybody may see."""
+        """Check whether there is a public dataset of this name."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
         try:
@@ -158,7 +158,7 @@ class Remote:
 
     @_tried("looking at the model {name}")
     def license_of_model(self, name: str) -> str | None:
-        """The licence that a model's card gives; None where there is no such model, or it gives none."""
+        """Return the licence in a model's card; None if there is no such model, or no licence."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
         try:
@@ -169,16 +169,16 @@ class Remote:
         return license if isinstance(license, str) else None
 
     def send(self, files: Sequence[LocalFile], revision: str) -> None:
-        """Send contents that the Hub's large-file storage lacks. Commits nothing."""
+        """Send contents that the Hub's large-file storage lacks. Commit nothing."""
         operations = [self._operation(file) for file in files]
         what = f"sending {files[0].path}" + (f" and {len(files) - 1} more" if len(files) > 1 else "")
         with_retries(lambda: self._prepare(operations, revision), what, tell=self.tell, patience=self.patience)
 
     @_tried("committing to {self.repo}")
     def commit(self, local: Mapping[str, LocalFile], name: str, message: str, most: int | None = None) -> Branch:
-        """One commit that makes a branch the directory, or its first `most` changes; as it is where nothing differs.
+        """Commit once to make a branch the directory, or its first `most` changes; do nothing if nothing differs.
 
-        Made on the head that was looked at: when another commit comes first, it is looked at again.
+        The commit's parent is the head that was compared: if another commit comes first, compare again.
         """
         from huggingface_hub import CommitOperationDelete
 
@@ -203,9 +203,9 @@ class Remote:
         return self.branch(name)
 
     def _prepare(self, operations: Sequence[Addition], revision: str) -> None:
-        """Send contents. RunFailure where what is here, or what was sent, is not what was verified.
+        """Send contents. RunFailure if files here, or what was sent, differ from what was verified.
 
-        UserError for files that the repository's .gitignore would leave out of a commit unsaid.
+        UserError for files that the repository's .gitignore would silently leave out of a commit.
         """
         for operation in operations:
             operation.before_sending()
@@ -221,26 +221,27 @@ class Remote:
 
     @_tried("opening a pull request")
     def pull_request(self, title: str, author: str) -> int:
-        """The number of the author's open pull request of this title, made where there is none.
+        """Return the number of the author's open pull request of this title; make one if there is none.
 
-        Others that they left when publishing other contents are closed: what those held is not published any more.
+        Their other pull requests, left by publishing other contents, are closed: they are obsolete.
         """
-        found = None
-        asked: Any = {"repo_type": self.kind, "discussion_type": "pull_request", "author": author}
-        for one in self.api.get_repo_discussions(self.repo, **asked):
-            if one.author != author or one.status not in ("draft", "open") or not one.title.startswith(TITLE):
+        number = None
+        query: Any = {"repo_type": self.kind, "discussion_type": "pull_request", "author": author}
+        for request in self.api.get_repo_discussions(self.repo, **query):
+            is_open = request.status in ("draft", "open")
+            if request.author != author or not is_open or not request.title.startswith(TITLE):
                 continue
-            if one.title == title and found is None:
-                found = one.num
+            if request.title == title and number is None:
+                number = request.num
             else:
-                self._set_status(one.num, "closed")
-        if found is None:
-            found = self.api.create_pull_request(self.repo, title, repo_type=self.kind).num
-        return found
+                self._set_status(request.num, "closed")
+        if number is None:
+            number = self.api.create_pull_request(self.repo, title, repo_type=self.kind).num
+        return number
 
     @_tried("opening pull request {number}")
     def open(self, number: int) -> None:
-        """Open a pull request out of the draft that the client makes, which nobody can merge."""
+        """Open a pull request, which the client makes as a draft that cannot be merged."""
         self._set_status(number, "open")
 
     @_tried("closing pull request {number}")
@@ -248,18 +249,18 @@ class Remote:
         self._set_status(number, "closed")
 
     def _set_status(self, number: int, status: Literal["open", "closed"]) -> None:
-        """Not tried again by itself: a lost answer is looked into by whoever asks."""
+        """Set the status once; callers retry, since they check what a lost answer did."""
         self.api.change_discussion_status(self.repo, number, status, repo_type=self.kind)
 
     @_tried("looking at pull request {number}")
     def is_based_on(self, number: int, commit: str) -> bool:
-        """Whether a pull request holds this commit of the default branch."""
+        """Check whether a pull request contains this commit of the default branch."""
         commits = self.api.list_repo_commits(self.repo, repo_type=self.kind, revision=f"refs/pr/{number}")
-        return any(one.commit_id == commit for one in commits)
+        return any(listed.commit_id == commit for listed in commits)
 
     @_tried("merging pull request {number}")
     def merge(self, number: int, message: str) -> bool:
-        """Merge a pull request into the default branch; False where the branch has gone on and conflicts."""
+        """Merge a pull request into the default branch; return False if that has changed and conflicts."""
         from huggingface_hub.errors import HfHubHTTPError
 
         status = self.api.get_discussion_details(self.repo, number, repo_type=self.kind).status
@@ -278,23 +279,23 @@ class Remote:
 
     @_tried("tagging {name}")
     def tag(self, name: str, commit: str) -> None:
-        """Make a tag of a commit. UserError where it names another one."""
+        """Tag a commit. UserError if the tag names another commit."""
         refs = self.api.list_repo_refs(self.repo, repo_type=self.kind).tags
-        there = next((ref.target_commit for ref in refs if ref.name == name), None)
-        if there is None:
+        existing = next((ref.target_commit for ref in refs if ref.name == name), None)
+        if existing is None:
             self.api.create_tag(self.repo, tag=name, revision=commit, repo_type=self.kind)
-        elif there != commit:
-            raise tag_is_taken(self.repo, name, there)
+        elif existing != commit:
+            raise tag_is_taken(self.repo, name, existing)
 
     def _operation(self, file: LocalFile) -> Addition:
-        """The client's note of a file, kept over tries: it remembers what was sent."""
+        """Return the client's operation of a file, kept between tries since it remembers what was sent."""
         if file.path not in self._operations:
             self._operations[file.path] = Addition(file)
         return self._operations[file.path]
 
 
 def first_of(changes: Changes, most: int | None) -> Changes:
-    """The first `most` changes in the order of publishing: what is sent, the card and manifest last, then deletions."""
+    """Return the first `most` changes in the order of publishing: files, card and manifest last, then deletions."""
     if most is None or changes.operations <= most:
         return changes
     sent = changes.sent[:most]

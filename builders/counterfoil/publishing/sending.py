@@ -11,33 +11,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterfoil import progress
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.models.mended import MENDED
 from counterfoil.publishing.files import WEIGHTS, Changes, LocalFile, changes_between, is_owned
 from counterfoil.publishing.remote import MAIN, TITLE, Branch, Remote, tag_is_taken
 from counterfoil.recipe.names import REPOSITORY
 from counterfoil.store.layout import CARD, LOCK, MANIFEST
 
-# What the Hub recommends to stay under; it gives a commit a minute.
+# The Hub recommends fewer; it takes a minute for a commit.
 FILES_PER_COMMIT = 100
-# The Hub's quota is 128 commits an hour and repository: a longer publication makes its commits larger.
+# The Hub's quota is 128 commits an hour and repository: a longer publication makes larger commits.
 MOST_COMMITS = 100
-# Contents sent in one go: small enough to lose little, large enough to keep the line busy.
+# Contents sent at once: small enough to lose little, large enough to keep the line busy.
 _FILES_A_BATCH = 64
 _BYTES_A_BATCH = 1 << 30
-# Times that a pull request is begun anew because the default branch went on meanwhile.
+# How often a pull request is begun again because the default branch changed meanwhile.
 _MERGES = 3
-# What git allows and people mean; the Hub would refuse others only after everything was sent.
+# Names that git allows and people mean; the Hub would refuse others only after everything was sent.
 _REFERENCE = re.compile(r"\w[\w./-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What is going to happen. `bytes` counts contents that differ; the Hub may have some of them already.
+    """What publishing will do. `bytes` counts contents that differ; the Hub may have some of them already.
 
-    `exists` is None after a dry run, which does not ask the Hub and counts every file as added. `images` is None for a
-    model. `through_pull_request` tells that commits are gathered in a pull request first; `told` is what its kind says
-    besides, a line each.
+    `exists` is None for a dry run, which does not ask the Hub and counts every file as added. `images` is None for a
+    model. `through_pull_request`: commits are gathered in a pull request first. `told`: further lines for people.
     """
 
     repo: str
@@ -56,7 +55,7 @@ class Preview:
 
     @property
     def commits(self) -> int:
-        """How many commits the branch receives; a pull request is merged as one."""
+        """The number of commits that the branch receives; a pull request is merged as one."""
         return 1 if self.changes.operations and not self.stays_open else 0
 
 
@@ -72,21 +71,20 @@ def preview(
     files_per_commit: int,
     told: tuple[str, ...] = (),
 ) -> Preview:
-    """Look at the repository and say what is to do. UserError where it must not be done.
+    """Compare with the repository and return what is to do. UserError if it must not be done.
 
-    public: None where nobody said it: a new repository is private then, and one that is there stays as it is.
+    public: None if unspecified: then a new repository is private, and an existing one stays as it is.
     """
-    there = remote.repository()
-    # Of a branch that is still to be made, what it begins from.
-    files = None if there is None else remote.branch(branch if branch in there.branches else MAIN)
-    changes = changes_between(local, files.files if files else {}, remote.kind)
-    if files is not None:
-        _refuse_something_else(remote, files, local)
-    if there is not None and tag is not None and tag in there.tags:
-        head = files.head if files else None
-        if changes.operations or there.tags[tag] != head:
-            raise tag_is_taken(remote.repo, tag, there.tags[tag])
-    if public is False and there is not None and not there.private:
+    repository = remote.repository()
+    # A branch that does not exist yet begins as the main one.
+    base = None if repository is None else remote.branch(branch if branch in repository.branches else MAIN)
+    changes = changes_between(local, base.files if base else {}, remote.kind)
+    if base is not None:
+        _refuse_something_else(remote, base, local)
+    tagged = None if repository is None or tag is None else repository.tags.get(tag)
+    if tag is not None and tagged is not None and (changes.operations or base is None or tagged != base.head):
+        raise tag_is_taken(remote.repo, tag, tagged)
+    if public is False and repository is not None and not repository.private:
         raise UserError(
             f"{remote.repo} is public, but you asked for --private",
             "Make it private in its settings first, or leave out --private.",
@@ -101,9 +99,9 @@ def preview(
     return Preview(
         repo=remote.repo,
         branch=branch,
-        exists=there is not None,
-        private=there.private if there is not None else not public,
-        becomes_public=bool(public) and not create_pr and there is not None and there.private,
+        exists=repository is not None,
+        private=repository.private if repository is not None else not public,
+        becomes_public=bool(public) and not create_pr and repository is not None and repository.private,
         files=len(local),
         images=images,
         bytes=changes.size,
@@ -116,30 +114,29 @@ def preview(
 
 
 def _refuse_something_else(remote: Remote, branch: Branch, local: Mapping[str, LocalFile]) -> None:
-    """Publishing takes over the card and its kind's places: never in a repository of something else.
+    """Raise UserError for a repository of something else, whose card and files publishing would replace.
 
-    A mended model's next version takes its place; any other model there is somebody's own, and stays.
+    A mended model may replace an earlier mended one, but no other model.
     """
-    strange = [path for path in sorted(branch.files) if not path.startswith((".", "LICENSE"))]
+    foreign = [path for path in sorted(branch.files) if not path.startswith((".", "LICENSE"))]
     if remote.kind == "model":
-        strange = [path for path in strange if not is_owned(path, "model")]
+        foreign = [path for path in foreign if not is_owned(path, "model")]
         weights = branch.files.get(WEIGHTS)
         if weights is not None and MENDED not in branch.files and not local[WEIGHTS].equals(weights):
-            strange.append(f"{WEIGHTS} of another model")
+            foreign.append(f"{WEIGHTS} of another model")
     else:
-        strange = [] if LOCK in branch.files else [path for path in strange if path != CARD]
-    if strange:
-        shown = ", ".join(strange[:3]) + (f" and {len(strange) - 3} more" if len(strange) > 3 else "")
+        foreign = [] if LOCK in branch.files else [path for path in foreign if path != CARD]
+    if foreign:
         lacking = f" and no {LOCK}" if remote.kind == "dataset" else ""
         raise UserError(
-            f"{remote.repo} holds something else ({shown}){lacking}: publishing would replace it",
+            f"{remote.repo} holds something else ({some_of(foreign, 3)}){lacking}: publishing would replace it",
             "Choose another name, or empty the repository first.",
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What was published: `commit` is the head of the branch, `commits` those made now (0 where nothing differed)."""
+    """The result: `commit` is the head of the branch, `commits` the number made now (0 if nothing differed)."""
 
     repo: str
     url: str
@@ -156,7 +153,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """How far a publication is: files and bytes looked after, of those that differ, and what is happening."""
+    """The progress of a publication: the stage, and files and bytes that are done, of those that differ."""
 
     stage: str
     files_done: int
@@ -167,7 +164,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The part that changes the repository: contents, then one commit, or several in a pull request."""
+    """The sender of contents and commits: one commit, or several in a pull request."""
 
     remote: Remote
     user: str
@@ -193,10 +190,10 @@ class Sender:
                     self.remote.open(number)
                     return gathered, number
                 self._tell("merging", self.ahead.changes.sent)
-                # Merged on another base, files of both could end up side by side.
+                # Merged on another base, files of both versions could be mixed.
                 if self.remote.branch(MAIN).head == base.head and self.remote.merge(number, self.message):
                     return self.remote.branch(MAIN), number
-            self.remote.close(number)  # the branch went on: gather on what it is now
+            self.remote.close(number)  # the branch changed: gather again on its new head
         raise RunFailure(
             f"{self.remote.repo}: someone else committed to {MAIN} during publishing, {_MERGES} times",
             "Run the same command again when they are done.",
@@ -215,11 +212,10 @@ class Sender:
         return head
 
     def _send(self, head: Branch) -> None:
-        """Send what the branch lacks, in batches; the Hub answers for each whether it has the content already."""
-        # Equal contents once: the client would send each, for it asks the Hub about all of a batch beforehand.
-        files = list(
-            {file.sha256: file for file in changes_between(self.local, head.files, self.remote.kind).sent}.values()
-        )
+        """Send what the branch lacks, in batches; the Hub answers for each file whether it has the content."""
+        # Equal contents once: the client asks about a whole batch first, so it would send each of them.
+        different = changes_between(self.local, head.files, self.remote.kind).sent
+        files = list({file.sha256: file for file in different}.values())
         done: list[LocalFile] = []
         self._tell("sending", done)
         for batch in _batches(files):
@@ -233,7 +229,7 @@ class Sender:
 
 
 def refuse_options(revision: str | None, tag: str | None, create_pr: bool, files_per_commit: int) -> None:
-    """UserError with everything that is wrong with the options themselves."""
+    """Raise UserError with everything that is wrong with the options themselves."""
     problems = [
         f"--{option} is '{name}', which cannot name a {kind}: expected letters, digits and . _ - /"
         for option, kind, name in (("revision", "branch", revision), ("tag", "tag", tag))
@@ -251,7 +247,7 @@ def refuse_options(revision: str | None, tag: str | None, create_pr: bool, files
 
 
 def checked_repository(repo: str) -> str:
-    """The name of a repository. UserError for what cannot be one."""
+    """Return the name of a repository. UserError if it cannot be one."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
@@ -273,20 +269,20 @@ def carry_out(
     files_per_commit: int,
     read_back: Callable[[str], None],
 ) -> tuple[dict[str, Any], int | None]:
-    """Make the repository what `ahead` says: contents, commits, comparison, then the tag, and last it becomes public.
+    """Carry out a preview: contents, commits, comparison, then the tag, and last making it public.
 
-    `read_back` is given the new commit once every file there is compared. Returns the fields of `Published`, and
-    the number of the pull request, where there was one.
+    `read_back` gets the new commit once every file is compared. Return the fields of `Published`, and the number of
+    the pull request, if there was one.
     """
     if not ahead.exists:
         remote.create(ahead.private)
-    there = remote.repository()
-    if there is None:
+    repository = remote.repository()
+    if repository is None:
         raise UserError(
             f"{ahead.repo}: this name belongs to a repository that your token cannot see",
             "Choose another name, or check which account your token belongs to (`hf auth whoami`).",
         )
-    if ahead.branch not in there.branches:
+    if ahead.branch not in repository.branches:
         remote.create_branch(ahead.branch)
     sender = Sender(remote, user, local, ahead, message, files_per_commit)
     head, pull_request = sender.gather() if ahead.through_pull_request else (sender.commit(ahead.branch), None)
