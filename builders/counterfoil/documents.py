@@ -1,16 +1,15 @@
-"""Files of text: documents that one class writes and reads (strict, finite, bounded JSON), and tables as CSV.
+"""Text files: documents that one class writes and reads (strict, finite, bounded JSON), and tables as CSV.
 
 A document is a dataclass that is `Strict`, or whose `__pydantic_config__` is `STRICT`. `document_text` writes it and
-proves that it can be read again; `parse_document` reads what anybody may have written, or says everything that is
-wrong with it.
+checks that it can be read again; `parse_document` reads a document that anyone may have written, or reports every
+problem of it.
 
-What a dataset stores is written in one way (`document_bytes`), so that equal content is equal bytes; `differences`
-says how two such documents differ.
+Files of a dataset are written in one way (`document_bytes`), so that equal content is equal bytes; `differences` lists
+how two such documents differ.
 
-A table opens in a spreadsheet as data, whatever a stranger's model, class, caption or group is called. A text that
-begins with one of `= + - @`, a tab or a line break would be a formula there: it gets a `'` before it, which
-spreadsheets do not show. Numbers, also negative ones, stand as they are. Whoever reads such a table by program takes
-the `'` off again where one of these characters follows it.
+A spreadsheet must open a table as data, whatever a model, class, caption or group is called. So a text that begins with
+one of `= + - @`, a tab or a line break, and would be a formula there, gets a `'` before it, which spreadsheets hide.
+Numbers, also negative ones, are unchanged. A program that reads such a table removes the `'` before these characters.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.errors import CounterfoilError, UserError, first_of
 from counterfoil.regular_files import read_regular
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Strict:
-    """What a dataclass inherits to be a document, or a part of one: it takes no key and no number that is none."""
+    """The base of a dataclass that is a document or a part of one: reject unknown keys and non-finite numbers."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -51,7 +50,7 @@ Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Interval = tuple[float, float]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-# Paths may name people: no recipe, card or dataset that is made of a document takes them over.
+# Paths may name people: nothing that is built from a document (recipe, card, dataset) contains them.
 File = Annotated[
     str | None, Field(description="Path below its folder; null if it does not come from a folder of images.")
 ]
@@ -80,10 +79,10 @@ def parse_document(
     longest: int = _LONGEST_LIST,
     most: int | None = None,
 ) -> Document:
-    """The document that a text holds. UserError, with every problem, for one that is not of this version's form.
+    """Parse a document. UserError, with every problem, if it is not of this version's form.
 
-    called: what such a document is, by default the class. longest: how many values a list of it may have.
-    most: how many values in all.
+    called: the document's kind for messages, by default the class. longest: the most values in a list. most: the most
+    values in all.
     """
     refuse_long(text, where, longest, most)
     try:
@@ -91,26 +90,27 @@ def parse_document(
     except ValidationError as error:
         problems = error.errors(include_url=False)
         shown = [
-            _problem(one["loc"], _WORDS.get(one["type"], one["msg"]), one["input"]) for one in problems[:_MOST_SHOWN]
+            _problem(problem["loc"], _WORDS.get(problem["type"], problem["msg"]), problem["input"])
+            for problem in problems[:_MOST_SHOWN]
         ]
         more = [f"and {len(problems) - _MOST_SHOWN:,} more"] if len(problems) > _MOST_SHOWN else []
         what = called or f"a {kind.__name__.lower()} document of version {version}"
         raise UserError(f"{where} is not {what}: " + "; ".join(shown + more), hint=hint) from None
 
 
-def _problem(place: tuple[int | str, ...], what: str, found: Any) -> str:
-    """A problem in a line, whatever a stranger called a key."""
-    called = ".".join(str(one)[:40] for one in place)[:80] or "document"
-    words = f"{called}: {what.removeprefix('Value error, ').replace('Tuple should', 'List should')}"
-    if isinstance(found, str):
-        words += f", found {found[:_LONGEST_SHOWN]!r:.40}"
-    elif found is None or (isinstance(found, int | float) and abs(found) < 1e15):
-        words += f", found {json.dumps(found)}"
+def _problem(path: tuple[int | str, ...], what: str, value: Any) -> str:
+    """Describe a problem in a printable line, since keys may come from anyone."""
+    name = ".".join(str(part)[:40] for part in path)[:80] or "document"
+    words = f"{name}: {what.removeprefix('Value error, ').replace('Tuple should', 'List should')}"
+    if isinstance(value, str):
+        words += f", found {value[:_LONGEST_SHOWN]!r:.40}"
+    elif value is None or (isinstance(value, int | float) and abs(value) < 1e15):
+        words += f", found {json.dumps(value)}"
     return "".join(letter if letter.isprintable() else " " for letter in words)[:_LONGEST_SHOWN]
 
 
 def document_text(document: Any) -> str:
-    """A document as JSON text, in its own order (`to_json`) where it has one; equal documents give equal text.
+    """Return a document as JSON text, by its `to_json` if it has one; equal documents give equal text.
 
     ValueError for a number that is not finite, or a value of another type than the document's.
     """
@@ -121,14 +121,14 @@ def document_text(document: Any) -> str:
 
 
 def schema_text(kind: type[Any], title: str) -> str:
-    """The JSON Schema of a document, as text."""
+    """Return the JSON Schema of a document, as text."""
     schema = _adapter(kind).json_schema(mode="serialization")
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
     return json.dumps(head | without_titles(schema), indent=2, ensure_ascii=False) + "\n"
 
 
 def read_document(path: Path) -> bytes:
-    """The bytes of a document that somebody made. UserError for what is no regular file, or too large."""
+    """Read a document that anyone may have made. UserError if it is no regular file, or too large."""
     try:
         return read_regular(path, MOST_BYTES)
     except OSError as error:
@@ -136,26 +136,26 @@ def read_document(path: Path) -> bytes:
 
 
 def refuse_long(text: str | bytes, where: str, longest: int = _LONGEST_LIST, most: int | None = None) -> None:
-    """UserError for a document, or a list in it, longer than any that is written: every wrong item takes memory.
+    """Raise UserError for a document, or a list in it, longer than any that is written, since wrong items take memory.
 
-    And for one that has a key twice: readers of JSON differ in which of them they believe.
+    Also for a key that occurs twice: JSON readers differ in which value they take.
     """
     size = len(text) if isinstance(text, bytes) else len(text.encode(errors="surrogatepass"))
     if size > MOST_BYTES:
         raise UserError(f"{where} has {size:,} bytes, expected at most {MOST_BYTES:,}")
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        mapping = dict(pairs)
+        if len(mapping) < len(pairs):
             known: set[str] = set()
             twice = next(key for key, _ in pairs if key in known or known.add(key))
             raise UserError(f"{where}: {twice[:_LONGEST_SHOWN]!r:.60} appears more than once")
-        return found
+        return mapping
 
     try:
         waiting: list[Any] = [json.loads(text, object_pairs_hook=once)]
     except (ValueError, RecursionError):
-        return  # whoever validates it reports it
+        return  # validation reports it
     count = 0
     while waiting:
         value = waiting.pop()
@@ -169,22 +169,21 @@ def refuse_long(text: str | bytes, where: str, longest: int = _LONGEST_LIST, mos
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON's types: dataclasses in the order of their fields, other mappings by key, NumPy's numbers as
-    Python's."""
+    """Convert a value to JSON's types: dataclasses in field order, other mappings by key, NumPy's numbers."""
     if is_dataclass(value):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(value[key]) for key in sorted(value, key=str)}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(one) for one in value]
+        return [plain(entry) for entry in value]
     item = getattr(value, "item", None)
     return item() if callable(item) else value
 
 
 def without_titles(schema: Any, *, of_properties: bool = False) -> Any:
-    """The schema without the titles that only repeat a property's name."""
+    """Return a schema without the titles that only repeat a property's name."""
     if isinstance(schema, list):
-        return [without_titles(one) for one in schema]
+        return [without_titles(entry) for entry in schema]
     if not isinstance(schema, dict):
         return schema
     return {
@@ -200,7 +199,7 @@ def _adapter(kind: type[Document]) -> TypeAdapter[Document]:
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
-    """A header and a line a row; None is an empty cell. Without `columns` those of the first row; no row, no text."""
+    """Return a header and a line for each row; None is an empty cell. `columns` default to those of the first row."""
     rows = list(rows)
     if columns is None and not rows:
         return ""
@@ -212,10 +211,10 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = 
 
 
 def as_cell(value: Any) -> Any:
-    """A value as it stands in such a table."""
+    """Return a value as a cell that a spreadsheet takes for data."""
     if not isinstance(value, str):
         return value
-    # Before Python 3.13 the writer leaves a lone carriage return bare, which readers take for the end of a line.
+    # Before Python 3.13 the writer does not quote a lone carriage return, which readers take for the end of a line.
     value = value.replace("\r\n", "\n").replace("\r", "\n")
     if not value.startswith(_BEGIN_FORMULAS):
         return value
@@ -227,13 +226,13 @@ def as_cell(value: Any) -> Any:
 
 
 def document_bytes(document: Any) -> bytes:
-    """Sorted keys, two spaces, UTF-8, a final newline; refuses NaN, which is not JSON."""
+    """Return JSON with sorted keys, two spaces, UTF-8 and a final newline. ValueError for NaN, which is not JSON."""
     text = json.dumps(document, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode()
 
 
 def parse_json(content: bytes) -> Any:
-    """The value of a JSON file that may come from anybody. ValueError for what is none, or nested without bound."""
+    """Parse a JSON file that may come from anyone. ValueError if it is none, or nested too deeply."""
     try:
         return json.loads(content)
     except RecursionError:
@@ -242,16 +241,14 @@ def parse_json(content: bytes) -> Any:
 
 _MOST_LINES = 20
 _MOST_CHARACTERS = 60
-_MOST_IN_ONE = 3  # of one fault or error, where it is shown in one line
+_MOST_IN_ONE = 3  # lines of an error that are joined into one
 _ABSENT = object()
 
 
 def differences(there: Any, here: Any, path: str = "") -> list[str]:
-    """Lines for every value that differs, in the order of `there`, at most 20 and a count of the rest."""
+    """Return a line for every value that differs, in the order of `there`, at most 20 and a count of the rest."""
     lines = _compare(there, here, path)
-    if len(lines) > _MOST_LINES:
-        lines[_MOST_LINES:] = [f"… and {len(lines) - _MOST_LINES} more"]
-    return lines
+    return first_of(lines, _MOST_LINES)
 
 
 def _compare(there: Any, here: Any, path: str) -> list[str]:
@@ -270,7 +267,7 @@ def _compare(there: Any, here: Any, path: str) -> list[str]:
 
 
 def _named(value: Any) -> Mapping[str, Any] | None:
-    """A mapping or a list as name → entry; None for a plain value. Entries go by id, name or shift."""
+    """Return a mapping or a list as name → entry (by id, name or shift); None for a plain value."""
     if isinstance(value, Mapping):
         return value
     if not isinstance(value, list | tuple):
@@ -290,13 +287,13 @@ def _shown(value: Any) -> str:
 
 
 def error_lines(error: Exception, path: Path) -> tuple[str, ...]:
-    """The lines of an error about a file, without the path that they begin with."""
+    """Return the lines of an error about a file, without the path that they begin with."""
     if not isinstance(error, CounterfoilError):
         return (f"{type(error).__name__}: {error}",)
     return tuple(line.removeprefix(f"{path} ").removeprefix(f"{path}: ") for line in error.problems)
 
 
 def in_one_line(lines: Sequence[str]) -> str:
-    """The first three of some lines, and how many more there are."""
+    """Join the first three lines, followed by how many more there are."""
     more = len(lines) - _MOST_IN_ONE
     return "; ".join(lines[:_MOST_IN_ONE]) + (f"; and {more} more" if more > 0 else "")

@@ -23,7 +23,7 @@ class CounterfoilError(Exception):
         super().__init__("\n".join(self.problems) + (f"\n{hint}" if hint else ""))
 
     def __reduce__(self):
-        # Errors cross process borders (workers report to the build), so they must pickle whole.
+        # Errors cross process borders (workers report to the build), so they must pickle with both parts.
         return (type(self), (self.problems, self.hint))
 
 
@@ -43,18 +43,18 @@ MOST_SHOWN = 20
 
 
 def first_of(lines: Sequence[str], most: int = MOST_SHOWN, count: int | None = None) -> list[str]:
-    """At most so many lines, and behind them how many more there are; `count` in all, where `lines` are the first."""
+    """Return at most so many lines, and a line with how many more there are; `count` in all, default `len(lines)`."""
     count = len(lines) if count is None else count
     return [*lines[:most], *([f"… and {count - most} more"] if count > most else [])]
 
 
 def some_of(names: Sequence[str], most: int = 5) -> str:
-    """At most so many names in one line, and behind them how many more there are."""
+    """Join at most so many names in one line, followed by how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def raise_together(errors: Sequence[CounterfoilError], hint: str | None = None) -> None:
-    """Raise one error for all of them: a mistake where any is the user's, else a failure; nothing for none."""
+    """Raise one error for all: UserError if any is the user's, else RunFailure; do nothing without errors."""
     if not errors:
         return
     if len(errors) == 1:

@@ -1,12 +1,11 @@
-"""The pages of a directory, served on this machine alone (`counterfoil open`), where two of them can save.
+"""Serve the pages of a directory on this machine alone (`counterfoil open`); two of them can save.
 
-The server is on loopback, at a random port, under a token that only its address has. Whoever asks must know the
-token, name the host as the address does (a page of another site that has its name lead to this machine names itself),
-and come from no other origin. A request has bounds in bytes and time.
+The server is on loopback, at a random port, under a token that only its address contains. A request must have the
+token, name the host as the address does (so that a foreign site whose name resolves to this machine is refused), and
+come from no other origin. Requests are limited in bytes and time.
 
-What is served is a fixed list of names, each a page that is rendered when it is asked for. No name is a path, and no
-file goes out as it lies there: pages are rendered from documents that their own readers read, a card's Markdown is
-escaped, and pictures are decoded and encoded again.
+There is a fixed list of pages, rendered on request. No name is a path, and no file is sent as it is: pages are rendered
+from documents that their own readers parse, a card's Markdown is escaped, and pictures are decoded and encoded again.
 """
 
 from __future__ import annotations
@@ -57,16 +56,16 @@ from counterfoil.store.layout import CARD, LOCK, PRIVATE, RECIPE
 
 _PORT = f"{PRIVATE}/port"
 _HOST = "127.0.0.1"
-_SECONDS = 20.0  # for the body of a request to come in
+_SECONDS = 20.0  # for a request's body
 _HEADER_SECONDS = 5.0
 _MOST_CONNECTIONS = 32
 
 
 def open_directory(directory: Path | str) -> PageServer:
-    """A server of a directory's pages, which waits for `serve_forever`. Raises as `DirectoryPages`.
+    """Return a server of a directory's pages, which starts with `serve_forever`. Raises as `DirectoryPages`.
 
-    What a browser remembers of a page, such as grids that are half answered, it remembers by port: the random one of
-    the first time is taken again where it is free.
+    Browsers store data of a page, such as half-answered grids, by port: so the random port of the first time is used
+    again if it is free.
     """
     pages = DirectoryPages(directory)
     known = 0
@@ -77,13 +76,13 @@ def open_directory(directory: Path | str) -> PageServer:
     except OSError:
         server = PageServer(pages, 0)
     if pages.saves and server.server_port != known:
-        with contextlib.suppress(CounterfoilError):  # nobody can save there, and all can be read
+        with contextlib.suppress(CounterfoilError):  # a read-only directory can be viewed all the same
             write_atomically(pages.directory / _PORT, str(server.server_port).encode())
     return server
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves from `serve_forever` on; `address` is what a person opens."""
+    """The server of a directory's pages; `address` is what a person opens."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -94,12 +93,12 @@ class PageServer(ThreadingHTTPServer):
         self.token = secrets.token_urlsafe(24)
         self.origin = f"http://{_HOST}:{self.server_port}"
         self.address = f"{self.origin}/{self.token}/"
-        self.at_work = threading.Lock()  # a page may take the memory of a whole dataset's scores
+        self.at_work = threading.Lock()  # one page at a time: it may need memory for a whole dataset's scores
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        self._unheard: dict[Any, None] = {}  # connections that have not said the token, the longest there first
+        self._unheard: dict[Any, None] = {}  # connections without a valid token so far, oldest first
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread. Where all are taken, one that waits for words goes, so that silence shuts nobody out."""
+        """Answer in a thread. If all are taken, drop the oldest silent connection, so that silence blocks no one."""
         self._unheard[request] = None
         if not self._free.acquire(blocking=False):
             hang_up(next(iter([*self._unheard])))
@@ -117,16 +116,16 @@ class PageServer(ThreadingHTTPServer):
             self._free.release()
 
     def heard(self, request: Any) -> None:
-        """A connection has said the token, or is done: it goes for no other."""
+        """Mark a connection as authorised or done: it is not dropped for another."""
         self._unheard.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), OSError):  # a connection that broke, or was cut for its time, is no error
+        if not isinstance(sys.exception(), OSError):  # a broken or timed-out connection is no error
             super().handle_error(request, client_address)
 
 
 def hang_up(connection: socket.socket) -> None:
-    """End a connection, and with it the wait for what comes of it."""
+    """End a connection, and any wait for its data."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -134,7 +133,7 @@ def hang_up(connection: socket.socket) -> None:
 class _Request(BaseHTTPRequestHandler):
     server: PageServer  # pyrefly: ignore[bad-override]
     server_version, sys_version = "Counterfoil", ""
-    timeout = _SECONDS  # of each wait, also for a browser that takes nothing
+    timeout = _SECONDS  # of each wait, also for a browser that does not read
 
     def setup(self) -> None:
         super().setup()
@@ -200,11 +199,11 @@ class _Request(BaseHTTPRequestHandler):
                 self._say(HTTPStatus.OK, answer)
 
     def _name(self) -> str | None:
-        """What is asked for, of one who may ask; None where it was answered that they may not."""
+        """Return the requested name if the request is allowed; else answer it and return None."""
         headers, origin = self.headers, self.server.origin
         if headers.get_all("Host") != [origin.removeprefix("http://")]:
             self._say(HTTPStatus.FORBIDDEN, "Unknown host.")
-        elif any(one != origin for one in headers.get_all("Origin", [])):
+        elif any(sender != origin for sender in headers.get_all("Origin", [])):
             self._say(HTTPStatus.FORBIDDEN, "Unknown origin.")
         else:
             first, _, below = self.path.partition("?")[0].partition("/")
@@ -233,19 +232,19 @@ class _Request(BaseHTTPRequestHandler):
         self.wfile.write(page.content)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the library refuses by itself: a line without end, an unknown method."""
+        """Answer what the library itself refuses: an endless line, an unknown method."""
         self.close_connection = True
         self._say(HTTPStatus(code), HTTPStatus(code).phrase)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Addresses hold the token: nothing of them is printed."""
+        """Print nothing, since addresses contain the token."""
 
 
 _MOST_CARD, _MOST_PICTURE = 500_000, 32_000_000
 _SAVED_CUT = f"{PRIVATE}/cut.yaml"
-# Of which page, which person, and a number: nothing that somebody answered is written over.
+# Page, person, and a number, so that no saved answer is overwritten.
 _SAVED_ANSWERS = re.compile(r"answers-([0-9a-f]{16})-([0-9a-f]{16})-(\d{1,6})\.json")
-# The one answer that a page's own script asks for; null where nobody serves the page any more.
+# What a page's own script calls; null if the server is gone.
 _SAVING = """
 window.saveThere = async text => {
   try {
@@ -262,7 +261,7 @@ _FOLDED = re.compile(r"^</?details>\n|^<summary>(.*)</summary>$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is sent, its type, and the policy that a browser holds it to."""
+    """A response: content, type, and the content security policy."""
 
     content: bytes
     kind: str = "text/html; charset=utf-8"
@@ -271,7 +270,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """What a page may save: of this type and at most so many bytes; `write` gives the words for whoever saved it."""
+    """What a page may save: this type, at most so many bytes; `write` returns the message for the person."""
 
     kind: str
     most_bytes: int
@@ -279,10 +278,10 @@ class Save:
 
 
 class DirectoryPages:
-    """The pages of a directory by name, the index by the empty one, and what may be saved in it.
+    """The pages of a directory by name, the index under the empty name, and what may be saved in it.
 
-    UserError for what is no directory or has no page, RunFailure for links and special files in it; for a dataset that
-    is damaged or not finished as `read_dataset` says.
+    UserError if it is no directory or has no page, RunFailure for links and special files in it; for a damaged or
+    unfinished dataset as `read_dataset`.
     """
 
     def __init__(self, directory: Path | str) -> None:
@@ -292,7 +291,7 @@ class DirectoryPages:
         refuse_unfit(self.directory)
         self.pages: dict[str, Callable[[], Page]] = {"": self._index}
         self.saves: dict[str, Save] = {}
-        self._served: dict[str, str] = {}  # where a page lies in the directory → its name here
+        self._served: dict[str, str] = {}  # path of a page in the directory → its name here
         if (self.directory / LOCK).is_file():
             self._add_dataset(self._dataset())
         elif not index_entries(self.directory):
@@ -300,7 +299,7 @@ class DirectoryPages:
                 f"{directory} contains no page that Counterfoil writes",
                 "Name a dataset, or a folder that evaluate, mine or mend wrote.",
             )
-        # The page of a folder that has both is mending's.
+        # A folder with both files has mending's page.
         if (self.directory / MENDED).is_file():
             self._add("report.html", "mended", self._mended)
         elif (self.directory / FINDINGS).is_file():
@@ -314,7 +313,7 @@ class DirectoryPages:
         for entry in index_entries(self.directory):
             for path in (entry.path, *(path for _, path in entry.more)):
                 if path.endswith(".webp"):
-                    self._add(path, quote(path), partial(self._picture, path))  # the card shows it by this name
+                    self._add(path, quote(path), partial(self._picture, path))  # as the card links to it
         if any(map(has_threshold, dataset.recipe.all_shifts())):
             self._add(CALIBRATE, "calibrate", partial(self._written, calibrate, "cut"))
             self.saves["cut"] = Save("application/yaml", 1_000_000, self._save_cut)
@@ -334,7 +333,7 @@ class DirectoryPages:
         from markdown_it import MarkdownIt
 
         text = read_inside(self.directory, CARD, _MOST_CARD).decode(errors="replace")
-        text = _FOLDED.sub(lambda found: f"**{found[1]}**" if found[1] else "", _FRONT_MATTER.sub("", text))
+        text = _FOLDED.sub(lambda match: f"**{match[1]}**" if match[1] else "", _FRONT_MATTER.sub("", text))
         # Everything that Markdown takes for HTML is shown as text, and no link leads to a script.
         body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
         environment = template_environment("opened-card.html.j2")
@@ -347,11 +346,11 @@ class DirectoryPages:
             raise RunFailure(f"{path} cannot be shown: {error}") from error
 
     def _written(self, write: Callable[[Path, Path], object], saves: str) -> Page:
-        """A page that a command writes, written elsewhere and read back."""
+        """Let a command write a page to a temporary file, and return it."""
         with tempfile.TemporaryDirectory() as folder:
-            place = Path(folder) / "page.html"
-            write(self.directory, place)
-            return _html(place.read_text(encoding="utf-8"), saves, self.saves[saves].kind)
+            path = Path(folder) / "page.html"
+            write(self.directory, path)
+            return _html(path.read_text(encoding="utf-8"), saves, self.saves[saves].kind)
 
     def _findings(self) -> Page:
         path = self.directory / FINDINGS
@@ -369,7 +368,7 @@ class DirectoryPages:
         return " Next: ".join(self._cut_saved())
 
     def _cut_saved(self) -> tuple[str, str]:
-        """What is saved, and the command that takes it."""
+        """Return a sentence on what is saved, and the command that uses it."""
         saved, cut = self.directory / _SAVED_CUT, self.directory.with_name(f"{self.directory.resolve().name}-cut")
         return "Thresholds are saved.", _command("calibrate", self.directory, "--apply", saved, "--out", cut)
 
@@ -383,33 +382,32 @@ class DirectoryPages:
         return " Next: ".join(self._answers_saved())
 
     def _saved_answers(self) -> list[Path]:
-        """What each person saved last of each page, as far as it is of the dataset as it is now."""
+        """Return each person's last saved answers for each page that fits the dataset as it is now."""
         last: dict[tuple[str, str], tuple[int, Path]] = {}
         folder = self.directory / PRIVATE
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             if named := _SAVED_ANSWERS.fullmatch(path.name):
                 key, number = (named[1], named[2]), int(named[3])
                 last[key] = max(last.get(key, (0, path)), (number, path))
-        asked = asked_of(self._dataset()) if last else None
-        found = []
+        if not last:
+            return []
+        expected = asked_of(self._dataset())
+        answers = []
         for _, path in last.values():
-            try:
-                assert asked is not None
-                read_answers([path], asked)
-            except CounterfoilError:
-                continue
-            found.append(path)
-        return found
+            with contextlib.suppress(CounterfoilError):
+                read_answers([path], expected)
+                answers.append(path)
+        return answers
 
     def _answers_saved(self) -> tuple[str, str]:
         files = self._saved_answers()
-        said = f"{counted(len(files), 'file')} of answers {'is' if len(files) == 1 else 'are'} saved."
-        return said, _command("review", self.directory, "--answers", *files)
+        sentence = f"{counted(len(files), 'file')} of answers {'is' if len(files) == 1 else 'are'} saved."
+        return sentence, _command("review", self.directory, "--answers", *files)
 
 
 @contextlib.contextmanager
 def _given(content: bytes, name: str) -> Iterator[Path]:
-    """Content as the file that the commands' readers take; what they say of it names the file alone."""
+    """Write content to a temporary file for a reader; its errors name the file without the folder."""
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / name
         given.write_bytes(content)
@@ -420,9 +418,9 @@ def _given(content: bytes, name: str) -> Iterator[Path]:
 
 
 def _html(text: str, saves: str | None = None, kind: str = "") -> Page:
-    """A page with the policy that runs its own script and no other; those that save nothing have none.
+    """Return a page with a policy that allows only its own script; pages that save nothing have no script.
 
-    Its own style is the first and its own script the last: what else would stand between them came from data.
+    Its own style is the first and its own script the last, since anything between them may come from data.
     """
     text, scripts = _STATIC_POLICY.sub("", text, count=1), []
     if saves is not None:

@@ -1,9 +1,9 @@
-"""Pairs of images that share their noise: how much more often one side fails, and tests that may be looked at any time.
+"""Pairs of images that share their noise: how much more often one side fails, and tests that may be checked any time.
 
-A pair is an image of a description and one of the base, drawn from the same noise. Pairs that agree say nothing about
-which of the two is worse; of those that disagree, each "the description fails, the base is right" is a fair coin where
-nothing is there. The test is an e-value: of a true null its expectation is at most 1 whenever one stops, so that it may
-be looked at after every batch, and the share of null runs in which it ever reaches 1 / α is at most α.
+A pair is an image of a description and one of the base, drawn from the same noise. Pairs that agree do not show which
+of the two is worse; for those that disagree, "the description fails, the base is right" is a fair coin under the null.
+The test is an e-value: under the null its expectation is at most 1 whenever one stops. So it may be checked after every
+batch, and the share of null runs in which it ever reaches 1 / α is at most α.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterfoil.stats import CONFIDENCE, POWER, Bounds
 
-# Below it, a tail is summed in logarithms; SciPy's own is accurate down to about 1e-300.
+# Below this, a tail is summed in logarithms; SciPy's own is accurate down to about 1e-300.
 _SMALLEST_TAIL = 1e-250
-# Each step halves the interval: after 60, twice as many digits as a float near 1 has.
+# Each step halves the interval: 60 give twice as many digits as a float near 1 has.
 _BISECTIONS = 60
-# Of the simulation behind `smallest_paired_difference`, and the halvings of its answer.
+# Runs of the simulation in `smallest_paired_difference`, and halvings of its answer.
 _RUNS = 4000
 _STEPS = 12
 
-# Where a test that is looked at again and again stands.
+# The state of a test that is checked again and again.
 Decision = Literal["confirmed", "futile", "open"]
 
 
 @dataclass(frozen=True, slots=True)
 class PairCount:
-    """How often the two images of a pair fail. failing: the description alone fails; rescued: the base alone fails.
+    """Failures of n pairs. failing: the description alone fails; rescued: the base alone fails.
 
-    Raises ValueError where the counts are negative or are more than the pairs.
+    ValueError if the counts are negative or exceed the pairs.
     """
 
     pairs: int
@@ -52,21 +52,21 @@ class PairCount:
 
     @property
     def rate(self) -> float:
-        """The description's failure rate; NaN of no pairs."""
+        """The description's failure rate; NaN without pairs."""
         return (self.both + self.failing) / self.pairs if self.pairs else math.nan
 
     @property
     def base_rate(self) -> float:
-        """The base's failure rate on the same noise; NaN of no pairs."""
+        """The base's failure rate on the same noise; NaN without pairs."""
         return (self.both + self.rescued) / self.pairs if self.pairs else math.nan
 
     @property
     def difference(self) -> float:
-        """The description's rate less the base's; NaN of no pairs."""
+        """The description's rate minus the base's; NaN without pairs."""
         return (self.failing - self.rescued) / self.pairs if self.pairs else math.nan
 
     def summary(self) -> dict[str, float]:
-        """The number of pairs and both rates, as JSON takes them; there must be a pair."""
+        """Return the number of pairs and both rates for JSON; there must be a pair."""
         return {"pairs": self.pairs, "rate": self.rate, "base_rate": self.base_rate}
 
     def __add__(self, other: PairCount) -> PairCount:
@@ -79,9 +79,9 @@ class PairCount:
 
 
 def count_pairs(failed: ArrayLike, base_failed: ArrayLike) -> PairCount:
-    """Of n pairs: whether the description's image failed (n,) and the base's of the same noise (n,), both boolean.
+    """Count n pairs: whether the description's image failed (n,) and the base's of the same noise (n,), both boolean.
 
-    Raises ValueError where the two differ in length.
+    ValueError if the lengths differ.
     """
     described, base = np.asarray(failed, dtype=np.bool_), np.asarray(base_failed, dtype=np.bool_)
     if described.ndim != 1 or described.shape != base.shape:
@@ -91,10 +91,10 @@ def count_pairs(failed: ArrayLike, base_failed: ArrayLike) -> PairCount:
 
 
 def tango_interval(count: PairCount, level: float = CONFIDENCE) -> Bounds:
-    """Tango's score interval (1998) of the description's failure rate less the base's, from pairs; (-1, 1) of none.
+    """Return Tango's score interval (1998) of the description's failure rate minus the base's; (-1, 1) without pairs.
 
-    It takes the variance at the rates that are likeliest where a difference just holds, so that it is of some width
-    where no pair disagrees. (Neither SciPy 1.17 nor statsmodels 0.15 has an interval for differences in pairs.)
+    It takes the variance at the maximum-likelihood rates for each difference, so that it has some width even if all
+    pairs agree. (Neither SciPy 1.17 nor statsmodels 0.15 has an interval for differences in pairs.)
     """
     reach = float(scipy.stats.norm.isf((1 - level) / 2))
     low = -_tango_end(count.rescued, count.failing, count.pairs, reach)
@@ -102,20 +102,20 @@ def tango_interval(count: PairCount, level: float = CONFIDENCE) -> Bounds:
 
 
 def tango_upper(count: PairCount, level: float = CONFIDENCE) -> float:
-    """The one-sided upper bound of the same difference, by the same score; 1 of no pairs."""
+    """Return the one-sided upper bound of the same difference, by the same score; 1 without pairs."""
     return float(_tango_end(count.failing, count.rescued, count.pairs, float(scipy.stats.norm.isf(1 - level))))
 
 
 def tango_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level: float) -> NDArray[np.float64]:
-    """`tango_upper` of many tests at once; the three arrays are broadcast against each other."""
+    """Return `tango_upper` of many tests at once; the three arrays are broadcast against each other."""
     return _tango_end(failing, rescued, pairs, float(scipy.stats.norm.isf(1 - level)))
 
 
 def pairs_of_half_width(count: PairCount, half_width: float, level: float = CONFIDENCE) -> int:
-    """How many pairs let the interval of a difference reach about `half_width` to either side, at shares like counted.
+    """Return how many pairs give an interval of a difference of about ± `half_width`, at the counted shares.
 
-    By the normal approximation. Half a pair is added to each of three outcomes (Jeffreys), or few pairs that are all of
-    one kind would seem to need none.
+    By the normal approximation. Half a pair is added to each of three outcomes (Jeffreys), so that few pairs of one
+    kind do not seem to need none.
     """
     whole = count.pairs + 1.5
     failing, rescued = (count.failing + 0.5) / whole, (count.rescued + 0.5) / whole
@@ -124,8 +124,8 @@ def pairs_of_half_width(count: PairCount, half_width: float, level: float = CONF
 
 
 def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: float) -> NDArray[np.float64]:
-    """The largest difference whose score is not below -reach. It falls as the difference grows, so halving finds it."""
-    counts = (np.asarray(each, dtype=np.float64) for each in (failing, rescued, pairs))
+    """Find by halving the largest difference whose score is at least -reach; the score falls as it grows."""
+    counts = (np.asarray(values, dtype=np.float64) for values in (failing, rescued, pairs))
     b, c, n = np.broadcast_arrays(*counts)
     low = np.divide(b - c, n, out=np.full(n.shape, 1.0), where=n > 0)
     high = np.ones(n.shape)
@@ -139,7 +139,7 @@ def _tango_end(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, reach: 
 def _tango_variance(
     b: NDArray[np.float64], c: NDArray[np.float64], n: NDArray[np.float64], difference: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Of one pair's difference, at the likeliest share of rescued pairs where the rates differ by `difference`."""
+    """Return the variance of one pair's difference, at the likeliest share of rescued pairs for `difference`."""
     linear = (2 * n - b + c) * difference - b - c
     constant = -c * difference * (1 - difference)
     root = np.sqrt(np.maximum(linear**2 - 8 * n * constant, 0.0))
@@ -148,37 +148,37 @@ def _tango_variance(
 
 
 def log_e_value(failing: int, discordant: int) -> float:
-    """The natural logarithm of the e-value against "the description fails no more often than the base".
+    """Return the natural logarithm of the e-value against "the description fails no more often than the base".
 
-    Of `discordant` pairs that disagree, in `failing` the description alone fails. The likelihood of the coin is mixed
-    over Beta(½, ½) *cut to (½, 1]*: uncut, an improvement would be confirmed as well. 0 of no discordant pair.
-    Raises ValueError where `failing` is not from 0 to `discordant`.
+    In `failing` of `discordant` pairs the description alone fails. The coin's likelihood is mixed over Beta(½, ½) *cut
+    to (½, 1]*: uncut, an improvement would be confirmed as well. 0 without discordant pairs.
+    ValueError unless `failing` is from 0 to `discordant`.
     """
     return float(log_e_values(failing, discordant))
 
 
 def log_e_values(failing: ArrayLike, discordant: ArrayLike) -> NDArray[np.float64]:
-    """`log_e_value` of many tests at once; the two arrays are broadcast against each other."""
+    """Return `log_e_value` of many tests at once; the two arrays are broadcast against each other."""
     k, n = np.broadcast_arrays(np.asarray(failing, dtype=np.float64), np.asarray(discordant, dtype=np.float64))
     if not np.all((k >= 0) & (k <= n)):
         raise ValueError("of the discordant pairs, from none to all are failing ones")
-    # Half of Beta(½, ½) lies above ½, so that its own logarithm of the tail is log ½.
+    # Half of Beta(½, ½) lies above ½, so the logarithm of its own tail is log ½.
     a, b = 0.5 + k.ravel(), 0.5 + (n - k).ravel()
-    found = scipy.special.betaln(a, b) + _log_upper_tail(a, b) - np.log(np.pi) + (n.ravel() + 1) * np.log(2)
-    return np.where(n == 0, 0.0, found.reshape(n.shape))
+    values = scipy.special.betaln(a, b) + _log_upper_tail(a, b) - np.log(np.pi) + (n.ravel() + 1) * np.log(2)
+    return np.where(n == 0, 0.0, values.reshape(n.shape))
 
 
 def _log_upper_tail(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """log P(X > ½) of X ~ Beta(a, b), where the probability is too small for a float as well."""
+    """Return log P(X > ½) of X ~ Beta(a, b), even if the probability is too small for a float."""
     tail = scipy.special.betaincc(a, b, 0.5)
     small = tail < _SMALLEST_TAIL
-    found = np.log(np.where(small, 1.0, tail))
-    found[small] = [_log_small_tail(float(x), float(y)) for x, y in zip(a[small], b[small], strict=True)]
-    return found
+    logarithms = np.log(np.where(small, 1.0, tail))
+    logarithms[small] = [_log_small_tail(float(x), float(y)) for x, y in zip(a[small], b[small], strict=True)]
+    return logarithms
 
 
 def _log_small_tail(a: float, b: float) -> float:
-    """The same by its hypergeometric series (DLMF 8.17.8), for b well above a, where each term is below the last."""
+    """Sum the hypergeometric series of the same (DLMF 8.17.8), for b well above a, where terms decrease."""
     ratio = (a + b) / (b + 1) / 2
     steps = np.arange(int(np.ceil(-40 / np.log(ratio))) + 1)
     terms = np.cumsum(np.log((a + b + steps) / (b + 1 + steps) / 2))
@@ -189,14 +189,14 @@ def _log_small_tail(a: float, b: float) -> float:
 def decide(
     count: PairCount, log_e: float, threshold_log_e: float, margin: float, *, level: float = CONFIDENCE
 ) -> Decision:
-    """Where a test stands after a batch.
+    """Decide about a test after a batch.
 
-    `futile` where the difference's one-sided upper bound is under `margin`: what is there, if anything, does not
-    matter. It comes first, since many pairs show differences of no account. `confirmed` where `log_e` reaches
-    `threshold_log_e`: log(m / α) is what no other of m hypotheses can take away, and whether a hypothesis is a finding
-    is e-BH's word over the whole run. A bound that is looked at again and again misses more often than 1 - level says:
-    that gives up true findings, and makes no false ones. (`scripts/bugs_proof/sequential.py`: up to a quarter of
-    differences that just are the margin, and about one in twenty of twice as much.)
+    `futile` if the difference's one-sided upper bound is below `margin`: any difference is then too small to matter.
+    This comes first, since with many pairs irrelevant differences show. `confirmed` if `log_e` reaches
+    `threshold_log_e`: at log(m / α) no other of m hypotheses can undo it; whether a hypothesis is a finding is decided
+    by e-BH over the whole run. A bound that is checked again and again misses more often than 1 - level says, which
+    loses true findings and makes no false ones. (`scripts/bugs_proof/sequential.py`: up to a quarter of differences
+    equal to the margin, and about one in twenty of twice that.)
     """
     if tango_upper(count, level) < margin:
         return "futile"
@@ -204,10 +204,10 @@ def decide(
 
 
 def most_pairs_to_decide(m: int, alpha: float) -> int:
-    """How many discordant pairs, all of them failing, confirm one of m hypotheses where no other is confirmed.
+    """Return how many discordant pairs, all failing, confirm one of m hypotheses if no other is confirmed.
 
-    That is the most demanding case, an e-value of m / α: a budget with fewer pairs cannot decide it. Raises ValueError
-    where m is below 1 or alpha is not between 0 and 1.
+    That is the most demanding case, an e-value of m / α: a budget of fewer pairs cannot decide it. ValueError if m is
+    below 1 or alpha is not between 0 and 1.
     """
     if m < 1 or not 0 < alpha < 1:
         raise ValueError(f"m from 1 and alpha between 0 and 1, not {m} and {alpha}")
@@ -218,10 +218,10 @@ def most_pairs_to_decide(m: int, alpha: float) -> int:
 
 
 def smallest_paired_difference(pairs: int, base_rate: float, tested: int, fdr: float) -> float | None:
-    """The least difference that all of `pairs` confirm with a chance of `POWER`, where no other of `tested` is.
+    """Return the least difference that `pairs` pairs confirm with a chance of `POWER`, if no other of `tested` is.
 
-    The halves of a pair fail independently, the base's at `base_rate`: what noise they share makes them agree more, and
-    differences easier to see. By simulation, of one seed. None where no difference is seen so often.
+    The halves of a pair fail independently, the base's at `base_rate`: shared noise makes them agree more, and
+    differences easier to see. By simulation with a fixed seed. None if no difference is detected so often.
     """
     threshold = math.log(max(tested, 1) / fdr)
 

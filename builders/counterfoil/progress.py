@@ -1,6 +1,7 @@
-"""How far work is, as logging has it: work reports where it is, and whoever calls it may listen.
+"""Progress, in the manner of logging: work reports how far it is, and a caller may listen.
 
-Reports are heard by the thread that listens: a pool's threads inherit no listener, so the thread that drives reports.
+Only the listening thread's reports are heard: a pool's threads inherit no listener, so the thread that drives a pool
+reports.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from typing import Any, TypeAlias, TypeVar
 
 Item = TypeVar("Item")
 
-_EVERY = 0.2  # seconds between two writings of the line
+_EVERY = 0.2  # seconds between two updates of the line
 _WIDTH = 78
 
-# Hears a `Stage`, or what some work tells in its own words (`BuildProgress`, `TokenProgress`, `Sending`).
+# Called with a `Stage`, or with an event of some work's own (`BuildProgress`, `TokenProgress`, `Sending`).
 Listener: TypeAlias = Callable[[Any], object]
 
 _listener: ContextVar[Listener | None] = ContextVar("progress", default=None)
 
 
 class _Ended(BaseException):
-    """The listener raised `error`: no `except Exception` of the work is meant."""
+    """The listener raised `error`. A BaseException, so that `except Exception` in the work does not catch it."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -35,9 +36,9 @@ class _Ended(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """How far a stage of some work is: `done` of `total` images (or files, or shifts) are through.
+    """The progress of a stage: `done` of `total` images (or files, or shifts).
 
-    lost: a sentence about a worker or a device that was lost just now, while the work goes on.
+    lost: a sentence about a worker or a device that was just lost, while the work continues.
     """
 
     name: str
@@ -47,14 +48,14 @@ class Stage:
 
 
 def report(name: str, done: int, total: int, lost: str | None = None) -> None:
-    """Tell that a stage is so far. See `Stage`."""
+    """Report the progress of a stage. See `Stage`."""
     tell(Stage(name, done, total, lost))
 
 
 def tell(event: object) -> None:
-    """Tell how far work is, in words of its own.
+    """Report an event of any type.
 
-    An error of the listener ends the work, whatever errors the work itself would catch: see `listening`.
+    An error of the listener ends the work, whatever errors the work would catch: see `listening`.
     """
     listener = _listener.get()
     if listener is None:
@@ -67,7 +68,7 @@ def tell(event: object) -> None:
 
 
 def track(items: Iterable[Item], name: str, total: int | None = None, every: int = 1) -> Iterator[Item]:
-    """The items; each `every`-th, and the last, is reported once the next is asked for. `total` defaults to `len`."""
+    """Yield the items; report each `every`-th and the last when the next is requested. `total` defaults to `len`."""
     if total is None:
         assert isinstance(items, Sized)
         total = len(items)
@@ -79,10 +80,10 @@ def track(items: Iterable[Item], name: str, total: int | None = None, every: int
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Whatever is reported within goes to `listener`, and to no other.
+    """Send all reports within the block to `listener`, and to no other.
 
-    What it raises ends the work as Ctrl-C does: the work lets go what it holds (locks, workers, weights) and takes it
-    for no error of its own. Here it is raised as it was.
+    An error of the listener ends the work as Ctrl-C does: the work releases what it holds (locks, workers, weights) and
+    does not take it for an error of its own. It is raised unchanged here.
     """
     before, refused = _listener.set(listener), None
     try:
@@ -97,7 +98,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def renamed(words: str | Callable[[Any], object]) -> Iterator[None]:
-    """Whatever is reported within is reported in other words: as the value of `words`, or as a stage of that name."""
+    """Change all reports within the block: to `words(event)`, or to stages of the name `words`."""
     outer = _listener.get() or _line
     before = _listener.set(lambda event: outer(words(event) if callable(words) else _called(event, words)))
     try:
@@ -121,15 +122,15 @@ def enable_progress_bars() -> None:
 
 
 def _in_notebook() -> bool:
-    """Whether this process is a notebook's kernel."""
+    """Check whether this process is a notebook's kernel."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
 
 class _Line:
-    """One line on stderr that is written over, for whom nobody listens, in a notebook and on a terminal.
+    """A line on stderr that is overwritten, in notebooks and on terminals, if there is no listener.
 
-    It takes whatever is reported: what it cannot put in words it skips. With a stage that is done it goes.
+    Events that it cannot describe are skipped. The line disappears when its stage is done.
     """
 
     def __init__(self) -> None:
@@ -140,10 +141,10 @@ class _Line:
             return
         if not (_in_notebook() or (sys.stderr is not None and sys.stderr.isatty())):
             return
-        said, now = _said(event), time.monotonic()
-        if said is None:
+        described, now = _described(event), time.monotonic()
+        if described is None:
             return
-        text, over = said
+        text, over = described
         if over and self.length:
             self._write("")
             self._write("")
@@ -153,7 +154,7 @@ class _Line:
 
     def _write(self, line: str) -> None:
         line = line if len(line) <= _WIDTH else f"{line[: _WIDTH - 2]} …"
-        with suppress(OSError, ValueError):  # no work fails for a terminal that is gone, or cannot spell a name
+        with suppress(OSError, ValueError):  # work must not fail if the terminal is gone or cannot encode a name
             sys.stderr.write(f"\r{line.ljust(self.length)}")
             sys.stderr.flush()
         self.length = len(line)
@@ -162,8 +163,8 @@ class _Line:
 _line = _Line()
 
 
-def _said(event: Any) -> tuple[str, bool] | None:
-    """A stage, a build, or the learning of tokens as a line, and whether it is over."""
+def _described(event: Any) -> tuple[str, bool] | None:
+    """Describe a stage, a build, or the learning of tokens in a line; return it with whether it is over."""
     for what, done, total in (
         ("", "done", "total"),
         ("images", "images_done", "images"),
@@ -172,6 +173,6 @@ def _said(event: Any) -> tuple[str, bool] | None:
         if hasattr(event, done) and hasattr(event, total):
             name = str(getattr(event, "name", what))
             shown = "".join(letter if letter.isprintable() else " " for letter in name)
-            far, whole = getattr(event, done), getattr(event, total)
-            return f"{shown}: {far:,} of {whole:,}", far >= whole
+            finished, whole = getattr(event, done), getattr(event, total)
+            return f"{shown}: {finished:,} of {whole:,}", finished >= whole
     return None

@@ -1,7 +1,7 @@
-"""Paths that people name, and files that strangers made: looked at before they are opened, and never read without end.
+"""Paths that people write, and files from elsewhere: checked before they are opened, read within bounds.
 
-A device or a pipe has no end (or no beginning), and a file may be larger than what it claims to be. Whoever reads a
-file of a recipe, a dataset or a model from elsewhere reads it here.
+Reading a device or a pipe may never end (or begin), and a file may be larger than it claims. All files of recipes,
+datasets and models from elsewhere are read here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from counterfoil.errors import UserError
 
-# What file systems allow at the most; a longer name would raise in the middle of something else.
+# The limits of common file systems; a longer name would raise an error in an unexpected place.
 LONGEST_PATH = 4096
 LONGEST_NAME = 255
 
@@ -31,14 +31,14 @@ _NOT_REGULAR = (
 
 
 class UnfitFile(OSError):
-    """A file that is not read: no regular one, or too large. `strerror` reads on from its path ("is a pipe …")."""
+    """A file that is not read: not a regular one, or too large. `strerror` continues its path ("is a pipe …")."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.EINVAL, reason)
 
 
 def irregularity(mode: int) -> str | None:
-    """What a file's mode says that it is, where it is no regular file: "is a pipe"; None for a regular one."""
+    """Describe a file by its mode, if it is no regular file ("is a pipe"); None for a regular one."""
     if stat.S_ISREG(mode):
         return None
     return next((words for test, words in _NOT_REGULAR if test(mode)), "is not a regular file")
@@ -46,9 +46,9 @@ def irregularity(mode: int) -> str | None:
 
 @contextlib.contextmanager
 def open_regular(path: str | Path, *, follow: bool = True) -> Iterator[BufferedReader]:
-    """A regular file, open for reading; nothing else is waited for. `follow` says whether the last name may be a link.
+    """Open a regular file for reading, without waiting. `follow`: whether the last name may be a link.
 
-    Raises OSError whose `strerror` is fit for people, UnfitFile for what is no regular file.
+    UnfitFile for anything but a regular file, OSError otherwise; its `strerror` is fit for people.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     if not follow:
@@ -72,10 +72,10 @@ def open_regular(path: str | Path, *, follow: bool = True) -> Iterator[BufferedR
 
 
 def read_regular(path: str | Path, most_bytes: int, *, follow: bool = True) -> bytes:
-    """The content of a regular file of at most `most_bytes`. Raises as `open_regular`, UnfitFile for a larger one."""
+    """Read a regular file of at most `most_bytes`. Raises as `open_regular`, and UnfitFile for a larger one."""
     with open_regular(path, follow=follow) as file:
         size = os.fstat(file.fileno()).st_size
-        # One more than allowed is asked for: some files (of /proc) say that they have no bytes.
+        # One byte more than allowed, since some files (in /proc) claim to be empty.
         content = file.read(most_bytes + 1) if size <= most_bytes else None
     if content is None or len(content) > most_bytes:
         shown = f"{size:,} bytes" if size > most_bytes else "more bytes than it says"
@@ -84,7 +84,7 @@ def read_regular(path: str | Path, most_bytes: int, *, follow: bool = True) -> b
 
 
 def named_path(text: str | Path) -> Path:
-    """The path that a person wrote, `~` expanded. UserError for what cannot be one on this machine."""
+    """Return the path that a person wrote, with `~` expanded. UserError if this machine can have no such path."""
     written = str(text)
     shown = written if len(written) <= 80 else f"{written[:77]}…"
     if "\0" in written:

@@ -1,15 +1,16 @@
 """Every interval, bootstrap, test and correction of the package, each once, on numbers and arrays, with its source.
 
-Those of pairs of images that share their noise are in `paired_stats.py`, those of one scene through the levels of a
-shift in `trajectory_stats.py`. To change an interval, change its function here; pages that name it by its author say so
-in words.
+Statistics of pairs of images that share their noise are in `paired_stats.py`, those of one scene through the levels of
+a shift in `trajectory_stats.py`. To change an interval, change its function here; pages name intervals by their authors
+in their text.
 
-Rows that share a unit (a garment, a patient, a caption) fail alike. Whoever makes an interval or a test of such rows
-divides their counts by one *design effect*, 1 + (m - 1)·ρ, with ρ of `unit_correlation` and m the row-weighted mean
-size of a unit (Kish 1965; Donner and Klar 2000, chapter 6), and takes `few_units_interval`.
+Rows that share a unit (a garment, a patient, a caption) fail alike. Intervals and tests of such rows divide their
+counts by one *design effect*, 1 + (m - 1)·ρ, with ρ of `unit_correlation` and m the row-weighted mean size of a unit
+(Kish 1965; Donner and Klar 2000, chapter 6), and use `few_units_interval`.
 
-Of a class whose images are all right, or all wrong, a bootstrap draws the same share every time, as if nothing were
-left open. `distances_of_share` and `distances_of_difference` say what is, by counts; `percentile_interval` adds it.
+For a class whose images are all right, or all wrong, a bootstrap draws the same share every time, as if it were known
+exactly. `distances_of_share` and `distances_of_difference` give its uncertainty from counts; `percentile_interval` adds
+it.
 """
 
 from __future__ import annotations
@@ -27,36 +28,36 @@ import scipy  # its parts are loaded where they are first used
 from numpy.typing import ArrayLike, NDArray
 
 CONFIDENCE = 0.95
-MISSING = 0.05  # of intervals that are reported, the share that misses
-NORMAL = 1.959963984540054  # the normal quantile of CONFIDENCE, on both sides
+MISSING = 0.05  # the share of reported intervals that misses
+NORMAL = 1.959963984540054  # the two-sided normal quantile of CONFIDENCE
 REPLICATES = 2000  # of a bootstrap
-# Draws that are held at once: kinds of units times replicates.
+# Draws held at once: kinds of units times replicates.
 _MOST_AT_ONCE = 4_000_000
-POWER = 0.8  # of what is called the smallest difference that would have been seen
+POWER = 0.8  # of the smallest difference that a test is said to detect
 
-# Values of a unit correlation that are weighed.
+# The number of values of a unit correlation that are weighted.
 _GRID = 30
 
-# How much of the way from chance to certainty an accuracy must surely have come.
+# The share of the way from chance to certainty that an accuracy must have come.
 MARGIN = 0.1
 
-# Sets and rests that are smaller are not tested: no rate of so few says anything.
+# Smaller sets and rests are not tested: a rate of so few rows says nothing.
 FEWEST_ROWS = 5
-# Nor of so few units: how alike rows of one unit fail is known from other units alone.
+# Nor of so few units: other units alone show how alike rows of one unit fail.
 FEWEST_UNITS = 5
 
 Bounds: TypeAlias = tuple[float, float]
 # One number, or an array of them.
 _Numbers = TypeVar("_Numbers", float, NDArray[np.float64])
-# How far the lower and the upper end of an interval are from the value, (models,) each.
+# The distances of the lower and the upper end of an interval from the value, (models,) each.
 EndDistances: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its two-sided 95 % interval; the bounds are None where none can be given."""
+    """A number with its two-sided 95 % interval; the bounds are None if there is no interval."""
 
-    # A document that holds one is as strict about it as about itself.
+    # Documents that contain an estimate parse it as strictly as themselves.
     __pydantic_config__: ClassVar = {"extra": "forbid", "allow_inf_nan": False}
     value: float
     low: float | None = None
@@ -67,38 +68,38 @@ class Estimate:
 
 
 def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> Bounds:
-    """The score interval of a share (Wilson 1927), from 0 to 1; all of it for a share of nothing.
+    """Return the score interval of a share (Wilson 1927), within [0, 1]; [0, 1] if `whole` is 0.
 
-    The share is in it. Counts need not be whole: weighted ones are worth a number of independent ones.
+    The share is in it. Counts need not be whole: weighted rows count as a number of independent ones.
     """
-    part, whole = float(part), float(whole)  # numpy's numbers would go on into documents
+    part, whole = float(part), float(whole)  # NumPy numbers do not belong in documents
     if whole <= 0:
         return 0.0, 1.0
     share = min(1.0, max(0.0, part / whole))
     normal = NORMAL if level == CONFIDENCE else NormalDist().inv_cdf(0.5 + level / 2)
     middle, half = _wilson(share, whole, normal, math.sqrt)
-    # At none and at all an end is the share itself, but for rounding.
+    # At a share of 0 or 1 an end is the share itself, except for rounding.
     low = 0.0 if share == 0 else min(share, max(0.0, middle - half))
     return low, 1.0 if share == 1 else max(share, min(1.0, middle + half))
 
 
 def wilson_intervals(shares: NDArray[np.float64], whole: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Low and high ends of `wilson_interval`, of shares of `whole` rows each, which may be averages of shares."""
+    """Return low and high ends of `wilson_interval` for shares of `whole` rows each; shares may be averages."""
     middle, half = _wilson(shares, np.asarray(whole, np.float64), NORMAL, np.sqrt)
     return np.clip(middle - half, 0.0, shares), np.clip(middle + half, shares, 1.0)
 
 
 def _wilson(share: Any, whole: Any, normal: float, sqrt: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """(middle, half of the width) of the interval, of numbers or of arrays."""
+    """Return (middle, half width) of the interval, for numbers or arrays."""
     square = normal**2
     half = normal * sqrt(share * (1 - share) / whole + square / (4 * whole * whole)) / (1 + square / whole)
     return (share + square / (2 * whole)) / (1 + square / whole), half
 
 
 def wilson_reach(share: float, whole: float, reach: float, freedom: float = math.inf) -> Bounds:
-    """Wilson's interval of a share of `whole` rows, which may be any number, `reach` standard errors long.
+    """Return Wilson's interval of a share of `whole` rows (any number), `reach` standard errors long.
 
-    freedom: degrees of freedom of the variance that says how many rows there are. The rows are fewer by the ratio of a
+    freedom: degrees of freedom of the variance that `whole` was estimated from. The rows are reduced by the ratio of a
     normal to a t quantile, squared (Korn and Graubard 1998).
     """
     whole *= (reach / float(scipy.stats.t.isf(scipy.stats.norm.sf(reach), freedom))) ** 2
@@ -107,29 +108,29 @@ def wilson_reach(share: float, whole: float, reach: float, freedom: float = math
 
 
 def wilson_estimate(part: int, whole: int) -> Estimate:
-    """A share with its `wilson_interval`; ValueError for a share of nothing."""
+    """Return a share with its `wilson_interval`; ValueError if `whole` is 0."""
     if whole < 1:
         raise ValueError("a share of no image has no value")
     return Estimate(part / whole, *wilson_interval(part, whole))
 
 
 def clopper_pearson(part: float, rest: float, level: float = CONFIDENCE) -> Bounds:
-    """The exact interval of `part` of `part` + `rest` (Clopper and Pearson 1934); neither need be whole."""
+    """Return the exact interval of `part` of `part` + `rest` (Clopper and Pearson 1934); neither need be whole."""
     tail = (1 - level) / 2
     low = float(scipy.stats.beta.ppf(tail, part, rest + 1)) if part else 0.0
     return low, float(scipy.stats.beta.isf(tail, part + 1, rest)) if rest else 1.0
 
 
 def chance_line(chance: _Numbers) -> _Numbers:
-    """The accuracy that is more than guessing: `MARGIN` of the way up from chance."""
+    """Return the accuracy that counts as more than guessing: `MARGIN` of the way up from chance."""
     return chance + MARGIN * (1 - chance)
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedRate:
-    """A rate of n images. k: failures among them; n: images up to the k-th failure, or all where it was not reached.
+    """A rate of n images. k: failures among them; n: images up to the k-th failure, or all if it was not reached.
 
-    rate: (k - 1) / (n - 1) where it was reached, else k / n, NaN of no image. interval: low and high.
+    rate: (k - 1) / (n - 1) if it was reached, else k / n, NaN of no image. interval: low and high.
     """
 
     k: int
@@ -140,14 +141,14 @@ class StoppedRate:
 
 
 def stopped_rate(failed: ArrayLike, k: int, level: float = CONFIDENCE) -> StoppedRate:
-    """The rate of images that were drawn until the k-th failure, `failed` (images,) boolean in their order.
+    """Return the rate of images drawn until the k-th failure, from `failed` (images,) boolean in drawing order.
 
     Wiles 2022 stops at 20. Stopping at a failure makes failures / images too high (5 % of the rate at 20 failures, 23 %
-    at 5); where the k-th failure came n-th, (k - 1) / (n - 1) is unbiased (Haldane 1945). It estimates; it is no test,
-    and enters no e-BH. Images after the failure are left out: n is its position and not the end of its batch. Where a
-    cap on images came first, the rate is failures / images. The interval is exact in both cases: whether the k-th
-    failure comes by the n-th image is the same question as whether n images have k failures, Clopper and Pearson's.
-    Raises ValueError where k is below 2, for one failure estimates nothing.
+    at 5); if the k-th failure came n-th, (k - 1) / (n - 1) is unbiased (Haldane 1945). It is an estimate, not a test,
+    and does not enter e-BH. Images after the failure are ignored: n is its position, not the end of its batch. If a cap
+    on images came first, the rate is failures / images. The interval is exact in both cases: the k-th failure comes by
+    the n-th image if and only if n images have k failures, which is Clopper and Pearson's question.
+    ValueError if k is below 2, since one failure estimates nothing.
     """
     if k < 2:
         raise ValueError(f"a rate up to the k-th failure needs k of at least 2, not {k}")
@@ -159,7 +160,7 @@ def stopped_rate(failed: ArrayLike, k: int, level: float = CONFIDENCE) -> Stoppe
         seen, n = len(positions), len(drawn)
         return StoppedRate(seen, n, seen / n if n else math.nan, clopper_pearson(seen, n - seen, level), False)
     n = int(positions[k - 1]) + 1
-    # Before the failure there were k - 1 in n - 1 images, which is what bounds the rate above.
+    # Before the failure there were k - 1 in n - 1 images, which bounds the rate above.
     bounds = clopper_pearson(k, n - k, level)[0], clopper_pearson(k - 1, n - k, level)[1]
     return StoppedRate(k, n, (k - 1) / (n - 1), bounds, True)
 
@@ -170,20 +171,20 @@ def stopped_rate(failed: ArrayLike, k: int, level: float = CONFIDENCE) -> Stoppe
 def count_by_unit(
     hit: NDArray[np.bool_], units: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(hits, rows) of each unit that has a row, (k,) each, of n rows; None where every row is its own unit."""
+    """Return (hits, rows) of each unit that has a row, (k,) each, of n rows; without units, every row is its own."""
     if units is None:
         return hit.astype(np.int64), np.ones(len(hit), np.int64)
-    _, place, rows = np.unique(units, return_inverse=True, return_counts=True)
-    return np.bincount(place.ravel()[hit], minlength=len(rows)), rows
+    _, unit, rows = np.unique(units, return_inverse=True, return_counts=True)
+    return np.bincount(unit.ravel()[hit], minlength=len(rows)), rows
 
 
 def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
-    """How alike rows of one unit are, from 0 to 1, estimated from parts that may have shares of their own.
+    """Estimate how alike rows of one unit are, from 0 to 1, from parts that may have shares of their own.
 
-    parts: (counts (k,), rows (k,)) by unit. Units' shares are taken as Beta-distributed around the part's own; the
-    correlation is its posterior mean, where before its root may be anything from 0 to 1. Of few units the estimate of
-    moments is often 0 where rows are alike, and an interval from it covers 77 to 87 % for 95. 0 where each row is its
-    own unit.
+    parts: (counts (k,), rows (k,)) by unit. Units' shares are taken as Beta-distributed around the part's share; the
+    result is the posterior mean of the correlation, with a prior in which its root is uniform on [0, 1]. For few units
+    the moment estimate is often 0 although rows are alike, and an interval from it covers 77 to 87 % instead of 95.
+    0 if each row is its own unit.
     """
     # Denser near 0, where many small units show a correlation finely.
     grid = ((np.arange(_GRID) + 0.5) / _GRID) ** 2
@@ -196,11 +197,11 @@ def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
         alone = alone and bool((whole == 1).all())
         if not 0 < part.sum() < total:
             continue  # nothing varies
-        # Units that have the same counts are weighed once.
-        (own, of), times = np.unique(np.stack([part, whole]), axis=1, return_counts=True)
+        # Units with the same counts are evaluated once.
+        (hits, sizes), times = np.unique(np.stack([part, whole]), axis=1, return_counts=True)
         a, b = part.sum() / total * concentration, (1 - part.sum() / total) * concentration
-        each = scipy.special.betaln(a + own[:, None], b + (of - own)[:, None]) - scipy.special.betaln(a, b)
-        likelihood += times @ each
+        terms = scipy.special.betaln(a + hits[:, None], b + (sizes - hits)[:, None]) - scipy.special.betaln(a, b)
+        likelihood += times @ terms
     if alone:
         return 0.0
     weight = np.exp(likelihood - likelihood.max())
@@ -208,19 +209,19 @@ def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
 
 
 def effective_size(rows: ArrayLike, correlation: float) -> float:
-    """How many independent rows those of units (k,) are worth."""
+    """Return how many independent rows the rows of units (k,) are worth."""
     whole = np.asarray(rows, np.float64)
     total = float(whole.sum())
     return total / (1 + (float((whole**2).sum()) / total - 1) * correlation) if total else 0.0
 
 
 def few_units_interval(share: float, effective: float, units: int, level: float = CONFIDENCE) -> Bounds:
-    """The interval of a share of rows that are worth `effective` independent ones, of so many units.
+    """Return the interval of a share of rows that are worth `effective` independent ones, from so many units.
 
-    Clopper and Pearson's on the effective counts, which are no whole numbers and are fewer by the ratio of a normal to
-    a t quantile, squared (Korn and Graubard 1998). t has twice the degrees of freedom of the units: with as many as
-    units, it covered too much in simulations (`scripts/prove_intervals.py`), with none too little. Where no row
-    counts, or every one, nothing shows how alike units are: the bound is that of as many units.
+    Clopper and Pearson's on the effective counts, which need not be whole and are reduced by the ratio of a normal to a
+    t quantile, squared (Korn and Graubard 1998). t has twice the units' degrees of freedom: with the units' own it
+    covered too much in simulations (`scripts/prove_intervals.py`), without t too little. If no row counts, or every
+    one, nothing shows how alike units are: the bound is that of as many units.
     """
     tail = (1 - level) / 2
     if units <= 0:
@@ -235,7 +236,7 @@ def few_units_interval(share: float, effective: float, units: int, level: float 
 
 
 def clustered_interval(counts: ArrayLike, rows: ArrayLike, level: float = CONFIDENCE) -> Bounds:
-    """The interval of the share of all rows, of counts (k,) and rows (k,) by unit; Wilson's where units are rows."""
+    """Return the interval of the share of all rows: counts (k,) and rows (k,) by unit; Wilson's if units are rows."""
     part, whole = np.asarray(counts, np.float64), np.asarray(rows, np.float64)
     if (whole == 1).all():
         return wilson_interval(float(part.sum()), float(whole.sum()), level)
@@ -245,53 +246,50 @@ def clustered_interval(counts: ArrayLike, rows: ArrayLike, level: float = CONFID
 
 
 def clustered_rates(failed: NDArray[np.int64], images: NDArray[np.int64]) -> list[Estimate]:
-    """For each of m models the share of all images that fail, each image counting once.
+    """Return, for each of m models, the share of all images that fail, each image counting once.
 
-    failed (c, m), images (c,): counts by caption, every caption with an image or more. The interval is that of rows
-    which share units (`clustered_interval`); of a single caption, which says nothing of others, Wilson's over its
-    images. ValueError where there is no caption.
+    failed (c, m), images (c,): counts by caption, every caption with at least one image. The interval is
+    `clustered_interval`; of a single caption, which says nothing of others, Wilson's over its images. ValueError
+    without captions.
     """
     captions, models = failed.shape
     if captions == 0:
         raise ValueError("no caption to take a rate over")
     total = int(images.sum())
     if captions == 1:
-        return [wilson_estimate(int(failed[0, place]), total) for place in range(models)]
-    return [
-        Estimate(int(own.sum()) / total, *clustered_interval(own, images))
-        for own in (failed[:, place] for place in range(models))
-    ]
+        return [wilson_estimate(int(failed[0, model]), total) for model in range(models)]
+    return [Estimate(int(counts.sum()) / total, *clustered_interval(counts, images)) for counts in failed.T]
 
 
 def matched_rates(
     failed: NDArray[np.int64], images: NDArray[np.int64], weights: NDArray[np.int64]
 ) -> NDArray[np.float64] | None:
-    """(m,) the rates by class, averaged as `weights` has the classes: what the same mixture of classes fails at.
+    """Return (m,) rates averaged over classes with `weights`: the failure rates of that mixture of classes.
 
-    failed (k, m), images (k,), weights (k,): by class. Classes without an image sit out; None where none has one.
+    failed (k, m), images (k,), weights (k,): by class. Classes without an image are ignored; None if no class has one.
     """
-    there = (images > 0) & (weights > 0)
-    if not there.any():
+    used = (images > 0) & (weights > 0)
+    if not used.any():
         return None
-    shares = failed[there] / images[there, None]
-    return (weights[there] @ shares) / weights[there].sum()
+    shares = failed[used] / images[used, None]
+    return (weights[used] @ shares) / weights[used].sum()
 
 
 # ---- Sums and differences
 
 
 def mover(*ends: tuple[Any, Any]) -> tuple[Any, Any]:
-    """How far the ends of a sum's interval are from the sum: from how far those of its independent parts are from them.
+    """Return the distances of the ends of a sum's interval from the sum, given those of its independent parts.
 
-    ends: (below, above) of each part, weighted as it is in the sum, and the other way round where it is subtracted.
-    They add as standard errors do: MOVER (Zou and Donner 2008, Statistics in Medicine 27, 1693), which for two shares
-    is method 10 of Newcombe 1998 (Statistics in Medicine 17, 873). Numbers, or arrays of one shape.
+    ends: (below, above) of each part, weighted as in the sum, swapped for a part that is subtracted. They add as
+    standard errors do: MOVER (Zou and Donner 2008, Statistics in Medicine 27, 1693), which for two shares is method 10
+    of Newcombe 1998 (Statistics in Medicine 17, 873). Numbers, or arrays of one shape.
     """
     return reduce(np.hypot, (below for below, _ in ends)), reduce(np.hypot, (above for _, above in ends))
 
 
 def distances_of_share(accuracy: NDArray[np.float64], total: int) -> EndDistances:
-    """How far Wilson's ends are from shares (models,) of `total` images that all agree; 0 of others."""
+    """Return the distances of Wilson's ends from shares (models,) of `total` images; 0 unless a share is 0 or 1."""
     below, above = _wilson_distances(accuracy, total)
     agree = (accuracy == 0) | (accuracy == 1)
     return np.where(agree, below, 0.0), np.where(agree, above, 0.0)
@@ -303,11 +301,11 @@ def distances_of_difference(
     base_correct: NDArray[np.bool_],
     shift_correct: NDArray[np.bool_],
 ) -> EndDistances:
-    """The same of base accuracy minus accuracy, (models,), each given with its number of images.
+    """Return the same of base accuracy minus accuracy, (models,), each given with its number of images.
 
-    base_correct, shift_correct: (pairs, models), of the images that are paired; of none where none are. Pairs that
-    are right together and wrong together have a difference without width too, which their correlation opens (Newcombe
-    1998, Statistics in Medicine 17, 2635, method 10).
+    base_correct, shift_correct: (pairs, models), of the paired images; empty if there are none. If the images of each
+    pair are right together and wrong together, the difference has no width either; their correlation gives it one
+    (Newcombe 1998, Statistics in Medicine 17, 2635, method 10).
     """
     base_below, base_above = distances_of_share(*base)
     shift_below, shift_above = distances_of_share(*shift)
@@ -315,16 +313,16 @@ def distances_of_difference(
     if len(base_correct) == base[1] == shift[1]:
         mixed = (base[0] > 0) & (base[0] < 1)
         same = mixed & (base_correct == shift_correct).all(axis=0)
-        own = _wilson_distances(*base)  # equal shares: either end of the difference is as far
-        open_ends, _ = distances_with_correlation(own, own, _correlation(base_correct, shift_correct))
+        distances = _wilson_distances(*base)  # the shares are equal, and so are the distances of the difference's ends
+        open_ends, _ = distances_with_correlation(distances, distances, _correlation(base_correct, shift_correct))
         below, above = np.where(same, open_ends, below), np.where(same, open_ends, above)
     return below, above
 
 
 def distances_with_correlation(one: tuple[Any, Any], other: tuple[Any, Any], correlation: Any) -> tuple[Any, Any]:
-    """How far the ends of a difference are from it: of one share less another, whose own ends are (below, above) away.
+    """Return the distances of the ends of a difference of two shares, whose own ends are (below, above) away.
 
-    Newcombe 1998, Statistics in Medicine 17, 2635, method 10: `mover` of shares that are correlated. Numbers or arrays.
+    Newcombe 1998, Statistics in Medicine 17, 2635, method 10: `mover` of correlated shares. Numbers or arrays.
     """
     below = one[0] ** 2 + other[1] ** 2 - 2 * correlation * one[0] * other[1]
     above = one[1] ** 2 + other[0] ** 2 - 2 * correlation * one[1] * other[0]
@@ -337,7 +335,7 @@ def _wilson_distances(accuracy: NDArray[np.float64], total: int) -> EndDistances
 
 
 def _correlation(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """The correlation of right answers to paired images, (models,), with Newcombe's correction for continuity."""
+    """Correlate right answers to paired images, (models,), with Newcombe's correction for continuity."""
     pairs = len(first)
     both, only_first = (first & second).sum(axis=0), (first & ~second).sum(axis=0)
     only_second = (~first & second).sum(axis=0)
@@ -350,14 +348,14 @@ def _correlation(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> NDArray
 
 
 def normal_interval(value: float, error: float) -> Bounds:
-    """The 95 % interval of a value whose standard error is known."""
+    """Return the 95 % interval of a value with a known standard error."""
     return value - NORMAL * error, value + NORMAL * error
 
 
 def least_squares_line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[Estimate, float, float]:
-    """(slope, intercept, R²) of the line through points (n,), n of 3 or more; the interval is Student's t's.
+    """Return (slope, intercept, R²) of the line through points (n,), n of 3 or more; the interval is Student's t's.
 
-    R² is 0 where every y is equal: the correlation is then 0 / 0, and the line explains nothing.
+    R² is 0 if every y is equal: the correlation is then 0 / 0, and the line explains nothing.
     """
     fit: Any = scipy.stats.linregress(x, y)
     half = float(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, x.size - 2)) * float(fit.stderr)
@@ -366,36 +364,36 @@ def least_squares_line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[
     return Estimate(value, value - half, value + half), float(fit.intercept), r_squared
 
 
-# ---- What a judge that errs says: Rogan and Gladen
+# ---- A judge that errs: Rogan and Gladen
 
 
 def rogan_gladen(seen: float, wrong: float, detected: float) -> float:
-    """The share of false labels, not cut to 0 … 1 (Rogan and Gladen 1978): (q - f) / (s - f).
+    """Return the share of false labels, not cut to 0 … 1 (Rogan and Gladen 1978): (q - f) / (s - f).
 
-    seen (q): the share of labels that a judge disagrees with; wrong (f) and detected (s): the shares that it
-    disagrees with among true and among false ones.
+    seen (q): the share of labels that a judge disagrees with; wrong (f) and detected (s): the shares of true and of
+    false labels that it disagrees with.
     """
     return (seen - wrong) / (detected - wrong)
 
 
 def lang_reiczigel_interval(seen: tuple[int, int], wrong: tuple[int, int], detected: tuple[int, int]) -> Bounds:
-    """The 95 % interval of `rogan_gladen` (Lang and Reiczigel 2014), not cut; each share as (part, whole).
+    """Return the 95 % interval of `rogan_gladen` (Lang and Reiczigel 2014), not cut; each share as (part, whole).
 
-    Each share is drawn to the middle, and what the delta method gives is moved likewise.
+    Each share is shrunk towards the middle, and the delta method's interval is shifted accordingly.
     """
-    n, own, others = seen[1] + NORMAL**2, wrong[1] + 2, detected[1] + 2
-    q, s, f = (seen[0] + NORMAL**2 / 2) / n, (detected[0] + 1) / others, (wrong[0] + 1) / own
+    n, trues, falses = seen[1] + NORMAL**2, wrong[1] + 2, detected[1] + 2
+    q, s, f = (seen[0] + NORMAL**2 / 2) / n, (detected[0] + 1) / falses, (wrong[0] + 1) / trues
     p = rogan_gladen(q, f, s)
-    of_s, of_f = s * (1 - s) / others, f * (1 - f) / own
+    of_s, of_f = s * (1 - s) / falses, f * (1 - f) / trues
     moved = 2 * NORMAL**2 * (p * of_s - (1 - p) * of_f)
     error = math.sqrt(q * (1 - q) / n + (1 - p) ** 2 * of_f + p**2 * of_s) / (s - f)
     return normal_interval(p + moved, error)
 
 
 def fleiss_kappa(counts: Sequence[tuple[int, int]]) -> float | None:
-    """Fleiss' kappa (1971) of images by how many raters selected them and did not, of equal sums.
+    """Return Fleiss' kappa (1971) from the numbers of raters that selected an image and that did not, of equal sums.
 
-    None where it is undefined: of no image, and where all answers are one.
+    None if it is undefined: without images, and if all answers are equal.
     """
     from statsmodels.stats.inter_rater import fleiss_kappa as kappa
 
@@ -410,7 +408,7 @@ def fleiss_kappa(counts: Sequence[tuple[int, int]]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """Failures among rows. effective_rows: how many independent rows they are worth, at most `rows`."""
+    """Failures among rows. effective_rows: the number of independent rows that they are worth, at most `rows`."""
 
     rows: int
     units: int
@@ -419,7 +417,7 @@ class FailureCount:
 
     @property
     def rate(self) -> float:
-        """The failure rate; NaN of no rows."""
+        """The failure rate; NaN without rows."""
         return self.failures / self.rows if self.rows else float("nan")
 
     @property
@@ -430,7 +428,7 @@ class FailureCount:
 def count_failures(
     failed: NDArray[np.bool_], units: NDArray[np.int64], in_set: NDArray[np.bool_]
 ) -> tuple[FailureCount, FailureCount]:
-    """(the set, the rest) of n rows: `failed` (n,), `units` (n,) where equal numbers share a unit, `in_set` (n,)."""
+    """Count (the set, the rest) of n rows: `failed` (n,), `units` (n,) of equal numbers for one unit, `in_set` (n,)."""
     parts = [count_by_unit(failed[part], units[part]) for part in (in_set, ~in_set)]
     correlation = unit_correlation(*parts)
     inside, outside = (
@@ -441,10 +439,10 @@ def count_failures(
 
 
 def score_test(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
-    """One-sided p of H0 "the set's rate is at most the rest's plus `margin`" (0 ≤ margin < 1).
+    """Return the one-sided p of H0 "the set's rate is at most the rest's plus `margin`" (0 ≤ margin < 1).
 
-    The score test of Farrington and Manning (1990), which takes the variance where H0 just holds, so that no rate of 0
-    or 1 makes it vanish. 1 where either part has fewer than `FEWEST_ROWS` rows or `FEWEST_UNITS` units.
+    The score test of Farrington and Manning (1990) takes the variance at the boundary of H0, so that rates of 0 or 1 do
+    not make it vanish. 1 if either part has fewer than `FEWEST_ROWS` rows or `FEWEST_UNITS` units.
     """
     if _too_few(in_set, rest):
         return 1.0
@@ -463,7 +461,7 @@ def score_test(in_set: FailureCount, rest: FailureCount, margin: float) -> float
 
 
 def _degrees(in_set: FailureCount, rest: FailureCount, high: float, low: float) -> float:
-    """Degrees of freedom of a difference of these rates, by Welch and Satterthwaite; infinite where rows are units."""
+    """Return degrees of freedom of a difference of rates, by Welch and Satterthwaite; infinite if rows are units."""
     variances, squares = 0.0, 0.0
     for part, rate in ((in_set, high), (rest, low)):
         variance = rate * (1 - rate) / part.effective_rows
@@ -478,7 +476,7 @@ def _too_few(in_set: FailureCount, rest: FailureCount) -> bool:
 
 
 def _rate_under_margin(in_set: FailureCount, rest: FailureCount, margin: float) -> float:
-    """The rest's rate that makes the counts likeliest where the set's is exactly `margin` higher."""
+    """Return the rest's maximum-likelihood rate if the set's is exactly `margin` higher."""
 
     def loss(low: float) -> float:
         parts = ((in_set, low + margin), (rest, low))
@@ -487,8 +485,10 @@ def _rate_under_margin(in_set: FailureCount, rest: FailureCount, margin: float) 
             for part, rate in parts
         )
 
-    found = scipy.optimize.minimize_scalar(loss, bounds=(0.0, 1.0 - margin), method="bounded", options={"xatol": 1e-9})
-    return float(found.x)
+    minimum = scipy.optimize.minimize_scalar(
+        loss, bounds=(0.0, 1.0 - margin), method="bounded", options={"xatol": 1e-9}
+    )
+    return float(minimum.x)
 
 
 def _xlogy(count: float, rate: float) -> float:
@@ -496,7 +496,7 @@ def _xlogy(count: float, rate: float) -> float:
 
 
 def rate_interval(count: FailureCount, level: float = CONFIDENCE) -> Bounds | None:
-    """The interval of a failure rate: Wilson's where rows are units, else `few_units_interval`; None of no rows."""
+    """Return the interval of a failure rate: Wilson's if rows are units, else `few_units_interval`; None if empty."""
     if not count.rows:
         return None
     if count.units == count.rows:
@@ -505,22 +505,23 @@ def rate_interval(count: FailureCount, level: float = CONFIDENCE) -> Bounds | No
 
 
 def newcombe_interval(in_set: FailureCount, rest: FailureCount, level: float = CONFIDENCE) -> Bounds | None:
-    """The interval of the set's rate less the rest's, from both (Newcombe 1998, method 10); None of no rows."""
-    one, other = rate_interval(in_set, level), rate_interval(rest, level)
-    if one is None or other is None:
+    """Return the interval of the set's rate minus the rest's, from both (Newcombe 1998, method 10); None if empty."""
+    inside, outside = rate_interval(in_set, level), rate_interval(rest, level)
+    if inside is None or outside is None:
         return None
     difference = in_set.rate - rest.rate
-    below, above = mover((in_set.rate - one[0], one[1] - in_set.rate), (other[1] - rest.rate, rest.rate - other[0]))
+    of_set = (in_set.rate - inside[0], inside[1] - in_set.rate)
+    below, above = mover(of_set, (outside[1] - rest.rate, rest.rate - outside[0]))
     return float(difference - below), float(difference + above)
 
 
 def smallest_difference(
     in_set: FailureCount, rest: FailureCount, margin: float, fdr: float, tested: int
 ) -> float | None:
-    """The smallest true difference that a test of these sizes would have shown four times in five.
+    """Return the smallest true difference that a test of these sizes would have detected with a power of 0.8.
 
-    At the level of a single discovery among `tested`, fdr / tested, by the same approximation with the rest's rate as
-    measured. None where no difference would have.
+    At the level of a single discovery among `tested`, fdr / tested, by the same approximation with the measured rate of
+    the rest. None if no difference would have been detected.
     """
     if _too_few(in_set, rest):
         return None
@@ -539,21 +540,21 @@ def smallest_difference(
         return None
     if short(margin) >= 0:
         return margin
-    found: Any = scipy.optimize.brentq(short, margin, most)
-    return float(found)
+    root: Any = scipy.optimize.brentq(short, margin, most)
+    return float(root)
 
 
 # ---- Bootstraps and permutations
 
 
 def seeded(seed: int, *names: str) -> np.random.Generator:
-    """Random numbers of a seed and what they are for, and of nothing else: no order or number of anything beside it."""
+    """Return a generator of a seed and a purpose alone, so that other draws do not change its numbers."""
     digest = hashlib.sha256("\0".join((str(seed), *names)).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16], "big"))
 
 
 def bootstrap_weights(units: int, replicates: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """How often each of some units is drawn, of as many with replacement: (replicates, units)."""
+    """Draw as many units as there are, with replacement; return how often each is drawn (replicates, units)."""
     drawn = rng.integers(0, units, size=(replicates, units)) + units * np.arange(replicates)[:, None]
     counts = np.bincount(drawn.ravel(), minlength=replicates * units)
     return counts.reshape(replicates, units).astype(np.float64)
@@ -562,10 +563,10 @@ def bootstrap_weights(units: int, replicates: int, rng: np.random.Generator) -> 
 def percentile_interval(
     value: float, replicates: NDArray[np.float64], beside: tuple[float, float] = (0.0, 0.0), least: float = -1.0
 ) -> Estimate:
-    """`value` with the 95 % percentile interval of its bootstrap replicates, of those that are numbers.
+    """Return `value` with the 95 % percentile interval of its finite bootstrap replicates.
 
-    beside: how far below and above it a part reaches that is in no replicate and independent of them (`mover`); by it
-    no end is under `least` or over 1. No interval of fewer than two replicates.
+    beside: the distances below and above it of a part that no replicate contains and that is independent of them
+    (`mover`); it takes no end below `least` or above 1. No interval for fewer than two replicates.
     """
     low, high = percentile_ends(np.asarray(value), replicates, np.asarray(beside), least).tolist()
     return Estimate(value) if math.isnan(low) else Estimate(value, low, high)
@@ -574,9 +575,9 @@ def percentile_interval(
 def percentile_ends(
     values: NDArray[np.float64], replicates: NDArray[np.float64], beside: NDArray[np.float64], least: float = -1.0
 ) -> NDArray[np.float64]:
-    """(2, …) the ends of `percentile_interval` of values (…), replicates (R, …), beside (2, …); NaN of fewer than two.
+    """Return (2, …) ends of `percentile_interval` for values (…), replicates (R, …), beside (2, …); NaN without two.
 
-    A replicate takes part where all of its values are numbers.
+    Replicates with a value that is not finite are ignored.
     """
     finite = replicates[np.isfinite(replicates).all(axis=tuple(range(1, replicates.ndim)))]
     if len(finite) < 2:
@@ -589,10 +590,10 @@ def percentile_ends(
 
 
 def mean_over_units(values: NDArray[np.float64], units: NDArray[np.int64], rng: np.random.Generator) -> Estimate:
-    """The mean of values (n,) from -1 to 1, with the bootstrap's interval over units (n,), equal where rows share one.
+    """Return the mean of values (n,) from -1 to 1, with a bootstrap interval over units (n,), equal for rows of one.
 
-    A replicate draws as many units as there are, with replacement. Where all units agree on -1, 0 or 1 there is nothing
-    to draw, and the bound is Wilson's of a share of units; of one unit otherwise no interval can be given.
+    A replicate draws as many units as there are, with replacement. If all units agree on -1, 0 or 1 there is nothing to
+    draw, and the bound is Wilson's of a share of units; otherwise one unit has no interval.
     """
     _, of_unit, sizes = np.unique(units, return_inverse=True, return_counts=True)
     value = float(values.mean())
@@ -603,7 +604,7 @@ def mean_over_units(values: NDArray[np.float64], units: NDArray[np.int64], rng: 
         return Estimate(value, low, 1.0) if value > 0 else Estimate(value, -1.0, -low)
     if len(sizes) < 2:
         return Estimate(value)
-    # Units alike in sum and size are drawn by number: the same distribution, whatever the number of units.
+    # Units of equal sum and size are drawn by number, which is the same distribution and bounds the memory.
     sums = np.round(np.bincount(of_unit.ravel(), values), 9)
     kinds, counts = np.unique(np.stack([sums, sizes.astype(np.float64)]), axis=1, return_counts=True)
     drawn = np.empty(REPLICATES)
@@ -616,20 +617,20 @@ def mean_over_units(values: NDArray[np.float64], units: NDArray[np.int64], rng: 
 
 
 def jackknife_variance(without: NDArray[np.float64]) -> float:
-    """The variance of a value from what it is without each unit, (n,)."""
+    """Return the variance of a value from its values without each unit, (n,)."""
     return float(((without - without.mean()) ** 2).sum()) * (1 - 1 / len(without))
 
 
 def sequential_p(reached: Iterable[bool], permutations: int) -> float:
-    """The p of a permutation test: (1 + how many reached) / (1 + permutations), sooner where a tenth of them have.
+    """Return the p of a permutation test: (1 + reached) / (1 + permutations), stopped early once a tenth have reached.
 
-    Then it is that tenth over the number drawn until then (Besag and Clifford 1991): above .1 in either case, and
+    Stopped early, it is that tenth over the number drawn (Besag and Clifford 1991): above .1 in either case, and
     P(p <= a) <= a for every a.
     """
     enough = math.ceil(permutations / 10)
     count = 0
-    for drawn, one in zip(range(1, permutations + 1), reached, strict=False):
-        count += one
+    for drawn, hit in zip(range(1, permutations + 1), reached, strict=False):
+        count += hit
         if count >= enough and drawn < permutations:
             return count / drawn
     return (1 + count) / (1 + permutations)
@@ -639,49 +640,46 @@ def sequential_p(reached: Iterable[bool], permutations: int) -> float:
 
 
 def sign_test(ahead: int, behind: int) -> float:
-    """The exact two-sided p of so many differences one way and so many the other; McNemar's test, of pairs.
-
-    1 where nothing differs.
-    """
+    """Return the exact two-sided p of so many differences each way; McNemar's test, for pairs. 1 if there are none."""
     differing = ahead + behind
     return float(scipy.stats.binomtest(ahead, differing, 0.5).pvalue) if differing else 1.0
 
 
 def benjamini_hochberg(p: Sequence[float]) -> list[float]:
-    """q-values (Benjamini and Hochberg 1995), over all hypotheses that were carried to the test."""
-    found = scipy.stats.false_discovery_control(np.asarray(p, dtype=np.float64)) if len(p) else ()
-    return [float(one) for one in found]
+    """Return q-values (Benjamini and Hochberg 1995), over all hypotheses that were tested."""
+    q_values = scipy.stats.false_discovery_control(np.asarray(p, dtype=np.float64)) if len(p) else ()
+    return [float(q) for q in q_values]
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values: at a level, the chance of any false rejection among all is at most that level."""
+    """Return Holm's adjusted p-values: at a level, the chance of any false rejection is at most that level."""
     from statsmodels.stats.multitest import multipletests
 
     if not p:
         return []
-    found: Any = multipletests(p, method="holm")
-    return [float(one) for one in found[1]]
+    adjusted: Any = multipletests(p, method="holm")
+    return [float(value) for value in adjusted[1]]
 
 
 def e_q_values(log_e: Sequence[float]) -> list[float]:
-    """The smallest α at which e-BH rejects each hypothesis, at most 1, from logarithms of e-values.
+    """Return the smallest α at which e-BH rejects each hypothesis, at most 1, from logarithms of e-values.
 
-    For the k-th largest of m it is the least of m / (j·e₍ⱼ₎) over j ≥ k. Raises ValueError for a NaN.
+    For the k-th largest of m it is the least of m / (j·e₍ⱼ₎) over j ≥ k. ValueError for a NaN.
     """
-    if any(math.isnan(one) for one in log_e):
+    if any(math.isnan(value) for value in log_e):
         raise ValueError("an e-value is NaN")
     m = len(log_e)
-    found = [1.0] * m
+    q_values = [1.0] * m
     least = math.inf
-    ranked = sorted(range(m), key=lambda place: -log_e[place])
-    for rank, place in reversed(list(enumerate(ranked, start=1))):
-        least = min(least, math.log(m) - math.log(rank) - log_e[place])
-        found[place] = math.exp(min(least, 0.0))
-    return found
+    ranked = sorted(range(m), key=lambda index: -log_e[index])
+    for rank, index in reversed(list(enumerate(ranked, start=1))):
+        least = min(least, math.log(m) - math.log(rank) - log_e[index])
+        q_values[index] = math.exp(min(least, 0.0))
+    return q_values
 
 
 def e_bh(log_e: Sequence[float], alpha: float) -> list[bool]:
-    """Which hypotheses e-BH rejects at false discovery rate `alpha` (Wang and Ramdas 2022).
+    """Return which hypotheses e-BH rejects at false discovery rate `alpha` (Wang and Ramdas 2022).
 
     The k̂ largest, k̂ = max{k : e₍ₖ₎ ≥ m / (α·k)}. It holds under any dependence, and whenever each test stopped.
     """
@@ -691,7 +689,7 @@ def e_bh(log_e: Sequence[float], alpha: float) -> list[bool]:
 def simultaneous_reach(
     values: NDArray[np.float64], replicates: NDArray[np.float64], least_error: ArrayLike = 0.0
 ) -> float:
-    """How many standard errors intervals of all `values` (…) reach to hold at once, by their `replicates` (R, …).
+    """Return how many standard errors intervals of all `values` (…) reach to hold at once, by `replicates` (R, …).
 
     The 95 % quantile of the largest deviation in a replicate of the bootstrap, for what varies together errs together;
     what one interval takes at least. A standard error is at least `least_error`; what has none takes no part, and where
@@ -707,13 +705,13 @@ def simultaneous_reach(
 
 
 def simultaneous_level(intervals: int) -> float:
-    """The level of each of some intervals that all hold at once, but for `MISSING` (Bonferroni)."""
+    """Return the level of each of some intervals, so that all hold at once, except for `MISSING` (Bonferroni)."""
     return 1 - MISSING / max(intervals, 1)
 
 
 def false_coverage_level(reported: int, tested: int, fdr: float) -> float:
-    """The level of intervals of *reported* findings, so that of them a share `fdr` misses at most on average (FCR).
+    """Return the level of intervals of *reported* findings, so that a share `fdr` of them misses at most, on average.
 
-    1 - fdr · reported / tested (Benjamini and Yekutieli 2005).
+    That is the FCR: 1 - fdr · reported / tested (Benjamini and Yekutieli 2005).
     """
     return 1 - fdr * reported / tested if tested else 1 - fdr

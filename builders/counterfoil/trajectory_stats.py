@@ -1,12 +1,12 @@
 """Trajectories: one scene at its base and at each level of a shift, and the level at which a model begins to fail.
 
 A level is a number in (0, 1]; 0 is the base. K levels make K + 1 *cells*: cell k < K is (level k - 1, level k], cell K
-is beyond the top. A failure lies in a run of cells, `first` to `last`: after the last level that was seen right, and by
-the first that was seen wrong. A level that is not there widens the run; who is never wrong has a run that ends beyond
-the top. The share that has failed by each level is the nonparametric maximum likelihood estimate for such runs
-(Turnbull 1976), by self-consistency. On trajectories that lack no level it is the plain share.
+is beyond the top. A failure is located in a run of cells, `first` to `last`: after the last level that was seen right,
+and up to the first that was seen wrong. A missing level widens the run; a model that is never wrong has a run that ends
+beyond the top. The share that has failed by each level is the nonparametric maximum likelihood estimate for such runs
+(Turnbull 1976), by self-consistency. Without missing levels it is the plain share.
 
-Two models judge the same trajectories, so a log-rank test, which takes them for independent, does not hold.
+Two models judge the same trajectories, so a log-rank test, which assumes independence, is invalid.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Ints = NDArray[np.int64]
 PERMUTATIONS = 10_000
 _AT_ONCE = 1_000  # permutations
 _REPLICATES = 400  # of the variance of a share
-# Self-consistency stops where no share moves by more; of a replicate, where none that matters does.
+# Self-consistency stops when no share moves by more: exactly, and for a replicate.
 _STILL, _STILL_ENOUGH = 1e-8, 1e-5
 _MOST_STEPS = 5_000
-# What sums of floats, and self-consistency, leave of a share that a mark is reached by: .9 less .8 is ten points.
+# Rounding of sums and self-consistency when a share is compared with a mark: .9 minus .8 is ten points.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Where a rising curve first reaches a mark, with its 95 % interval; infinite where it does not by the top."""
+    """The point at which a rising curve first reaches a mark, with its 95 % interval; infinite if beyond the top."""
 
     value: float
     low: float
@@ -45,16 +45,16 @@ class Reached:
 
 
 def rising_reaches(curve: Sequence[Estimate], levels: Floats, weights: Floats, mark: float) -> Reached:
-    """Where a curve of estimates (K), made to rise (isotonic regression with `weights`), first reaches `mark` > 0.
+    """Find where a curve of estimates (K), made to rise (isotonic regression with `weights`), first reaches `mark` > 0.
 
-    It is linear between levels and from 0 at 0. The ends are where its upper and its lower bounds reach the mark, made
-    to rise likewise: an interval of the curve at each level is one of the crossing. A bound that is not known is the
+    It is linear between levels and from 0 at 0. The ends are where its upper and its lower bounds, made to rise too,
+    reach the mark: intervals of the curve at each level give one of the crossing. An unknown bound is taken as the
     worst.
     """
     return Reached(
-        _first_reaches([one.value for one in curve], levels, weights, mark),
-        _first_reaches([1.0 if one.high is None else one.high for one in curve], levels, weights, mark),
-        _first_reaches([-1.0 if one.low is None else one.low for one in curve], levels, weights, mark),
+        _first_reaches([point.value for point in curve], levels, weights, mark),
+        _first_reaches([1.0 if point.high is None else point.high for point in curve], levels, weights, mark),
+        _first_reaches([-1.0 if point.low is None else point.low for point in curve], levels, weights, mark),
     )
 
 
@@ -64,24 +64,24 @@ def _first_reaches(values: Sequence[float], levels: Floats, weights: Floats, mar
     reached = curve >= mark - _ROUNDING
     if not reached[-1]:
         return math.inf
-    place = int(reached.argmax())
-    before, after = curve[place - 1], curve[place]
-    start = levels[place - 2] if place > 1 else 0.0
-    return float(start + (levels[place - 1] - start) * min(1.0, (mark - before) / (after - before)))
+    index = int(reached.argmax())
+    before, after = curve[index - 1], curve[index]
+    start = levels[index - 2] if index > 1 else 0.0
+    return float(start + (levels[index - 1] - start) * min(1.0, (mark - before) / (after - before)))
 
 
 # ---- Failure points
 
 
 def failure_runs(present: NDArray[np.bool_], right: NDArray[np.bool_], *, lasting: bool = False) -> tuple[Ints, Ints]:
-    """The first and the last cell (n, m) in which each of n trajectories fails, of m models that are right at the base.
+    """Return the first and the last cell (n, m) in which each of n trajectories fails, of m models right at the base.
 
-    present (n, K): which levels there are. right (n, K, m), read where there is one. lasting: a failure is "wrong from
+    present (n, K): which levels exist. right (n, K, m), ignored for missing levels. lasting: a failure is "wrong from
     there on" rather than the first wrong answer.
     """
-    there = present[:, :, None]
+    exists = present[:, :, None]
     levels = np.arange(present.shape[1])[None, :, None]
-    seen_right, seen_wrong = there & right, there & ~right
+    seen_right, seen_wrong = exists & right, exists & ~right
     top = present.shape[1]
     if lasting:
         last_right = np.where(seen_right, levels, -1).max(axis=1)
@@ -93,17 +93,17 @@ def failure_runs(present: NDArray[np.bool_], right: NDArray[np.bool_], *, lastin
 
 
 def recovered(present: NDArray[np.bool_], right: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """(n, m) which trajectories are right again at a level above one where they are wrong."""
-    there = present[:, :, None]
-    wrong_before = np.logical_or.accumulate(there & ~right, axis=1)
-    return np.asarray((there & right & wrong_before).any(axis=1))
+    """Return (n, m) which trajectories are right again at a level above one where they are wrong."""
+    exists = present[:, :, None]
+    wrong_before = np.logical_or.accumulate(exists & ~right, axis=1)
+    return np.asarray((exists & right & wrong_before).any(axis=1))
 
 
 def failure_shares(counts: Floats, runs: Ints, cells: int, still: float = _STILL) -> Floats:
-    """(…, cells) the share that fails in each cell, of `counts` (…, runs) trajectories by run, runs (runs, 2).
+    """Return (…, cells) the share that fails in each cell, from `counts` (…, runs) of trajectories by run (runs, 2).
 
-    Every count needs a trajectory. Where several answers are as likely, mass lies evenly over cells that no run tells
-    apart.
+    Every row of counts needs a trajectory. If several solutions are equally likely, mass is spread evenly over cells
+    that no run distinguishes.
     """
     inside = _inside(runs, cells).astype(np.float64)
     weights = counts / counts.sum(axis=-1, keepdims=True)
@@ -122,10 +122,10 @@ def _inside(runs: Ints, cells: int) -> NDArray[np.bool_]:
 
 
 def failed_curve(first: Ints, last: Ints, levels: int, rng: np.random.Generator) -> list[Estimate]:
-    """The share of n trajectories, runs `first` and `last` (n,), that has failed by each level; empty of none.
+    """Return the share of n trajectories, runs `first` and `last` (n,), that has failed by each level; empty if n = 0.
 
-    The interval is Wilson's, for as many trajectories as would vary alike without a lost level: a bootstrap over
-    trajectories says how much the share varies.
+    The interval is Wilson's, for as many trajectories as would vary alike without missing levels; a bootstrap over
+    trajectories measures how much the share varies.
     """
     n = len(first)
     if not n:
@@ -138,14 +138,14 @@ def failed_curve(first: Ints, last: Ints, levels: int, rng: np.random.Generator)
     variance = curves.var(axis=0)
     worth = np.divide(curve * (1 - curve), variance, out=np.full(levels, float(n)), where=variance > 0)
     low, high = wilson_intervals(curve, worth.clip(1.0, n))
-    return [Estimate(*one) for one in zip(curve.tolist(), low.tolist(), high.tolist(), strict=True)]
+    return [Estimate(*point) for point in zip(curve.tolist(), low.tolist(), high.tolist(), strict=True)]
 
 
-# ---- Models beside each other
+# ---- Comparing models
 
 
 def failure_scores(first: Ints, last: Ints, right_at_base: NDArray[np.bool_], levels: Floats) -> Floats:
-    """(n, m) the expected level of each failure, up to the top level, given its run; NaN of who is wrong at the base.
+    """Return (n, m) the expected level of each failure, up to the top level, given its run; NaN if wrong at the base.
 
     Expected under the shares of all models together, which no swap of two models within trajectories changes.
     """
@@ -154,21 +154,21 @@ def failure_scores(first: Ints, last: Ints, right_at_base: NDArray[np.bool_], le
     middle = np.append((ends[:-1] + ends[1:]) / 2, levels[-1])
     if not right_at_base.any():
         return np.full(first.shape, np.nan)
-    runs, place, counts = np.unique(
+    runs, run, counts = np.unique(
         np.stack([first[right_at_base], last[right_at_base]], axis=1), axis=0, return_inverse=True, return_counts=True
     )
     shares = failure_shares(counts.astype(np.float64), runs, cells)
     weights = _inside(runs, cells) * np.maximum(shares, 1e-12)
-    found = np.full(first.shape, np.nan)
-    found[right_at_base] = ((weights @ middle) / weights.sum(axis=1))[place.ravel()]
-    return found
+    scores = np.full(first.shape, np.nan)
+    scores[right_at_base] = ((weights @ middle) / weights.sum(axis=1))[run.ravel()]
+    return scores
 
 
 def swap_test(differences: Floats, rng: np.random.Generator, permutations: int = PERMUTATIONS) -> list[float]:
-    """Two-sided p of k comparisons, of differences (n, k) between two models on the same n trajectories.
+    """Return two-sided p of k comparisons, from differences (n, k) between two models on the same n trajectories.
 
-    If the models are alike, which of the two gave which answers to a trajectory is a coin: the sign of each difference.
-    The statistic is their mean; a 0 takes no part. 1 where nothing differs.
+    If the models are alike, the sign of each difference is a fair coin. The statistic is the mean; zeros do not count.
+    1 if nothing differs.
     """
     seen = np.abs(differences.sum(axis=0))
     as_far = np.zeros(differences.shape[1], dtype=np.int64)
@@ -179,9 +179,9 @@ def swap_test(differences: Floats, rng: np.random.Generator, permutations: int =
 
 
 def ranks(low: Floats, high: Floats, values: Floats) -> Ints:
-    """(m, 3) the rank of each of m models, 1 for the best, by `values` (m,), and the lowest and highest that it may be.
+    """Return (m, 3): the rank of each of m models by `values` (m,), 1 for the best, and its least and greatest one.
 
-    low, high (m, m): of value less value. It is below all that are surely better, and above all surely worse.
+    low, high (m, m): bounds of value minus value. A model ranks below all surely better ones, above all surely worse.
     """
-    own = 1 + (values > values[:, None]).sum(axis=1)
-    return np.stack([own, 1 + (high < 0).sum(axis=1), len(values) - (low > 0).sum(axis=1)], axis=1)
+    by_value = 1 + (values > values[:, None]).sum(axis=1)
+    return np.stack([by_value, 1 + (high < 0).sum(axis=1), len(values) - (low > 0).sum(axis=1)], axis=1)
