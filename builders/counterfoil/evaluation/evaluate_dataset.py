@@ -2,61 +2,46 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from counterfoil.dataset.card.index_page import write_index
-from counterfoil.documents import document_text
 from counterfoil.engines import EngineChoice, engine_and_device
-from counterfoil.errors import CounterfoilError, UserError, raise_together
-from counterfoil.evaluation.class_order import ClassOrder, class_orders
+from counterfoil.errors import UserError
+from counterfoil.evaluation.class_order import ClassOrder
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.gate import judge_gate, judged_models, models_of, read_gate
 from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES
 from counterfoil.evaluation.measures.comparison import ComparedModels
 from counterfoil.evaluation.measures.distances import prepared_distances
 from counterfoil.evaluation.measures.reference import prepared_reference
-from counterfoil.evaluation.mistaken_order import better_order
-from counterfoil.evaluation.result_files import FOLDER, entry_files, stale_entries
+from counterfoil.evaluation.mistaken_order import likely_order
+from counterfoil.evaluation.result_files import make_ready, report_folder, store_results, write_files
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import (
-    GivenModel,
-    NamedModel,
     given_models,
-    named_models,
+    named_class_maps,
     refuse_uncompared,
     short_name,
     with_compared,
     with_gate,
-    with_public_names,
 )
-from counterfoil.evaluation.scores import AllAnswers, Asking
+from counterfoil.evaluation.scores import AllAnswers, Asking, Request
 from counterfoil.evaluation.subject import open_subject, usual_side
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
-from counterfoil.models.classifiers import Classifier, describe_classifier, load_classifier
-from counterfoil.prediction.class_map import ClassMap, Order, Outputs, folder_orders, map_classes
+from counterfoil.models.classifiers import Classifier, load_classifier
+from counterfoil.prediction.class_map import Outputs
 from counterfoil.prediction.passes import WORKERS_IMPORT, Placement
 from counterfoil.prediction.predictions import joined
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
-from counterfoil.regular_files import named_path
-from counterfoil.report.results import NESTED, ClassFacts, ModelFacts, ResultRow, ResultRows, Results
-from counterfoil.report.words import listed, percent
+from counterfoil.report.results import ClassFacts, ModelFacts, ResultRow, ResultRows, Results
 from counterfoil.stats import CONFIDENCE, REPLICATES
-from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
 from counterfoil.store.directory_lock import writing_lock
-from counterfoil.store.inside import refuse_written_inside
-from counterfoil.store.layout import PRIVATE
-
-# What every evaluation writes, and what one writes where it has something to write.
-_ALWAYS = ("results.csv", "report.html", "predictions.parquet")
-_AT_TIMES = ("classes.csv", *(shown.file for shown in NESTED.values() if shown.file), "gate.md", "gate.xml")
 
 
 def evaluate(
@@ -175,8 +160,6 @@ def evaluate(
     if repo is not None and not REPOSITORY.fullmatch(repo):
         raise UserError(f"the dataset's repository is {repo!r}: expected user/name")
     if into_card:
-        from counterfoil.evaluation.result_files import make_ready
-
         if beside:
             raise UserError("into_card stores the results of a dataset's own shifts", "Leave out one of the two.")
         make_ready(dataset)
@@ -196,7 +179,7 @@ def evaluate(
     spread = workers_of if workers is not None and workers > 1 else workers_of.worth_for(len(subject.keys))
     if spread is not None:
         made_by.expect(WORKERS_IMPORT)
-    names, maps = _named(subject, models, given, way, class_order)
+    names, maps = named_class_maps(subject, models, given, way, class_order)
     if batch_size < 1:
         raise UserError(f"batch size {batch_size}: expected 1 or more")
     minimum = subject.min_images_per_class if min_images_per_class is None else min_images_per_class
@@ -209,7 +192,7 @@ def evaluate(
     refuse_trained_on(subject, mended)
     prepared = prepared_distances(subject, distances, against)
     prepared_there = prepared_reference(subject, stands_for, tuple(mended), reference)
-    folder = _report_folder(subject, out)
+    folder = report_folder(subject, out)
 
     def load(name: str) -> Classifier:
         return given[name].load() if name in given else load_classifier(name, classes=subject.classes)
@@ -217,21 +200,8 @@ def evaluate(
     # Where no model has other outputs, there is no choice to tell of.
     told = way if any(own.own is not None for own in maps.values()) else "all"
     asking = Asking(maps, load, used_device, batch_size, spread, stands_for, mended, told)
-    # Part after part: each part's answers are kept by its own content.
-    parts = [asking.scored(part.images, names, subject.workplace / "predictions") for part in subject.parts]
-    scored = [
-        replace(parts[0][name], predictions=joined([part[name].predictions for part in parts]))
-        if len(parts) > 1
-        else parts[0][name]
-        for name in names
-    ]
     requests = (prepared, prepared_there, *([] if compare is None else [ComparedModels(*compare)]))
-    answered = AllAnswers.of(subject, scored, minimum, seed, asking, requests)
-    # The bootstraps of drops are what takes long, and many measures share them.
-    for done, place in enumerate(answered.shifts, start=1):
-        if subject.base:
-            answered.drops(place)
-        report("measuring", done, len(answered.shifts))
+    answered = _all_answers(subject, names, asking, minimum, seed, requests)
     there = [] if prepared_there.images is None else [prepared_there.images]
     results = _results(answered, usual_side([subject.parts[0].images, *there]))
     unreadable, paths = np.flatnonzero(~answered.answers.readable).tolist(), subject.paths
@@ -247,89 +217,31 @@ def evaluate(
     )
     dataset_id = repo or (subject.published.repo if subject.published else subject.repo)
     with writing_lock(folder):  # of two evaluations into one folder the files are those of one
-        written = _write(evaluation, answered, folder, dataset_id)
+        written = write_files(evaluation, answered, folder, dataset_id)
     if not into_card:
         return written
-    from counterfoil.evaluation.result_files import store_results
-
     return replace(written, files={**written.files, "card": store_results(written, dataset_id)})
 
 
-def _report_folder(subject: Subject, out: Path | None) -> Path:
-    """The folder of the report, made before the long work, so that a place one may not write to shows at once."""
-    folder = named_path(out) if out is not None else subject.workplace / "evaluation"
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file, expected a folder", "Name another with --out.")
-    if subject.directory is not None:
-        refuse_written_inside(folder, subject.directory, subject.workplace)
-    try_folder(folder)
-    make_folder(folder)
-    return folder
-
-
-def _named(
-    subject: Subject,
-    models: str | Path | Sequence[str | Path] | Mapping[str, Any] | None,
-    given: Mapping[str, GivenModel],
-    outputs: Outputs,
-    class_order: ClassOrder | Mapping[str, ClassOrder] | None,
-) -> tuple[tuple[str, ...], dict]:
-    """The models to score, and the class map of each, before any weight is loaded; problems come all together."""
-    if outputs not in get_args(Outputs):
-        raise UserError(f"outputs is {outputs!r}: expected {' or '.join(get_args(Outputs))}")
-    if outputs == "classes" and subject.judged.shifts:
-        raise UserError(
-            "this dataset's images were chosen by what classifiers answered over all their outputs, so accuracies over"
-            " its classes alone cannot be compared with that choice",
-            "Leave out `outputs: classes`.",
-        )
-    if models is None:
-        # Names only: the recipe of a published dataset must not make this machine read files.
-        named, problems = tuple(NamedModel(name) for name in dict.fromkeys(subject.models)), ()
-    elif isinstance(models, Mapping):
-        named, problems = tuple(NamedModel(name) for name in given), ()
-    else:
-        named, problems = named_models([models] if isinstance(models, str | Path) else models)
-    if not named and not problems:
-        raise UserError(
-            "no model to score: none was named, and the recipe lists none under evaluate.models",
-            "Name some: counterfoil evaluate DATASET --models resnet50 lab:resnet10t",
-        )
-    names = [one.name for one in named]
-    stands_for = {name: models.get(name) if isinstance(models, Mapping) else name for name in names}
-    maps = _class_maps(subject, named, given, problems, class_orders(class_order, stands_for))
-    if outputs == "classes" and (files := [name for name, own in maps.items() if own.most_ranked is not None]):
-        raise UserError(
-            [f"model {name!r} is a file of labels: its answers among the classes alone are unknown" for name in files],
-            "Give a column of scores for each class, or leave out `outputs: classes`.",
-        )
-    return tuple(names), {name: own.answered_both_ways(outputs) for name, own in maps.items()}
-
-
-def _class_maps(
-    subject: Subject,
-    named: Sequence[NamedModel],
-    given: Mapping[str, GivenModel],
-    problems: Sequence[str],
-    orders: Mapping[str, Order],
-) -> dict[str, ClassMap]:
-    maps: dict[str, ClassMap] = {}
-    found: list[CounterfoilError] = [UserError(problem) for problem in problems]
-    classes = subject.classes
-    # Ids of classes that no recipe wrote are numbers, which an output may be called by chance.
-    without_ids = subject.directory is None and subject.recipe is None
-    matched = [replace(one, id=one.name) for one in classes] if without_ids else classes
-    for model in named:
-        try:
-            own = given.get(model.name)
-            facts = own.facts if own else describe_classifier(model.name, classes)
-            maps[model.name] = map_classes(matched, facts, orders.get(model.name))
-        except CounterfoilError as error:
-            if model.place:
-                error = type(error)([f"{model.place}: {problem}" for problem in error.problems], error.hint)
-            found.append(error)
-    raise_together(found)
-    return maps
+def _all_answers(
+    subject: Subject, names: Sequence[str], asking: Asking, minimum: int, seed: int, requests: tuple[Request, ...]
+) -> AllAnswers:
+    """Every model's answers to all images, with the drops that many measures share."""
+    # Part after part: each part's answers are kept by its own content.
+    parts = [asking.scored(part.images, names, subject.workplace / "predictions") for part in subject.parts]
+    scored = [
+        replace(parts[0][name], predictions=joined([part[name].predictions for part in parts]))
+        if len(parts) > 1
+        else parts[0][name]
+        for name in names
+    ]
+    answered = AllAnswers.of(subject, scored, minimum, seed, asking, requests)
+    # The bootstraps of drops are what takes long.
+    for done, place in enumerate(answered.shifts, start=1):
+        if subject.base:
+            answered.drops(place)
+        report("measuring", done, len(answered.shifts))
+    return answered
 
 
 def _results(answered: AllAnswers, image_side: int | None) -> Results:
@@ -384,82 +296,5 @@ def _model_facts(answered: AllAnswers, model: int) -> ModelFacts:
         near_chance=near_chance,
         tied=int(tied.sum()),
         matched=scored.class_map.matched,
-        likely_order=_likely_order(answered, model) if near_chance else "",
+        likely_order=likely_order(answered, model) if near_chance else "",
     )
-
-
-def _likely_order(answered: AllAnswers, model: int) -> str:
-    """In which other order the outputs of a model near chance look to stand, in words; empty where in none."""
-    class_map, classes = answered.maps[model], answered.subject.classes
-    outputs = np.array([own[0] for own in class_map.targets])
-    if len(np.unique(outputs)) < len(outputs) or any(len(own) > 1 for own in class_map.targets):
-        return ""
-    # Classes are numbered as their outputs stand.
-    class_at = np.argsort(outputs)
-    place_of, place_of_output = np.argsort(class_at), np.full(class_map.num_classes, -1)
-    place_of_output[outputs] = place_of
-    groups = (0,) if answered.subject.base else answered.places
-    rows = np.concatenate([answered.rows(group) for group in groups])
-    found = better_order(
-        place_of[answered.subject.labels[rows]],
-        place_of_output[answered.answers.prediction[rows, model]],
-        len(outputs),
-        [(f"to be in {whose} order of the class names", place_of[order])
-         for whose, order in folder_orders(classes).items()],
-    )  # fmt: skip
-    if found is None:
-        return ""
-    moved = np.flatnonzero(found.means != np.arange(len(outputs)))
-    meant = [f"output {outputs[class_at[at]]} is {classes[class_at[found.means[at]]].name}" for at in moved[:3]]
-    told = f"{', '.join(meant)} and so on" if len(moved) > 3 else listed(meant)
-    return (
-        f"{found.kind}: {percent(found.better.value)} of images are right if {told}, and"
-        f" {percent(found.given.value)} as they are matched. Check --class-order."
-    )
-
-
-def _write(evaluation: Evaluation, answered: AllAnswers, folder: Path, dataset_id: str | None) -> Evaluation:
-    from counterfoil.evaluation.failures import pick_examples, write_failures
-    from counterfoil.evaluation.report import report_html
-    from counterfoil.evaluation.result_files import predictions_parquet, result_tables
-
-    subject, results = answered.subject, evaluation.results
-    examples = pick_examples(answered, results)
-    pictures = {name: measure.pictures(answered, results) for name, measure in NESTED_MEASURES.items()}
-    failures = write_failures(results, answered, folder)
-    texts = {
-        **result_tables(results),
-        "document": ("results.json", document_text(results)),
-        "report": ("report.html", report_html(results, examples, evaluation.unreadable, pictures)),
-    }
-    if evaluation.gate is not None:
-        from counterfoil.evaluation.gate_files import JUNIT, MARKDOWN, gate_junit, gate_markdown
-
-        texts["gate"] = (MARKDOWN, gate_markdown(evaluation.gate))
-        texts["junit"] = (JUNIT, gate_junit(evaluation.gate))
-    entries: dict[str, bytes] = {}
-    if dataset_id is not None and subject.base and len(subject.parts) == 1:
-        # The commit that a published dataset was named by; a branch or a tag may move.
-        revision = subject.published.revision if subject.published else None
-        commit = revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None
-        entries = entry_files(with_public_names(results), dataset_id, commit)
-    # What an earlier evaluation left here and this one does not write would stand beside a report that it is not of. In
-    # a folder without an earlier report files of these names are somebody's own.
-    if all((folder / name).is_file() for name in _ALWAYS):
-        written = {file for file, _ in texts.values()}
-        remove_stale(folder, [name for name in _AT_TIMES if name not in written])
-        remove_stale(folder / FOLDER, old := stale_entries(folder / FOLDER, entries.keys()))
-        if old and not any((folder / FOLDER).iterdir()):
-            (folder / FOLDER).rmdir()
-    files = {"failures": failures}
-    for name, (file, text) in texts.items():
-        write_atomically(folder / file, text.encode())
-        files[name] = (folder / file).resolve()
-    files["predictions"] = (folder / "predictions.parquet").resolve()
-    write_atomically(files["predictions"], predictions_parquet(answered))
-    if entries:
-        files["entries"] = (folder / FOLDER).resolve()
-        for file, content in entries.items():
-            write_atomically(files["entries"] / file, content)
-    write_index(folder.parent.parent if folder.parent.name == PRIVATE else folder)
-    return replace(evaluation, files=files)

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.evaluation.scores import AllAnswers
+from counterfoil.prediction.class_map import folder_orders
+from counterfoil.report.words import listed, percent
 from counterfoil.stats import Estimate, chance_line, wilson_estimate
 
 # A count of each pair of more classes takes too much memory for a warning.
@@ -77,3 +80,33 @@ def better_order(
     if better.low < max(given.high + LEAST_GAIN, chance_line(1 / classes)):
         return None
     return BetterOrder(means, kind, given, better)
+
+
+def likely_order(answered: AllAnswers, model: int) -> str:
+    """In which other order the outputs of a model near chance look to stand, in words; empty where in none."""
+    class_map, classes = answered.maps[model], answered.subject.classes
+    outputs = np.array([own[0] for own in class_map.targets])
+    if len(np.unique(outputs)) < len(outputs) or any(len(own) > 1 for own in class_map.targets):
+        return ""
+    # Classes are numbered as their outputs stand.
+    class_at = np.argsort(outputs)
+    place_of, place_of_output = np.argsort(class_at), np.full(class_map.num_classes, -1)
+    place_of_output[outputs] = place_of
+    groups = (0,) if answered.subject.base else answered.places
+    rows = np.concatenate([answered.rows(group) for group in groups])
+    found = better_order(
+        place_of[answered.subject.labels[rows]],
+        place_of_output[answered.answers.prediction[rows, model]],
+        len(outputs),
+        [(f"to be in {whose} order of the class names", place_of[order])
+         for whose, order in folder_orders(classes).items()],
+    )  # fmt: skip
+    if found is None:
+        return ""
+    moved = np.flatnonzero(found.means != np.arange(len(outputs)))
+    meant = [f"output {outputs[class_at[at]]} is {classes[class_at[found.means[at]]].name}" for at in moved[:3]]
+    told = f"{', '.join(meant)} and so on" if len(moved) > 3 else listed(meant)
+    return (
+        f"{found.kind}: {percent(found.better.value)} of images are right if {told}, and"
+        f" {percent(found.given.value)} as they are matched. Check --class-order."
+    )

@@ -16,17 +16,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.data.hub import HubDataset
-from counterfoil.documents import csv_text
+from counterfoil.dataset.card.index_page import write_index
+from counterfoil.documents import csv_text, document_text
 from counterfoil.errors import UserError
+from counterfoil.evaluation.dataset import Subject
+from counterfoil.evaluation.failures import pick_examples, write_failures
+from counterfoil.evaluation.gate_files import JUNIT, MARKDOWN, gate_junit, gate_markdown
+from counterfoil.evaluation.measures import NESTED_MEASURES
+from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
-from counterfoil.evaluation.scores import answer_names
+from counterfoil.evaluation.scores import AllAnswers, answer_names
 from counterfoil.evaluation.subject import open_subject
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.prompts import BASE
@@ -36,14 +42,72 @@ from counterfoil.report.results import NESTED, ModelFacts, ResultRow, Results, c
 from counterfoil.report.words import csv_interval as interval_columns
 from counterfoil.report.words import csv_percent as percent
 from counterfoil.stats import Estimate
-from counterfoil.store.atomic import write_atomically
-from counterfoil.store.layout import EVALUATION
+from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
+from counterfoil.store.inside import refuse_written_inside
+from counterfoil.store.layout import EVALUATION, PRIVATE
 from counterfoil.store.sealed_folder import EVALUATED
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResultEntry
 
-    from counterfoil.evaluation.scores import AllAnswers
+# What every evaluation writes, and what one writes where it has something to write.
+_ALWAYS = ("results.csv", "report.html", "predictions.parquet")
+_AT_TIMES = ("classes.csv", *(shown.file for shown in NESTED.values() if shown.file), "gate.md", "gate.xml")
+
+
+def report_folder(subject: Subject, out: Path | None) -> Path:
+    """The folder of the report, made before the long work, so that a place one may not write to shows at once."""
+    folder = named_path(out) if out is not None else subject.workplace / "evaluation"
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file, expected a folder", "Name another with --out.")
+    if subject.directory is not None:
+        refuse_written_inside(folder, subject.directory, subject.workplace)
+    try_folder(folder)
+    make_folder(folder)
+    return folder
+
+
+def write_files(evaluation: Evaluation, answered: AllAnswers, folder: Path, dataset_id: str | None) -> Evaluation:
+    """Write every file of an evaluation into its folder; return the evaluation with their paths."""
+    subject, results = answered.subject, evaluation.results
+    examples = pick_examples(answered, results)
+    pictures = {name: measure.pictures(answered, results) for name, measure in NESTED_MEASURES.items()}
+    failures = write_failures(results, answered, folder)
+    texts = {
+        **result_tables(results),
+        "document": ("results.json", document_text(results)),
+        "report": ("report.html", report_html(results, examples, evaluation.unreadable, pictures)),
+    }
+    if evaluation.gate is not None:
+        texts["gate"] = (MARKDOWN, gate_markdown(evaluation.gate))
+        texts["junit"] = (JUNIT, gate_junit(evaluation.gate))
+    entries: dict[str, bytes] = {}
+    if dataset_id is not None and subject.base and len(subject.parts) == 1:
+        # The commit that a published dataset was named by; a branch or a tag may move.
+        revision = subject.published.revision if subject.published else None
+        commit = revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None
+        entries = entry_files(with_public_names(results), dataset_id, commit)
+    # What an earlier evaluation left here and this one does not write would stand beside a report that it is not of. In
+    # a folder without an earlier report files of these names are somebody's own.
+    if all((folder / name).is_file() for name in _ALWAYS):
+        written = {file for file, _ in texts.values()}
+        remove_stale(folder, [name for name in _AT_TIMES if name not in written])
+        remove_stale(folder / FOLDER, old := stale_entries(folder / FOLDER, entries.keys()))
+        if old and not any((folder / FOLDER).iterdir()):
+            (folder / FOLDER).rmdir()
+    files = {"failures": failures}
+    for name, (file, text) in texts.items():
+        write_atomically(folder / file, text.encode())
+        files[name] = (folder / file).resolve()
+    files["predictions"] = (folder / "predictions.parquet").resolve()
+    write_atomically(files["predictions"], predictions_parquet(answered))
+    if entries:
+        files["entries"] = (folder / FOLDER).resolve()
+        for file, content in entries.items():
+            write_atomically(files["entries"] / file, content)
+    write_index(folder.parent.parent if folder.parent.name == PRIVATE else folder)
+    return replace(evaluation, files=files)
+
 
 # The columns of robustness.csv that stand in an order of their own; other measures of a model and a group follow.
 _OWN = ("base_accuracy", "accuracy", "drop", "pairs_drop", "top1", "top_k")

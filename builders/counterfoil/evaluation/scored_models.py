@@ -13,11 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
+from counterfoil.evaluation.class_order import ClassOrder, class_orders
 from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_python import PREFIX, Transform, classifier_of, imported
+from counterfoil.prediction.class_map import ClassMap, Order, Outputs, map_classes
 from counterfoil.recipe.layering import is_local, without_folders
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.regular_files import named_path, read_regular
@@ -25,6 +27,7 @@ from counterfoil.report.results import NESTED, ResultRows, Results
 
 if TYPE_CHECKING:
     from counterfoil.data import LabelledImages
+    from counterfoil.evaluation.dataset import Subject
     from counterfoil.recipe import RecipeClass
 
 # A list of every model there is takes about 50 kB; larger files are weights named by mistake.
@@ -290,3 +293,68 @@ def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
         if taken[one] > 1:
             named[name] = f"{one}-{taken[one]}"
     return named
+
+
+def named_class_maps(
+    subject: Subject,
+    models: str | Path | Sequence[str | Path] | Mapping[str, Any] | None,
+    given: Mapping[str, GivenModel],
+    outputs: Outputs,
+    class_order: ClassOrder | Mapping[str, ClassOrder] | None,
+) -> tuple[tuple[str, ...], dict[str, ClassMap]]:
+    """The models to score, and the class map of each, before any weight is loaded; problems come all together."""
+    if outputs not in get_args(Outputs):
+        raise UserError(f"outputs is {outputs!r}: expected {' or '.join(get_args(Outputs))}")
+    if outputs == "classes" and subject.judged.shifts:
+        raise UserError(
+            "this dataset's images were chosen by what classifiers answered over all their outputs, so accuracies over"
+            " its classes alone cannot be compared with that choice",
+            "Leave out `outputs: classes`.",
+        )
+    if models is None:
+        # Names only: the recipe of a published dataset must not make this machine read files.
+        named, problems = tuple(NamedModel(name) for name in dict.fromkeys(subject.models)), ()
+    elif isinstance(models, Mapping):
+        named, problems = tuple(NamedModel(name) for name in given), ()
+    else:
+        named, problems = named_models([models] if isinstance(models, str | Path) else models)
+    if not named and not problems:
+        raise UserError(
+            "no model to score: none was named, and the recipe lists none under evaluate.models",
+            "Name some: counterfoil evaluate DATASET --models resnet50 lab:resnet10t",
+        )
+    names = [one.name for one in named]
+    stands_for = {name: models.get(name) if isinstance(models, Mapping) else name for name in names}
+    maps = _class_maps(subject, named, given, problems, class_orders(class_order, stands_for))
+    if outputs == "classes" and (files := [name for name, own in maps.items() if own.most_ranked is not None]):
+        raise UserError(
+            [f"model {name!r} is a file of labels: its answers among the classes alone are unknown" for name in files],
+            "Give a column of scores for each class, or leave out `outputs: classes`.",
+        )
+    return tuple(names), {name: own.answered_both_ways(outputs) for name, own in maps.items()}
+
+
+def _class_maps(
+    subject: Subject,
+    named: Sequence[NamedModel],
+    given: Mapping[str, GivenModel],
+    problems: Sequence[str],
+    orders: Mapping[str, Order],
+) -> dict[str, ClassMap]:
+    maps: dict[str, ClassMap] = {}
+    found: list[CounterfoilError] = [UserError(problem) for problem in problems]
+    classes = subject.classes
+    # Ids of classes that no recipe wrote are numbers, which an output may be called by chance.
+    without_ids = subject.directory is None and subject.recipe is None
+    matched = [replace(one, id=one.name) for one in classes] if without_ids else classes
+    for model in named:
+        try:
+            own = given.get(model.name)
+            facts = own.facts if own else describe_classifier(model.name, classes)
+            maps[model.name] = map_classes(matched, facts, orders.get(model.name))
+        except CounterfoilError as error:
+            if model.place:
+                error = type(error)([f"{model.place}: {problem}" for problem in error.problems], error.hint)
+            found.append(error)
+    raise_together(found)
+    return maps
