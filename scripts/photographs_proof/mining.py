@@ -99,16 +99,24 @@ def mining_table(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
             f"| {network} | {len(own)} | {len(confirmed)} | {' | '.join(map(str, counts))} | {_also(confirmed)} |"
             f" {_also(rest)} | {sum(again)} of {len(again)} | {found[network]['seconds']:.0f} |"
         )
+    every = [one for own in findings.values() for one in own]
+    confirmed = [one for one in every if one["confirmed"]]
+    rest = [one for one in every if not one["confirmed"]]
     lines += [
         "",
-        f"Confirmed of {_SHOWN}; behind it the difference of the group and the rest on each other network, in points.",
+        f"All networks: {len(confirmed)} of {len(every)} confirmed. Also on others: {_also(confirmed)}; not confirmed,"
+        f" on others: {_also(rest)}.",
+        "",
+        f"Confirmed of {_SHOWN}; behind it the difference of the group and the rest in points, on"
+        f" {', '.join(network for network in findings if network != _SHOWN)}.",
         "",
         "| group | images | wrong, % | rest, % | q | on other networks |",
         "| :-- | --: | --: | --: | --: | :-- |",
     ]
     for one in findings.get(_SHOWN, ()):
         if one["confirmed"]:
-            others = ", ".join(f"{100 * value:+.0f}" for value in one["others"].values()) or "–"
+            values = [one["others"][network] for network in findings if network in one["others"]]
+            others = ", ".join(f"{100 * value:+.0f}" for value in values) or "–"
             lines.append(
                 f"| {one['words']} | {one['images']} | {100 * one['set']:.0f} | {100 * one['rest']:.0f} |"
                 f" {one['q']:.2g} | {others} |"
