@@ -59,6 +59,7 @@ BEFORE = {
     f"{HOW_TO}drawn-elsewhere.md": "photos drawn my-model",
     f"{HOW_TO}evaluate.md": "photos weather wardrobe-mini my-model",
     f"{HOW_TO}look-at-failures.md": "wardrobe-mini",
+    f"{HOW_TO}mend.md": "photos my-model",
     f"{HOW_TO}mine.md": "photos recipe.yaml my-model answers.csv",
     f"{HOW_TO}own-generator.md": "photos drawn.yaml",
     f"{HOW_TO}own-photos.md": "photos my-model",
