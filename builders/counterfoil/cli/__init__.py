@@ -1,1 +1,1 @@
-"""The command line. One file a command; it parses, prints and exits, and holds no logic."""
+"""The command line: one file for each command, which parses, prints and exits, and has no logic."""

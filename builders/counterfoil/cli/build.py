@@ -1,4 +1,4 @@
-"""`counterfoil tokens` and `build`: learn class tokens; make a dataset, or one of a dataset again, or resume either."""
+"""`counterfoil tokens` and `build`: learn class tokens; build a dataset or rebuild one, or resume either."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from counterfoil.cli.options import (
 )
 from counterfoil.cli.progress import BuildDisplay, TokenLines
 from counterfoil.cli.terminal import fields_of, next_command, note, print_json, print_rows, say, terminal
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, first_of
 from counterfoil.progress import listening
 from counterfoil.report.words import counted
 
@@ -194,18 +194,18 @@ def build(
         else:
             print_part(result)
         return
-    found = result.comparison if isinstance(result, Regeneration) else None
+    comparison = result.comparison if isinstance(result, Regeneration) else None
     if json:
-        again: dict[str, Any] = {}
+        rebuilt: dict[str, Any] = {}
         if isinstance(result, Regeneration):
-            compared = None if found is None else {"identical": found.identical, **asdict(found)}
-            again = {"repaired": result.repaired, "comparison": compared}
-        print_json(build_as_json(result) | again)
+            compared = None if comparison is None else {"identical": comparison.identical, **asdict(comparison)}
+            rebuilt = {"repaired": result.repaired, "comparison": compared}
+        print_json(build_as_json(result) | rebuilt)
     else:
         print_summary(result)
-        for line in _compared_lines(found) if isinstance(result, Regeneration) else ():
+        for line in _compared_lines(comparison) if isinstance(result, Regeneration) else ():
             print(line)
-    if found is not None and found.unexplained:
+    if comparison is not None and comparison.unexplained:
         raise typer.Exit(1)
 
 
@@ -229,7 +229,7 @@ def part_as_json(result: PartResult) -> dict[str, Any]:
 
 
 def print_part(result: PartResult) -> None:
-    """What a part has made, how much of the whole is done, and how the dataset is closed."""
+    """Print what a part has made, how much of the whole is done, and how to complete the dataset."""
     console = terminal(_WIDTH)
     rate = f", {result.images_per_second:.1f} images per second with loading" if result.images_per_second else ""
     if not result.shards:
@@ -256,7 +256,7 @@ def print_part(result: PartResult) -> None:
 def warnings_as_json(
     directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages], doubts: ScreenDoubts | None
 ) -> dict[str, Any]:
-    """What a machine should know of open shifts, of percentiles over too few images, and of what CLIP does not know."""
+    """Return warnings for JSON: open shifts, percentiles over too few images, and classes that CLIP does not know."""
     return {
         "open_shifts": list(open_shifts),
         "next": f"counterfoil {'calibrate' if open_shifts else 'evaluate'} {directory}",
@@ -266,14 +266,14 @@ def warnings_as_json(
 
 
 def doubts_as_json(doubts: ScreenDoubts | None) -> dict[str, Any] | None:
-    """The warning in words, and its numbers."""
+    """Return the warning in words, and its numbers."""
     return None if doubts is None else {"warning": f"{doubts.headline} {doubts.meaning}", **asdict(doubts)}
 
 
 def print_warnings(
     directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages], doubts: ScreenDoubts | None
 ) -> None:
-    """The same for people, on stderr; at most a few lines."""
+    """Print the same warnings on stderr, in a few lines."""
     if doubts is not None:
         note(f"Warning: {doubts.headline} {doubts.meaning} The card says more.")
     if few_images:
@@ -290,14 +290,16 @@ def print_warnings(
 
 
 def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
-    """A table of candidates, accepted, yield and reasons, a row a shift; "no threshold" where nothing is decided."""
+    """Print a table of candidates, accepted, yield and reasons, a row a shift; "no threshold" if a shift is open."""
     from counterfoil.recipe.keep import ACCEPTED, OPEN
 
     reasons = sorted({r for counts in by_shift.values() for r in counts} - {ACCEPTED})
     rows = []
     for shift, counts in by_shift.items():
         total, kept = sum(counts.values()), counts.get(ACCEPTED, 0)
-        share = "no threshold" if counts.get(OPEN) else f"{kept / total:.1%}" if total else "-"
+        share = f"{kept / total:.1%}" if total else "-"
+        if counts.get(OPEN):
+            share = "no threshold"
         rows.append((shift, str(total), str(kept), share, *(str(counts.get(reason, 0)) for reason in reasons)))
     print_rows(terminal(_WIDTH), ("shift", "candidates", "accepted", "yield", *reasons), rows)
 
@@ -323,7 +325,7 @@ def print_summary(result: BuildResult) -> None:
 
 
 def next_evaluation(directory: Path) -> None:
-    """What evaluates a dataset: a line that runs where its recipe names models, else one to complete."""
+    """Print the command that evaluates a dataset: complete if its recipe names models, else to be completed."""
     from counterfoil.recipe import load_own_recipe
     from counterfoil.recipe.names import ELSEWHERE
 
@@ -334,23 +336,25 @@ def next_evaluation(directory: Path) -> None:
         note(f"Then evaluate a model of yours: {shlex.join(words)} --models local-dir:FOLDER")
 
 
-def _compared_lines(found: Comparison | None) -> list[str]:
-    if found is None:
+def _compared_lines(comparison: Comparison | None) -> list[str]:
+    """Describe the comparison of a rebuilt dataset with the original, in lines."""
+    if comparison is None:
         return ["Nothing was compared: the original has no valid manifest.json."]
     lines = []
-    if found.identical:
-        lines.append(f"Identical to the original: all {found.shard_files} shard files and all other files.")
+    if comparison.identical:
+        lines.append(f"Identical to the original: all {comparison.shard_files} shard files and all other files.")
     else:
-        lines.append(f"{len(found.differing)} of {found.shard_files} shard files differ from the original's.")
-        lines += _listed(found.differing)
-        if found.others:
-            lines += ["Other files that differ:", *_listed(found.others)]
-    if found.stack:
-        lines += ["The stack differs, which may change the files:", *_listed(found.stack)]
-    if found.unexplained:
-        lines += ["These differences are not explained by the stack:", *_listed(found.unexplained)]
-    if found.rows is not None:
-        rows = found.rows
+        differing = comparison.differing
+        lines.append(f"{len(differing)} of {comparison.shard_files} shard files differ from the original's.")
+        lines += _listed(differing)
+        if comparison.others:
+            lines += ["Other files that differ:", *_listed(comparison.others)]
+    if comparison.stack:
+        lines += ["The stack differs, which may change the files:", *_listed(comparison.stack)]
+    if comparison.unexplained:
+        lines += ["These differences are not explained by the stack:", *_listed(comparison.unexplained)]
+    if comparison.rows is not None:
+        rows = comparison.rows
         lines.append(
             f"{rows.rows} images compared in these shards: {rows.same_bytes} are byte-identical, {rows.same_pixels}"
             f" have the same pixels in other bytes, {rows.rows - rows.same_bytes - rows.same_pixels} differ."
@@ -362,11 +366,10 @@ def _compared_lines(found: Comparison | None) -> list[str]:
         lines += _listed(
             [f"{c.key}: {c.there or 'absent'} in the original, {c.here or 'absent'} here" for c in rows.changed]
         )
-    if found.left_out:
-        lines += ["Not compared:", *_listed(found.left_out)]
+    if comparison.left_out:
+        lines += ["Not compared:", *_listed(comparison.left_out)]
     return lines
 
 
 def _listed(names: Sequence[str]) -> list[str]:
-    more = [f"  … and {len(names) - MOST_LISTED} more"] if len(names) > MOST_LISTED else []
-    return [*(f"  {name}" for name in names[:MOST_LISTED]), *more]
+    return [f"  {line}" for line in first_of(names, MOST_LISTED)]

@@ -1,4 +1,4 @@
-"""`counterfoil calibrate`: choose shift thresholds by looking, and cut a built dataset again by them."""
+"""`counterfoil calibrate`: choose shift thresholds on a page, and apply them to a built dataset."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def calibrate(
             raise UserError("--in-place and --yes need --apply: the page changes nothing")
         from counterfoil.reviewing.calibrate_dataset import calibrate as run
 
-        made = run(dataset, out, shifts or None)
-        _show(made, json)
-        open_page(made.page, opened)
+        calibration = run(dataset, out, shifts or None)
+        _show(calibration, json)
+        open_page(calibration.page, opened)
         return
     if opened:
         raise UserError("--open does not go with --apply, which writes no page")
@@ -120,7 +120,7 @@ def calibrate(
 
 
 def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
-    """Say what an in-place cut loses, and go on where a person says so. UserError where nobody can."""
+    """Print what an in-place cut loses, and ask whether to go on. UserError without a terminal to ask on."""
     note(f"This changes {dataset} and cannot be undone:")
     for line in losses.lines():
         note(f"  {line}")
@@ -136,20 +136,23 @@ def _ask(dataset: Path, yes: bool, losses: CutLosses) -> None:
         raise typer.Exit(1)
 
 
-def _show(made: Calibration, json: bool) -> None:
-    if made.screen_doubts is not None:
-        print_doubts(made.screen_doubts.lines())
+def _show(calibration: Calibration, json: bool) -> None:
+    directory, shifts = calibration.directory, calibration.shifts
+    if calibration.screen_doubts is not None:
+        print_doubts(calibration.screen_doubts.lines())
     if json:
-        shifts = [{**asdict(cut), "yield": cut.passed} for cut in made.shifts]
-        doubts = doubts_as_json(made.screen_doubts)
-        print_json(fields_of(made, "directory", "page", "cut") | {"shifts": shifts, "screen_doubts": doubts})
+        cuts = [{**asdict(cut), "yield": cut.passed} for cut in shifts]
+        doubts = doubts_as_json(calibration.screen_doubts)
+        print_json(fields_of(calibration, "directory", "page", "cut") | {"shifts": cuts, "screen_doubts": doubts})
     else:
-        typer.echo(made.cut, nl=False)
-    unknown = [cut.shift for cut in made.shifts if cut.threshold is None]
+        typer.echo(calibration.cut, nl=False)
+    unknown = [cut.shift for cut in shifts if cut.threshold is None]
     if unknown:
         note(f"Left out, because no candidate has a score: {', '.join(unknown)}")
-    if made.shown < len(made.shifts):
-        note(f"The page shows {made.shown} of {len(made.shifts)} shifts; name others with --shift.")
-    note(f"Open {made.page} in a browser, move the sliders, and download cut.yaml. Then, in the folder of cut.yaml:")
-    cut = f"{made.directory}-cut"
-    next_command("counterfoil", "calibrate", str(made.directory), "--apply", "cut.yaml", "--out", cut)
+    if calibration.shown < len(shifts):
+        note(f"The page shows {calibration.shown} of {len(shifts)} shifts; name others with --shift.")
+    note(
+        f"Open {calibration.page} in a browser, move the sliders, and download cut.yaml."
+        " Then, in the folder of cut.yaml:"
+    )
+    next_command("counterfoil", "calibrate", str(directory), "--apply", "cut.yaml", "--out", f"{directory}-cut")

@@ -1,4 +1,4 @@
-"""The terminal's table of an evaluation: the base and the gap to it, then every drop in points beside its base."""
+"""The terminal's table of an evaluation: the base and the gap to it, then the drops in points."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from counterfoil.stats import Estimate
 
 
 def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
-    """Plain accuracies over all images with their intervals, and averaged over classes: a row a group."""
+    """Return a table of accuracies over all images with intervals, and averaged over classes: a row a group."""
     table = _table()
     table.add_column("group", no_wrap=True)
     for model in shown:
@@ -74,7 +74,7 @@ def _table(title: str | None = None) -> Table:
 
 
 def _accuracy(estimate: Estimate | None) -> str:
-    """An accuracy in percent, with its interval below."""
+    """Return an accuracy in percent, with its interval below."""
     if estimate is None:
         return "–"
     interval = between(estimate)
@@ -82,7 +82,7 @@ def _accuracy(estimate: Estimate | None) -> str:
 
 
 def points_cell(estimate: Estimate | None) -> str:
-    """A difference of accuracies in points, with its interval below."""
+    """Return a difference of accuracies in points, with its interval below."""
     if estimate is None:
         return "–"
     interval = between(estimate)

@@ -1,4 +1,4 @@
-"""`counterfoil evaluate`: score classifiers on a dataset; print the drops and where the report is."""
+"""`counterfoil evaluate`: score classifiers on a dataset; print the drops and the paths of the report."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-MOST_MODELS = 12  # wider tables wrap beyond reading; the report holds every model
-MOST_ROWS = 40  # of a table below the drops; the tables' files hold every one
+MOST_MODELS = 12  # wider tables wrap; the report shows every model
+MOST_ROWS = 40  # of a table below the drops; the tables' files hold every row
 PIPED_WIDTH = 160
 
-# In the order in which they are printed, those of nested measures between the two.
+# In printing order; files of nested measures come between the two.
 _FIRST_FILES = ("report", "failures", "document", "measures", "results", "robustness", "shifts", "classes")
 _LAST_FILES = ("predictions", "entries", "gate", "junit", "card")
 
@@ -257,19 +257,21 @@ def _class_order(words: list[str] | None) -> str | dict[str, str] | None:
     return named_values("--class-order", words, "MODEL=ORDER", "local-dir:my-model=timm")
 
 
-# Parameters that say which images `--write-keys` lists; every other one is of an evaluation.
+# Parameters that choose the images that `--write-keys` lists; every other one belongs to an evaluation.
 _OF_KEYS = {"dataset", "write_keys", "recipe", "groups", "base"}
 
 
 def _write_keys(
     context: typer.Context, dataset: str, out: Path, recipe: str | None, groups: str | None, base: str | None
 ) -> None:
-    given = {each.name: each.opts[0] for each in context.command.params if each.name is not None}
+    option_of = {
+        parameter.name: parameter.opts[0] for parameter in context.command.params if parameter.name is not None
+    }
     others = []
-    for name in given.keys() - _OF_KEYS:
+    for name in option_of.keys() - _OF_KEYS:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
-            others.append(given[name])
+            others.append(option_of[name])
     if others:
         raise UserError(
             f"--write-keys evaluates nothing, so it takes no {', no '.join(sorted(others))}",
@@ -279,8 +281,8 @@ def _write_keys(
 
     count = write_keys(dataset, out, recipe=recipe, base=base, groups=groups)
     say(
-        f"{count:,} images in {out}. Give predictions on them as --models predictions:FILE: a"
-        " table with the column key or"
+        f"{count:,} images in {out}. Give predictions on them as --models predictions:FILE: a table with the column"
+        " key or"
     )
     say("path, and with a label (a class's name), a class_id, or a column of scores for each class.")
 
@@ -317,7 +319,7 @@ def _print_table(evaluation: Evaluation) -> None:
     for measure, table in measure_tables(results, "terminal"):
         print_table(console, replace(table, caption=f"{measure.title}: {measure.reading}"), MOST_ROWS, "measures.csv")
     for group in results.groups if results.base is None else ():
-        if few := [one.name for one in group.left_out]:
+        if few := [cls.name for cls in group.left_out]:
             classes = group.classes + len(few)
             say(
                 f"{group.name}: {len(few):,} of {counted(classes, 'class', 'classes')} with fewer than"
@@ -342,6 +344,6 @@ def _print_table(evaluation: Evaluation) -> None:
         say(f"{text} left out: {', '.join(named[:5])}{' …' if n > 5 else ''}")
     tables = [Path(nested.file).stem for nested in NESTED.values()]
     for name in (*_FIRST_FILES, *tables, *_LAST_FILES):
-        # Plain echo: a path is never wrapped or styled.
+        # Plain echo, so that a path is never wrapped or styled.
         if name in evaluation.files:
             say(f"{name + ':':<13}{evaluation.files[name]}")

@@ -1,4 +1,4 @@
-"""The `counterfoil` command: one typer app, to which each command's module adds itself."""
+"""The `counterfoil` command: one typer app, to which each command's module adds its own."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from counterfoil.progress import listening
 
 class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        found = super().get_command(ctx, cmd_name)
-        return found and arranged(cmd_name, found)
+        command = super().get_command(ctx, cmd_name)
+        return command and arranged(cmd_name, command)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -52,7 +52,7 @@ def _root(
     pass
 
 
-# In the order of `counterfoil --help`. These modules import what is heavy inside their commands, so that it stays fast.
+# In the order of `counterfoil --help`. Their heavy imports are inside the commands, so that help is fast.
 for _module in (demo, recipes, build, calibrate, review, verify, evaluate, mine, mend, open, publish):
     app.add_typer(_module.app)
 
@@ -60,10 +60,10 @@ for _module in (demo, recipes, build, calibrate, review, verify, evaluate, mine,
 def main() -> None:
     """Run the command line and exit with its code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal may not know a letter, and a file's name may hold half of one: neither ends a run that is done.
+        # The terminal may lack a letter, and a file's name may hold half a character: neither must end a finished run.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with listening(lambda event: None):  # a command that shows how far it is listens itself
+        with listening(lambda event: None):  # commands that show progress listen themselves
             app()
     except Exception as error:
         sys.exit(show_error(error))

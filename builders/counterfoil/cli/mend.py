@@ -1,4 +1,4 @@
-"""`counterfoil mend`: refit a model's head with drawn images; print its gains and those of its controls."""
+"""`counterfoil mend`: refit a model's head with rendered images; print its gains and those of its controls."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def mend(
             "For example: counterfoil mend --model lab:resnet10t --on wardrobe-star --with built:contexts --out mended",
         )
     assert models and on and using and out
-    asked = _numbers(lambdas)
+    weights = _numbers(lambdas)
     owned = named_values("--own", own or (), "MODEL=DATASET", "lab:resnet10t=built:contexts")
     from counterfoil.mending.evaluating import GRID
     from counterfoil.mending.mend_models import mend
@@ -134,7 +134,7 @@ def mend(
             models, on, using, out, overrides=overrides or (), audited=audited, test=test,
             fit=fit,  # pyrefly: ignore[bad-argument-type]  # another word is refused
             per_class=per_class, seed=seed, save=save, own=owned, effects=effects, device=device,
-            lambdas=GRID if asked is None else asked,
+            lambdas=GRID if weights is None else weights,
         )  # fmt: skip
     if json:
         files = {name: str(path) for name, path in {**result.files, **result.models}.items()}
@@ -145,18 +145,18 @@ def mend(
 
 
 def _numbers(text: str | None) -> list[float] | None:
-    """The values of --lambda. UserError for what is no number."""
+    """Parse the values of --lambda. UserError for anything but numbers."""
     if text is None:
         return None
-    found = []
+    numbers = []
     for part in text.split(","):
         try:
-            found.append(float(part))
+            numbers.append(float(part))
         except ValueError:
             raise UserError(
                 f"--lambda: found '{part.strip()}', expected numbers", "For example: --lambda 0,0.5,1"
             ) from None
-    return found
+    return numbers
 
 
 def _print(result: MendResult) -> None:
@@ -171,7 +171,7 @@ def _print(result: MendResult) -> None:
     for model in mended.models:
         names = [_head(arm) for arm in model.arms]
         before = [model.arms[0].of_set(name) for name in model.titles]
-        heads = [["original", "", "", *(points(one.before if one else None) for one in before)]]
+        heads = [["original", "", "", *(points(measured.before if measured else None) for measured in before)]]
         for arm, name in zip(model.arms, names, strict=True):
             lam, images = "" if arm.lam is None else f"{arm.lam:g}", f"{arm.images:,}" if arm.images else ""
             row = [name, lam, images, *(_gain(arm.in_tables(set)) for set in model.titles)]
@@ -186,13 +186,14 @@ def _print(result: MendResult) -> None:
         shown = [(arm, name) for arm, name in zip(model.arms, names, strict=True) if arm.role != "bound"]
         for kind, what in ((CONTEXT, "context"), (CLASS, "class")):
             changed, rows = model.changed(kind), []
-            for one in changed[:MOST_ROWS]:
-                name = one.set.removeprefix(kind)
-                called = mended.classes.get(name, name) if kind == CLASS else name
-                rows.append([escape(called), f"{one.rows:,}", points(one.before)])
+            for measured in changed[:MOST_ROWS]:
+                name = measured.set.removeprefix(kind)
+                label = mended.classes.get(name, name) if kind == CLASS else name
+                rows.append([escape(label), f"{measured.rows:,}", points(measured.before)])
                 for arm, _ in shown:
-                    own = arm.of_set(one.set)
-                    rows[-1].append(_gain(one) if arm is model.shown_first else points(own.after if own else None))
+                    of_arm = arm.of_set(measured.set)
+                    gain = _gain(measured) if arm is model.shown_first else points(of_arm.after if of_arm else None)
+                    rows[-1].append(gain)
             if rows:
                 print_rows(console, (what, "rows", "before (%)", *(name for _, name in shown)), rows)
             if len(changed) > MOST_ROWS:
@@ -204,7 +205,7 @@ def _print(result: MendResult) -> None:
     for line in mended.notes:
         say(line)
     say(f"{'report:':<10}{result.files['report']}")
-    saved = [one.saved for one in mended.models if one.saved is not None]
+    saved = [model.saved for model in mended.models if model.saved is not None]
     for (name, path), head in zip(result.models.items(), saved, strict=True):
         say(f"{'model:':<10}{path} ({head})")
         note(f"Then: counterfoil evaluate DATASET --models {shlex.join((f'local-dir:{path}', name))}")
@@ -223,10 +224,13 @@ def _print_collective(collective: Collective) -> None:
     ]
     print_rows(console, columns, rows, "shared failures (%)")
     rows = []
-    for one in collective.kept:
-        gains = [(one.heldout, one.kept), (one.over_retrained, one.kept_over_retrained)]
-        cells = [text for gain, kept in gains for text in (points(gain, signed=True), points(kept, decimals=0))]
-        rows.append([escape(one.model), escape(one.arm) + (" (its own)" if one.own else ""), f"{one.images:,}", *cells])
+    for kept in collective.kept:
+        gains = [(kept.heldout, kept.kept), (kept.over_retrained, kept.kept_over_retrained)]
+        cells = []
+        for gain, share in gains:
+            cells += [points(gain, signed=True), points(share, decimals=0)]
+        arm = escape(kept.arm) + (" (its own)" if kept.own else "")
+        rows.append([escape(kept.model), arm, f"{kept.images:,}", *cells])
     columns = (
         "model",
         "mended with",
@@ -253,11 +257,11 @@ def _head(arm: VariantResult) -> str:
     return f"[dim]{escape(arm.called)}[/dim]" if arm.role == "control" else f"{escape(arm.called)}{note}"
 
 
-def _gain(one: SetMeasured | None) -> str:
-    """The accuracy, and below it what was gained with its interval."""
-    if one is None or one.after is None:
+def _gain(measured: SetMeasured | None) -> str:
+    """Return the accuracy, and the gain with its interval below."""
+    if measured is None or measured.after is None:
         return points(None)
-    text = points(one.gain, signed=True)
-    if one.low is not None and one.high is not None:
-        text += f" ({points(one.low, signed=True)} to {points(one.high, signed=True)})"
-    return f"{points(one.after)}\n[dim]{text}[/dim]"
+    text = points(measured.gain, signed=True)
+    if measured.low is not None and measured.high is not None:
+        text += f" ({points(measured.low, signed=True)} to {points(measured.high, signed=True)})"
+    return f"{points(measured.after)}\n[dim]{text}[/dim]"

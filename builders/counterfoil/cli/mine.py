@@ -1,4 +1,4 @@
-"""`counterfoil mine`: find what a classifier gets wrong; print it, and where the report and the recipe are."""
+"""`counterfoil mine`: find what a classifier gets wrong; print it and the paths of the report and the recipe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 PIPED_WIDTH = 140
-MOST_REASONS = 12  # the report tells every class
+MOST_REASONS = 12  # the report shows every class
 MOST_CLASSES = 12
 
 
@@ -171,24 +171,24 @@ def _further(
     device: str,
     workers: int | None,
 ) -> Callable[[], MineResult]:
-    """The work of --try or --again. UserError for options that go with neither, all at once."""
+    """Return the work of --try or --again. UserError, all at once, for options that go with neither."""
     from counterfoil.mining.methods.bugs.trying import mine_again, try_descriptions
 
-    asked = "--try" if again is None else "--again"
-    problems = [f"{name} does not go with {asked}" for name, given in others.items() if given is not None]
+    option = "--try" if again is None else "--again"
+    problems = [f"{name} does not go with {option}" for name, given in others.items() if given is not None]
     if again is not None and (tries or class_name is not None):
         problems.append("--try and --class do not go with --again")
     elif again is None and not (tries and class_name is not None):
         problems.append("--try and --class need each other: a description, and the class that it is about")
     if problems:
-        raise UserError(problems, f"For example: counterfoil mine mined {asked} …")
+        raise UserError(problems, f"For example: counterfoil mine mined {option} …")
     if again is not None:
         return partial(mine_again, folder, again, on=on, overrides=overrides, device=device, workers=workers)
     return partial(try_descriptions, folder, tries, class_name or "", device=device, workers=workers)
 
 
 def _print(result: MineResult) -> None:
-    """A headline, one table, and what a reader must know of either."""
+    """Print a headline, one table, and notes on them."""
     from rich.markup import escape
 
     from counterfoil.mining.report import LABELS_WORTH, by_weight, classes_table, headline, table
@@ -200,13 +200,12 @@ def _print(result: MineResult) -> None:
     if findings.confirmed:
         columns, rows = table(findings, by_weight(findings.standing))
         cells = []
-        for one, row in rows:
-            words = escape(one.words) + "".join(f" [yellow]({mark})[/yellow]" for mark in one.marks)
-            if one.perhaps_under(findings.margin):
+        for finding, row in rows:
+            words = escape(finding.words) + "".join(f" [yellow]({mark})[/yellow]" for mark in finding.marks)
+            if finding.perhaps_under(findings.margin):
                 words += f" [dim](perhaps under {100 * findings.margin:.2g} points)[/dim]"
-            cells.append(
-                (words, *(f"{each.text} [dim]({each.interval})[/dim]" if each.interval else each.text for each in row))
-            )
+            numbers = [f"{cell.text} [dim]({cell.interval})[/dim]" if cell.interval else cell.text for cell in row]
+            cells.append((words, *numbers))
         print_rows(terminal(PIPED_WIDTH), ("finding", *columns), cells)
     elif findings.answered is not None:
         columns, classes = classes_table(findings.answered)
@@ -223,12 +222,13 @@ def _print(result: MineResult) -> None:
 
 
 def _notes(result: MineResult) -> Iterator[str]:
-    """What is said below the table, sentence by sentence without a stop."""
+    """Yield the notes below the table, sentences without a full stop."""
     from counterfoil.mining.report import OF_SETS, is_drawn
 
     findings = result.findings
     drawn = is_drawn(findings)
-    images = sum(one.images for one in findings.rounds) if drawn else sum(one.rows for one in findings.on)
+    sizes = (batch.images for batch in findings.rounds) if drawn else (source.rows for source in findings.on)
+    images = sum(sizes)
     tried = f"{len(findings.confirmed)} of {findings.tested} hypotheses confirmed"
     if longer := len(findings.confirmed) - len(findings.standing):
         tried += f" ({longer} of them covered here by a shorter description)"
@@ -239,14 +239,12 @@ def _notes(result: MineResult) -> Iterator[str]:
         yield f"{tried}; on average {findings.fdr:.0%} of those confirmed may be false (false discovery rate)"
         if drawn:
             yield (
-                "For a false finding, the classifier fails no more often with the description"
-                " than without it. The rates"
-                " come from fresh pairs, rendered once for each finding after its test. The"
-                " intervals of the differences"
-                " hold for all findings at once"
+                "For a false finding, the classifier fails no more often with the description than without it. The"
+                " rates come from fresh pairs, rendered once for each finding after its test. The intervals of the"
+                " differences hold for all findings at once"
             )
         yield OF_SETS.removesuffix(".")
-    checks = [one.labels for one in findings.standing if one.labels is not None]
+    checks = [finding.labels for finding in findings.standing if finding.labels is not None]
     if suspected := sum(check.suspected for check in checks):
         yield f"{suspected} of {len(checks)} may be wrong labels, not failures: look at the images in relabel.csv"
     if unchecked := sum(check.reason is not None for check in checks):
@@ -257,4 +255,4 @@ def _notes(result: MineResult) -> Iterator[str]:
         reasons = [f"{audit.name}: {audit.reason}" for audit in findings.classes if audit.reason is not None]
         yield from reasons[:MOST_REASONS]
     yield from findings.notes
-    yield from (f"Not tested: {one.words}; {one.reason}" for one in findings.not_tested)
+    yield from (f"Not tested: {hypothesis.words}; {hypothesis.reason}" for hypothesis in findings.not_tested)

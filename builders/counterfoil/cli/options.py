@@ -57,7 +57,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts
 OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 _MODELS, _OUTPUT, _HUB, _MACHINES, _DATA = "Models", "Output", "Hub", "Many machines", "The data"
 
-# Command → heading → options by their first name; `--json` is output everywhere, and these are of many machines.
+# Command → heading → options by their first name; the headings of `_EVERYWHERE` hold in every command.
 _EVERYWHERE = {
     _OUTPUT: ("--json",),
     _MACHINES: ("--workers", "--shards", "--engine", "--address", "--collect", "--batch-size"),
@@ -97,10 +97,10 @@ _PANELS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def repeat_flags(args: list[str], flags: Mapping[str, str]) -> list[str]:
-    """Arguments with a flag repeated before every value that follows it; flags: as written → as it is repeated."""
+    """Repeat a flag before every value that follows it; flags: as written → as repeated."""
     given: list[str] = []
     listing: str | None = None
-    for place, word in enumerate(args):
+    for index, word in enumerate(args):
         flag, _, value = word.partition("=")
         if flag in flags and value:
             listing = flags[flag]
@@ -108,10 +108,10 @@ def repeat_flags(args: list[str], flags: Mapping[str, str]) -> list[str]:
             continue
         if word == "--":
             # After a list, `--` only ends it; elsewhere it keeps its usual meaning.
-            return given + (args[place + 1 :] if listing else args[place:])
+            return given + (args[index + 1 :] if listing else args[index:])
         if word.startswith("-"):
             listing = flags.get(word)
-            if listing is None or place + 1 == len(args) or args[place + 1].startswith("-"):
+            if listing is None or index + 1 == len(args) or args[index + 1].startswith("-"):
                 given.append(word)
         elif listing:
             given += [listing, word]
@@ -121,32 +121,35 @@ def repeat_flags(args: list[str], flags: Mapping[str, str]) -> list[str]:
 
 
 def arranged(name: str, command: Any) -> Any:
-    """The command, with its options under their headings."""
+    """Put a command's options under their headings; return the command."""
     headings = [*_PANELS.get(name, {}).items(), *_EVERYWHERE.items()]
     for parameter in command.params:
-        given = next((heading for heading, flags in headings if not {*parameter.opts}.isdisjoint(flags)), None)
-        if given is not None:
-            parameter.rich_help_panel = given
+        panel = next((heading for heading, flags in headings if not {*parameter.opts}.isdisjoint(flags)), None)
+        if panel is not None:
+            parameter.rich_help_panel = panel
     return command
 
 
 def named_values(flag: str, words: Sequence[str], form: str, example: str) -> dict[str, str]:
-    """NAME=VALUE as people write them. UserError, with all that are not of this form, or name one thing twice."""
-    found: dict[str, str] = {}
+    """Parse NAME=VALUE words. UserError with all that are not of this form, or repeat a name."""
+    values: dict[str, str] = {}
     problems = []
     for word in words:
         name, equals, value = word.partition("=")
-        if not (name and equals and value) or name in found:
+        if not (name and equals and value) or name in values:
             problems.append(f"{flag} {word}: expected {form}, and each name only once")
-        found[name] = value
+        values[name] = value
     if problems:
         raise UserError(problems, f"For example: {flag} {example}")
-    return found
+    return values
 
 
 class ManyValues(TyperCommand):
-    """Takes `--models a b` as `--models a --models b`: every option whose metavar ends in dots."""
+    """A command that reads `--models a b` as `--models a --models b`, for every option whose metavar ends in dots."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        many = [each for each in self.params if isinstance(each.metavar, str) and each.metavar.endswith("...")]
-        return super().parse_args(ctx, repeat_flags(args, {flag: each.opts[0] for each in many for flag in each.opts}))
+        flags = {}
+        for parameter in self.params:
+            if isinstance(parameter.metavar, str) and parameter.metavar.endswith("..."):
+                flags |= dict.fromkeys(parameter.opts, parameter.opts[0])
+        return super().parse_args(ctx, repeat_flags(args, flags))

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from counterfoil.building import BuildProgress
 
 _PLAIN_EVERY = 10.0  # seconds between plain lines
-# A stage's line on a terminal: its name, a bar, "5,500/5,500" and the time left, none of them cut.
+# A stage's line on a terminal: its name, a bar, "5,500/5,500" and the time left, all uncut.
 _BAR, _MOST_NAME, _COUNT_AND_TIME, _NARROW = 40, 44, 29, 100
 _RATE_WINDOW = 30.0  # seconds over which the speed is measured
-_RATE_STEP = 0.1  # seconds between two marks of it: a thousand workers tell of hundreds of batches a second
+_RATE_STEP = 0.1  # seconds between two marks of it, since a thousand workers report hundreds of batches a second
 
 
 class Display:
-    """Listens, while it is entered, to how far work is, and draws that; `live` is what rich keeps on the screen."""
+    """A listener that draws progress while it is entered; `live` is what rich keeps on the screen."""
 
     live: Any = None
 
@@ -46,7 +46,7 @@ class Display:
 
 
 class BuildDisplay(Display):
-    """Images a second, yield by shift, time left."""
+    """The progress of a build: images per second, yield by shift, time left."""
 
     def __init__(self) -> None:
         self.console = terminal(stderr=True)
@@ -61,7 +61,7 @@ class BuildDisplay(Display):
         self.tokens = TokenLines()
 
     def draw(self, event: Any) -> None:
-        """What comes before the images, and the images; what it does not know it leaves."""
+        """Draw the stages before the images, and the images; ignore unknown events."""
         from counterfoil.building import BuildProgress
         from counterfoil.generate.screen import ScreenDoubts
 
@@ -84,7 +84,7 @@ class BuildDisplay(Display):
             self.reported_there = True
             whole = progress.there + progress.images
             self.console.print(f"{progress.there:,} of {whole:,} images are rendered already", highlight=False)
-        # The first mark is the first batch: loading models takes as long for ten images as for a thousand, so it says
+        # The first mark is the first batch: models load as long for ten images as for a thousand, so that time says
         # nothing of the time left. The newest mark moves until it is a step ahead of the one before.
         if self.history and not self.history[-1][1]:
             self.history.clear()
@@ -102,14 +102,14 @@ class BuildDisplay(Display):
             note(_line(progress, rate, left))
 
     def stage(self, stage: Stage) -> None:
-        """What comes before the images: a pool that is looked through."""
+        """Draw a stage before the images, such as choosing rows of a pool."""
         line, now = f"{stage.name}: {stage.done:,} of {stage.total:,}", time.monotonic()
         if self.live is not None:
             from rich.text import Text
 
             self.live.update(Text(line))
         elif now - self.printed >= _PLAIN_EVERY or stage.done == stage.total:
-            # The line of what comes next is not held back by a stage that ended.
+            # After a finished stage, the next line is printed at once.
             self.printed = 0.0 if stage.done == stage.total else now
             note(line)
 
@@ -119,7 +119,7 @@ class BuildDisplay(Display):
 
 
 class TokenLines:
-    """Progress of learning as plain lines on stderr, one in ten seconds at most."""
+    """The progress of learning tokens, as plain lines on stderr, at most one in ten seconds."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
@@ -146,7 +146,7 @@ class TokenLines:
 
 
 class StageProgress(Display):
-    """A bar a stage on a terminal, a line a finished stage elsewhere."""
+    """A bar for each stage on a terminal, a line for each finished stage elsewhere."""
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -191,7 +191,7 @@ def _line(progress: BuildProgress, rate: float | None, left: float | None) -> st
     counts = progress.counts.values()
     total = sum(sum(c.values()) for c in counts)
     if total:
-        parts.append(f"yield {sum(_accepted(one) for one in counts) / total:.1%}")
+        parts.append(f"yield {sum(map(_accepted, counts)) / total:.1%}")
     return ", ".join(parts)
 
 
@@ -214,7 +214,7 @@ def _panel(progress: BuildProgress, rate: float | None, left: float | None) -> A
 
 
 def _accepted(counts: Mapping[str, int]) -> int:
-    from counterfoil.recipe.keep import ACCEPTED  # here, for the command line answers before a recipe's schema loads
+    from counterfoil.recipe.keep import ACCEPTED  # here, since --help must not wait for the recipe's schema
 
     return counts.get(ACCEPTED, 0)
 

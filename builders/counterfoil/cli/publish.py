@@ -1,4 +1,4 @@
-"""`counterfoil publish`: a finished dataset directory to the Hub, after a look at what is going to happen."""
+"""`counterfoil publish`: send a finished dataset directory or a model to the Hub, after a preview."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _refuse_unfit(
     dry_run: bool,
     json: bool,
 ) -> None:
-    """UserError for options of a dataset with a model, and the other way round."""
+    """Raise UserError for options of a dataset with a model, or of a model with a dataset."""
     problems = []
     if model and repo is None:
         problems.append("--model needs the name of a repository: counterfoil publish DIR USER/NAME --model")
@@ -144,7 +144,7 @@ def _refuse_unfit(
 
 
 def _confirmed(ahead: Preview, yes: bool) -> bool:
-    """Show what is going to happen; ask, unless told not to."""
+    """Show the preview; ask unless `yes`."""
     for line in preview_lines(ahead):
         note(line)
     if yes:
@@ -157,7 +157,7 @@ def _confirmed(ahead: Preview, yes: bool) -> bool:
 
 
 def preview_lines(ahead: Preview) -> list[str]:
-    """The preview for people: repository and visibility, files and bytes, commits, what is kept."""
+    """Return the preview for people: repository and visibility, files and bytes, commits, files that stay."""
     from rich.filesize import decimal
 
     changes = ahead.changes
@@ -209,7 +209,7 @@ def _print_dry_run(directory: Path, ahead: Preview) -> None:
 
 
 class _Bar(Display):
-    """A bar of the bytes on stderr, where somebody watches."""
+    """A bar of the bytes on stderr, on a terminal."""
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn

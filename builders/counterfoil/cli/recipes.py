@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MOST_CLASSES = 30  # the file lists them all
 _CANNOT = "The recipe is valid, but it cannot be built on this machine until you fix this."
-MOST_LINES = 100  # a person reads no more
+MOST_LINES = 100  # nobody reads more
 _WIDTH = 120
 _START_UP = (
     "libraries, models, thresholds and the card; a rough guide without downloads, twice as long on a busy machine"
@@ -91,7 +91,7 @@ def init(
         )  # fmt: skip
     recipe = result.recipe
     if json:
-        counts = [{"id": each.id, "name": each.name, "images": result.images[each.name]} for each in recipe.classes]
+        counts = [{"id": cls.id, "name": cls.name, "images": result.images[cls.name]} for cls in recipe.classes]
         print_json(
             {
                 "recipe": str(result.path),
@@ -116,16 +116,15 @@ def init(
         console = terminal(_WIDTH)
         splits = list(dict.fromkeys((recipe.source.train_split, recipe.source.validation_split)))
         rows = []
-        for each in recipe.classes[:MOST_CLASSES]:
-            images = result.images[each.name]
-            rows.append(
-                [escape(fit(each.name)), *("?" if images is None else f"{images[split]:,}" for split in splits)]
-            )
+        for cls in recipe.classes[:MOST_CLASSES]:
+            images = result.images[cls.name]
+            cells = ["?"] * len(splits) if images is None else [f"{images[split]:,}" for split in splits]
+            rows.append([escape(fit(cls.name)), *cells])
         print_rows(console, ("class", *(escape(fit(split)) for split in splits)), rows)
         if len(recipe.classes) > MOST_CLASSES:
             console.print(f"and {len(recipe.classes) - MOST_CLASSES:,} more classes; the file lists them all\n")
-        for said in (*result.notes, result.models):
-            console.print(f"- {escape(fit(said))}")
+        for sentence in (*result.notes, result.models):
+            console.print(f"- {escape(fit(sentence))}")
         console.print(
             f"\n[bold]{escape(fit(str(result.path)))}[/bold] is written. Read it, change what you like, then run:"
         )
@@ -138,16 +137,16 @@ def recipes(json: JsonOption = False) -> None:
     """List the bundled recipes."""
     from counterfoil.recipe import bundled_recipes, load_recipe
 
-    found = {name: load_recipe(path) for name, path in bundled_recipes().items()}
+    bundled = {name: load_recipe(path) for name, path in bundled_recipes().items()}
     if json:
-        print_json([{"name": name, "description": recipe.description} for name, recipe in found.items()])
+        print_json([{"name": name, "description": recipe.description} for name, recipe in bundled.items()])
         return
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 1, 0), show_header=False)
     table.add_column(no_wrap=True, style="bold")
     table.add_column()
-    for name, recipe in found.items():
+    for name, recipe in bundled.items():
         table.add_row(name, recipe.description)
     terminal().print(table)
 
@@ -210,8 +209,11 @@ def check(
 
 
 def _with_labels(recipe: Recipe) -> Recipe:
-    """The recipe with the labels of its classes: asked of its source where it leaves them out, and of a folder of one's
-    own, whose order may be another. A build asks the others too; reading them here would load libraries for seconds."""
+    """Return the recipe with its classes' labels, read from its source if it lacks them.
+
+    A local folder is read in any case, since its order of labels may differ from the recipe's. For other sources the
+    build checks that; doing it here would load libraries for seconds.
+    """
     from counterfoil.recipe.names import is_local
     from counterfoil.starting.lacking import lacking_classes
 
@@ -228,7 +230,7 @@ def _check_as_json(
     plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas: Sequence[JudgedQuota]
 ) -> dict[str, Any]:
     mined = {} if budget is None else {"mine": asdict(budget)}
-    judged = {"judged": [asdict(one) for one in quotas]} if quotas else {}
+    judged = {"judged": [asdict(quota) for quota in quotas]} if quotas else {}
     return {
         "name": plan.recipe.name,
         "hashes": {"plan": plan.hash, "screen": plan.recipe.screen_hash},
@@ -284,12 +286,12 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
     totals.add_row("rendering", _duration(cost.seconds), escape(cost.assumptions[2]))
     totals.add_row("time", _duration(cost.total_seconds), "start-up and rendering")
     if budget is not None:
-        one = f"{budget.hypothesis_images:,} images per hypothesis, its base included"
+        per_hypothesis = f"{budget.hypothesis_images:,} images per hypothesis, its base included"
         timed = "" if budget.hypothesis_seconds is None else f": {_duration(budget.hypothesis_seconds)}"
         totals.add_row(
             "to mine", f"{budget.images:,}", f"images to render at most, for {budget.hypotheses:,} hypotheses"
         )
-        totals.add_row("", _duration(budget.seconds), one + timed)
+        totals.add_row("", _duration(budget.seconds), per_hypothesis + timed)
         if budget.finding_images:
             most = f"{budget.finding_images * budget.hypotheses:,} if every hypothesis is confirmed"
             totals.add_row(
@@ -327,8 +329,9 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
         console.print(f"\n[bold]Wrong answers[/bold]: {escape(format_quotas(quotas))}")
     console.print(shifts)
     if away := plan.recipe.levels_away_from_base:
-        said = f"{', '.join(away)}: the prompt does not continue the base's, so more than the shift changes on the way"
-        console.print(f"[bold]Levels[/bold]: {escape(said)}", soft_wrap=True)
+        names = ", ".join(away)
+        sentence = f"{names}: the prompt does not continue the base's, so more than the shift changes on the way"
+        console.print(f"[bold]Levels[/bold]: {escape(sentence)}", soft_wrap=True)
     for line in _by_class(plan.recipe)[:MOST_LINES]:
         console.print(f"[bold]Object thresholds by class[/bold]: {escape(line)}", soft_wrap=True)
     if len(every) > MOST_LINES:
@@ -336,37 +339,43 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
 
 
 def _per_cell(plan: Plan) -> str:
-    """Return how many samples a cell has, as `samples` says, and that some shifts say otherwise."""
+    """Return how many samples a cell has, and that some shifts have their own number."""
     samples = plan.recipe.samples
     wanted = f", until {samples.accepted} are accepted" if samples.accepted is not None else ""
+    text = f"at most {samples.most_candidates:,} per cell{wanted}"
     others = sum(spec.samples is not None for spec in plan.recipe.prompts.shifts.values())
-    own = f"; {others} shift{'s have' if others > 1 else ' has'} its own number" if others else ""
-    return f"at most {samples.most_candidates:,} per cell{wanted}{own.replace('have its', 'have their')}"
+    if others:
+        text += f"; {others} shifts have their own number" if others > 1 else "; 1 shift has its own number"
+    return text
 
 
 def _threshold(threshold: ThresholdSpec | None) -> str:
     if threshold is None:
         return "-"
-    own = len(getattr(threshold, "classes", None) or ())
+    classes = len(getattr(threshold, "classes", None) or ())
     text = f"{threshold.value:g}" if threshold.value is not None else f"p{threshold.percentile:g}"
-    return f"{text}, {own} by class" if own else text
+    return f"{text}, {classes} by class" if classes else text
 
 
 def _by_class(recipe: Recipe) -> list[str]:
-    """The object thresholds that classes have of their own, each line once with the shifts that it is of."""
-    names, found = {cls.id: cls.name for cls in recipe.classes}, {}
+    """Return the object thresholds of single classes: a line for each set of thresholds, with its shifts."""
+    names = {cls.id: cls.name for cls in recipe.classes}
+    shifts_of: dict[tuple[tuple[str, float], ...], list[str]] = {}
     for shift in recipe.all_shifts():
         ids = [recipe.classes[label].id for label in shift.class_labels]
-        own = [(one, value) for one in ids if (value := shift.object_threshold.of_class(one)) is not None]
-        if own:
-            found.setdefault(tuple(own), []).append(shift.name)
+        thresholds = tuple((id, value) for id in ids if (value := shift.object_threshold.of_class(id)) is not None)
+        if thresholds:
+            shifts_of.setdefault(thresholds, []).append(shift.name)
     every = [shift.name for shift in recipe.all_shifts()]
-    return [
-        ", ".join(f"{names[one]} ({one}) {value:g}" for one, value in own[:MOST_LINES])
-        + (f" and {len(own) - MOST_LINES:,} more" if len(own) > MOST_LINES else "")
-        + ("" if of == every else f" in {', '.join(of[:5])}{' …' if len(of) > 5 else ''}")
-        for own, of in found.items()
-    ]
+    lines = []
+    for thresholds, shifts in shifts_of.items():
+        line = ", ".join(f"{names[id]} ({id}) {value:g}" for id, value in thresholds[:MOST_LINES])
+        if len(thresholds) > MOST_LINES:
+            line += f" and {len(thresholds) - MOST_LINES:,} more"
+        if shifts != every:
+            line += f" in {', '.join(shifts[:5])}{' …' if len(shifts) > 5 else ''}"
+        lines.append(line)
+    return lines
 
 
 def _duration(seconds: float | None) -> str:

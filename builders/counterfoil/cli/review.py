@@ -1,4 +1,4 @@
-"""`counterfoil review`: a page on which people say what images show, and what their answers come to."""
+"""`counterfoil review`: a page on which people say what images show, and the result of their answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-_MOST_ROWS = 60  # review/selection.json holds every one
+_MOST_ROWS = 60  # review/selection.json holds every row
 
 
 @app.command(
@@ -115,12 +115,13 @@ def _show_answers(result: Review, json: bool) -> None:
         shifts, rows = result.selection.shifts, []
         for shift in shifts[:_MOST_ROWS]:
             rows.append([shift.name])
-            for one in (shift.by_class, shift.by_shift):
-                if one is None:
+            for selection in (shift.by_class, shift.by_shift):
+                if selection is None:
                     rows[-1] += ["–", "–", "–"]
                     continue
-                selected, low, high = (points(getattr(one.selected, name)) for name in ("value", "low", "high"))
-                rows[-1] += [f"{selected} ({low} to {high})", str(one.images), number(one.kappa)]
+                frequency = selection.selected
+                selected, low, high = points(frequency.value), points(frequency.low), points(frequency.high)
+                rows[-1] += [f"{selected} ({low} to {high})", str(selection.images), number(selection.kappa)]
         columns = ("shift", "shows its class", "images", "kappa", "shows its shift", "images", "kappa")
         title = "Selection frequency in percent (95 % confidence interval over images)"
         print_rows(terminal(120), columns, rows, title)

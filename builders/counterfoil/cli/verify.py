@@ -1,7 +1,8 @@
-"""`counterfoil verify`: prove that a dataset is whole and can be made again; name each damaged file and its repair."""
+"""`counterfoil verify`: check that a dataset is complete and can be re-rendered; name damaged files and repairs."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -49,39 +50,37 @@ def verify(
         raise typer.Exit(1)
 
 
-def _print_summary(found: Verification) -> None:
-    if found.rerendered:
-        for row in found.rerendered:
+def _print_summary(verification: Verification) -> None:
+    if verification.rerendered:
+        for row in verification.rerendered:
             numbers = (
                 "" if row.psnr is None else f": PSNR {row.psnr:.1f} dB, largest difference {row.greatest} of 255 levels"
             )
             say(f"{row.key}: {row.outcome}{numbers}")
-        stacks: dict[tuple[str, ...], int] = {}
-        for row in found.rerendered:
-            stacks[row.stack] = stacks.get(row.stack, 0) + 1
-        for stack, count in stacks.items():
+        for stack, count in Counter(row.stack for row in verification.rerendered).items():
             where = "on the original stack"
             if stack:
                 where = f"on another stack than the original (“there”): {'; '.join(stack)}"
             say(f"{counted(count, 'row')} re-rendered {where}.")
         say("")
-    for repair, problems in found.by_repair().items():
+    for repair, problems in verification.by_repair().items():
         for problem in problems[:MOST_LISTED]:
             say(fit(str(problem)))
         if len(problems) > MOST_LISTED:
             say(f"… and {len(problems) - MOST_LISTED:,} more; --json lists all")
         say(f"  Repair: {fit(repair)}\n")
-    if not found.whole:
-        files = len({problem.path for problem in found.problems})
-        say(f"{found.source} is damaged: {counted(files, 'file')} of {found.files:,}.")
+    if not verification.whole:
+        files = len({problem.path for problem in verification.problems})
+        say(f"{verification.source} is damaged: {counted(files, 'file')} of {verification.files:,}.")
         return
+    matching = f"{counted(verification.files, 'file')} ({_size(verification.bytes)})"
     say(
-        f"{found.source} is complete and undamaged: {counted(found.files, 'file')} ({_size(found.bytes)}) that match"
-        f" manifest.json, {counted(found.shards, 'shard')},"
-        f" {counted(found.candidates, 'candidate')} that match the plan,"
-        f" {counted(found.images, 'image')} that can be decoded."
+        f"{verification.source} is complete and undamaged: {matching} that match"
+        f" manifest.json, {counted(verification.shards, 'shard')},"
+        f" {counted(verification.candidates, 'candidate')} that match the plan,"
+        f" {counted(verification.images, 'image')} that can be decoded."
     )
-    say(f"Its sha256 is {found.manifest_sha256}.")
+    say(f"Its sha256 is {verification.manifest_sha256}.")
 
 
 def _size(count: int) -> str:
