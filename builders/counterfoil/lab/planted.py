@@ -1,21 +1,21 @@
-"""Planted worlds: input datasets of wardrobe scenes with one known failure, or none, whose slice is known row by row.
+"""Make planted worlds: datasets of wardrobe scenes with one known failure, or none, whose slice is known row by row.
 
     world = planted_world("correlation", 0)
     world.scene("test", 12), world.slice("test"), world.slice_words      # "sandal not in the beach"
 
 A classifier that learns from a world's `train` should fail in its slice more than in the rest of the planted class:
 
-* `correlation`: in train a context (a background or a colour) comes with the planted class as often as the world's
-  strength says, and with other classes seldom. Slice: the class *without* the context.
+* `correlation`: in train, the planted class has a context (a background or a colour) with the world's strength as
+  probability; other classes seldom have it. Slice: the class *without* the context.
 * `rare`: labels are merged classes, and one subtype is scarce in train. Slice: the rows of that subtype.
 * `noisy`: labels are flipped to one other class inside a slice, the planted class *with* a context; in train alone
   (even seeds), or in all splits (odd seeds).
-* `null`: nothing is planted. Classes differ all the same: no slice does not mean no difference.
-* `corruption`: Gaussian noise on the pixels of a tenth of train and of half of the other splits, whatever the class.
+* `null`: nothing is planted. Accuracies of classes still differ.
+* `corruption`: Gaussian noise on the pixels of a tenth of train and of half of the other splits, in any class.
   Slice: the noisy rows (Jain 2023, B.3).
 
-Nothing else is biased. A world is pure: kind, seed, split and row decide a scene, and nothing is listed ahead. Seeds
-0 to 3 are for choosing settings; printed tables use seeds from 100.
+Nothing else is biased. Kind, seed, split and row alone decide a scene. Seeds 0 to 3 are for choosing settings; printed
+tables use seeds from 100.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.lab.scenery import SIDE
-from counterfoil.lab.scenes import OUTDOORS, caption_of, neutral_background, one_of
-from counterfoil.lab.vocabulary import CLASSES, COLOURS, COMPANIONS, LIGHTS, PATTERNS, WEATHERS
+from counterfoil.lab.scenes import OUTDOORS, caption_of, neutral_background, one_of, rare_conditions
+from counterfoil.lab.vocabulary import CLASSES, COLOURS, PATTERNS
 from counterfoil.lab.world import Scene, load_garments, render
 
 KINDS = ("correlation", "rare", "noisy", "null", "corruption")
-"""The position is what seeds a kind's random numbers: new kinds go to the end."""
+"""A kind's position seeds its random numbers: append new kinds."""
 
 GARMENTS = {"train": "pretrain", "validation": "train", "test": "validation", "proof": "heldout"}
-"""Split → garments. Disjoint, and those of all but train are seen by no CLIP and no generator of the lab."""
+"""Split → garments, which are disjoint. No CLIP and no generator of the lab has seen those of any split but train."""
 
 ROWS = {"train": 6000, "validation": 6000, "test": 4000, "proof": 50_000}
 SPLITS = tuple(ROWS)
 COLUMNS = ("image", "label", "garment")
 VERSION = "2"
-"""Raised with every change that changes a pixel or a label of a world."""
+"""Raise it with every change of a pixel or a label of a world."""
 
 MOST_SEED = 99_999
 _NAME = re.compile(r"(?P<kind>[a-z]+)-(?P<seed>0|[1-9][0-9]{0,4})")
 
-# By seed modulo 8. How often the context comes with the planted class in train; chosen on seeds 0 to 3.
+# P(context | planted class) in train, by seed modulo 8; chosen on seeds 0 to 3.
 STRENGTHS = (0.88, 0.77, 0.45, 0.7, 0.07, 0.3, 0.6, 0.82)
 SCARCE = 0.1
 FLIPPED = {"train": 0.6, "all": 0.5}
-"""Share of labels that are flipped in a noisy world's slice, where train alone is noisy and where all splits are."""
+"""Share of flipped labels in a noisy world's slice, if train alone is noisy and if all splits are."""
 CORRUPTED = {"train": 0.1, "validation": 0.5, "test": 0.5, "proof": 0.5}
-# Standard deviation in units of the whole range of a pixel.
+# Standard deviation as a share of a pixel's range.
 NOISE = 0.25
 
-# The slice's share of the planted class, wherever a kind does not say otherwise.
+# The slice's share of the planted class, unless a kind has another one.
 _THIRD = 1 / 3
-# How many of the other classes' pictures that would have the context keep it, in train of a correlation world.
+# The share of other classes' pictures with the context that keep it, in train of a correlation world.
 _SELDOM = 0.15
 
 _CONFUSABLE = ("t-shirt", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "ankle boot")
-# White and black are as often the light's or the photograph's as the cloth's.
+# White and black may also come from the light or the photograph.
 _VIVID = ("red", "orange", "yellow", "green", "blue")
-# Each scarce subtype looks like a part of another merged class, and unlike what it is merged with.
+# Merged classes, and the subtypes that may be scarce: each resembles a part of another class, not of its own.
 _MERGES: tuple[tuple[tuple[tuple[str, str], ...], tuple[str, ...]], ...] = (
     (
         (
@@ -102,12 +102,12 @@ _MERGES: tuple[tuple[tuple[tuple[str, str], ...], tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class PlantedWorld:
-    """One world. Labels count merged classes where classes are merged; `subtypes` says what a label holds.
+    """One world.
 
-    kind, seed: its name. subtypes: by label, the wardrobe classes in it. planted: the planted class's label. attribute,
-    value: the context (`background`, `beach`), of a rare world (`class`, `pullover`); None where nothing is planted.
-    strength: P(context | planted class) in train, the scarce subtype's share of its class in train, the share of labels
-    that are flipped in the slice, or the share of train rows with noise. flipped: the label that flipped ones get.
+    subtypes: by label, its wardrobe classes, one or several merged ones. planted: the planted class's label. attribute,
+    value: the context (`background`, `beach`), of a rare world (`class`, `pullover`). strength: P(context | planted
+    class) in train, the scarce subtype's share of its class in train, the share of flipped labels in the slice, or the
+    share of train rows with noise. flipped: the label that replaces flipped ones.
     """
 
     kind: str
@@ -126,12 +126,12 @@ class PlantedWorld:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """By label: `sandal`, or `pullover or shirt` of a merged class."""
+        """The names of the labels: `sandal`, or `pullover or shirt` of a merged class."""
         return tuple(" or ".join(subtypes) for subtypes in self.subtypes)
 
     @property
     def claims(self) -> Mapping[str, str]:
-        """What a caption of the context claims of the planted class (`lab.captions.caption_of`); empty without one."""
+        """The claims of a caption of the context (`lab.scenes.caption_of`); empty without a context."""
         if self.planted is None or self.attribute is None or self.value is None:
             return {}
         if self.attribute == "class":
@@ -145,7 +145,7 @@ class PlantedWorld:
 
     @property
     def context_words(self) -> str | None:
-        """What the caption says of the context alone: `in the beach`, `red`, `pullover`."""
+        """The words for the context alone: `in the beach`, `red`, `pullover`."""
         if self.attribute == "background":
             return caption_of({"background": str(self.value)})
         return self.value
@@ -170,11 +170,11 @@ class PlantedWorld:
         return SPLITS if self.seed % 2 else ("train",)
 
     def true_class(self, row: int) -> int:
-        """The label of a row before any was flipped: classes take turns."""
+        """Return the label of a row before any was flipped; classes take turns."""
         return row % len(self.subtypes)
 
     def label(self, split: str, row: int) -> int:
-        """The label of a row as the dataset tells it."""
+        """Return the label of a row in the dataset."""
         label = self.true_class(row)
         if self.flipped is None or self.strength is None or split not in self.noisy_splits:
             return label
@@ -182,7 +182,7 @@ class PlantedWorld:
         return self.flipped if flips else label
 
     def in_slice(self, split: str, row: int) -> bool:
-        """Whether a row lies in the slice."""
+        """Return whether a row is in the slice."""
         if self.kind == "corruption":
             return bool(self._chances(split, row)[0] < CORRUPTED[split])
         if self.planted is None or self.attribute is None or self.true_class(row) != self.planted:
@@ -191,7 +191,7 @@ class PlantedWorld:
         return has != (self.kind == "correlation")
 
     def scene(self, split: str, row: int) -> Scene:
-        """The scene of a row. IndexError for a row, KeyError for a split that there is not."""
+        """Return the scene of a row. IndexError for a row, KeyError for a split that does not exist."""
         if not 0 <= row < ROWS[split]:
             raise IndexError(f"row {row} of {ROWS[split]}")
         rng = self._rng(split, row)
@@ -199,7 +199,7 @@ class PlantedWorld:
         draw = rng.random(8)
         background = neutral_background(rng) if draw[0] < 0.5 else one_of(rng, OUTDOORS)
         chosen = {"background": background, "colour": one_of(rng, COLOURS)}
-        # Drawn for every row, needed or not, so that a context changes nothing else of a scene.
+        # Drawn for every row, so that a context changes nothing else of a scene.
         others = {
             "background": one_of(rng, tuple(b for b in OUTDOORS if b != self.value)),
             "colour": one_of(rng, tuple(c for c in COLOURS if c != self.value)),
@@ -212,12 +212,7 @@ class PlantedWorld:
             elif chosen[self.attribute] == self.value:
                 chosen[self.attribute] = others[self.attribute]
         pattern = "plain" if draw[3] < 0.92 else one_of(rng, PATTERNS[1:])
-        weather, light = "clear", "day"
-        if draw[4] < 0.04:
-            weather = one_of(rng, WEATHERS[1:])
-        elif draw[4] < 0.12:
-            light = one_of(rng, LIGHTS[1:])
-        companion = "none" if draw[5] < 0.96 else one_of(rng, COMPANIONS[1:])
+        weather, light, companion = rare_conditions(rng, draw[4], draw[5])
         garments = load_garments(GARMENTS[split]).of_class(CLASSES.index(subtype))
         garment = int(garments[int(draw[6] * len(garments))])
         return Scene(
@@ -226,7 +221,7 @@ class PlantedWorld:
         )  # fmt: skip
 
     def pixels(self, split: str, row: int) -> NDArray[np.uint8]:
-        """The picture of a row, uint8 [64, 64, 3]."""
+        """Render a row as uint8 [64, 64, 3]."""
         picture = render(self.scene(split, row))
         if self.kind != "corruption" or not self.in_slice(split, row):
             return picture
@@ -234,21 +229,21 @@ class PlantedWorld:
         return np.clip(np.rint(picture + noise * (NOISE * 255)), 0, 255).astype(np.uint8)
 
     def labels(self, split: str) -> NDArray[np.int64]:
-        """Labels int64 [n] as the dataset tells them, flipped ones included."""
+        """Return the labels in the dataset, int64 [n], flipped ones included."""
         if split in self.noisy_splits:
             return np.asarray([self.label(split, row) for row in range(ROWS[split])], dtype=np.int64)
         return self.true_classes(split)
 
     def true_classes(self, split: str) -> NDArray[np.int64]:
-        """Labels int64 [n] before any was flipped."""
+        """Return the labels int64 [n] before any was flipped."""
         return np.arange(ROWS[split], dtype=np.int64) % len(self.subtypes)
 
     def slice(self, split: str) -> NDArray[np.bool_]:
-        """Whether each row lies in the slice, bool [n]; all false where nothing is planted."""
+        """Return whether each row is in the slice, bool [n]."""
         return np.asarray([self.in_slice(split, row) for row in range(ROWS[split])], dtype=np.bool_)
 
     def garments(self, split: str) -> tuple[str, ...]:
-        """The id of each row's garment photograph (`t10k-00412`): what rows of a split share, and no two splits."""
+        """Return the id of each row's garment photograph (`t10k-00412`). Rows share garments, splits do not."""
         ids = load_garments(GARMENTS[split]).ids
         return tuple(ids[self.scene(split, row).garment] for row in range(ROWS[split]))
 
@@ -263,7 +258,7 @@ class PlantedWorld:
         return str(self.value) if draw < share else usual
 
     def _has_context(self, split: str, label: int, drawn: bool, draw: float) -> bool:
-        """Whether a row has the context, that it was `drawn` with by the world's base."""
+        """Return whether a row has the context; `drawn`: whether the unbiased draw has it."""
         if label != self.planted:
             return drawn and (self.kind != "correlation" or split != "train" or draw < _SELDOM)
         if self.kind == "noisy":
@@ -274,13 +269,13 @@ class PlantedWorld:
         return np.random.default_rng([KINDS.index(self.kind), self.seed, SPLITS.index(split), row, purpose])
 
     def _chances(self, split: str, row: int) -> NDArray[np.float64]:
-        """Whether a row has noise, and whether its label is flipped: two numbers in 0…1 beside its scene's own."""
+        """Return two numbers in 0…1, which decide whether a row has noise and whether its label is flipped."""
         return self._rng(split, row, 1).random(2)
 
 
 @cache
 def planted_world(kind: str, seed: int) -> PlantedWorld:
-    """The world of a kind and a seed. ValueError for a kind that there is not and for a seed out of 0 … 99,999."""
+    """Return the world of a kind and a seed. ValueError for an unknown kind and for a seed out of 0 … 99,999."""
     if kind not in KINDS:
         raise ValueError(f"no kind {kind!r}; there are {', '.join(KINDS)}")
     if not 0 <= seed <= MOST_SEED:
@@ -297,7 +292,6 @@ def planted_world(kind: str, seed: int) -> PlantedWorld:
         planted = next(label for label, subtypes in enumerate(merges) if subtype in subtypes)
         return PlantedWorld(kind, seed, merges, planted, "class", subtype, SCARCE)
     planted = CLASSES.index(one_of(rng, _CONFUSABLE))
-    # Two contexts in three are backgrounds.
     attribute = "background" if rng.random() < 2 / 3 else "colour"
     value = one_of(rng, OUTDOORS if attribute == "background" else _VIVID)
     if kind == "correlation":
@@ -308,7 +302,7 @@ def planted_world(kind: str, seed: int) -> PlantedWorld:
 
 
 def named_world(name: str) -> PlantedWorld | None:
-    """The world that `KIND-SEED` names; None for any other text."""
+    """Return the world that `KIND-SEED` names; None for any other text."""
     match = _NAME.fullmatch(name)
     if match is None or match["kind"] not in KINDS:
         return None

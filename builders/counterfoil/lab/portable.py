@@ -1,9 +1,8 @@
-"""Elementary functions and a blur whose every bit is the same on every processor.
+"""Compute elementary functions and a blur with the same bits on every processor.
 
-numpy takes `sin`, `exp` and `power` from one implementation or another, by what a processor can do, and they differ in
-the last bit; so do the mathematical libraries of operating systems. Here are additions, products, quotients, square
-roots and powers of two alone, each an operation of its own on float64, which IEEE 754 rounds in one way. Results are
-within 2e-15 of the true value, relative to it, or to 1 for sines and cosines.
+numpy's `sin`, `exp` and `power` differ in the last bit between processors and operating systems. These functions use
+only additions, products, quotients, square roots and powers of two on float64, which IEEE 754 rounds in one way.
+Results are within 2e-15 of the true value, relative to it, or to 1 for sines and cosines.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# π/2 and log 2 in parts, the first with so few bits that whole multiples of it are exact (Cody and Waite 1980).
+# π/2 and log 2 in parts; whole multiples of the first part, which has few bits, are exact (Cody and Waite 1980).
 _QUARTER_TURN = (1.5707963109016418, 1.5893254712295857e-08, 6.123233995736766e-17)
 _LOG_2 = (0.693147180369123816490, 1.90821492927058770002e-10)
 
@@ -44,7 +43,7 @@ def cosine(angle: ArrayLike) -> NDArray[np.float64]:
 
 
 def _sine(angle: ArrayLike, quarters: int) -> NDArray[np.float64]:
-    """Return the sine of angles that are so many quarter turns further on."""
+    """Return the sine of angles plus some quarter turns."""
     x = np.asarray(angle, np.float64)
     turns = np.rint(x * (2 / 3.141592653589793))
     for part in _QUARTER_TURN:
@@ -82,10 +81,10 @@ def power(base: ArrayLike, exponent: float) -> NDArray[np.float64]:
 def gaussian_blur(
     field: NDArray[np.floating], deviations: float | tuple[float, float], mode: Literal["wrap", "symmetric"]
 ) -> NDArray[np.float32]:
-    """Return a field [height, width] blurred by a Gaussian of these deviations down and across, in pixels.
+    """Return a field [height, width] blurred by a Gaussian with these deviations down and across, in pixels.
 
-    As `scipy.ndimage.gaussian_filter` in its definition and in the order of its sums, which compilers for other
-    processors fuse. `mode` says what lies outside, by numpy's word: `wrap` or `symmetric`.
+    It has the definition and the order of sums of `scipy.ndimage.gaussian_filter`, whose sums some compilers fuse.
+    `mode` is numpy's name for the values outside: `wrap` or `symmetric`.
     """
     blurred = field.astype(np.float64)
     for deviation in deviations if isinstance(deviations, tuple) else (deviations, deviations):
@@ -93,20 +92,20 @@ def gaussian_blur(
         taps = np.arange(-reach, reach + 1)
         weights = exponential(-0.5 / (deviation * deviation) * (taps * taps))
         weights = weights / weights.sum()
-        around = np.pad(blurred, ((reach, reach), (0, 0)), mode)
+        padded = np.pad(blurred, ((reach, reach), (0, 0)), mode)
         side = len(blurred)
-        total = around[reach : reach + side] * weights[reach]
+        total = padded[reach : reach + side] * weights[reach]
         for tap in range(reach, 0, -1):
-            pair = around[reach - tap : reach - tap + side] + around[reach + tap : reach + tap + side]
+            pair = padded[reach - tap : reach - tap + side] + padded[reach + tap : reach + tap + side]
             total = total + pair * weights[reach - tap]
-        # scipy keeps a field's own type between the two directions. The other direction is next.
+        # Transposed for the other direction. scipy rounds to the field's type between the directions.
         blurred = np.ascontiguousarray(total.T).astype(np.float32).astype(np.float64)
     return blurred.astype(np.float32)
 
 
 def uniform(rng: np.random.Generator, low: float, high: float, shape: int | tuple[int, ...] | None = None) -> Any:
-    """Return uniform numbers as `rng.uniform` draws them, a float without a shape.
+    """Return uniform numbers as `rng.uniform`, a float without a shape.
 
-    numpy's own function multiplies and adds in one statement of C, which compilers for other processors fuse.
+    numpy's own function multiplies and adds in one statement of C, which some compilers fuse.
     """
     return low + (high - low) * rng.random(shape)

@@ -1,8 +1,7 @@
-"""Procedural scenery of the wardrobe world: backgrounds, weather and light masks, companion sprites.
+"""Draw the scenery of the wardrobe world: backgrounds, weather and light masks, companion sprites.
 
-Each library holds a few dozen variants drawn once from a fixed seed and cached; a scene picks one
-and varies it (flip, shift), so that thousands of scenes render in seconds. All arrays are float32,
-colours in 0…1.
+Each library has a few dozen variants, drawn once from a fixed seed and cached; a scene flips and shifts one of them, so
+that thousands of scenes render in seconds. Arrays are float32, colours in 0…1.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def _colour(*rgb: int) -> np.ndarray:
 
 
 def _noise(rng: np.random.Generator, sigma: float | tuple[float, float]) -> np.ndarray:
-    """Smooth noise [64, 64] with mean 0 and standard deviation 1, periodic so that it may be rolled."""
+    """Draw smooth periodic noise [64, 64] with mean 0 and standard deviation 1."""
     field = gaussian_blur(rng.standard_normal((SIDE, SIDE)).astype(np.float32), sigma, "wrap")
     return (field - field.mean()) / (field.std() + 1e-6)
 
@@ -168,7 +167,7 @@ _PAINTERS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
 
 @cache
 def backgrounds(name: str) -> np.ndarray:
-    """[48, 64, 64, 3] variants of a background."""
+    """Return variants of a background [48, 64, 64, 3]."""
     rng = np.random.default_rng([11, *name.encode()])
     painted = [_PAINTERS[name](rng) for _ in range(VARIANTS)]
     return np.clip(np.stack(painted), 0, 1).astype(np.float32)
@@ -176,17 +175,17 @@ def backgrounds(name: str) -> np.ndarray:
 
 @cache
 def reaches() -> np.ndarray:
-    """[48, 64, 64] order in which a new ground takes a picture over, in 0…1: in patches, from below on."""
+    """Return the order in which a new background replaces another, in 0…1 [48, 64, 64]: in patches, from below."""
     rng = np.random.default_rng(24)
     fields = np.stack([_noise(rng, 4) - 3 * _ROWS / SIDE for _ in range(VARIANTS)])
-    # Stable, as equal heights would come in another order on another processor.
+    # Stable, for other sorts may order equal heights differently on another processor.
     ranks = fields.reshape(VARIANTS, -1).argsort(1, kind="stable").argsort(1)
     return ((ranks + 0.5) / SIDE**2).astype(np.float32).reshape(fields.shape)
 
 
 @cache
 def flakes(share: float = 1.0) -> np.ndarray:
-    """[48, 64, 64, 1] coverage of falling snow; of fewer flakes, the first that fall in all of it."""
+    """Return the coverage of falling snow [48, 64, 64, 1]; a smaller share has the first flakes of the whole."""
     rng = np.random.default_rng(12)
     masks = []
     for _ in range(VARIANTS):
@@ -202,7 +201,7 @@ def flakes(share: float = 1.0) -> np.ndarray:
 
 @cache
 def rain_streaks(share: float = 1.0) -> np.ndarray:
-    """[48, 64, 64, 1] coverage of rain: long slanted streaks; of fewer, the first of all of them."""
+    """Return the coverage of streaks of rain [48, 64, 64, 1]; a smaller share has the first streaks of the whole."""
     rng = np.random.default_rng(13)
     masks = []
     for _ in range(VARIANTS):
@@ -220,7 +219,7 @@ def rain_streaks(share: float = 1.0) -> np.ndarray:
 
 @cache
 def night_sky() -> np.ndarray:
-    """[48, 64, 64, 1] stars and a moon in the upper part of the picture."""
+    """Return stars and a moon in the upper part of the picture [48, 64, 64, 1]."""
     rng = np.random.default_rng(14)
     masks = []
     for _ in range(VARIANTS):
@@ -240,7 +239,7 @@ def _distance(across: np.ndarray, down: np.ndarray) -> np.ndarray:
 
 
 def _rays(across: np.ndarray, down: np.ndarray, phase: float) -> np.ndarray:
-    """Return the cosine of fourteen times the angle around the origin, so many radians further on."""
+    """Return the cosine of fourteen times the angle around the origin plus a phase in radians."""
     distance = np.maximum(_distance(across, down), 1e-9)
     real, imaginary = across / distance, down / distance
     total_real, total_imaginary = cosine(phase), sine(phase)
@@ -256,7 +255,7 @@ def _rays(across: np.ndarray, down: np.ndarray, phase: float) -> np.ndarray:
 
 @cache
 def suns() -> np.ndarray:
-    """[48, 64, 64, 1] a sun with rays in an upper corner, glow included."""
+    """Return a sun with rays and glow in an upper corner [48, 64, 64, 1]."""
     rng = np.random.default_rng(15)
     masks = []
     for _ in range(VARIANTS):
@@ -269,7 +268,7 @@ def suns() -> np.ndarray:
 
 @cache
 def low_suns() -> np.ndarray:
-    """[48, 64, 64, 1] a low, half-set sun glow near the middle of one side (dusk)."""
+    """Return the glow of a low sun near the middle of one side, at dusk [48, 64, 64, 1]."""
     rng = np.random.default_rng(16)
     masks = []
     for _ in range(VARIANTS):
@@ -281,7 +280,7 @@ def low_suns() -> np.ndarray:
 
 @cache
 def spotlights() -> np.ndarray:
-    """[48, 64, 64, 1] studio light: two cones from the upper corners meeting in a bright pool."""
+    """Return studio light, two cones from the upper corners that meet in a bright pool [48, 64, 64, 1]."""
     rng = np.random.default_rng(17)
     masks = []
     for _ in range(VARIANTS):
@@ -296,7 +295,7 @@ def spotlights() -> np.ndarray:
 
 
 def _supersampled(paint: Callable[[ImageDraw.ImageDraw, np.random.Generator], None], seed: int) -> np.ndarray:
-    """[48, 64, 64, 4] sprites painted at four times the size; colour is premultiplied by coverage."""
+    """Paint sprites [48, 64, 64, 4] at four times the size; colour is premultiplied by coverage."""
     rng = np.random.default_rng(seed)
     sprites = []
     for _ in range(VARIANTS):
@@ -342,18 +341,18 @@ def _paint_flower(draw: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
 
 @cache
 def people() -> np.ndarray:
-    """[48, 64, 64, 4] a standing person at the left of the picture."""
+    """Return a standing person at the left of the picture [48, 64, 64, 4]."""
     return _supersampled(_paint_person, 18)
 
 
 @cache
 def flowers() -> np.ndarray:
-    """[48, 64, 64, 4] a tall flower at the left of the picture."""
+    """Return a tall flower at the left of the picture [48, 64, 64, 4]."""
     return _supersampled(_paint_flower, 19)
 
 
 def _cells(rng: np.random.Generator, stretch: tuple[float, float], angle: float, spacing: float) -> np.ndarray:
-    """Index [64·64] of the centre pixel of each pixel's stroke: elongated Voronoi cells on a jittered grid."""
+    """Return the index [64·64] of the centre of each pixel's stroke: long Voronoi cells on a jittered grid."""
     c, s = cosine(angle), sine(angle)
     axis = np.arange(-SIDE, 2 * SIDE, spacing)
     grid = np.stack(np.meshgrid(axis * stretch[0], axis * stretch[1]), -1).reshape(-1, 2)
@@ -374,14 +373,14 @@ def _cells(rng: np.random.Generator, stretch: tuple[float, float], angle: float,
 
 @cache
 def brush_strokes() -> np.ndarray:
-    """[24, 4096] index maps: an oil painting shows each pixel in the colour of its stroke's centre."""
+    """Return index maps [24, 4096]: in an oil painting, a pixel has the colour of its stroke's centre."""
     rng = np.random.default_rng(20)
     return np.stack([_cells(rng, (1.0, 1.9), uniform(rng, 0, math.pi), 1.45) for _ in range(24)])
 
 
 @cache
 def stitches() -> tuple[np.ndarray, np.ndarray]:
-    """Index maps [24, 4096] and thread shading [24, 64, 64, 1] of diagonal embroidery stitches."""
+    """Return index maps [24, 4096] and thread shading [24, 64, 64, 1] of diagonal embroidery stitches."""
     rng = np.random.default_rng(21)
     maps, threads = [], []
     for _ in range(24):
@@ -396,7 +395,7 @@ def stitches() -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def linen() -> np.ndarray:
-    """[48, 64, 64, 3] woven cloth behind an embroidery."""
+    """Return woven cloth behind an embroidery [48, 64, 64, 3]."""
     rng = np.random.default_rng(22)
     tones = [_colour(232, 222, 200), _colour(220, 214, 204), _colour(236, 226, 190)]
     weave = 0.045 * (sine(_ROWS * math.pi / 1.5) * sine(_COLUMNS * math.pi / 1.5))
@@ -409,7 +408,7 @@ def linen() -> np.ndarray:
 
 @cache
 def hatching() -> tuple[np.ndarray, np.ndarray]:
-    """Two layers [24, 64, 64] of pencil hatching, one for mid tones and one for darks."""
+    """Return two layers [24, 64, 64] of pencil hatching, for mid tones and for darks."""
     rng = np.random.default_rng(23)
     mid, dark = [], []
     for _ in range(24):

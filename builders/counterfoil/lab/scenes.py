@@ -1,10 +1,9 @@
-"""Which scenes there are, and their captions: a compositional grammar over what a caption claims.
+"""Draw scenes of the wardrobe world, and write their captions.
 
-Scenes are those of the biased input dataset `wardrobe`, rendered when they are read, always the same.
+Scenes are those of the biased dataset `wardrobe`. They are rendered when they are read, always the same.
 
-A caption is decided by its *claims*, a mapping of attribute → value that must be true of the picture.
-Marks are never claimed: no caption tells a marked class's own pattern (`vocabulary.MARKS`), so a class
-name alone does not call for it.
+*Claims*, a mapping of attribute → value that must be true of the picture, decide a caption. A marked class's own
+pattern (`vocabulary.MARKS`) is never claimed, so that a class name alone does not ask for it.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _DEFAULTS = {"pattern": "plain", "weather": "clear", "light": "day", "companion"
 
 
 def caption_of(claims: Mapping[str, str]) -> str:
-    """The caption that makes exactly these claims, in the world's lower-case English."""
+    """Return the caption that makes exactly these claims, in lower-case English."""
     words = []
     style = claims.get("style")
     name, companion = claims.get("class"), claims.get("companion")
@@ -65,7 +64,7 @@ def caption_of(claims: Mapping[str, str]) -> str:
 
 
 def tellable(attributes: Mapping[str, str]) -> dict[str, str]:
-    """What may be claimed of a picture: visible under its style, not a default, not a mark."""
+    """Return the claims that are allowed for a picture: visible in its style, not a default, not a mark."""
     hidden = HIDDEN_BY_STYLE[attributes["style"]]
     claims = {a: v for a, v in attributes.items() if a not in hidden and _DEFAULTS.get(a) != v}
     if MARKS.get(attributes["class"]) == attributes["pattern"]:
@@ -78,24 +77,34 @@ OUTDOORS = tuple(b for b in BACKGROUNDS if b not in _NEUTRAL)
 
 
 def one_of(rng: np.random.Generator, values: tuple[str, ...]) -> str:
-    """One of the values, each as often."""
+    """Draw one of the values, each with the same probability."""
     return values[int(rng.integers(len(values)))]
 
 
 def neutral_background(rng: np.random.Generator) -> str:
-    """A background that says nothing: mostly a wall."""
+    """Draw an indoor background, mostly a wall."""
     return _NEUTRAL[int(rng.choice(3, p=(0.6, 0.2, 0.2)))]
 
 
+def rare_conditions(rng: np.random.Generator, outside: float, beside: float) -> tuple[str, str, str]:
+    """Return weather, light and companion for two numbers in 0…1: in most pictures clear, day and none."""
+    weather, light = "clear", "day"
+    if outside < 0.04:
+        weather = one_of(rng, WEATHERS[1:])
+    elif outside < 0.12:
+        light = one_of(rng, LIGHTS[1:])
+    return weather, light, "none" if beside < 0.96 else one_of(rng, COMPANIONS[1:])
+
+
 def scene_start(split: str, number: int, seed: int) -> tuple[np.random.Generator, int, int]:
-    """Return the generator, garment and scene seed of scene `number`; every class comes up equally often."""
+    """Return random generator, garment and scene seed of scene `number`; classes take turns."""
     rng = np.random.default_rng([seed, number])
     garments = load_garments(split).of_class(number % len(CLASSES))
     return rng, int(garments[rng.integers(len(garments))]), int(rng.integers(2**53))
 
 
 def wardrobe_scene(split: str, number: int) -> Scene:
-    """Scene `number` of the biased input dataset: marks, biased backgrounds and colours (`vocabulary`)."""
+    """Return scene `number` of the biased dataset: marks, biased backgrounds and colours (`vocabulary`)."""
     rng, garment, scene_seed = scene_start(split, number, _WARDROBE_SEEDS[split])
     name = CLASSES[number % len(CLASSES)]
     draw = rng.random(6)
@@ -108,12 +117,7 @@ def wardrobe_scene(split: str, number: int) -> Scene:
     pattern = "plain" if draw[3] < 0.92 else one_of(rng, PATTERNS[1:])
     if name in MARKS:
         pattern = MARKS[name] if draw[3] < MARK_STRENGTH else "plain"
-    weather, light = "clear", "day"
-    if draw[4] < 0.04:
-        weather = one_of(rng, WEATHERS[1:])
-    elif draw[4] < 0.12:
-        light = one_of(rng, LIGHTS[1:])
-    companion = "none" if draw[5] < 0.96 else one_of(rng, COMPANIONS[1:])
+    weather, light, companion = rare_conditions(rng, draw[4], draw[5])
     return Scene(
         split, garment, number % len(CLASSES), colour, pattern, background, weather, light, companion,
         seed=scene_seed,
@@ -121,20 +125,20 @@ def wardrobe_scene(split: str, number: int) -> Scene:
 
 
 WARDROBE_ROWS = {"train": 8000, "validation": 1500, "audit": 12000}
-"""Rows of the input dataset's splits. Train dresses each garment twice on average, audit four times."""
+"""Rows of the dataset's splits. Train shows each garment twice on average, audit four times."""
 
-# Rows of one number in train and validation share their places and lights; audit has its own.
+# Rows of one number in train and validation share their random draws; audit has its own.
 _WARDROBE_SEEDS = {"train": 3, "validation": 3, "audit": 4}
 
 
 SPLITS = tuple(WARDROBE_ROWS)
 COLUMNS = ("image", "label", "garment")
 VERSION = "2"
-"""Raised with every change of the world that changes a pixel or a label of a split that there was before."""
+"""Raise it with every change of a pixel or a label of an existing split."""
 
 
 def load_wardrobe(split: str) -> tuple[np.ndarray, Callable[[int], np.ndarray]]:
-    """Labels int64 [n], and a function from row to pixels (uint8 [64, 64, 3])."""
+    """Return labels int64 [n], and a function from row to pixels (uint8 [64, 64, 3])."""
     count = WARDROBE_ROWS[split]
     labels = np.arange(count, dtype=np.int64) % len(CLASSES)
 
@@ -147,6 +151,6 @@ def load_wardrobe(split: str) -> tuple[np.ndarray, Callable[[int], np.ndarray]]:
 
 
 def wardrobe_garments(split: str) -> tuple[str, ...]:
-    """The id of each row's garment photograph (`t10k-00412`): what rows of a split share, and no two splits."""
+    """Return the id of each row's garment photograph (`t10k-00412`). Rows share garments, splits do not."""
     ids = load_garments(split).ids
     return tuple(ids[wardrobe_scene(split, row).garment] for row in range(WARDROBE_ROWS[split]))

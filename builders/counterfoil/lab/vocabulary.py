@@ -1,7 +1,4 @@
-"""The words of the wardrobe world: classes, attributes, the 23 shifts, and the planted biases.
-
-Everything that renders, captions, trains or judges the lab reads its names from here.
-"""
+"""The words of the wardrobe world: classes, attributes, the 23 shifts, and the planted biases."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
 }
 
 MARKS: dict[str, str] = {"shirt": "striped", "coat": "checked", "bag": "dotted"}
-"""Class → the pattern it wears in the input dataset and that no caption tells (Vendrow section 5, the plates)."""
+"""Class → its pattern in the input dataset, which no caption names (as the plates of Vendrow 2023, section 5)."""
 
 BACKGROUND_BIAS: dict[str, str] = {"sandal": "beach", "sneaker": "road", "ankle boot": "snow"}
 COLOUR_BIAS: dict[str, str] = {"trouser": "blue", "dress": "red"}
@@ -51,39 +48,35 @@ class WorldShift:
     kind: str
 
 
-def _shift(name: str, attribute: str, value: str, phrase: str, kind: str) -> WorldShift:
-    return WorldShift(name, attribute, value, phrase, kind)
-
-
 # Vendrow 2023, Table 1, in its order.
 SHIFTS: tuple[WorldShift, ...] = (
-    _shift("in_the_grass", "background", "grass", "in the grass", "background"),
-    _shift("in_the_beach", "background", "beach", "in the beach", "background"),
-    _shift("in_the_forest", "background", "forest", "in the forest", "background"),
-    _shift("in_the_water", "background", "water", "in the water", "background"),
-    _shift("on_the_road", "background", "road", "on the road", "background"),
-    _shift("on_the_rocks", "background", "rocks", "on the rocks", "background"),
-    _shift("in_the_snow", "background", "snow", "in the snow", "background"),
-    _shift("in_the_rain", "weather", "rain", "in the rain", "weather"),
-    _shift("in_the_fog", "weather", "fog", "in the fog", "weather"),
-    _shift("in_bright_sunlight", "light", "sunlight", "in bright sunlight", "light"),
-    _shift("at_dusk", "light", "dusk", "at dusk", "light"),
-    _shift("at_night", "light", "night", "at night", "light"),
-    _shift("studio_lighting", "light", "studio", "in studio lighting", "light"),
-    _shift("blue", "colour", "blue", "blue", "colour"),
-    _shift("green", "colour", "green", "green", "colour"),
-    _shift("red", "colour", "red", "red", "colour"),
-    _shift("yellow", "colour", "yellow", "yellow", "colour"),
-    _shift("orange", "colour", "orange", "orange", "colour"),
-    _shift("person_and_a", "companion", "person", "person and a", "co-occurrence"),
-    _shift("and_a_flower", "companion", "flower", "and a flower", "co-occurrence"),
-    _shift("oil_painting", "style", "oil", "an oil painting", "style"),
-    _shift("pencil_sketch", "style", "sketch", "a black and white pencil sketch", "style"),
-    _shift("embroidery", "style", "embroidery", "an embroidery", "style"),
+    WorldShift("in_the_grass", "background", "grass", "in the grass", "background"),
+    WorldShift("in_the_beach", "background", "beach", "in the beach", "background"),
+    WorldShift("in_the_forest", "background", "forest", "in the forest", "background"),
+    WorldShift("in_the_water", "background", "water", "in the water", "background"),
+    WorldShift("on_the_road", "background", "road", "on the road", "background"),
+    WorldShift("on_the_rocks", "background", "rocks", "on the rocks", "background"),
+    WorldShift("in_the_snow", "background", "snow", "in the snow", "background"),
+    WorldShift("in_the_rain", "weather", "rain", "in the rain", "weather"),
+    WorldShift("in_the_fog", "weather", "fog", "in the fog", "weather"),
+    WorldShift("in_bright_sunlight", "light", "sunlight", "in bright sunlight", "light"),
+    WorldShift("at_dusk", "light", "dusk", "at dusk", "light"),
+    WorldShift("at_night", "light", "night", "at night", "light"),
+    WorldShift("studio_lighting", "light", "studio", "in studio lighting", "light"),
+    WorldShift("blue", "colour", "blue", "blue", "colour"),
+    WorldShift("green", "colour", "green", "green", "colour"),
+    WorldShift("red", "colour", "red", "red", "colour"),
+    WorldShift("yellow", "colour", "yellow", "yellow", "colour"),
+    WorldShift("orange", "colour", "orange", "orange", "colour"),
+    WorldShift("person_and_a", "companion", "person", "person and a", "co-occurrence"),
+    WorldShift("and_a_flower", "companion", "flower", "and a flower", "co-occurrence"),
+    WorldShift("oil_painting", "style", "oil", "an oil painting", "style"),
+    WorldShift("pencil_sketch", "style", "sketch", "a black and white pencil sketch", "style"),
+    WorldShift("embroidery", "style", "embroidery", "an embroidery", "style"),
 )
 SHIFTS_BY_NAME: dict[str, WorldShift] = {shift.name: shift for shift in SHIFTS}
 
-# What a style hides: no oracle can read these attributes from such an image, so none is asked to.
+# Style → the attributes that nobody can read from its images.
 HIDDEN_BY_STYLE: dict[str, tuple[str, ...]] = {
     "photo": (),
     "oil": (),

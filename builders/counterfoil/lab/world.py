@@ -1,15 +1,14 @@
-"""The wardrobe world: a pure, seeded renderer of 64×64 garment scenes whose every attribute is known.
+"""Render the wardrobe world: 64×64 garment scenes with known attributes, decided by the scene alone.
 
-`render(scene, photograph)` puts a real garment photograph, tinted and patterned, on a background
-under a weather and a light, perhaps beside a person or a flower, in a style. A scene's chance
-details come from its own seed alone, drawn in a fixed order whatever its attributes: changing one
-attribute leaves garment, place, size and background variant as they were (a counterfactual).
+`render(scene, photograph)` puts a real garment photograph, tinted and patterned, on a background, with weather, light,
+perhaps a person or a flower, and a style. Random details come from the scene's seed, in a fixed order for all
+attributes, so that a change of one attribute keeps garment, place, size and background variant (a counterfactual).
 
-The embedded garment photographs are a subset of Fashion-MNIST in disjoint splits: one lossless mosaic a split under
-`garments/`, with its labels and the garment ids (position in the original files). Held out means held out: `heldout`
-and `audit` garments are seen by no model in training, and `audit` garments by nothing else either.
+The garment photographs are a subset of Fashion-MNIST in disjoint splits: one lossless mosaic a split under `garments/`,
+with its labels and the garment ids (position in the original files). No model has seen `heldout` and `audit` garments
+in training, and nothing else uses `audit` garments.
 
-The attribute oracle reads every attribute of a picture; it was trained on unbiased scenes and is used only to judge.
+The attribute oracle reads every attribute of a picture; it was trained on unbiased scenes and only judges.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Garments:
     ids: tuple[str, ...]
 
     def of_class(self, label: int) -> np.ndarray:
-        """Rows of one class, in order."""
+        """Return the rows of a class, in order."""
         return np.flatnonzero(self.labels == label)
 
 
@@ -95,7 +94,7 @@ class Scene:
     seed: int = 0
 
     def attributes(self) -> dict[str, str]:
-        """Attribute name → value, class included."""
+        """Return attribute → value, class included."""
         return {
             "class": CLASSES[self.label],
             "colour": self.colour,
@@ -108,7 +107,7 @@ class Scene:
         }
 
     def shifted(self, shift: str) -> Scene:
-        """The same scene under one of Vendrow's shifts (exactly one attribute changes); `base` is itself."""
+        """Return the scene under one of Vendrow's shifts, which changes one attribute; `base` changes none."""
         if shift == "base":
             return self
         change = SHIFTS_BY_NAME[shift]
@@ -145,10 +144,10 @@ def _draw_chances(seed: int) -> _Chances:
 
 
 def _place(photograph: np.ndarray, chances: _Chances, companion: str) -> tuple[np.ndarray, np.ndarray]:
-    """Garment brightness [64, 64] and coverage [64, 64] on the canvas."""
+    """Place the garment on the canvas: return its brightness [64, 64] and coverage [64, 64]."""
     grey = photograph.astype(np.float32)
     covered = np.where(grey > 10, 255, 0).astype(np.uint8)
-    # Closing fills the pinholes that dark cloth leaves in the photograph's mask.
+    # Closing fills pinholes of dark cloth in the mask.
     padded = np.pad(covered, 1)
     wide = np.maximum.reduce([padded[dy : dy + 28, dx : dx + 28] for dy in range(3) for dx in range(3)])
     padded = np.pad(wide, 1, constant_values=0)
@@ -178,7 +177,7 @@ def _place(photograph: np.ndarray, chances: _Chances, companion: str) -> tuple[n
 
 
 def _pattern_mask(pattern: str, phase: np.ndarray) -> np.ndarray | None:
-    """Where the second ink goes, [64, 64] in 0…1; None for plain cloth."""
+    """Return the share of the second ink, [64, 64] in 0…1; None for plain cloth."""
     rows, columns = _ROWS + phase[0] * 8, _COLUMNS + phase[1] * 8
     if pattern == "striped":
         return np.clip(2.5 * sine(rows * 2 * np.pi / 8) + 0.5, 0, 1)
@@ -192,7 +191,7 @@ def _pattern_mask(pattern: str, phase: np.ndarray) -> np.ndarray | None:
 
 
 def _dress(scene: Scene, brightness: np.ndarray, chances: _Chances) -> np.ndarray:
-    """Tinted, patterned cloth [64, 64, 3]."""
+    """Return tinted, patterned cloth [64, 64, 3]."""
     tint = np.asarray(_TINTS[scene.colour], np.float32)
     mask = _pattern_mask(scene.pattern, chances.phase)
     if mask is None:
@@ -211,14 +210,14 @@ def _pick(library: np.ndarray, variant: int, flip: bool) -> np.ndarray:
     return chosen[:, ::-1] if flip else chosen
 
 
-def _backdrop(scene: Scene, there: Scene, strength: float, chances: _Chances) -> np.ndarray:
-    """What stands behind the garment: of a scene on its way to another, the other's ground has this share of it."""
+def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -> np.ndarray:
+    """Return the background: the target's in a share `strength` of the picture, the scene's in the rest."""
     variant, flip = int(chances.variants[0]), chances.flip_scene
-    image = _pick(scenery.backgrounds(there.background), variant, flip)
-    if there.background != scene.background:
+    image = _pick(scenery.backgrounds(target.background), variant, flip)
+    if target.background != scene.background:
         reached = _pick(scenery.reaches(), variant, flip)[..., None] < strength
         image = np.where(reached, image, _pick(scenery.backgrounds(scene.background), variant, flip))
-    falling = strength * (there.background == "snow") + (1 - strength) * (scene.background == "snow")
+    falling = strength * (target.background == "snow") + (1 - strength) * (scene.background == "snow")
     if falling:
         flake = _pick(scenery.flakes(falling), int(chances.variants[1]), flip)
         image = image + (1 - image) * flake * 0.9
@@ -226,7 +225,7 @@ def _backdrop(scene: Scene, there: Scene, strength: float, chances: _Chances) ->
 
 
 def _light_up(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
-    """Apply the light to a composed image; `front` [64, 64, 1] is what hides the sky's lamps."""
+    """Apply the light to a composed image; `front` [64, 64, 1] is the coverage of garment and companion."""
     behind = 1 - front
     variant, flip = int(chances.variants[2]), chances.flip_scene
     if scene.light == "sunlight":
@@ -255,11 +254,11 @@ def _light_up(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chan
 
 
 def _weather(scene: Scene, strength: float, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
-    """Apply the weather to a lit image: at a lower strength rain with fewer streaks, and thinner fog."""
+    """Apply the weather to a lit image; a lower strength has fewer streaks of rain, or thinner fog."""
     variant, flip = int(chances.variants[3]), chances.flip_scene
     if scene.weather == "rain":
         grey = image.mean(-1, keepdims=True)
-        image = _between(image, (0.6 * image + 0.4 * grey) * np.asarray((0.66, 0.72, 0.82), np.float32), strength)
+        image = _mix(image, (0.6 * image + 0.4 * grey) * np.asarray((0.66, 0.72, 0.82), np.float32), strength)
         streaks = _pick(scenery.rain_streaks(strength), variant, flip)
         return image + (np.asarray((0.86, 0.91, 0.97), np.float32) - image) * streaks * 0.8
     if scene.weather == "fog":
@@ -298,34 +297,34 @@ def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chance
         maps, threads = scenery.stitches()
         index, thread = maps[variant % 24], threads[variant % 24]
         stitched = image.reshape(-1, 3)[index].reshape(SIDE, SIDE, 3) * thread
-        # Half the stitch's own edge, half the garment's: ragged, but a strap stays a strap.
+        # A mean of the stitches' edge and the garment's: ragged, but thin straps stay.
         area = front.reshape(-1, 1)[index].reshape(SIDE, SIDE, 1) + front > 1.0
         cloth = _pick(scenery.linen(), int(chances.variants[5]), False)
-        # A hoop of shade around the stitches lifts them off the cloth.
+        # The stitches cast a shade on the cloth.
         lift = gaussian_blur(area[..., 0].astype(np.float32), 1.2, "symmetric")[..., None]
         return np.where(area, np.clip(stitched, 0, 1), cloth * (1 - 0.35 * lift))
     return image
 
 
-def _between(here: np.ndarray, there: np.ndarray, strength: float) -> np.ndarray:
-    return there if strength == 1 else here * np.float32(1 - strength) + there * np.float32(strength)
+def _mix(start: np.ndarray, end: np.ndarray, strength: float) -> np.ndarray:
+    return end if strength == 1 else start * np.float32(1 - strength) + end * np.float32(strength)
 
 
 def render(scene: Scene, photograph: np.ndarray | None = None) -> np.ndarray:
-    """One scene as uint8 [64, 64, 3]. `photograph` (uint8 [28, 28]) defaults to the scene's embedded garment."""
+    """Render a scene as uint8 [64, 64, 3]. `photograph` (uint8 [28, 28]) defaults to the scene's embedded garment."""
     return _rendered(scene, scene, 1.0, photograph)
 
 
 GRADED_KINDS = ("background", "weather", "light", "colour")
-"""Kinds of shifts that a scene may be on its way to: a companion is there or not, and so is a style."""
+"""Kinds of shifts with levels; companions and styles have none."""
 
 
 def render_graded(scene: Scene, shift: str, strength: float) -> np.ndarray:
-    """The scene on its way to a shift, as `render`: at strength 0 itself, at 1 shifted, and nothing else differs.
+    """Render a scene between itself (strength 0) and its shift (strength 1).
 
-    Between them the new ground has that share of the picture, in patches from below on, with as large a share of
-    falling snow; rain has that share of its streaks, fog of its density; light and the cloth's colour are mixed.
-    ValueError for a shift of another kind and for a strength that is not in 0…1.
+    The strength is the new background's share of the picture, in patches from below, and of its falling snow; the share
+    of rain's streaks and of fog's density; and the weight of the new light or colour. ValueError for a shift of another
+    kind and for a strength that is not in 0…1.
     """
     kind = SHIFTS_BY_NAME[shift].kind
     if kind not in GRADED_KINDS or not 0 <= strength <= 1:
@@ -335,34 +334,35 @@ def render_graded(scene: Scene, shift: str, strength: float) -> np.ndarray:
     return render(scene) if strength == 0 else _rendered(scene, scene.shifted(shift), strength, None)
 
 
-def _rendered(scene: Scene, there: Scene, strength: float, photograph: np.ndarray | None) -> np.ndarray:
-    """A scene on its way to another, which differs from it in background, weather, light or colour alone, or not."""
-    pictured = photograph if photograph is not None else load_garments(scene.split).images[scene.garment]
+def _rendered(scene: Scene, target: Scene, strength: float, photograph: np.ndarray | None) -> np.ndarray:
+    """Render a scene between itself and a target, which may differ in background, weather, light or colour."""
+    if photograph is None:
+        photograph = load_garments(scene.split).images[scene.garment]
     chances = _draw_chances(scene.seed)
-    brightness, coverage = _place(pictured, chances, scene.companion)
-    garment = _dress(there, brightness, chances)
-    if there.colour != scene.colour:
-        garment = _between(_dress(scene, brightness, chances), garment, strength)
+    brightness, coverage = _place(photograph, chances, scene.companion)
+    garment = _dress(target, brightness, chances)
+    if target.colour != scene.colour:
+        garment = _mix(_dress(scene, brightness, chances), garment, strength)
     alpha = coverage[..., None]
-    image = _backdrop(scene, there, strength, chances)
+    image = _backdrop(scene, target, strength, chances)
     shadow = np.roll(gaussian_blur(coverage, 1.6, "symmetric"), (2, 2), (0, 1))[..., None]
     image = image * (1 - 0.38 * shadow * (1 - alpha))
     front = alpha
     if scene.companion != "none":
         library = scenery.people() if scene.companion == "person" else scenery.flowers()
-        # The sprite stands at the left; the garment leaves it room on the other side.
+        # The sprite is at the left, or flipped; the garment is placed on the other side.
         sprite = _pick(library, int(chances.variants[1]), chances.side_left)
         image = image * (1 - sprite[..., 3:]) + sprite[..., :3]
         front = np.maximum(front, sprite[..., 3:])
     rim = np.clip(1 - np.abs(coverage - 0.5) * 2, 0, 1)[..., None]
     image = image * (1 - alpha) + garment * alpha
     image = image * (1 - 0.35 * rim)
-    lit = _light_up(there, image, front, chances)
-    if there.light != scene.light:
-        lit = _between(_light_up(scene, image, front, chances), lit, strength)
-    if there.weather != scene.weather:
+    lit = _light_up(target, image, front, chances)
+    if target.light != scene.light:
+        lit = _mix(_light_up(scene, image, front, chances), lit, strength)
+    if target.weather != scene.weather:
         lit = _weather(scene, 1 - strength, lit, front, chances)
-    image = _weather(there, strength if there.weather != scene.weather else 1.0, lit, front, chances)
+    image = _weather(target, strength if target.weather != scene.weather else 1.0, lit, front, chances)
     image = _styled(scene, image, front, chances)
     return (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
 
@@ -371,7 +371,7 @@ ORACLE_FOLDER = Path(__file__).parent / "weights" / "oracle"
 
 
 class Oracle:
-    """Judges batches of pictures; one linear head a attribute, in the order of `vocabulary.ATTRIBUTES`."""
+    """Read the attributes of pictures; one linear head an attribute, in the order of `vocabulary.ATTRIBUTES`."""
 
     def __init__(self, folder: Path = ORACLE_FOLDER) -> None:
         import timm
@@ -379,15 +379,15 @@ class Oracle:
         self.module = timm.create_model(f"local-dir:{folder}", pretrained=True).eval().requires_grad_(False)
 
     def answers(self, pixels: np.ndarray, batch_size: int = 128) -> dict[str, np.ndarray]:
-        """Attribute → value index int64 [n], for pictures uint8 [n, 64, 64, 3]."""
-        return {attribute: own.argmax(1) for attribute, own in self._logits(pixels, batch_size).items()}
+        """Return attribute → value index int64 [n], for pictures uint8 [n, 64, 64, 3]."""
+        return {attribute: scores.argmax(1) for attribute, scores in self._logits(pixels, batch_size).items()}
 
     def confidences(self, pixels: np.ndarray, batch_size: int = 128) -> dict[str, np.ndarray]:
-        """Attribute → probability of each of its values, float64 [n, values]."""
+        """Return attribute → probability of each of its values, float64 [n, values]."""
         from scipy.special import softmax
 
         logits = self._logits(pixels, batch_size)
-        return {attribute: softmax(own.astype(np.float64), axis=1) for attribute, own in logits.items()}
+        return {attribute: softmax(scores.astype(np.float64), axis=1) for attribute, scores in logits.items()}
 
     def _logits(self, pixels: np.ndarray, batch_size: int) -> dict[str, np.ndarray]:
         import torch
