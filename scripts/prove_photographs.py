@@ -1,7 +1,7 @@
 """Prove what is said of photographs: real images, trained networks and published numbers, none of them of our making.
 
     python scripts/prove_photographs.py --data DATA --write       # the tables, into photographs_proof/RESULTS.md
-    python scripts/prove_photographs.py --data DATA --photographs 5 --per-class 20    # a look at it, in minutes
+    python scripts/prove_photographs.py --data DATA --photographs 5 --per-class 100   # a look at it, in minutes
 
 DATA holds cifar10-test-even.zip (photos/CLASS/NNNN.jpg), cifar10-resnets/*.safetensors, robustbench_cifar10c.csv and
 cifar10-label-errors-even.json; nothing of it is copied into the project. Datasets are built from the photographs with
