@@ -83,6 +83,15 @@ def read_regular(path: str | Path, most_bytes: int, *, follow: bool = True) -> b
     return content
 
 
+def is_utf8(name: str) -> bool:
+    """Check that a name is UTF-8 text; Python represents other bytes of file names as surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def named_path(text: str | Path) -> Path:
     """Return the path that a person wrote, with `~` expanded. UserError if this machine can have no such path."""
     written = str(text)

@@ -147,7 +147,7 @@ def stopped_rate(failed: ArrayLike, k: int, level: float = CONFIDENCE) -> Stoppe
     at 5); if the k-th failure came n-th, (k - 1) / (n - 1) is unbiased (Haldane 1945). It is an estimate, not a test,
     and does not enter e-BH. Images after the failure are ignored: n is its position, not the end of its batch. If a cap
     on images came first, the rate is failures / images. The interval is exact in both cases: the k-th failure comes by
-    the n-th image if and only if n images have k failures, which is Clopper and Pearson's question.
+    the n-th image if and only if n images have at least k failures, which is Clopper and Pearson's question.
     ValueError if k is below 2, since one failure estimates nothing.
     """
     if k < 2:

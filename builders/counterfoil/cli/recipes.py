@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MOST_CLASSES = 30  # the file lists them all
 _CANNOT = "The recipe is valid, but it cannot be built on this machine until you fix this."
-MOST_LINES = 100  # nobody reads more
+MOST_LINES = 100  # a person reads no more
 _WIDTH = 120
 _START_UP = (
     "libraries, models, thresholds and the card; a rough guide without downloads, twice as long on a busy machine"

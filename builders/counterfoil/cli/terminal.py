@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from counterfoil.errors import CounterfoilError, RunFailure, first_of
+from counterfoil.regular_files import is_utf8
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,20 +113,12 @@ def print_json(value: Any) -> None:
     # Names of files may hold half a character, which only JSON's escapes can write.
     # JSON lines begin with a bracket, a quote or a number, but a runner's older commands may begin anywhere.
     text = text.replace("##[", "#\\u0023[")
-    typer.echo(text if text.isascii() or _is_text(text) else json.dumps(value, indent=2, default=str))
+    typer.echo(text if text.isascii() or is_utf8(text) else json.dumps(value, indent=2, default=str))
 
 
 def fields_of(value: Any, *names: str) -> dict[str, Any]:
     """Return some fields of a result by name, for JSON."""
     return {name: getattr(value, name) for name in names}
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def print_rows(

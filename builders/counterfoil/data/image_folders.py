@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError, first_of, some_of
 from counterfoil.recipe.names import did_you_mean, plain_name
-from counterfoil.regular_files import read_regular
+from counterfoil.regular_files import is_utf8, read_regular
 from counterfoil.report.words import counted, listed
 from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
 
@@ -286,7 +286,7 @@ def read_image_folder(folder: Path, listing: Listing) -> ImageFolder | None:
             return None  # links are reported when the folder is pinned
         unread = "".join(f": {note}" for note in _unread_notes(others)[:1])
         raise UserError(f"{folder} holds no image{unread}", "Name a folder that has a folder of images for each class.")
-    if odd := [name for name in images if not _is_text(name)]:
+    if odd := [name for name in images if not is_utf8(name)]:
         raise UserError(
             first_of([f"{folder}/{shown_name(name)}: the name is not UTF-8 text" for name in odd], _MOST_SHOWN),
             "Rename the file or the folder. In the name shown, \\xe9 is the byte E9.",
@@ -339,16 +339,8 @@ def _has_settings(card: Path) -> bool:
     return text.startswith("---") and len(parts) == 3 and _CARD_SETTINGS.search(parts[1]) is not None
 
 
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _root(images: Sequence[str]) -> str:
-    """Return the folder that splits or classes lie in: the top, or the only folder there, and so on ("data/")."""
+    """Return the folder that contains the splits or classes: the top, or the only folder there, and so on ("data/")."""
     root = ""
     while True:
         first = images[0][len(root) :].partition("/")[0]

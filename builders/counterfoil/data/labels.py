@@ -1,7 +1,7 @@
 """The class that each label of a dataset means (by id, by name, or by the number that a recipe gives as source label),
 and the conditions of each row.
 
-An empty list of conditions means that a row has none; null means that nobody looked, and is refused. Nothing is
+An empty list of conditions means that a row has none; null means that they are unknown, and is refused. Nothing is
 guessed: a label in neither list of the recipe is refused, and so is every value but 0 and 1 (such as CheXpert's -1,
 "uncertain").
 """
@@ -104,7 +104,7 @@ def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], place: st
             matched[label] = positions[0]
     if problems:
         raise UserError(problems, "Use the class ids for these labels.")
-    _refuse_strangers(matched, labels, [f"{cls.id} ({cls.name})" for cls in classes], place)
+    _refuse_no_match(matched, labels, [f"{cls.id} ({cls.name})" for cls in classes], place)
     return matched
 
 
@@ -114,11 +114,11 @@ def match_numbers(labels: Sequence[int], classes: Sequence[RecipeClass], place: 
     for position, cls in enumerate(classes):
         positions.setdefault(cls.source_label, position)
     matched = {label: positions[label] for label in labels if label in positions}
-    _refuse_strangers(matched, labels, [f"{cls.source_label} ({cls.name})" for cls in classes], place)
+    _refuse_no_match(matched, labels, [f"{cls.source_label} ({cls.name})" for cls in classes], place)
     return matched
 
 
-def _refuse_strangers(matched: Mapping[Any, int], labels: Sequence[object], known: Sequence[str], place: str) -> None:
+def _refuse_no_match(matched: Mapping[Any, int], labels: Sequence[object], known: Sequence[str], place: str) -> None:
     if not matched:
         raise UserError(
             [

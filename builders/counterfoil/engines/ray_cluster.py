@@ -143,16 +143,12 @@ def _join(address: str, at_the_end: contextlib.ExitStack) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:
-        raise _unusable(address, error) from error
-
-
-def _unusable(address: str, error: Exception) -> UserError:
-    if "Version mismatch" in str(error):
-        return UserError(
-            f"the Ray cluster at {address} has another version: {one_line(error)}",
-            "Install the same Ray and the same Python on every machine.",
-        )
-    return UserError(f"the Ray cluster at {address} cannot be used: {one_line(error)}", _START)
+        if "Version mismatch" in str(error):
+            raise UserError(
+                f"the Ray cluster at {address} has another version: {one_line(error)}",
+                "Install the same Ray and the same Python on every machine.",
+            ) from error
+        raise UserError(f"the Ray cluster at {address} cannot be used: {one_line(error)}", _START) from error
 
 
 def _refuse_silent(address: str) -> None:

@@ -26,6 +26,7 @@ from counterfoil.data import LabelledImages
 from counterfoil.data.labelled_images import Chunk, Chunks, stretch_rows
 from counterfoil.engines import Doing, Engine, Finished, Lost
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.prediction.predictions import readable_name
 from counterfoil.progress import report, track
 from counterfoil.recipe import sha256_json
 from counterfoil.store.atomic import disk_errors, make_folder, write_atomically
@@ -140,7 +141,7 @@ def embed(
             report(embedder.name, sum(map(len, rows)), len(images))
         return np.concatenate(rows).astype(precision)
     key = sha256_json([images.content, embedder.key, batch_size, precision])
-    path = folder / f"{_plain_name(embedder.name)}-{key[:24]}.npy"
+    path = folder / f"{readable_name(embedder.name)}-{key[:24]}.npy"
     known = _opened(path, len(images), precision)
     if known is not None:
         report(embedder.name, len(images), len(images))
@@ -159,7 +160,8 @@ def embed(
             array[done : done + len(rows)] = rows
             before, done = done, done + len(rows)
             if done // _PART_ROWS > before // _PART_ROWS:
-                _note(array, note, done)
+                array.flush()
+                write_atomically(note, str(done).encode())
             report(embedder.name, done, len(images))
         if array is None or done != len(images):
             raise RunFailure(f"{images.name}: {len(images)} images were expected and {done} were read")
@@ -213,16 +215,6 @@ def _reserve(part: Path) -> None:
         file.write(header)
         for start in range(len(header), size, 1 << 20):
             file.write(bytes(min(1 << 20, size - start)))
-
-
-def _note(array: np.memmap, note: Path, done: int) -> None:
-    array.flush()
-    write_atomically(note, str(done).encode())
-
-
-def _plain_name(name: str) -> str:
-    """Return a name as a readable part of a file's name; the key identifies the file."""
-    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[-60:].strip("._-")
 
 
 def embedded_batches(

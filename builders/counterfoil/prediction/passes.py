@@ -304,7 +304,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ModelSpec:
     """A model as a worker loads it: name, class map, form of its answers, and the rows that are known already."""
 
     name: str
@@ -319,7 +319,7 @@ class _Asked:
 class _Answering:
     """Answering of stretches by a worker (an `engines.Work`): the answers of each model, or why it failed."""
 
-    asked: tuple[_Asked, ...]
+    specs: tuple[_ModelSpec, ...]
     classes: tuple[RecipeClass, ...]
     device: str
     batch_size: int
@@ -341,7 +341,7 @@ class _Answering:
         if self.device == "cpu":
             torch.set_num_threads(self.threads)
         models = []
-        for model in self.asked:
+        for model in self.specs:
             classifier = load_classifier(model.name, classes=self.classes)
             if classifier.sha256 != model.sha256:
                 raise RunFailure(
@@ -359,7 +359,7 @@ class _Answering:
                     no_answers(count, model.class_map, model.ranked, model.logits),
                     done=min(max(model.done - chunk.start, 0), count),
                 )
-                for classifier, model in zip(models, self.asked, strict=True)
+                for classifier, model in zip(models, self.specs, strict=True)
             ]
             before = 0
             batches = predict(
@@ -389,8 +389,8 @@ def predict_on_engine(
     """
     first = min(model.done for model in models) // batch_size * batch_size
     chunks = Chunks(images, stretch_rows(len(images) - first, batch_size, placement.engine.at_once), first)
-    asked = tuple(
-        _Asked(
+    specs = tuple(
+        _ModelSpec(
             model.classifier.name,
             model.class_map,
             model.classifier.sha256,
@@ -401,7 +401,7 @@ def predict_on_engine(
         for model in models
     )
     work: Work[Chunk, list[Predictions | CounterfoilError]] = _Answering(
-        asked,
+        specs,
         placement.classes,
         placement.device,
         batch_size,

@@ -141,8 +141,12 @@ def _versions() -> dict[str, str]:
 
 def cache_path(folder: Path, name: str, key: str) -> Path:
     """Return the entry of a model: a readable name, and the key that identifies it."""
-    readable = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[-60:]
-    return folder / f"{readable.strip('._-')}-{key[:16]}.parquet"
+    return folder / f"{readable_name(name)}-{key[:16]}.parquet"
+
+
+def readable_name(name: str) -> str:
+    """Return a model's name as a part of a file's name for people, followed there by a key that identifies the file."""
+    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[-60:].strip("._-")
 
 
 def save_predictions(path: Path, key: str, keys: tuple[str, ...], predictions: Predictions) -> None:

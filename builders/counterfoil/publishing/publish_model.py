@@ -11,7 +11,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +125,8 @@ def publish_model(
             tag=tag,
             create_pr=False,
             files_per_commit=FILES_PER_COMMIT,
-            told=_metadata_lines(metadata),
         )
+        ahead = replace(ahead, told=_metadata_lines(metadata))
         if confirm is not None and not confirm(ahead):
             return None
         done, _ = carry_out(

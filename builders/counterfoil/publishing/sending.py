@@ -69,7 +69,6 @@ def preview(
     tag: str | None,
     create_pr: bool,
     files_per_commit: int,
-    told: tuple[str, ...] = (),
 ) -> Preview:
     """Compare with the repository and return what is to do. UserError if it must not be done.
 
@@ -109,7 +108,6 @@ def preview(
         through_pull_request=gathered and bool(changes.operations),
         stays_open=create_pr,
         tag=tag,
-        told=told,
     )
 
 

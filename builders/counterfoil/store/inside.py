@@ -18,7 +18,7 @@ from typing import Any
 
 from counterfoil.documents import parse_json
 from counterfoil.errors import RunFailure, UserError, first_of
-from counterfoil.regular_files import UnfitFile, irregularity, read_regular
+from counterfoil.regular_files import UnfitFile, irregularity, is_utf8, read_regular
 from counterfoil.store.layout import INDEX
 
 # The largest document is the manifest of a hundred thousand files (the Hub's limit): 17 MB.
@@ -83,7 +83,7 @@ def refuse_unfit(directory: Path) -> None:
     unfit = listing.unfit | {
         path: "has a name that is not text, expected UTF-8"
         for path in listing.files
-        if not path.startswith(".") and not _is_text(path)
+        if not path.startswith(".") and not is_utf8(path)
     }
     if unfit:
         shown = [f"{directory / path} {what}" for path, what in sorted(unfit.items())]
@@ -134,15 +134,6 @@ def is_outside(path: str) -> bool:
     """Check whether a path that a document names leaves the dataset directory; such a path is never opened."""
     parsed = PurePosixPath(path)
     return parsed.is_absolute() or ".." in parsed.parts or not parsed.parts or "\0" in path or "\\" in path
-
-
-def _is_text(path: str) -> bool:
-    """Check that a name is UTF-8; Python represents other bytes as surrogates."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """manifest.json: path, size and sha256 of every published file, its own hash, and the check of a directory against it.
 
 The manifest is written last. `content` is the hash of a dataset: one number for all accepted images and their columns,
-whatever lies beside them. Measurements on a dataset hold for its content, not for its name.
+whatever is beside them. Measurements on a dataset hold for its content, not for its name.
 """
 
 from __future__ import annotations
