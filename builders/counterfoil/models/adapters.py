@@ -1,7 +1,7 @@
-"""IP-Adapters: small weights by which a text-to-image model also attends to an image embedding (Ye et al. 2023).
+"""Load IP-Adapters: weights that let a text-to-image model attend to an image embedding too (Ye et al. 2023).
 
-An adapter may come from anybody: it is safetensors, of the two forms that take one embedding, and its head is judged
-before any weight of the generator loads. It can be taken out again between two batches, bit for bit.
+An adapter is not trusted: it must be safetensors of one of the two forms that take one embedding, and its header is
+checked before any weight of the generator loads. It can be removed again between two batches, bit for bit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ADAPTER_FILE = "ip_adapter.safetensors"
 _SAFE = ".safetensors"
 _PROJECTION, _LAYERS = "image_proj.", "ip_adapter."
 _NORM = {"norm.weight", "norm.bias"}
-# The parts of a projection of one embedding → the weight whose second side is the embedding's width.
+# The tensors of a projection of one embedding, and the one whose second dimension is the embedding's width.
 _FORMS = (
     ({"proj.weight", "proj.bias"} | _NORM, "proj.weight"),
     ({"proj.0.weight", "proj.0.bias", "proj.2.weight", "proj.2.bias"} | _NORM, "proj.0.weight"),
@@ -35,7 +35,7 @@ _EXPECTED = "expected an IP-Adapter that takes one image embedding, without part
 
 
 def pin_adapter(name: str, revision: str | None = None) -> Pin:
-    """What an adapter's name stands for: a commit of the Hub, or the content of a folder. Raises as `pin_model`."""
+    """Pin an adapter to a commit of the Hub, or to the content of a folder. Raises as `pin_model`."""
     repository, file = _in_repository(name)
     if file is None or local_folder(name) is not None:
         return pin_model(name, revision)
@@ -44,7 +44,7 @@ def pin_adapter(name: str, revision: str | None = None) -> Pin:
 
 
 def adapter_width(name: str, revision: str | None = None) -> int:
-    """The width of the embeddings that an adapter takes, from its head. Raises as `load_adapter`."""
+    """Read the width of an adapter's embeddings from its header. Raises as `load_adapter`."""
     from safetensors import safe_open
 
     file = named_file(name, revision)
@@ -52,16 +52,16 @@ def adapter_width(name: str, revision: str | None = None) -> int:
     def read() -> int:
         with open_regular(file):
             pass
-        with safe_open(file, framework="pt") as found:
-            shapes = {key: tuple(found.get_slice(key).get_shape()) for key in found.keys()}  # noqa: SIM118
-        return _width(name, shapes)
+        with safe_open(file, framework="pt") as opened:
+            shapes = {key: tuple(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118
+        return _checked_width(name, shapes)
 
     return while_loading(name, read)
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What of a UNet an adapter replaces."""
+    """The parts of a UNet that an adapter replaces."""
 
     processors: Mapping[str, Any]
     projection: Any
@@ -79,7 +79,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter of a pipeline, which draws without it but for the time of `used`."""
+    """An adapter of a pipeline, which draws without it except during `used`."""
 
     unet: Any
     without: _State
@@ -87,7 +87,7 @@ class Adapter:
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
-        """The pipeline with the adapter, which then needs embeddings; afterwards as it was."""
+        """Use the adapter for a time, in which the pipeline needs embeddings."""
         self.within.put_into(self.unet)
         try:
             yield
@@ -96,18 +96,18 @@ class Adapter:
 
 
 def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapter:
-    """The adapter for a loaded pipeline, in its number type and on its device.
+    """Load an adapter for a loaded pipeline, in its number type and on its device.
 
-    UserError for a name that does not exist or a file that is no such adapter, RunFailure where it cannot be read or
+    UserError for a name that does not exist or a file that is not such an adapter, RunFailure if it cannot be read or
     does not fit the pipeline.
     """
     import torch
 
     tensors: dict[str, torch.Tensor] = while_loading(name, lambda: read_safetensors(named_file(name, revision)))
-    _width(name, {key: tuple(tensor.shape) for key, tensor in tensors.items()})
-    wrong = [key for key, own in tensors.items() if not own.is_floating_point() or not bool(torch.isfinite(own).all())]
-    if wrong:
-        raise UserError(f"adapter '{name}': {wrong[0][:80]} holds no finite floating-point numbers; it is not loaded")
+    _checked_width(name, {key: tuple(tensor.shape) for key, tensor in tensors.items()})
+    for key, tensor in tensors.items():
+        if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
+            raise UserError(f"adapter '{name}': {key[:80]} holds no finite floating-point numbers; it is not loaded")
     unet = pipeline.unet
     crossed = sum(key.endswith("attn2.processor") for key in unet.attn_processors)
     layers = sum(key.startswith(_LAYERS) for key in tensors) // 2
@@ -123,32 +123,31 @@ def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapt
             name,
             lambda: pipeline.load_ip_adapter(state, subfolder="", weight_name="", image_encoder_folder=None),
         )
-    # diffusers 0.42 repeats the embeddings of a batch by the size of the batch: every picture would attend to those of
-    # its neighbours. What is given here is one an image already.
-    pipeline.prepare_ip_adapter_image_embeds = _as_given
+
+    def embeddings_on(image: Any, embeddings: list[torch.Tensor], device: Any, *_: Any) -> list[torch.Tensor]:
+        assert image is None
+        return [embedding.to(device) for embedding in embeddings]
+
+    # diffusers 0.42 repeats the embeddings of a batch by the size of the batch, so every picture would attend to those
+    # of its neighbours. Our embeddings are one an image already: [(2 ×) batch, 1, width].
+    pipeline.prepare_ip_adapter_image_embeds = embeddings_on
     within = _State.of(unet)
     unet.eval().requires_grad_(False)
     without.put_into(unet)
     return Adapter(unet, without, within)
 
 
-def _as_given(image: Any, embeddings: list[torch.Tensor], device: Any, *_: Any) -> list[torch.Tensor]:
-    """In the place of diffusers' own method: embeddings [(2 ×) batch, 1, width] as the UNet takes them."""
-    assert image is None
-    return [each.to(device) for each in embeddings]
-
-
-def _width(name: str, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """UserError for another form than an adapter's of one embedding."""
+def _checked_width(name: str, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Return the width of the embeddings. UserError if the tensors are not those of an adapter of one embedding."""
     projection = _below(shapes, _PROJECTION)
     layers = _below(shapes, _LAYERS)
     form = next((weight for parts, weight in _FORMS if parts == set(projection)), None)
     others = len(shapes) - len(projection) - len(layers)
     numbers = sorted({key.partition(".")[0] for key in layers})
-    whole = {f"{number}.{part}.weight" for number in numbers for part in ("to_k_ip", "to_v_ip")}
-    if form is None or others or not layers or set(layers) != whole or len(shapes[_PROJECTION + form]) != 2:
-        found = ", ".join(sorted(shapes)[:3])
-        raise UserError(f"adapter '{name}': found {len(shapes)} tensors ({found[:200]}, …), {_EXPECTED}")
+    complete = {f"{number}.{part}.weight" for number in numbers for part in ("to_k_ip", "to_v_ip")}
+    if form is None or others or not layers or set(layers) != complete or len(shapes[_PROJECTION + form]) != 2:
+        first = ", ".join(sorted(shapes)[:3])
+        raise UserError(f"adapter '{name}': found {len(shapes)} tensors ({first[:200]}, …), {_EXPECTED}")
     return projection[form][1]
 
 
@@ -157,15 +156,15 @@ def _below(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _in_repository(name: str) -> tuple[str, str | None]:
-    """The repository of a name of the Hub, and the file in it where one is named."""
+    """Split a name of the Hub into repository and file, if it has one."""
     parts = name.removeprefix(HUB).split("/", 2)
     return (name, None) if len(parts) < 3 else ("/".join(parts[:2]), parts[2])
 
 
 def named_file(name: str, revision: str | None, what: str = "adapter", usual: str = ADAPTER_FILE) -> Path:
-    """Return the one safetensors file that a name means: of a folder, or of the Hub, where it is fetched alone.
+    """Return the one safetensors file that a name means, in a folder or fetched from the Hub.
 
-    `usual` is its name where none is given; `what` is what messages call it. Raises as `load_adapter`.
+    `usual` is the default name of the file; `what` is its kind in messages. Raises as `load_adapter`.
     """
     folder = local_folder(name)
     if folder is not None:
@@ -176,12 +175,12 @@ def named_file(name: str, revision: str | None, what: str = "adapter", usual: st
                 f"{what} '{name}': {folder} has {len(files)} safetensors files, expected {usual}, or only one"
             )
         return named[0]
-    repository, inside = _in_repository(name)
+    repository, file = _in_repository(name)
     repository = repository.removeprefix(HUB)
     refuse_shadowed(repository, what)
-    inside = inside or usual
-    if not inside.endswith(_SAFE):
-        raise UserError(f"{what} '{name}': {inside} is not a safetensors file, and only safetensors files are read")
+    file = file or usual
+    if not file.endswith(_SAFE):
+        raise UserError(f"{what} '{name}': {file} is not a safetensors file, and only safetensors files are read")
     from huggingface_hub import hf_hub_download
 
-    return Path(while_loading(name, lambda: hf_hub_download(repository, inside, revision=revision)))
+    return Path(while_loading(name, lambda: hf_hub_download(repository, file, revision=revision)))

@@ -1,4 +1,4 @@
-"""Load an open_clip model by name, judged before its weights load, and embed images and captions with it."""
+"""Load an open_clip model by name, checked before its weights load, and embed images and captions with it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # The files of a tokenizer, as transformers reads them.
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "*.model")
-# What a weights tag of open_clip says of how images are prepared.
+# The settings of a weights tag of open_clip that say how images are prepared.
 _PREPARED = ("mean", "std", "interpolation", "resize_mode")
 
 
@@ -43,7 +43,7 @@ _PREPARED = ("mean", "std", "interpolation", "resize_mode")
 class ClipModel:
     """An open_clip model in eval mode. Embeddings are float32 and of unit length, so a dot product is a cosine.
 
-    Embedding raises RunFailure for whatever the model cannot do.
+    Embedding raises RunFailure if the model fails.
     """
 
     name: str
@@ -53,7 +53,7 @@ class ClipModel:
     device: str
 
     def embed_images(self, images: Sequence[Image.Image], batch_size: int) -> np.ndarray:
-        """[n, width] of n images, in batches padded to `batch_size`: what a batch holds changes no bit."""
+        """Embed n images: [n, width]. Batches are padded to `batch_size`, so that neighbours change no bit."""
         import torch
 
         parts = []
@@ -67,7 +67,7 @@ class ClipModel:
         return np.concatenate(parts)
 
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """[n, width] of n captions, each encoded alone: its neighbours change no bit."""
+        """Embed n captions: [n, width]. Each is encoded alone, so that neighbours change no bit."""
         import torch
 
         from counterfoil.models.trials import ids_in_bounds
@@ -100,16 +100,16 @@ def pin_clip(name: str, weights: str | None) -> Pin:
     revision = None
     if repository:
         with contextlib.suppress(RunFailure):
-            # Offline, the architecture and weights tag stay the whole name of what was used.
+            # Offline, architecture and weights tag alone name the model.
             revision = pin_model(repository).revision
     return Pin(f"{name}/{weights}", revision, config.get("sha256") or None, None)
 
 
 def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, revision: str | None = None) -> ClipModel:
-    """Load for inference in float32. UserError for an unknown name, RunFailure when it cannot be read.
+    """Load a model for inference in float32. UserError for an unknown name, RunFailure when it cannot be read.
 
-    `revision` is the commit that a model of the Hub was pinned to: its weights and configuration come from there,
-    whatever its branches say now. A tokenizer that a built-in name or another repository brings has no commit.
+    `revision` is the commit that a model of the Hub was pinned to; weights and configuration come from it. The
+    tokenizer of a built-in name or of another repository has no commit.
     """
     import open_clip
     import torch
@@ -130,20 +130,19 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
         chosen: dict[str, Any] = {"pretrained": weights}
         tokens_of = resolved
         if folder is None and (revision is not None or name.startswith(HUB)):
-            # Without a pin the branch's commit: what is checked is what is loaded.
+            # Without a pin, the branch's commit: the checked files are the loaded ones.
             resolved, tokens_of, chosen = _at_commit(name, weights, revision)
         if resolved.startswith(LOCAL) and not name.startswith(LAB):
-            # A folder's configuration may ask for more than its weights hold, or these may be a packed archive.
             files = weights_in(Path(resolved.removeprefix(LOCAL)))
             for file in files:
                 if file.suffix != SAFE:
                     refuse_packed(file, name)
             refuse_overgrown(name, files, lambda: open_clip.create_model(resolved, load_weights=False))
         module, _, preprocess = open_clip.create_model_and_transforms(resolved, precision="fp32", **chosen)
-        # A tokenizer of transformers runs none of its author's code, whatever the configuration asks for.
         text = (open_clip.get_model_config(resolved) or {}).get("text_cfg", {})
-        never_code: dict[str, Any] = {"trust_remote_code": False} if text.get("hf_tokenizer_name") else {}
-        tokenizer = open_clip.get_tokenizer(tokens_of, **never_code)
+        # A tokenizer of transformers could run its author's code.
+        no_code: dict[str, Any] = {"trust_remote_code": False} if text.get("hf_tokenizer_name") else {}
+        tokenizer = open_clip.get_tokenizer(tokens_of, **no_code)
         module = module.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
         refuse_infinite(name, module)
     return ClipModel(name, module, preprocess, tokenizer, device)
@@ -151,20 +150,20 @@ def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, rev
 
 @contextlib.contextmanager
 def _loading(name: str) -> Iterator[None]:
-    """As `loading`; open_clip logs what it raises too, which nobody sees."""
-    logged = logging.root.manager.disable
+    """Do as `loading`, without open_clip's log of the errors that it raises."""
+    level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
         with loading(name):
             yield
     finally:
-        logging.disable(logged)
+        logging.disable(level)
 
 
 def _at_commit(name: str, weights: str | None, commit: str | None) -> tuple[str, str, dict[str, Any]]:
-    """What open_clip is to load so that it reads one commit of the Hub: model, tokenizer's model and options.
+    """Fetch one commit of the Hub. Return model name, tokenizer name and options that make open_clip load its files.
 
-    It takes no commit with a name, so it is given the files of the commit.
+    open_clip itself takes no commit with a name.
     """
     import json
 
@@ -177,17 +176,19 @@ def _at_commit(name: str, weights: str | None, commit: str | None) -> tuple[str,
         commit = config.parent.name
         download_pretrained_from_hf(repository, revision=commit)
         settings = json.loads(config.read_text(encoding="utf-8")).get("model_cfg", {}).get("text_cfg", {})
+        folder = tokenizer = f"{LOCAL}{config.parent}"
         if settings.get("hf_tokenizer_name") in (None, "", repository):
             snapshot_download(repository, revision=commit, allow_patterns=[*_TOKENIZER_FILES, "config.json"])
+        else:
+            tokenizer = name
         refuse_odd_clip(name, config.parent)
-        folder = f"{LOCAL}{config.parent}"
-        return folder, folder if settings.get("hf_tokenizer_name") in (None, "", repository) else name, {}
+        return folder, tokenizer, {}
     settings = get_pretrained_cfg(name, weights or "")
     repository, _, file = str(settings.get("hf_hub") or "").rpartition("/")
     if not repository:
         return name, name, {"pretrained": weights}
     path = download_pretrained_from_hf(repository, file or None, revision=commit)
-    # A file has no settings of its own: those of the tag decide how images are prepared.
+    # A file has no settings for images; those of the tag apply.
     prepared = {f"image_{key}": settings[key] for key in _PREPARED if settings.get(key) is not None}
     return name, name, {"pretrained": path, **prepared}
 
@@ -208,9 +209,9 @@ def _check_architecture(name: str, weights: str | None) -> None:
 
 CONFIG = "open_clip_config.json"
 LONGEST_CONTEXT = 8192  # a table of its square is allocated
-_WEIGHTS = ("*.safetensors", "*.bin", "*.pth")  # what open_clip looks for
-LARGEST_IMAGE = 1024  # published CLIP models look at 224 to 512 pixels a side
-# Weights may be stored in half precision and are loaded in float32; adapters and embeddings beside what is counted.
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pth")  # open_clip's patterns
+LARGEST_IMAGE = 1024  # published CLIP models take 224 to 512 pixels a side
+# Half precision is loaded as float32, twice the size; the rest is for weights that `_parameters` does not count.
 _UNFOLDS = 4
 _SLACK = 64 << 20
 
@@ -220,18 +221,19 @@ def refuse_odd_clip(model: str, folder: Path) -> None:
     if not (folder / CONFIG).is_file():
         raise UserError(f"model {model!r}: {folder} has no {CONFIG}, so it is not an open_clip folder")
     config = read_config(folder / CONFIG, model)
-    described = config.get("model_cfg", config)
-    _, wrong = declared(ClipDocument, {"model_cfg": described, "preprocess_cfg": config.get("preprocess_cfg") or None})
-    problems = [*number_problems(config, "model"), *wrong]
+    towers = config.get("model_cfg", config)
+    document = {"model_cfg": towers, "preprocess_cfg": config.get("preprocess_cfg") or None}
+    problems = [*number_problems(config, "model"), *declared(ClipDocument, document)[1]]
     sound = not problems
-    if not weights_in(folder):
+    files = weights_in(folder)
+    if not files:
         problems.append("its folder has no weights, and open_clip would use random ones")
     if sound:
-        asked = 4 * sum(_parameters(described.get(name, {})) for name in ("vision_cfg", "text_cfg"))
-        held = sum(file.stat().st_size for file in weights_in(folder))
-        if asked > held * _UNFOLDS + _SLACK:
+        needed = 4 * sum(_parameters(towers.get(name, {})) for name in ("vision_cfg", "text_cfg"))
+        held = sum(file.stat().st_size for file in files)
+        if needed > held * _UNFOLDS + _SLACK:
             problems.append(
-                f"its sizes ask for {asked / 1e9:.1f} GB of weights, and its files hold {held / 1e9:.3f} GB"
+                f"its sizes ask for {needed / 1e9:.1f} GB of weights, and its files hold {held / 1e9:.3f} GB"
             )
     problems = [f"{CONFIG}: {problem}" for problem in problems]
     problems += folder_problems(folder, ("auto_map",))
@@ -239,7 +241,7 @@ def refuse_odd_clip(model: str, folder: Path) -> None:
 
 
 def weights_in(folder: Path) -> list[Path]:
-    """The files that open_clip may take weights from."""
+    """Return the files that open_clip may take weights from."""
     return sorted(file for pattern in _WEIGHTS for file in folder.glob(pattern) if file.is_file())
 
 
@@ -256,13 +258,13 @@ def _not_here(name: str) -> str:
 
 
 _ImageSide = Annotated[int, Field(ge=1, le=LARGEST_IMAGE)]
-_Numbers = Annotated[tuple[float, float, float], Strict(False)]  # the tuple alone: JSON has lists
+_Numbers = Annotated[tuple[float, float, float], Strict(False)]  # only the tuple is not strict, for JSON has lists
 _Above = Annotated[float, Field(gt=0)]
 _ELSEWHERE = expected("a name, and not a folder of this machine")
 
 
 class VisionTower(Foreign):
-    """What open_clip builds an image encoder by, as far as it may lead elsewhere or take memory."""
+    """The keys of an image encoder that may name files or take memory."""
 
     image_size: Annotated[_ImageSide | list[_ImageSide | None] | None, expected(f"1 to {LARGEST_IMAGE}")] = None
     timm_model_name: Annotated[
@@ -271,13 +273,13 @@ class VisionTower(Foreign):
 
 
 class TextTower(Foreign):
-    """The same of a text encoder."""
+    """The keys of a text encoder that may name files or take memory."""
 
     context_length: Annotated[int | None, Field(ge=1, le=LONGEST_CONTEXT), expected(f"1 to {LONGEST_CONTEXT}")] = None
     hf_model_name: Annotated[Annotated[str, AfterValidator(_not_here)] | None, _ELSEWHERE] = None
     hf_tokenizer_name: Annotated[Annotated[str, AfterValidator(_of_no_folder)] | None, _ELSEWHERE] = None
-    # What open_clip's own models ask of their tokenizers. Others would go to transformers as they are, and of them
-    # `trust_remote_code`, `gguf_file` or `bpe_path` would run the author's code or read this machine's files.
+    # The keys of open_clip's own models. All keys go to transformers unchanged: `trust_remote_code`, `gguf_file` or
+    # `bpe_path` would run the author's code or read this machine's files.
     tokenizer_kwargs: Annotated[
         dict[Literal["clean", "strip_sep_token", "language"], Any] | None,
         expected("only clean, strip_sep_token, language"),
@@ -297,14 +299,14 @@ class _Prepared(Foreign):
 
 
 class ClipDocument(Foreign):
-    """What an open_clip_config.json says; older ones are the model's part alone."""
+    """An open_clip_config.json; older ones have the part of the model alone."""
 
     model_cfg: _Towers
     preprocess_cfg: _Prepared | None = None
 
 
 def _parameters(tower: Mapping[str, Any]) -> float:
-    """About how many weights a transformer tower has; one of convolutions counts by its blocks, which is little."""
+    """Estimate the weights of a transformer tower from its configuration; a convolutional one has far more."""
     width, words, layers = (tower.get(key, 0) for key in ("width", "vocab_size", "layers"))
     depth = layers if isinstance(layers, list) else [layers]
     if not all(type(number) in (int, float) for number in (width, words, *depth)):

@@ -1,8 +1,8 @@
-"""A model's configuration, which a stranger may have written: read, declared, and bounded before anything is built.
+"""Read and check a model's configuration, which is not trusted, before anything is built from it.
 
-Any JSON value may stand in any place. What of a document is relied on is declared (`Foreign`): types
-that take no value for another (true is no number, 2**40 no count) and say in words what they expect. Numbers and names
-anywhere in a document are searched too: they may become sizes of something, or lead to code and files of elsewhere.
+Any key may hold any JSON value. The keys that we use are declared (`Foreign`), with strict types (true is not a number)
+that say in words what they expect. All other numbers and names are searched too, for they may become sizes, or name
+code and other files.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from counterfoil.models.weights_files import shard_problems
 from counterfoil.regular_files import UnfitFile, irregularity, read_regular
 
 CONFIG = "config.json"
-# Where an image processor's settings stand; the first is transformers' newer place for them.
+# The files with an image processor's settings; the first is transformers' newer one.
 PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 # The names of 21,841 classes take 0.3 MB; nothing else in a configuration is long.
 MOST_CONFIG_BYTES = 1_000_000
-# transformers' hold these names twice, and a few words about each: 2 MB.
+# Those of transformers hold these names twice: 2 MB.
 MOST_JSON_BYTES = 8_000_000
 MOST_CLASSES = 1_000_000
-# No width or count of any model that timm, open_clip or diffusers knows is larger; one vocabulary has 901,629 words.
+# The largest number of any model that timm, open_clip or diffusers knows is a vocabulary of 901,629 words.
 LARGEST_NUMBER = 1_000_000
-# The deepest published vision and text models have some 100 layers; each more takes time before any weight is read.
+# The deepest published vision and text models have some 100 layers.
 MOST_LAYERS = 256
 LONGEST_TEXT = 200
 LONGEST_LABEL = 1_000
-# Four times the longest side of any model that timm 1.0.31 knows (1,024); one such image takes 201 MB as float32.
+# Four times the longest side of any model of timm 1.0.31 (1,024); one such image takes 201 MB as float32.
 LARGEST_SIDE = 4096
 # An image is resized to its side divided by crop_pct first; timm's own are 0.875 to 1.15.
 LEAST_CROP, MOST_CROP = 0.1, 2.0
-# RGB of 400 MB. An image of one row resized by its shorter side would become wider without end.
+# RGB of 400 MB. An image of one row, resized by its shorter side, could become arbitrarily wide.
 MOST_RESIZED_PIXELS = 1 << 27
-# They may hold any word.
+# Vocabularies may contain any word, so they are not searched.
 LISTS_OF_WORDS = ("tokenizer.json", "vocab.json")
 _MOST_FILES = 1_000
 _MOST_PROBLEMS = 20
-# They name code, kernels, quantisers, or weights and models that lie elsewhere.
+# These keys name code, kernels, quantisers, or weights and models in other places.
 _NOT_FOLLOWED = (
     "auto_map", "attn_implementation", "_attn_implementation", "experts_implementation", "quantization_config",
     "compression_config", "transformers_weights", "backbone", "backbone_kwargs", "use_pretrained_backbone",
     "use_timm_backbone",
 )  # fmt: skip
-# Two of them choose among transformers' own code.
+# Values that choose among transformers' own code.
 _HARMLESS = ("eager", "sdpa")
-# They say where a configuration was written, not what the model is.
+# These keys say how a configuration was written, not what the model is.
 _NOT_THE_MODELS = ("architectures", "dtype", "torch_dtype", "transformers_version", "_name_or_path", "_commit_hash")
 
 _brief = reprlib.Repr()
@@ -64,7 +64,7 @@ _brief.maxlevel = 3
 
 
 class Foreign(BaseModel):
-    """What is declared of a stranger's document: other keys are left aside, and nothing is converted."""
+    """Base of declared documents: other keys are ignored, and no value is converted."""
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, frozen=True)
 
@@ -73,15 +73,15 @@ AnyForeign = TypeVar("AnyForeign", bound=Foreign)
 
 
 def expected(words: str, before: str = "expected ") -> WrapValidator:
-    """What the type before it in an `Annotated` expects, for a person; said in place of all that is wrong inside it."""
+    """Say in words what the type before it in an `Annotated` expects, in place of pydantic's messages."""
 
     def checked(value: Any, handler: Any) -> Any:
         try:
             return handler(value)
         except ValueError as error:
-            inside = error.errors(include_url=False) if isinstance(error, ValidationError) else []
-            if inside and all(one["loc"] and one["type"] == "expected" for one in inside):
-                raise  # which part of it, and what is expected there
+            problems = error.errors(include_url=False) if isinstance(error, ValidationError) else []
+            if problems and all(problem["loc"] and problem["type"] == "expected" for problem in problems):
+                raise  # a part of the value has its own words
             raise PydanticCustomError("expected", "{words}", {"words": before + words}) from None
 
     return WrapValidator(checked)
@@ -90,21 +90,22 @@ def expected(words: str, before: str = "expected ") -> WrapValidator:
 def declared(
     kind: type[AnyForeign], document: Mapping[str, Any], place: str = ""
 ) -> tuple[AnyForeign | None, list[str]]:
-    """A stranger's mapping as what is declared of it, or a line for each key that is not of its type.
+    """Check a document, and return its declared keys, or a line for each key with another type.
 
-    place: what stands before a key in a line.
+    place: a prefix of the keys in these lines.
     """
     try:
         return kind.model_validate(document), []
     except ValidationError as error:
         problems = error.errors(include_url=False)
     lines = []
-    for one in problems:
-        where = f"{place}{'.'.join(map(str, one['loc']))}"
-        words = "expected a mapping" if one["type"] == "model_type" else one["msg"]
-        lines.append(
-            f"{where} is missing" if one["type"] == "missing" else f"{where}: found {shown(one['input'])}, {words}"
-        )
+    for problem in problems:
+        key = f"{place}{'.'.join(map(str, problem['loc']))}"
+        if problem["type"] == "missing":
+            lines.append(f"{key} is missing")
+        else:
+            words = "expected a mapping" if problem["type"] == "model_type" else problem["msg"]
+            lines.append(f"{key}: found {shown(problem['input'])}, {words}")
     return None, lines
 
 
@@ -115,7 +116,7 @@ def _printable(text: str) -> str:
 
 
 def known_to_timm(architecture: str) -> str:
-    """An architecture of timm. ValueError for any other text."""
+    """Return the architecture. ValueError if timm does not have it."""
     import timm
 
     if not timm.is_model(architecture):
@@ -142,14 +143,14 @@ _ClassName = Annotated[
 
 
 def shown(value: Any) -> str:
-    """A value in a message, as it stands in JSON, shortened, whatever its depth."""
+    """Format a JSON value for a message, shortened."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return _brief.repr(value)
 
 
 def read_config(file: Path, model: str, most_bytes: int = MOST_CONFIG_BYTES) -> dict[str, Any]:
-    """Return the mapping of a JSON file of the model called `model`. Raise UserError where it is none."""
+    """Read the mapping in a JSON file of a model. UserError if the file has none."""
     try:
         document = json.loads(read_regular(file, most_bytes).decode("utf-8"))
     except OSError as error:
@@ -167,58 +168,57 @@ def read_config(file: Path, model: str, most_bytes: int = MOST_CONFIG_BYTES) -> 
 
 
 def is_integer(value: Any, least: int, most: int) -> bool:
-    """Whether a value is a whole number from `least` to `most`; true and 1.0 are none."""
+    """Return whether a value is a whole number from `least` to `most`; true and 1.0 are not."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def is_text(value: Any, longest: int = LONGEST_TEXT) -> bool:
-    """Whether a value is text of one line that any terminal and file can hold."""
+    """Return whether a value is printable text of one line."""
     return isinstance(value, str) and 0 < len(value) <= longest and value.isprintable()
 
 
 def shown_key(key: str) -> str:
-    """A key of a mapping in a message."""
     return key if is_text(key, 60) else shown(key)
 
 
 def number_problems(config: Any, place: str) -> Iterator[str]:
-    """A line for each number anywhere in a configuration that no model has, of whatever kind the model is."""
+    """Yield a line for each number in a configuration that is too large for any model."""
     waiting: list[tuple[str, str, Any]] = [(place, "", config)]
     while waiting:
-        where, key, value = waiting.pop()
+        path, key, value = waiting.pop()
         if isinstance(value, Mapping):
-            waiting += [(f"{where}.{shown_key(name)}", name, inner) for name, inner in value.items()]
+            waiting += [(f"{path}.{shown_key(name)}", name, inner) for name, inner in value.items()]
         elif isinstance(value, list):
-            waiting += [(where, key, inner) for inner in value]
+            waiting += [(path, key, inner) for inner in value]
         elif isinstance(value, float) and not math.isfinite(value):
-            yield f"{where} is {value}, expected a finite number"
+            yield f"{path} is {value}, expected a finite number"
         elif type(value) is int and abs(value) > (most := MOST_LAYERS if "layers" in key else LARGEST_NUMBER):
-            yield f"{where} is {shown(value)}, expected at most {most:,}"
+            yield f"{path} is {shown(value)}, expected at most {most:,}"
 
 
 def refuse_problems(model: str, problems: Sequence[str]) -> None:
-    """UserError with the first of the problems of the model called `model`, where there are any."""
+    """Raise UserError with the first of a model's problems, if there are any."""
     if problems:
         raise UserError([f"model {model!r}: {problem}" for problem in problems[:_MOST_PROBLEMS]], "It is not loaded.")
 
 
 def without_places(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A checked configuration of transformers without where and how it was written."""
+    """Return a configuration of transformers without the keys that say how it was written."""
     return {key: value for key, value in document.items() if key not in _NOT_THE_MODELS}
 
 
 def checked_processor(model: str, folder: Path, pixels: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """The settings of an image processor, as transformers is given them. UserError with all that is wrong with them.
+    """Read and check the settings of an image processor, for transformers. UserError with all problems.
 
-    `pixels` are keys whose numbers may count pixels, not a side's.
+    `pixels` are keys that may hold a number of pixels in all, not of a side.
     """
-    for place in PROCESSORS:
-        if not (folder / place).exists():
+    for name in PROCESSORS:
+        if not (folder / name).exists():
             continue
-        found = read_config(folder / place, model)
-        processor = found if place == PROCESSORS[1] else found.get("image_processor")
+        document = read_config(folder / name, model)
+        processor = document if name == PROCESSORS[1] else document.get("image_processor")
         if isinstance(processor, dict):
-            refuse_problems(model, [f"{place}: {problem}" for problem in _processor_problems(processor, pixels)])
+            refuse_problems(model, [f"{name}: {problem}" for problem in _processor_problems(processor, pixels)])
             return {k: v for k, v in processor.items() if not k.startswith("_") and k != "processor_class"}
     raise UserError(
         f"model {model!r}: {folder} has no {PROCESSORS[1]}, so it does not say how images are prepared",
@@ -227,7 +227,7 @@ def checked_processor(model: str, folder: Path, pixels: frozenset[str] = frozens
 
 
 def followed_problems(document: Any, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:
-    """A line for each of the keys, in any mapping of a JSON document, that would lead away from these files."""
+    """Yield a line for each of the keys, anywhere in a JSON document, that names code or other files."""
     waiting: list[Any] = [document]
     while waiting:
         values = waiting.pop()
@@ -242,9 +242,9 @@ def followed_problems(document: Any, keys: Sequence[str] = _NOT_FOLLOWED) -> Ite
 
 
 def folder_problems(folder: Path, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:
-    """A line for what in a folder's files would lead away from them: code, other files, what is no regular file.
+    """Yield a line for each file of a folder that is not regular, or is JSON that names code or other files.
 
-    Every JSON is searched but for lists of words; folders inside are not opened by anybody.
+    Vocabularies and folders inside are not searched.
     """
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     if len(files) > _MOST_FILES:
@@ -253,27 +253,27 @@ def folder_problems(folder: Path, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterat
     for file in files:
         try:
             mode = file.stat().st_mode
-        except OSError:  # a link to nothing, or in a circle: nothing reads it
+        except OSError:  # a dangling or circular link, which cannot be read
             continue
-        place = shown_key(file.name)
+        name = shown_key(file.name)
         if not stat.S_ISDIR(mode) and (odd := irregularity(mode)) is not None:
-            yield f"{place} {odd}, expected a regular file"
+            yield f"{name} {odd}, expected a regular file"
         elif file.suffix == ".json" and file.name not in LISTS_OF_WORDS:
             try:
-                found = json.loads(read_regular(file, MOST_JSON_BYTES))
+                document = json.loads(read_regular(file, MOST_JSON_BYTES))
             except UnfitFile as error:
-                yield f"{place} {error.strerror}"
+                yield f"{name} {error.strerror}"
             except RecursionError:
-                yield f"{place} is nested too deeply"
-            except ValueError:  # no JSON: whoever needs it says so, and whoever does not may have it
+                yield f"{name} is nested too deeply"
+            except ValueError:  # not JSON: the reader that needs the file refuses it
                 continue
             else:
-                shards = shard_problems(found) if isinstance(found, dict) else ()
-                yield from (f"{place}: {problem}" for problem in (*followed_problems(found, keys), *shards))
+                shards = shard_problems(document) if isinstance(document, dict) else ()
+                yield from (f"{name}: {problem}" for problem in (*followed_problems(document, keys), *shards))
 
 
 class _ProcessorForm(Foreign):
-    """What every image processor's settings may say, beside numbers of pixels."""
+    """The settings of an image processor that are not numbers of pixels."""
 
     crop_pct: Crop = None
     image_processor_type: _ClassName = None
@@ -281,7 +281,7 @@ class _ProcessorForm(Foreign):
 
 
 def _processor_problems(processor: Mapping[str, Any], pixels: frozenset[str] = frozenset()) -> Iterator[str]:
-    """A line for each setting that no image processor has, or that leads away from these files."""
+    """Yield a line for each setting that is too large, has another type, or names code or other files."""
     yield from followed_problems(processor)
     waiting: list[tuple[str, Any]] = list(processor.items())
     while waiting:
@@ -300,9 +300,9 @@ def _processor_problems(processor: Mapping[str, Any], pixels: frozenset[str] = f
 
 
 def refuse_unlike_sides(model: str, image: tuple[int, int], sides: tuple[int, int], mode: str = "center") -> None:
-    """UserError for an image (width, height) with which resizing to `sides` (height, width) would take memory or fail.
+    """Raise UserError if an image (width, height), resized to `sides` (height, width), would be huge or empty.
 
-    Where the shorter side is made to fit, an image of one row grows without end; where the longer one is, it vanishes.
+    An image of one row becomes huge if its shorter side must fit, and empty if its longer side must.
     """
     if mode == "squash":
         return

@@ -1,7 +1,6 @@
-"""Devices, number types and the stack: what the bytes of a rendered image depend on beside the recipe.
+"""Choose devices and number types, and describe the stack: what decides the bytes of an image beside the recipe.
 
-How a GPU computes, weights in fewer bits and compiled blocks are here too: each is another stack, as its bytes are
-others. Attention needs nothing: diffusers asks torch's own, which chooses by the device.
+GPU arithmetic, quantised weights and compiled blocks are here too, for each changes bytes and so is part of the stack.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import hashlib
 import importlib
 import math
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -31,11 +29,11 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe.schema_inputs import Generator
 
-# The version of Counterfoil that last changed the bytes of an image or a row. The stack holds it, and no later version:
-# a directory that one version began, another resumes. Whoever changes such a byte writes the version that does so here.
+# The version of Counterfoil that last changed the bytes of an image or a row: raise it with every such change. The
+# stack holds it instead of the installed version, so that later versions can resume a directory.
 RENDERING_VERSION = "0.2.0"
 
-# What takes part in making, judging and encoding an image.
+# The libraries that draw, score and encode images.
 _LIBRARIES = (
     "torch",
     "diffusers",
@@ -48,7 +46,7 @@ _LIBRARIES = (
     "webdataset",
 )
 
-# What quantises → its package, and the extra of this one that installs it.
+# Setting `quantize` → package, and our extra that installs it.
 _QUANTISERS = {
     "bnb-8bit": ("bitsandbytes", "bnb"),
     "bnb-4bit": ("bitsandbytes", "bnb"),
@@ -57,9 +55,9 @@ _QUANTISERS = {
 
 
 def resolve_device(device: str = "auto") -> str:
-    """The one device of work that takes no more: of `auto` and `cuda` the first GPU, else the CPU.
+    """Return one device: the first GPU for `auto` and `cuda`, else the CPU.
 
-    UserError for a device that is unknown or absent, and for a list of several. Makes no CUDA context.
+    UserError for a device that is unknown or absent, and for several. Makes no CUDA context.
     """
     first, *others = resolve_devices(device)
     if "," in device and others:
@@ -68,11 +66,11 @@ def resolve_device(device: str = "auto") -> str:
 
 
 def resolve_devices(device: str = "auto") -> tuple[str, ...]:
-    """Return the devices that work is dealt to, each once: `("cuda:0", "cuda:2")`, `("cpu",)`.
+    """Return the devices for work, each once: `("cuda:0", "cuda:2")`, `("cpu",)`.
 
-    `auto` is every visible GPU, or the CPU where there is none; `cuda` is every visible GPU; others are named, with
-    commas between GPUs. UserError for one that is unknown, absent or named twice, and for other mixtures. GPUs are
-    counted and nothing more: CUDA makes a context, which takes memory, only where work is done.
+    `auto` is every visible GPU, or the CPU if there is none; `cuda` is every visible GPU; commas separate the names of
+    GPUs. UserError for a device that is unknown, absent or named twice, and for other mixtures. GPUs are only counted:
+    a CUDA context, which takes memory, is made by the first work on a GPU.
     """
     words = [word.strip() for word in device.split(",")]
     if words == ["auto"] and (gpus := _all_gpus()):
@@ -92,8 +90,8 @@ def resolve_devices(device: str = "auto") -> tuple[str, ...]:
                 _refuse(device, "no GPU is visible to torch here")
             if gpu not in visible:
                 count = len(visible)
-                there = "cuda:0 alone" if count == 1 else f"{count} GPUs, cuda:0 to cuda:{count - 1}"
-                _refuse(device, f"there is no {gpu}, but {there}")
+                available = "cuda:0 alone" if count == 1 else f"{count} GPUs, cuda:0 to cuda:{count - 1}"
+                _refuse(device, f"there is no {gpu}, but {available}")
             if chosen.count(gpu) > 1:
                 _refuse(device, f"{gpu} is named twice")
         return tuple(chosen)
@@ -108,14 +106,13 @@ def resolve_devices(device: str = "auto") -> tuple[str, ...]:
 
 def _all_gpus() -> tuple[str, ...]:
     if "torch" not in sys.modules and sys.platform.startswith("linux"):
-        # Under Linux every driver that torch knows has its files in /dev; importing torch takes seconds.
+        # Importing torch takes seconds. Under Linux, every driver that it knows has files in /dev.
         drivers = ("nvidia", "nvhost", "nvgpu", "nvmap", "kfd", "dxg", "dri")
         if not any(name.startswith(drivers) for name in os.listdir("/dev")):  # noqa: PTH208 (names alone)
             return ()
     import torch
 
-    # Neither call makes a context on any GPU. That CUDA can be used at all is for `is_available` to say: NVML, by which
-    # torch counts, also sees GPUs of a driver that is too old.
+    # Neither call makes a context. `device_count` alone would count GPUs of a driver that is too old.
     return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count())) if torch.cuda.is_available() else ()
 
 
@@ -126,25 +123,24 @@ def _refuse(device: str, reason: str, error: BaseException | None = None) -> NoR
 
 
 def holds_context(device: str) -> bool:
-    """Whether work on a device leaves its process with a context there, which takes memory until the process ends."""
+    """Return whether work on a device makes a context, which takes memory until the process ends."""
     return device.startswith("cuda")
 
 
 def touch(device: str) -> None:
-    """Use a device for an instant. What torch raises for one that is not there, or no longer, is raised."""
+    """Use a device for an instant. torch's error passes through if the device is absent or lost."""
     import torch
 
     torch.empty(1, device=device)
 
 
 def make_current(device: str) -> None:
-    """Let this process take the GPU `device` where a library names none: it would make a context on GPU 0 else.
+    """Make a GPU the default of this process: libraries that name none would make a context on GPU 0.
 
-    Nothing for other devices, and without CUDA, which the work itself will meet. What CUDA raises for a GPU that is
-    gone is raised.
+    Does nothing for other devices, and without CUDA. CUDA's error passes through if the GPU is lost.
     """
     if not holds_context(device):
-        return  # without the seconds that torch takes to import
+        return  # before the slow import of torch
     import torch
 
     if torch.cuda.is_available():
@@ -152,7 +148,7 @@ def make_current(device: str) -> None:
 
 
 def resolve_dtype(dtype: str, device: str) -> torch.dtype:
-    """The recipe's number type; `auto` is bfloat16 on CUDA and float32 elsewhere."""
+    """Return the recipe's number type; `auto` is bfloat16 on CUDA and float32 elsewhere."""
     import torch
 
     if dtype == "auto":
@@ -160,37 +156,37 @@ def resolve_dtype(dtype: str, device: str) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
 
 
-# What glibc's `mallopt` calls its settings (malloc.h), and the largest value of one.
+# Parameters of glibc's `mallopt` (malloc.h), and the largest value of one.
 _TRIM_THRESHOLD, _MMAP_MAX, _LARGEST = -1, -4, 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Let this process reuse large blocks of memory that it freed. Return whether its C library, glibc, can.
+    """Let this process reuse large blocks of freed memory. Return whether its C library, glibc, can.
 
-    By default each block of 32 MB or more, such as what a layer makes of a batch, is mapped when it is allocated and
-    unmapped when it is freed, and the kernel clears all of its pages again: a third of the time of many networks. Where
-    memory lies changes no result. Up to 2 GB that are free at the heap's end stay with the process.
+    By default each block of 32 MB or more, such as a layer's output of a batch, is mapped and unmapped every time, and
+    the kernel clears its pages again: a third of the time of many networks. No result changes. Up to 2 GB of free
+    memory stay with the process.
     """
     libc = _glibc()
     return libc is not None and bool(libc.mallopt(_MMAP_MAX, 0) and libc.mallopt(_TRIM_THRESHOLD, _LARGEST))
 
 
 def give_back_memory() -> None:
-    """Return what `keep_freed_memory` kept to the machine, after work that took much."""
+    """Return the memory that `keep_freed_memory` kept to the machine."""
     if (libc := _glibc()) is not None:
         libc.malloc_trim(0)
 
 
 @cache
 def _glibc() -> ctypes.CDLL | None:
-    """This process's C library, if it is glibc."""
+    """Return this process's C library, if it is glibc."""
     libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
     return libc if hasattr(libc, "gnu_get_libc_version") else None
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch with one thread, as every worker runs on a CPU; restored afterwards."""
+    """Run torch with one thread for a time, as workers do on a CPU."""
     import torch
 
     before = torch.get_num_threads()
@@ -206,8 +202,8 @@ def stack_of(
 ) -> dict[str, Any]:
     """Return what bytes depend on beside the recipe and its inputs (CONTRIBUTING, “Same bytes”).
 
-    `libraries` are packages that only some recipes use, such as those that quantise; `compiled`: whether a recipe has
-    blocks of its generator compiled. UserError where they cannot be, and for a package that is absent.
+    `libraries` are packages that only some recipes use; `compiled`: whether the recipe compiles its generator's blocks.
+    UserError if this machine cannot compile, and for a package that is absent.
     """
     import torch
 
@@ -216,10 +212,8 @@ def stack_of(
     else:
         capability = torch.backends.cpu.get_cpu_capability()
         hardware = {"device": device, "cpu_capability": capability, "kernels": kernels_digest()}
-    versions = {
-        "counterfoil": RENDERING_VERSION,
-        "python": platform.python_version_tuple()[0] + "." + platform.python_version_tuple()[1],
-    } | {name: metadata.version(name) for name in _LIBRARIES}
+    versions = {"counterfoil": RENDERING_VERSION, "python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    versions |= {name: metadata.version(name) for name in _LIBRARIES}
     for name in libraries:
         try:
             versions[name] = metadata.version(name)
@@ -238,16 +232,16 @@ def stack_of(
 
 @cache
 def kernels_digest() -> str:
-    """Return a digest of what this processor makes of a few operations of every network, in float32, one thread.
+    """Return a digest of this processor's results of some common operations, in float32, with one thread.
 
-    Two processors of one capability may take other kernels in MKL or oneDNN, by their maker and model, and then the
-    last bits differ. Other digests prove other arithmetic; one digest does not prove that all operations agree.
+    MKL and oneDNN choose kernels by maker and model too, so the last bits may differ between processors of one
+    capability. Different digests prove different arithmetic; equal ones do not prove that all operations agree.
     """
     import torch
     from torch.nn import functional
 
     def numbers(*shape: int) -> torch.Tensor:
-        # Products and whole parts, which every processor rounds alike.
+        # Every processor rounds these operations alike.
         return torch.arange(math.prod(shape), dtype=torch.float32).mul(0.61803399).frac().sub(0.5).reshape(shape)
 
     with one_thread(), torch.inference_mode():
@@ -275,12 +269,12 @@ def kernels_digest() -> str:
 
 
 def libraries_of(generator: Generator) -> tuple[str, ...]:
-    """The packages that bytes depend on with this generator alone: to quantise weights, to add others, its kind's."""
+    """Return the packages that decide the bytes of this generator only: for quantising, for LoRA, for its kind."""
     quantiser = () if generator.quantize is None else (_QUANTISERS[generator.quantize][0],)
     return (*quantiser, *(("peft",) if generator.lora else ()), *kind_of(generator).libraries)
 
 
-# Limit and use of a container's memory, in version 2 of control groups and in version 1.
+# Limit and use of a container's memory, in control groups of version 2 and version 1.
 _CGROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -288,7 +282,7 @@ _CGROUPS = (
 
 
 def free_bytes(device: str = "cpu") -> int:
-    """Bytes that can be taken on a device. In a container the machine may have more than the container may use."""
+    """Return the free memory of a device in bytes; in a container, at most that of the container."""
     if device.startswith("cuda"):
         import torch
 
@@ -297,36 +291,36 @@ def free_bytes(device: str = "cpu") -> int:
 
     free = psutil.virtual_memory().available
     for limit, used in _CGROUPS:
-        # No such files, or the word "max": no limit. What the kernel keeps of files counts as used and is given back,
-        # so a quarter of the limit is always thought free.
+        # No such files, or the word "max": no limit. The kernel's cache of files counts as used but can be freed, so
+        # at least a quarter of the limit counts as free.
         with contextlib.suppress(OSError, ValueError):
             most = int(Path(limit).read_text(encoding="ascii"))
             free = min(free, max(most - int(Path(used).read_text(encoding="ascii")), most // 4))
     return free
 
 
-# What a stack says of a GPU beside its name. A change here is another stack, as the bytes are others.
+# Part of the stack on a GPU, for it changes bytes.
 _ARITHMETIC = {
-    # Products of float32 by TF32: where a recipe asks for float32, and in CLIP. Convolutions have it by default.
+    # Of float32 products: in recipes with float32, and in CLIP. Convolutions use TF32 by default.
     "float32": "tf32",
-    # NHWC, which tensor cores read without turning it first.
+    # NHWC, which tensor cores read without a copy.
     "layout": "channels last",
 }
-# Parts of a pipeline that convolve; transformers have a convolution or none.
+# Parts of a pipeline with many convolutions.
 _CONVOLVING = ("unet", "vae", "movq")
 
 
 def arithmetic(device: str) -> dict[str, Any]:
-    """What of a device's settings bytes depend on; nothing on a CPU."""
+    """Return the settings of a GPU that bytes depend on; nothing for a CPU."""
     return {"arithmetic": dict(_ARITHMETIC)} if device.startswith("cuda") else {}
 
 
 @contextlib.contextmanager
 def computing_on(device: str) -> Iterator[None]:
-    """For the time of a GPU's work: TF32, and convolutions by an algorithm that no measurement chooses.
+    """Set a GPU to TF32 and to convolution algorithms that no measurement chooses, for a time.
 
-    A measurement (`cudnn.benchmark`) may end otherwise in the next process, and with it the bytes. Restored afterwards:
-    what else this process computes on a GPU is remembered by names that say nothing of these settings.
+    A measurement (`cudnn.benchmark`) may choose differently in the next process, which changes bytes. The settings are
+    restored afterwards, for the caches of other results on a GPU do not name them.
     """
     if not device.startswith("cuda"):
         yield
@@ -337,7 +331,7 @@ def computing_on(device: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reproducible() -> Iterator[None]:
-    """The settings of `computing_on`, whatever there is to compute on."""
+    """Set what `computing_on` sets, on any device."""
     import torch
 
     cudnn = torch.backends.cudnn
@@ -352,35 +346,34 @@ def reproducible() -> Iterator[None]:
 
 
 def lay_out(pipeline: Any, device: str) -> None:
-    """Turn what convolves of a pipeline to the layout that its GPU reads fastest. Nothing on a CPU."""
+    """Change the layout of a pipeline's convolutions to the fastest of its GPU. Does nothing on a CPU."""
     if device.startswith("cuda"):
         channels_last(pipeline)
 
 
 def channels_last(pipeline: Any) -> None:
-    """Turn what convolves of a pipeline to NHWC; what convolves over time as well (five axes) stays as it is."""
+    """Change the layout of a pipeline's convolutions to NHWC, except in parts that convolve over time (five axes)."""
     import torch
 
     for name in _CONVOLVING:
         part = getattr(pipeline, name, None)
         if isinstance(part, torch.nn.Module) and all(weights.ndim < 5 for weights in part.parameters()):
-            # torch 2.10 annotates no format alone.
+            # torch 2.10 annotates no call with a format alone.
             part.to(memory_format=torch.channels_last)  # pyrefly: ignore[no-matching-overload]
 
 
-# Kinds of blocks (width, length, and batches with and without guidance) that torch keeps code for; its own limit is 8,
-# and Stable Diffusion has as many.
+# How many shapes of blocks torch keeps code for. Its own limit, 8, is what Stable Diffusion needs already.
 _KINDS = 64
 
 
 def compile_blocks(pipeline: Any, name: str, device: str) -> None:
-    """Have the repeated blocks of a pipeline's UNet or transformer compiled when they are first called.
+    """Compile the repeated blocks of a pipeline's UNet or transformer when they are first called.
 
-    UserError for a model that names none, and where this machine lacks what torch compiles with.
+    UserError for a model without repeated blocks, and if this machine has no compiler for torch.
     """
     import torch
 
-    compiler_of(device)  # says so
+    compiler_of(device)  # raises if there is none
     model = getattr(pipeline, "unet", None) or pipeline.transformer
     blocks = getattr(model, "_repeated_blocks", None) or []
     if not any(type(part).__name__ in blocks for part in model.modules()):
@@ -393,12 +386,12 @@ def compile_blocks(pipeline: Any, name: str, device: str) -> None:
     if not device.startswith("cuda"):
         import torch._inductor.config
 
-        torch._inductor.config.compile_threads = 1  # every other core has a worker of its own
+        torch._inductor.config.compile_threads = 1  # the other cores have workers
     model.compile_repeated_blocks(fullgraph=True, dynamic=False)
 
 
 def compiler_of(device: str) -> str:
-    """What torch compiles with for a device, and its version. UserError where this machine lacks it."""
+    """Return torch's compiler for a device, with its version. UserError if this machine does not have it."""
     hint = "Install it, or leave generator.compile out."
     if device.startswith("cuda"):
         from torch.utils._triton import has_triton
@@ -417,19 +410,19 @@ def compiler_of(device: str) -> str:
         raise UserError(
             f"generator.compile: torch compiles for {device} with a C++ compiler, and none works here", hint
         ) from error
-    said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    return said.splitlines()[0].strip()
+    output = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    return output.splitlines()[0].strip()
 
 
 def absent_library(package: str, needing: str = "the recipe") -> str:
-    """What to tell where one of these packages is not installed; `needing` is what needs it."""
+    """Return the message for a package that is not installed; `needing` is what needs it."""
     key, extras = ("lora", {"peft": "lora"}) if package == "peft" else ("quantize", dict(_QUANTISERS.values()))
     extra = f": pip install 'counterfoil[{extras[package]}]'" if package in extras else ""
     return f"generator.{key}: {needing} needs {package}, which is not installed{extra}"
 
 
 def quantize_problem(quantize: str | None, device: str | None = None) -> str | None:
-    """Why weights cannot be quantised here, and what to do, or None. `device` is where, as far as it is known."""
+    """Return why weights cannot be quantised here, if so. `device` is None if it is not known yet."""
     if quantize is None:
         return None
     package, _ = _QUANTISERS[quantize]
@@ -443,26 +436,22 @@ def quantize_problem(quantize: str | None, device: str | None = None) -> str | N
 
 
 def quantized_parts(index: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parts of a pipeline that are quantised, by its index of part → [library, class].
+    """Return the parts of a pipeline that are quantised, by its index of part → [library, class].
 
-    The large matrices are: the UNet's or transformer's, and those of text encoders that are no CLIP (T5, Gemma, Qwen),
-    which are as large. Autoencoders and CLIP's encoders stay as they are.
+    These are the UNet or transformer, and text encoders other than CLIP's (T5, Gemma, Qwen), which are as large.
     """
-    classes = {part: value[1] for part, value in index.items() if isinstance(value, list) and len(value) == 2}
-    return tuple(
-        part
-        for part, class_name in classes.items()
-        if class_name is not None
-        and (
-            part in ("unet", "transformer")
-            or (part.startswith("text_encoder") and isinstance(class_name, str) and not class_name.startswith("CLIP"))
-        )
-    )
+    parts = []
+    for part, value in index.items():
+        class_name = value[1] if isinstance(value, list) and len(value) == 2 else None
+        encodes = part.startswith("text_encoder") and isinstance(class_name, str) and not class_name.startswith("CLIP")
+        if encodes or (part in ("unet", "transformer") and class_name is not None):
+            parts.append(part)
+    return tuple(parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """Which parts of a pipeline are quantised while it loads, and by what settings; none where `parts` is empty."""
+    """The parts of a pipeline that are quantised while it loads, perhaps none, and the settings for diffusers."""
 
     parts: tuple[str, ...]
     settings: Any
@@ -470,9 +459,9 @@ class Quantization:
 
     @classmethod
     def of(cls, quantize: str | None, index: Mapping[str, Any], number_type: torch.dtype, device: str) -> Quantization:
-        """That of a recipe's setting, for a pipeline of this index on `device`; weights compute in `number_type`.
+        """Make the settings of a recipe's `quantize` for a pipeline on `device`; weights compute in `number_type`.
 
-        UserError where the library is absent or does not run there.
+        UserError if the library is absent or does not run on the device.
         """
         if quantize is None:
             return cls((), None, device)
@@ -481,20 +470,20 @@ class Quantization:
         from diffusers.quantizers import PipelineQuantizationConfig
 
         parts = quantized_parts(index)
-        # diffusers and transformers have a class of the same name each, and take only their own.
+        # diffusers and transformers have classes of one name, and each takes only its own.
         mapping = {part: _setting(quantize, importlib.import_module(index[part][0]), number_type) for part in parts}
         return cls(parts, PipelineQuantizationConfig(quant_mapping=mapping), device)
 
     @contextlib.contextmanager
     def loading(self, options: dict[str, Any]) -> Iterator[None]:
-        """While a pipeline loads with these options of `from_pretrained`, to which the settings are added."""
+        """Add the settings to the options of `from_pretrained` while a pipeline loads."""
         if not self.parts:
             yield
             return
         import torch
 
         options["quantization_config"] = self.settings
-        # bitsandbytes quantises on the current GPU, which else is the first one, whichever this worker has.
+        # bitsandbytes quantises on the current GPU, which may not be this worker's.
         with torch.cuda.device(self.device) if self.device.startswith("cuda") else contextlib.nullcontext():
             yield
 
@@ -503,9 +492,8 @@ def _setting(quantize: str, library: Any, number_type: torch.dtype) -> Any:
     if quantize == "bnb-8bit":
         return library.BitsAndBytesConfig(load_in_8bit=True)
     if quantize == "bnb-4bit":
-        # NormalFloat, the type made for weights of networks (Dettmers et al. 2023, section 3).
+        # NormalFloat (Dettmers et al. 2023, section 3).
         return library.BitsAndBytesConfig(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=number_type
         )
-    weights_alone = importlib.import_module("torchao.quantization").Int8WeightOnlyConfig
-    return library.TorchAoConfig(weights_alone())
+    return library.TorchAoConfig(importlib.import_module("torchao.quantization").Int8WeightOnlyConfig())

@@ -1,6 +1,6 @@
-"""Load a pipeline of diffusers by name, full size or the lab's: judged by its configurations before anything loads.
+"""Load a pipeline of diffusers by name, the lab's too, after a check of its configurations.
 
-One of the families that are driven, its parts of known libraries and sane sizes, on its device or waiting in memory.
+The check: a family drives it, its parts come from known libraries, and its sizes are sane.
 """
 
 from __future__ import annotations
@@ -58,12 +58,10 @@ def load_pipeline(
     offload: str = "none",
     compiled: bool = False,
 ) -> Any:
-    """Load a diffusers pipeline on `device`, every part in one number type, quiet, without a safety filter.
+    """Load a diffusers pipeline on `device`, every part in one number type, without a safety filter.
 
-    `tokens` maps placeholder → vectors [n, width] for each text encoder; they are added to the vocabulary together.
-    `quantize`, `offload` and `compiled` are a recipe's: weights in fewer bits, weights that wait in memory, and blocks
-    that the model repeats compiled.
-    The filter is left out because it would replace pictures by black ones; screening is CLIP's.
+    `tokens` maps placeholder → vectors [n, width] for each text encoder, to be added to the vocabulary. `quantize`,
+    `offload` and `compiled` are a recipe's settings. The filter would replace pictures by black ones; CLIP screens.
     Raises UserError for a name or scheduler that does not exist, RunFailure when it cannot be fetched or read.
     """
     import diffusers
@@ -81,13 +79,12 @@ def load_pipeline(
         )
     number_type = resolve_dtype(dtype, device)
     options: dict[str, Any] = {"dtype": number_type, "use_safetensors": True, "trust_remote_code": False}
-    in_fewer_bits = Quantization.of(quantize, read_config(folder / INDEX, name), number_type, device)
-    with loading(name), quiet_diffusers(), in_fewer_bits.loading(options):
-        # Of those that draw from embeddings diffusers opens none as text to image, or others than the index names; and
-        # of many that draw from plain prompts it knows no task.
+    quantization = Quantization.of(quantize, read_config(folder / INDEX, name), number_type, device)
+    with loading(name), quiet_diffusers(), quantization.loading(options):
+        # As text to image, diffusers would open other classes for these families, or none.
         opener = diffusers.DiffusionPipeline if family.as_named else diffusers.AutoPipelineForText2Image
         pipeline: Any = opener.from_pretrained(_source(name), revision=revision, **options)
-        # What no image needs: a safety filter, and encoders of images where none is given.
+        # The safety filter, and encoders of images that no call gives.
         parts = ["safety_checker", "feature_extractor", *([] if family.takes == "every" else ["image_encoder"])]
         if family.prompts == "plain":
             parts = [part for part in parts if part in type(pipeline)._optional_components]
@@ -106,7 +103,7 @@ def load_pipeline(
         for part_name, part in pipeline.components.items():
             if isinstance(part, torch.nn.Module):
                 part.eval().requires_grad_(False)
-                if part_name in in_fewer_bits.parts:
+                if part_name in quantization.parts:
                     continue
                 if part.dtype != number_type:
                     part.to(number_type)
@@ -125,10 +122,7 @@ def generator_pipeline(
     tokens: Mapping[str, tuple[torch.Tensor, ...]] | None,
     name: str | None = None,
 ) -> Any:
-    """The pipeline of a recipe's generator at a pinned revision, by the recipe's settings; `name` is where it is now.
-
-    Raises as `load_pipeline`.
-    """
+    """Load the pipeline of a recipe's generator; `name` overrides its model. Raises as `load_pipeline`."""
     return load_pipeline(
         name or generator.model,
         revision=revision or generator.revision,
@@ -143,9 +137,9 @@ def generator_pipeline(
 
 
 def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any]:
-    """The family that drives a pipeline, and the width of the image embeddings that its model takes, where it does.
+    """Read a pipeline's family, and the width of its image embeddings if it takes any, from its configurations.
 
-    From the configurations alone. Raises as `load_pipeline`.
+    Raises as `load_pipeline`.
     """
     with loading(name):
         folder = _check_pipeline(name, revision)
@@ -157,15 +151,15 @@ def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any
 
 
 def configurations(name: str, revision: str | None = None) -> Path:
-    """The folder of a pipeline's configurations, fetched where they are not here. Raises as `load_pipeline`."""
+    """Fetch and check a pipeline's configurations, and return their folder. Raises as `load_pipeline`."""
     with loading(name):
         return _check_pipeline(name, revision)
 
 
 def index_here(name: str, revision: str | None = None) -> dict[str, Any] | None:
-    """A pipeline's index, of part → [library, class], where it is on this machine; nothing is fetched or imported.
+    """Read a pipeline's index of part → [library, class] if it is on this machine; fetch and import nothing.
 
-    UserError for a folder that is not there or holds no pipeline, and for a name that the Hub cannot have.
+    UserError for a missing folder or one without a pipeline, and for an invalid name of the Hub.
     """
     from huggingface_hub import try_to_load_from_cache
 
@@ -173,12 +167,12 @@ def index_here(name: str, revision: str | None = None) -> dict[str, Any] | None:
     if folder is not None:
         return read_config(Path(_source(name)) / INDEX, name)
     with loading(name):
-        found = try_to_load_from_cache(_source(name), INDEX, revision=revision)
-    return read_config(Path(found), name) if isinstance(found, str) else None
+        file = try_to_load_from_cache(_source(name), INDEX, revision=revision)
+    return read_config(Path(file), name) if isinstance(file, str) else None
 
 
 def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
-    """The one or two CLIP tokenizers of a pipeline, without its weights. Raises as `load_pipeline`."""
+    """Load the one or two CLIP tokenizers of a pipeline, without its weights. Raises as `load_pipeline`."""
     from transformers import CLIPTokenizer
 
     with loading(name):
@@ -189,7 +183,7 @@ def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
 
 
 def text_widths(name: str, revision: str | None = None) -> list[int]:
-    """The width of each CLIP text encoder's embeddings, from the configurations alone. Raises as `load_pipeline`."""
+    """Read the width of each CLIP text encoder's embeddings from its configuration. Raises as `load_pipeline`."""
     from transformers import CLIPTextConfig
 
     with loading(name):
@@ -201,7 +195,7 @@ def text_widths(name: str, revision: str | None = None) -> list[int]:
 
 
 def _source(name: str) -> str:
-    """The folder or Hub id that a name means. UserError for a folder that holds no pipeline."""
+    """Return the folder or Hub id that a name means. UserError for a folder without a pipeline."""
     folder = local_folder(name)
     if folder is None:
         repository = name.removeprefix(HUB)
@@ -213,7 +207,7 @@ def _source(name: str) -> str:
 
 
 def _check_pipeline(name: str, revision: str | None) -> Path:
-    """Judge a pipeline by its configurations, before its weights are fetched or read; the folder that these are in."""
+    """Fetch and check a pipeline's configurations, not its weights, and return their folder."""
     folder = local_folder(name)
     if folder is None:
         from huggingface_hub import snapshot_download
@@ -227,38 +221,38 @@ def _check_pipeline(name: str, revision: str | None) -> Path:
             )
         )
     elif not (folder / INDEX).is_file():
-        _source(name)  # says so
+        _source(name)  # raises
     never_ask_for_code()
     refuse_odd_pipeline(name, folder)
     return folder
 
 
 def _parts(name: str, revision: str | None, part: str) -> list[str]:
-    """`part` and `part_2`, as far as the pipeline's index names them as CLIP's: only into those class tokens load."""
-    parts = read_config(_check_pipeline(name, revision) / INDEX, name)
-    classes = {place: (parts.get(place) or [None, None])[1] for place in (part, f"{part}_2")}
-    return [place for place, own in classes.items() if isinstance(own, str) and own.startswith("CLIP")]
+    """Return those of `part` and `part_2` that are CLIP's, the only ones that can load class tokens."""
+    index = read_config(_check_pipeline(name, revision) / INDEX, name)
+    classes = {key: (index.get(key) or [None, None])[1] for key in (part, f"{part}_2")}
+    return [key for key, kind in classes.items() if isinstance(kind, str) and kind.startswith("CLIP")]
 
 
-# Where neither a model nor its pipeline says it: what all that were made since 2024 are trained on.
+# If neither model nor pipeline has a size: all such models, made since 2024, were trained on it.
 _USUAL_SIDE = 1024
 
 
 def native_size(pipeline: Any) -> int:
-    """The side in pixels that a pipeline renders by default."""
+    """Return the side in pixels that a pipeline renders by default."""
     model = getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None)
     size = None if model is None else model.config.get("sample_size")
     size = getattr(pipeline, "default_sample_size", None) if size is None else size
     if size is None:
         return _USUAL_SIDE
     side = size if isinstance(size, int) else size[0]
-    # Without an autoencoder a model draws pixels.
+    # A model without an autoencoder draws pixels directly.
     scale = getattr(pipeline, "movq_scale_factor", None) or getattr(pipeline, "vae_scale_factor", 1)
     return int(side * scale)
 
 
 def check_scheduler(name: str) -> None:
-    """UserError, with the nearest name, for a scheduler that diffusers does not have. Loads no model."""
+    """Raise UserError, with the nearest name, if diffusers has no such scheduler. Loads no model."""
     import diffusers
 
     known = [n.removesuffix("Scheduler") for n in dir(diffusers.schedulers) if n.endswith("Scheduler")]
@@ -273,65 +267,60 @@ _OTHER_ENCODER = (
 
 
 def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tensor, ...]]) -> None:
-    """Add all placeholders at once (one by one resizes the matrix each time: minutes for a thousand)."""
-    sides = [
+    """Add all placeholders at once: one by one, the matrix is resized each time, in minutes for a thousand."""
+    encoders = [
         (getattr(pipeline, f"tokenizer{suffix}"), encoder)
         for suffix in ("", "_2")
         if type(encoder := getattr(pipeline, f"text_encoder{suffix}", None)).__name__.startswith("CLIP")
     ]
-    wrong = [problem for token, vectors in tokens.items() for problem in _misfits(name, token, vectors, sides)]
-    if wrong:
-        raise UserError(wrong, _OTHER_ENCODER)
-    taken = [
-        f"class token {token!r} is already in the vocabulary of {name}"
-        for tokenizer, _ in sides
-        for words in [tokenizer.get_vocab()]
-        for token in tokens
-        if token in words
-    ]
+    widths = [encoder.get_input_embeddings().weight.shape[1] for _, encoder in encoders]
+    problems = []
+    for token, vectors in tokens.items():
+        if len(vectors) != len(encoders):
+            problems.append(
+                f"class token {token}: vectors for {len(vectors)} text encoders, expected {len(encoders)} by {name}"
+            )
+            continue
+        for vector, width in zip(vectors, widths, strict=True):
+            if vector.shape[-1] != width:
+                problems.append(f"class token {token}: width {vector.shape[-1]}, expected {width} by {name}")
+    if problems:
+        raise UserError(problems, _OTHER_ENCODER)
+    vocabularies = [tokenizer.get_vocab() for tokenizer, _ in encoders]
+    taken = [token for vocabulary in vocabularies for token in tokens if token in vocabulary]
     if taken:
-        raise UserError(list(dict.fromkeys(taken)), "Rename the tensor in the token's file, such as '<bag>'.")
+        raise UserError(
+            [f"class token {token!r} is already in the vocabulary of {name}" for token in dict.fromkeys(taken)],
+            "Rename the tensor in the token's file, such as '<bag>'.",
+        )
     placeholders = list(tokens)
-    for place, (tokenizer, encoder) in enumerate(sides):
-        states = [{token: tokens[token][place]} for token in placeholders]
+    for index, (tokenizer, encoder) in enumerate(encoders):
+        states = [{token: tokens[token][index]} for token in placeholders]
         pipeline.load_textual_inversion(states, token=placeholders, tokenizer=tokenizer, text_encoder=encoder)
-    # diffusers looks every prompt up in the whole list of added tokens, which takes longer than encoding it.
+    # diffusers' own method searches all added tokens for every prompt, which takes longer than encoding it.
     words = {
         token: " ".join([token, *(f"{token}_{number}" for number in range(1, len(tokens[token][0])))])
         for token in sorted(tokens, key=len, reverse=True)
         if len(tokens[token][0]) > 1
     }
-    own = [tokenizer for tokenizer, _ in sides]
     pipeline.maybe_convert_prompt = lambda prompt, tokenizer: _expanded(
-        prompt, words if any(tokenizer is each for each in own) else {}
+        prompt, words if any(tokenizer is known for known, _ in encoders) else {}
     )
 
 
 def _expanded(prompt: Any, words: Mapping[str, str]) -> Any:
-    """A prompt, or each of a list, with the further tokens of a placeholder that has several vectors."""
+    """Expand a placeholder with several vectors in a prompt, or in each of a list."""
     if not isinstance(prompt, str):
-        return [_expanded(one, words) for one in prompt]
+        return [_expanded(text, words) for text in prompt]
     for token, several in words.items():
         if token in prompt:
             return prompt.replace(token, several)
     return prompt
 
 
-def _misfits(name: str, token: str, vectors: tuple[torch.Tensor, ...], sides: list[tuple[Any, Any]]) -> list[str]:
-    """Why a token does not fit a pipeline's text encoders."""
-    if len(vectors) != len(sides):
-        return [f"class token {token}: vectors for {len(vectors)} text encoders, expected {len(sides)} by {name}"]
-    widths = [encoder.get_input_embeddings().weight.shape[1] for _, encoder in sides]
-    return [
-        f"class token {token}: width {own.shape[-1]}, expected {width} by {name}"
-        for own, width in zip(vectors, widths, strict=True)
-        if own.shape[-1] != width
-    ]
-
-
 @contextlib.contextmanager
 def quiet_diffusers() -> Iterator[None]:
-    """No loading bars and no advice on the terminal; our own messages say what matters."""
+    """Silence the progress bars and advice of diffusers and transformers for a time."""
     import diffusers
     import transformers
 
@@ -347,17 +336,17 @@ def quiet_diffusers() -> Iterator[None]:
 
 
 INDEX = "model_index.json"
-# Where the parts of pipelines come from. Some are of a pipeline's own module of diffusers, as its safety checker is.
+# The libraries of a pipeline's parts. Some parts, such as safety checkers, are in a module of diffusers' pipelines.
 _LIBRARIES = ("diffusers", "transformers")
-# They name code or kernels of the author's, or of another repository.
+# These keys name code or kernels of the author or of another repository.
 _NOT_FOLLOWED = ("auto_map", "attn_implementation", "_attn_implementation", "quantization_config")
 _MOST_TIMES = 100_000  # published schedulers have a thousand
-# A text encoder's layers, as CLIP and language models name them, and as T5 does.
+# A text encoder's layers, as CLIP and language models name them, and T5.
 _LAYER = re.compile(r"\.(?:layers|block)\.(\d+)\.")
-_OF_IMAGES = re.compile(r"vis")  # a language model that also sees names those layers apart
-# They are taken out again after loading, and older names of theirs are gone from transformers.
+_OF_IMAGES = re.compile(r"vis")  # the layers for images of a language model
+# These are removed after loading, and transformers has dropped older names of their classes.
 _NOT_KEPT = ("safety_checker", "feature_extractor", "image_encoder")
-_SCALE = 8  # pixels a latent; the usual autoencoders' scale
+_SCALE = 8  # pixels a latent, for the usual autoencoders
 
 
 _Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE // _SCALE)]
@@ -365,19 +354,19 @@ _DRAWN = expected(f"a whole number of at most {LARGEST_SIDE // _SCALE}, which dr
 
 
 class UnetDocument(Foreign):
-    """What a UNet's config.json says that decides how large pictures are."""
+    """The key of a UNet's config.json that decides how large pictures are."""
 
     sample_size: Annotated[_Side | list[_Side], _DRAWN]
 
 
 class TransformerDocument(Foreign):
-    """The same of a transformer; many draw any side."""
+    """The same key of a transformer; many draw any side."""
 
     sample_size: Annotated[_Side | list[_Side] | None, _DRAWN] = None
 
 
 class SchedulerDocument(Foreign):
-    """What a scheduler's configuration says of the times that its model learned."""
+    """The key of a scheduler's configuration with its model's number of time steps."""
 
     num_train_timesteps: Annotated[int, Field(ge=1, le=_MOST_TIMES), expected(f"1 to {_MOST_TIMES:,}")] = 1000
 
@@ -386,18 +375,17 @@ _DECLARED: Mapping[str, type[Foreign]] = {"unet": UnetDocument, "transformer": T
 
 
 def refuse_odd_pipeline(model: str, folder: Path) -> None:
-    """UserError, with every problem, for parts that are not of diffusers or transformers, or of absurd sizes.
+    """Raise UserError, with every problem, for parts of other libraries or with absurd sizes.
 
     `folder` holds the index and the parts' configurations.
     """
     index = read_config(folder / INDEX, model)
     problems = [*_part_problems(index), *(f"{INDEX}: {problem}" for problem in followed_problems(index, _NOT_FOLLOWED))]
     for part in [name for name, value in index.items() if isinstance(value, list) and name.isidentifier()]:
-        if (folder / part / "adapter_config.json").exists():  # with peft, transformers loads the model that it names
+        if (folder / part / "adapter_config.json").exists():  # transformers with peft would load the model in it
             problems.append(f"{part}/adapter_config.json is not followed; name LoRA weights as generator.lora")
         if not problems:
-            found = folder_problems(folder / part, _NOT_FOLLOWED)
-            problems += [f"{part}/{problem}" for problem in found]
+            problems += [f"{part}/{problem}" for problem in folder_problems(folder / part, _NOT_FOLLOWED)]
         file = folder / part / "config.json"
         if not problems and file.exists():
             config = read_config(file, model)
@@ -414,7 +402,7 @@ def refuse_odd_pipeline(model: str, folder: Path) -> None:
 
 
 def family_in(folder: Path, model: str) -> Family:
-    """The family of a pipeline that `refuse_odd_pipeline` has let pass."""
+    """Return the family of a pipeline that `refuse_odd_pipeline` has accepted."""
     family = family_of(read_config(folder / INDEX, model)["_class_name"])
     assert family is not None
     return family
@@ -429,7 +417,7 @@ def _part_problems(index: Mapping[str, Any]) -> Iterator[str]:
     for part, value in index.items():
         if part.startswith("_") or not isinstance(value, list):
             continue
-        if len(value) != 2 or not all(each is None or isinstance(each, str) for each in value):
+        if len(value) != 2 or not all(item is None or isinstance(item, str) for item in value):
             yield f"{INDEX} gives '{part[:40]}' as {value!r:.80}, expected [library, class]"
             continue
         library, class_name = value
@@ -443,17 +431,17 @@ def _part_problems(index: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _library(name: str) -> Any:
-    """The library of a part, or the module of one of diffusers' own pipelines; None for any other."""
+    """Import the library of a part, or the module of one of diffusers' pipelines; return None for other names."""
     if name in _LIBRARIES:
         return importlib.import_module(name)
     import diffusers
 
-    own = Path(diffusers.__file__).parent / "pipelines" / name
-    return getattr(diffusers.pipelines, name, None) if name.isidentifier() and own.is_dir() else None
+    folder = Path(diffusers.__file__).parent / "pipelines" / name
+    return getattr(diffusers.pipelines, name, None) if name.isidentifier() and folder.is_dir() else None
 
 
 def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """Layers that a text encoder's weights do not hold would be made up; transformers does not say so."""
+    """Yield a line if a text encoder's weights lack layers: transformers would make random ones, silently."""
     files = [file for file in folder.glob("*.safetensors") if file.is_file()]
     if not part.startswith("text_encoder") or not files:
         return
@@ -464,22 +452,22 @@ def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Itera
         try:
             with safe_open(path, framework="pt") as file:
                 keys = [key for key in file.keys() if not _OF_IMAGES.search(key)]  # noqa: SIM118
-                held |= {int(found[1]) for key in keys if (found := _LAYER.search(key))}
+                held |= {int(match[1]) for key in keys if (match := _LAYER.search(key))}
         except (SafetensorError, OSError):
-            return  # loading says so
+            return  # loading reports it
     inner = config.get("text_config")
-    places = [config, inner] if isinstance(inner, Mapping) else [config]
+    sections = [config, inner] if isinstance(inner, Mapping) else [config]
     names = ("num_hidden_layers", "num_layers")
-    key, layers = next(((name, place[name]) for name in names for place in places if name in place), (names[0], None))
+    given = ((name, section[name]) for name in names for section in sections if name in section)
+    key, layers = next(given, (names[0], None))
     if held and layers != len(held):
         yield f"{part}/config.json: {key} is {shown(layers)}, and its weights have {len(held)}"
 
 
 def placed(pipeline: Any, device: str, offload: str = "none") -> Any:
-    """The pipeline ready to compute on `device`, its weights there or waiting in memory.
+    """Make the pipeline ready to compute on `device`, its weights there or offloaded to memory.
 
-    On a CPU they are in memory anyway, so that nothing is done. UserError for a pipeline that does not say in which
-    order its parts run.
+    On a CPU, `offload` has no effect. UserError for a pipeline that does not say in which order its parts run.
     """
     if offload == "none" or device.startswith("cpu"):
         return pipeline.to(device)
@@ -487,9 +475,9 @@ def placed(pipeline: Any, device: str, offload: str = "none") -> Any:
 
 
 def wait_in_memory(pipeline: Any, device: str, offload: str) -> Any:
-    """The pipeline with its parts (`model`) or layers (`sequential`) brought to `device` when they are called.
+    """Have the pipeline's parts (`model`) or layers (`sequential`) moved to `device` when they are called.
 
-    It is never moved as a whole: that would bring all of them at once. Raises as `placed`.
+    The pipeline as a whole must never be moved. Raises as `placed`.
     """
     if offload == "model":
         if pipeline.model_cpu_offload_seq is None:
@@ -511,11 +499,11 @@ class PromptLength:
 
     @property
     def most(self) -> int:
-        """The most tokens, with those of the beginning and the end, that each of them leaves."""
+        """The most tokens of a prompt that all of them read, with start and end tokens."""
         return min(tokenizer.model_max_length for tokenizer in self.tokenizers)
 
     def fits(self, prompts: Sequence[str]) -> bool:
-        """Whether every prompt is read to its end."""
+        """Return whether every prompt is read to its end."""
         return all(
             len(ids) <= tokenizer.model_max_length
             for tokenizer in self.tokenizers
@@ -524,9 +512,9 @@ class PromptLength:
 
 
 def prompt_length(name: str, revision: str | None) -> PromptLength | None:
-    """What a pipeline reads of a prompt, by its tokenizers and without weights; None where not CLIP alone reads it.
+    """Load the tokenizers of a pipeline that reads prompts by CLIP alone, without weights; None for others.
 
-    Others, such as T5, read hundreds of tokens. Raises as `load_tokenizers`.
+    Other encoders, such as T5, read hundreds of tokens. Raises as `load_tokenizers`.
     """
     index = read_config(configurations(name, revision) / INDEX, name)
     parts = [value for part, value in index.items() if part.startswith("text_encoder") and value[1] is not None]

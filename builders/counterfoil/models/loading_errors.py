@@ -1,14 +1,13 @@
-"""What goes wrong while something is fetched, read or computed, in words: no such repository, a full disk, a lost GPU.
+"""Put errors of fetching, reading and computing in words: no such repository, a full disk, a lost GPU.
 
-Libraries wrap what they meet, so the cause is looked for behind the error. Who loads does it within `loading`, or asks
-`known_cause` first: what is known must never come as an error of the program.
+Libraries wrap errors, so the causes of an error are searched too. Load within `loading`, or call `known_cause` first:
+a known cause must never be reported as an error of the program.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +18,7 @@ _LONGEST = 300
 
 
 def one_line(error: BaseException) -> str:
-    """The text of an error without its line breaks, shortened, and its kind."""
+    """Return the text of an error without line breaks, shortened, and its type."""
     words = " ".join(str(error).split())
     kind = type(error).__name__
     return f"{words[:_LONGEST]} ({kind})" if words else kind
@@ -33,7 +32,7 @@ _OF_THE_MACHINE = {
     errno.EPERM: "Give yourself permission for that path, or choose another.",
     errno.EROFS: "That file system is read-only: choose another path.",
 }
-# How torch words it where it has no error of its own: on a CPU, and as CUDA and its libraries say it.
+# torch's words for too little memory in errors of another type, on a CPU and from CUDA and its libraries.
 _NO_MEMORY = (
     "can't allocate memory",
     "not enough memory",
@@ -47,14 +46,14 @@ _CONNECT = "Connect once to fetch it, or name what is here: lab:… or a folder.
 
 
 def while_loading(name: str, load: Callable[[], Any]) -> Any:
-    """`load()` of the model called `name`, as within `loading`."""
+    """Call `load()` for the model called `name` within `loading`."""
     with loading(name):
         return load()
 
 
 @contextlib.contextmanager
 def loading(name: str) -> Iterator[None]:
-    """While a model is fetched and read: what goes wrong (network, disk, memory, file format), said in one line."""
+    """Put errors of fetching and reading a model in words: network, disk, memory, file format."""
     import safetensors
 
     try:
@@ -67,7 +66,7 @@ def loading(name: str) -> Iterator[None]:
             raise known from error
         if isinstance(error, safetensors.SafetensorError | EOFError):
             raise RunFailure(f"model {name!r}: its weights file is damaged: {error}") from error
-        # Weights and configurations that do not belong together end in whatever a library meets first.
+        # Weights and configurations that do not belong together may raise anything.
         raise RunFailure(f"model {name!r} could not be loaded: {one_line(error)}") from error
 
 
@@ -79,9 +78,9 @@ def computing(
     hint: str = "Check its configuration, or name another model.",
     less_memory: str | None = None,
 ) -> Iterator[None]:
-    """While a loaded model, called `who`, works on a device: RunFailure for whatever it cannot do.
+    """Raise RunFailure for any error of a loaded model, called `who`, while it works on a device.
 
-    hint, less_memory: what to do about a model that cannot, and about one that finds too little memory.
+    hint, less_memory: what to do about an error, and about too little memory.
     """
     import torch
 
@@ -92,14 +91,14 @@ def computing(
     except torch.OutOfMemoryError as error:
         raise RunFailure(f"out of memory on {device}: {who} cannot {doing}", less_memory) from error
     except Exception as error:
-        # A tokenizer, a configuration, a template and weights that do not belong together meet here first.
+        # A tokenizer, a template and weights that do not belong together may raise anything.
         raise RunFailure(f"{who} cannot {doing}: {one_line(error)}", hint) from error
 
 
 def reading_errors() -> tuple[type[Exception], ...]:
-    """Return what reading an input dataset raises where it is not at hand: errors in words, of disks, networks, files.
+    """Return the errors of reading an input dataset that is unavailable: ours, and those of disks, networks and files.
 
-    Anything else is an error of the program or of the machine, and no reason to go on without.
+    Do not continue without the dataset after any other error.
     """
     import httpx2
     import pyarrow
@@ -110,9 +109,9 @@ def reading_errors() -> tuple[type[Exception], ...]:
 
 
 def skipped_reason(what: str, error: Exception) -> CounterfoilError:
-    """Return why something is skipped that can be done without: its cause where that is known, else its own words.
+    """Return why something optional is skipped: the known cause of the error, else its own words.
 
-    Raise what no run can go on after: too little memory.
+    Raises a MemoryError again, for no run can continue after it.
     """
     if isinstance(error, MemoryError):
         raise error
@@ -120,15 +119,15 @@ def skipped_reason(what: str, error: Exception) -> CounterfoilError:
 
 
 def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
-    """What an error of a library means for people, by the first cause behind it that is known; None for any other.
+    """Return an error for people for the first known cause of a library's error, or None.
 
     `what` is what was being fetched or read: `model 'user/name'`.
     """
-    return next((known for each in causes(error) if (known := meaning(what, each)) is not None), None)
+    return next((known for cause in causes(error) if (known := meaning(what, cause)) is not None), None)
 
 
 def meaning(what: str, error: BaseException) -> CounterfoilError | None:
-    """Return `known_cause`, by the error alone, whatever is behind it."""
+    """Return an error for people if this error itself, without its causes, is known."""
     import httpx2
     from huggingface_hub import errors as hub
 
@@ -160,40 +159,32 @@ def meaning(what: str, error: BaseException) -> CounterfoilError | None:
         case httpx2.TransportError() | ConnectionError() | TimeoutError():
             return RunFailure(f"{what} is not in the local cache and the Hub cannot be reached", _CONNECT)
         case OSError() if error.errno in _OF_THE_MACHINE:
-            place = f"{error.filename}: " if error.filename else ""
-            return RunFailure(f"{what}: {place}{error.strerror}", _OF_THE_MACHINE[error.errno])
-        case MemoryError():
-            return _out_of_memory(what)
-        case RuntimeError() if is_of_memory(error):
-            return _out_of_memory(what)
+            file = f"{error.filename}: " if error.filename else ""
+            return RunFailure(f"{what}: {file}{error.strerror}", _OF_THE_MACHINE[error.errno])
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and is_of_memory(error)):
+        return RunFailure(f"{what}: out of memory", "End other programs there, or choose something smaller.")
     return None
 
 
-def _out_of_memory(what: str) -> RunFailure:
-    return RunFailure(f"{what}: out of memory", "End other programs there, or choose something smaller.")
-
-
 def is_of_memory(error: RuntimeError) -> bool:
-    """Whether torch says by this that there is too little memory, of the machine or of a GPU."""
-    torch = sys.modules.get("torch")  # what was not loaded has raised nothing
+    """Return whether torch reports too little memory, of the machine or of a GPU."""
+    torch = sys.modules.get("torch")  # not imported here: without torch there is no error of torch
     of_a_gpu = torch is not None and isinstance(error, torch.OutOfMemoryError)
     return of_a_gpu or any(words in str(error).lower() for words in _NO_MEMORY)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it was raised from, or while."""
-
-    def behind() -> Iterator[BaseException]:
-        at: BaseException | None = error
-        while at is not None:
-            yield at
-            at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
-
-    return itertools.islice(behind(), _DEEPEST)
+    """Yield an error and its causes, the nearest first."""
+    cause: BaseException | None = error
+    for _ in range(_DEEPEST):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
 
 
-# torch wraps what CUDA and its libraries answer in a RuntimeError whose kind does not say what is lost. After most of
-# them a process cannot use the device again: https://docs.nvidia.com/cuda/cuda-runtime-api, “cudaError_t”.
+# torch raises RuntimeError for errors of CUDA and its libraries. After most of them a process cannot use the device
+# again: https://docs.nvidia.com/cuda/cuda-runtime-api, “cudaError_t”.
 _FAILED = (
     "cuda error",
     "cuda driver error",
@@ -209,17 +200,17 @@ _FAILED = (
 
 
 def memory_error(error: BaseException) -> str | None:
-    """What is said of too little memory, of the machine or of a GPU, by the error or what is behind it; None if not."""
-    for each in causes(error):
-        if isinstance(each, MemoryError) or (isinstance(each, RuntimeError) and is_of_memory(each)):
-            return one_line(each)
+    """Return the error or cause that reports too little memory, of the machine or of a GPU, in one line, or None."""
+    for cause in causes(error):
+        if isinstance(cause, MemoryError) or (isinstance(cause, RuntimeError) and is_of_memory(cause)):
+            return one_line(cause)
     return None
 
 
 def device_error(error: BaseException) -> str | None:
-    """What CUDA says of a device that failed or is not there, by the error or what is behind it; None if nothing."""
-    for each in causes(error):
+    """Return the error or cause in which CUDA reports a lost or absent device, in one line, or None."""
+    for cause in causes(error):
         # AssertionError: a torch without CUDA.
-        if isinstance(each, RuntimeError | AssertionError) and any(words in str(each).lower() for words in _FAILED):
-            return one_line(each)
+        if isinstance(cause, RuntimeError | AssertionError) and any(words in str(cause).lower() for words in _FAILED):
+            return one_line(cause)
     return None

@@ -1,10 +1,9 @@
-"""LoRA weights (Hu et al. 2021): for some layers of a generator two small matrices, whose product is added, scaled.
+"""Load LoRA weights (Hu et al. 2021): for some layers of a generator two small matrices, whose scaled product is added.
 
-Several may be used together, each at a scale of its own. A file may come from anybody: it is safetensors, its head is
-judged before anything of it or of the generator loads, and every tensor of it is used, or it is refused. What diffusers
-reads otherwise than it stands in the file (fused layers that it cuts, keys that it leaves out) is refused too. A layer
-is changed by the recipe's scale times alpha ÷ rank, as the file says these. At scale 0 weights are left out of the
-call, so that its images are those without them, bit for bit.
+Several may be used together, each at its own scale. A file is not trusted: it must be safetensors, its header is
+checked before anything else loads, and it is refused unless every tensor is used. Files whose tensors diffusers changes
+(fused layers) or drops are refused too. A layer changes by the recipe's scale times alpha ÷ rank of the file. At scale
+0 the weights take no part, so images are byte-identical to those without them.
 """
 
 from __future__ import annotations
@@ -47,47 +46,46 @@ _MOST_BYTES = 1 << 32
 _MOST_HEAD = 1 << 23
 _MOST_TENSORS = 20_000
 _MOST_RANK = 1024
-# Parts of names and nothing else: peft makes patterns of them, by which it looks for layers.
+# Plain names only, for peft makes regular expressions of them.
 _KEY = re.compile(r"(?=.{1,300}\Z)\w+(?:\.\w+)*", re.ASCII)
 _DOWN = re.compile(r"(?P<layer>.+)(?:\.lora_A|\.lora_down|[._]lora\.down)\.weight")
 _UP = re.compile(r"(?P<layer>.+)(?:\.lora_B|\.lora_up|[._]lora\.up)\.weight")
 _ALPHA = ".alpha"
 _TYPES = ("F32", "F16", "BF16")
-# Where diffusers keeps the settings of the training in a file.
+# diffusers' key for the settings of the training.
 _SETTINGS = "lora_adapter_metadata"
 
 
 def pin_lora(name: str, lora: Lora) -> Pin:
-    """Return what the path of a recipe's LoRA `name` stands for: the file's content and, on the Hub, its commit.
+    """Pin a recipe's LoRA `name` to its file's content and, on the Hub, a commit.
 
-    UserError for a name that does not exist and for a file whose head is not of LoRA weights; RunFailure where it
-    cannot be fetched or read.
+    UserError for a path that does not exist and for a file that is not of LoRA weights; RunFailure if it cannot be
+    fetched or read.
     """
     import torch
     from safetensors import safe_open
 
     local = Pin(without_folders(lora.path), None, None, None)
-    found = local if is_local(lora.path) else pin_adapter(lora.path, lora.revision)
-    file = lora_file(lora.path, found.revision)
+    pin = local if is_local(lora.path) else pin_adapter(lora.path, lora.revision)
+    file = lora_file(lora.path, pin.revision)
     _settings_of(name, file)
-    # Before a directory is begun with them.
     with loading(name), safe_open(file, framework="pt") as opened:
         infinite = [key for key in opened.keys() if not bool(torch.isfinite(opened.get_tensor(key)).all())]  # noqa: SIM118
     _refuse(name, infinite, "found numbers that are not finite")
-    return replace(found, sha256=_sha256(file))
+    return replace(pin, sha256=_sha256(file))
 
 
 def wrong_loras(loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Files that are not here or have other content than was pinned. What is of the Hub is fetched as pinned."""
+    """Yield a line for each local file that is missing or is not the pinned one. Files of the Hub are not checked."""
     for name, lora in loras.items():
         key, pinned = f"generator.lora.{name}.path", pins.get(name, {}).get("sha256")
         try:
-            found = _sha256(lora_file(lora.path, None)) if is_local(lora.path) else pinned
+            sha256 = _sha256(lora_file(lora.path, None)) if is_local(lora.path) else pinned
         except UserError as error:
             yield f"{key}: {'; '.join(error.problems)}; --set {key}=/PATH says where the file is"
             continue
-        if found is None or found != pinned:
-            yield f"{key}: found {found}, expected sha256 {pinned}; --set {key}=/PATH says where the file is"
+        if sha256 is None or sha256 != pinned:
+            yield f"{key}: found {sha256}, expected sha256 {pinned}; --set {key}=/PATH says where the file is"
 
 
 def check_loras(
@@ -95,7 +93,7 @@ def check_loras(
 ) -> None:
     """Raise UserError, with all problems, for files that `load_loras` would refuse for a generator.
 
-    Its layers are built from its configuration, without weights, so that nothing is begun with such a file.
+    The generator's layers are built from its configuration, without weights.
     """
     import diffusers
     import torch
@@ -106,9 +104,9 @@ def check_loras(
         return
     with loading(generator), quiet_diffusers():
         index = read_config(folder / INDEX, generator)
-        own_class = getattr(diffusers, index[family.lora][1])
+        module_class = getattr(diffusers, index[family.lora][1])
         with torch.device("meta"):
-            module = own_class.from_config(read_config(folder / family.lora / "config.json", generator))
+            module = module_class.from_config(read_config(folder / family.lora / "config.json", generator))
     read = getattr(diffusers, index["_class_name"]).lora_state_dict
     pipeline = SimpleNamespace(**{family.lora: module, "lora_state_dict": read})
     problems: list[str] = []
@@ -125,7 +123,7 @@ def check_loras(
 
 
 def lora_file(path: str, revision: str | None) -> Path:
-    """The file that a recipe's path means. Raises as `pin_lora`."""
+    """Return the file that a recipe's path means. Raises as `pin_lora`."""
     if is_local(path) and named_path(path.removeprefix(LOCAL)).is_file():
         return named_path(path.removeprefix(LOCAL))
     return named_file(path, revision, "LoRA", LORA_FILE)
@@ -133,9 +131,9 @@ def lora_file(path: str, revision: str | None) -> Path:
 
 @dataclass(slots=True)
 class Loras:
-    """The LoRA weights of a model, which is used with each at its scale.
+    """The LoRA weights of a model, each with a scale.
 
-    constant: the recipe's scales by name, in which order they are added. inside: what peft calls them.
+    constant: the recipe's scales by name. inside: their names in peft.
     """
 
     model: Any
@@ -145,9 +143,9 @@ class Loras:
 
     @contextlib.contextmanager
     def used(self, scales: Mapping[str, float] | None = None) -> Iterator[None]:
-        """Inside, these weights have these scales, and all others those of the recipe. KeyError for unknown names.
+        """Use the weights with these scales, others with the recipe's. KeyError for unknown names.
 
-        Nothing is done where the scales are as they were; so they are left as they are afterwards.
+        The scales stay afterwards, so that a next use with the same ones has nothing to do.
         """
         named = sorted({**self.constant, **(scales or {})}.items())
         wanted = {self.inside[name]: float(scale) for name, scale in named if scale != 0}
@@ -164,38 +162,38 @@ class Loras:
 
 
 def load_loras(pipeline: Any, loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]) -> Loras | None:
-    """The LoRA weights of a recipe for a loaded pipeline, in its number type and on its device; None where it has none.
+    """Load a recipe's LoRA weights into a pipeline, in its number type and on its device; None if it has none.
 
     `pins` are those of `pin_lora`, by name. UserError for a file that is not the pinned one, or not for this pipeline;
-    RunFailure where it cannot be read.
+    RunFailure if it cannot be read.
     """
     family = family_of(type(pipeline).__name__)
-    if not loras or family is None or family.lora is None:  # of a family without, the recipe is refused
+    if not loras or family is None or family.lora is None:
         return None
     part = family.lora
     model = getattr(pipeline, part)
     layers = _layers(model)
-    inside = {name: f"own{place}" for place, name in enumerate(sorted(loras))}
-    for name, own in inside.items():
+    inside = {name: f"own{number}" for number, name in enumerate(sorted(loras))}
+    for name, adapter in inside.items():
         file = lora_file(loras[name].path, pins[name]["revision"] or loras[name].revision)
-        if (found := _sha256(file)) != pins[name]["sha256"]:
-            raise UserError(f"LoRA '{name}': {file.name} has the sha256 {found}, expected {pins[name]['sha256']}")
+        if (sha256 := _sha256(file)) != pins[name]["sha256"]:
+            raise UserError(f"LoRA '{name}': {file.name} has the sha256 {sha256}, expected {pins[name]['sha256']}")
         state, alpha_of = _weights_of(pipeline, part, name, file, layers)
         with loading(name), quiet_diffusers(), warnings.catch_warnings(action="ignore"):
-            model.load_lora_adapter(state, prefix=None, adapter_name=own, low_cpu_mem_usage=True)
+            model.load_lora_adapter(state, prefix=None, adapter_name=adapter, low_cpu_mem_usage=True)
         for layer, alpha in alpha_of.items():
-            model.get_submodule(layer).lora_alpha[own] = alpha  # diffusers guesses it by the rank that most layers have
+            model.get_submodule(layer).lora_alpha[adapter] = alpha  # diffusers assumes the most common rank
     model.eval().requires_grad_(False)
-    found = Loras(model, {name: loras[name].scale for name in inside}, inside)
-    with found.used():
-        return found
+    weights = Loras(model, {name: loras[name].scale for name in inside}, inside)
+    with weights.used():
+        return weights
 
 
 def _layers(model: Any) -> dict[str, Any]:
     """Return the layers that LoRA weights may change, by name."""
     from torch import nn
 
-    return {name: one for name, one in model.named_modules() if isinstance(one, nn.Linear | nn.Conv2d)}
+    return {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)}
 
 
 def _sha256(file: Path) -> str:
@@ -204,7 +202,7 @@ def _sha256(file: Path) -> str:
 
 
 def _settings_of(name: str, file: Path) -> dict[str, Any]:
-    """What a file says of its training, from its head, which is judged; no tensor is read. Raises as `pin_lora`."""
+    """Check a file's header, and return the settings of its training; read no tensor. Raises as `pin_lora`."""
     from safetensors import safe_open
 
     with open_regular(file) as stream:
@@ -214,15 +212,15 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
             f"LoRA '{name}': {file.name} has {size:,} bytes and a head of {head:,}, expected a safetensors file of at"
             f" most {_MOST_BYTES:,} with a head of at most {_MOST_HEAD:,}"
         )
-    with loading(name), safe_open(file, framework="pt") as found:
-        keys = list(found.keys())
+    with loading(name), safe_open(file, framework="pt") as opened:
+        keys = list(opened.keys())
         if not 0 < len(keys) <= _MOST_TENSORS:
             raise UserError(f"LoRA '{name}': found {len(keys):,} tensors, expected 1 to {_MOST_TENSORS:,}")
-        slices = {key: found.get_slice(key) for key in keys}
-        settings = dict(json.loads((found.metadata() or {}).get(_SETTINGS, "{}")).items())
+        slices = {key: opened.get_slice(key) for key in keys}
+        settings = dict(json.loads((opened.metadata() or {}).get(_SETTINGS, "{}")).items())
     _refuse(
         name,
-        [key for key, one in slices.items() if not _is_known(key, tuple(one.get_shape()), one.get_dtype())],
+        [key for key, part in slices.items() if not _is_known(key, tuple(part.get_shape()), part.get_dtype())],
         f"expected matrices down and up of rank 1 to {_MOST_RANK:,}, and alphas, in {', '.join(_TYPES)}; found",
         "DoRA, LoKr, LoHa, biases and whole layers are not used.",
     )
@@ -237,18 +235,18 @@ def _is_known(key: str, shape: tuple[int, ...], number_type: str) -> bool:
         return False
     if key.endswith(_ALPHA):
         return math.prod(shape) == 1
-    sides = [place for place, side in enumerate((_DOWN, _UP)) if side.fullmatch(key)]
-    return len(shape) in (2, 4) and any(1 <= shape[place] <= _MOST_RANK for place in sides)
+    axes = [axis for axis, side in enumerate((_DOWN, _UP)) if side.fullmatch(key)]
+    return len(shape) in (2, 4) and any(1 <= shape[axis] <= _MOST_RANK for axis in axes)
 
 
 def _refuse(name: str, keys: Sequence[str], why: str, hint: str | None = None) -> None:
-    """UserError where there are keys of which this is to be said."""
+    """Raise UserError with a reason if there are any keys."""
     if keys:
         raise UserError(f"LoRA '{name}': {why}: {some_of([key[:120] for key in keys], 5)}", hint)
 
 
 class TrainingDocument(Foreign):
-    """What the settings of a training say of alpha."""
+    """The settings of a training that decide alpha."""
 
     lora_alpha: float | None = None
     alpha_pattern: Annotated[dict[str, float], expected("none: one alpha for all")] = Field({}, max_length=0)
@@ -258,7 +256,7 @@ class TrainingDocument(Foreign):
 def _by_layer(
     name: str, tensors: Mapping[str, torch.Tensor], pipeline: Any, part: str, layers: Mapping[str, Any]
 ) -> dict[str, dict[str, str]]:
-    """Layer → side, A or B → the key of the tensor for it, as diffusers reads this form of file."""
+    """Return layer → side, A or B → key of its tensor, as diffusers reads this form of file."""
     from diffusers.utils import convert_unet_state_dict_to_peft
 
     more = {"unet_config": pipeline.unet.config} if part == "unet" else {}
@@ -273,31 +271,32 @@ def _by_layer(
         "diffusers does not read these tensors as they are",
         "Load the file with diffusers and save it with save_lora_weights, which writes weights as they are used.",
     )
-    found: dict[str, dict[str, str]] = {}
+    sides_of: dict[str, dict[str, str]] = {}
     unused = []
     for key, tensor in read.items():
-        place = re.fullmatch(rf"{part}\.(.+)\.lora_([AB])\.weight", key)
-        if place is not None and place[1] in layers and id(tensor) in key_of:
-            found.setdefault(place[1], {})[place[2]] = key_of[id(tensor)]
+        match = re.fullmatch(rf"{part}\.(.+)\.lora_([AB])\.weight", key)
+        if match is not None and match[1] in layers and id(tensor) in key_of:
+            sides_of.setdefault(match[1], {})[match[2]] = key_of[id(tensor)]
         else:
             unused.append(key_of.get(id(tensor), key))
     _refuse(name, unused, f"the generator's {part} has no layer for", "Weights of text encoders are not used.")
-    _refuse(name, [key for own in found.values() if len(own) < 2 for key in own.values()], "there is no other half of")
-    return found
+    alone = [key for sides in sides_of.values() if len(sides) < 2 for key in sides.values()]
+    _refuse(name, alone, "there is no other half of")
+    return sides_of
 
 
 def _weights_of(
     pipeline: Any, part: str, name: str, file: Path, layers: Mapping[str, Any]
 ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """Return a file's matrices as peft calls them, in the model's number type, and the alpha of each layer.
+    """Return a file's matrices by their names in peft, in the model's number type, and the alpha of each layer.
 
-    Raise UserError for a file that does not fit the layers.
+    Raises UserError for a file that does not fit the layers.
     """
     import torch
 
     number_type = getattr(pipeline, part).dtype
-    said = {key.removeprefix(f"{part}."): value for key, value in _settings_of(name, file).items()}
-    training, problems = declared(TrainingDocument, said, f"LoRA '{name}': {_SETTINGS}.")
+    settings = {key.removeprefix(f"{part}."): value for key, value in _settings_of(name, file).items()}
+    training, problems = declared(TrainingDocument, settings, f"LoRA '{name}': {_SETTINGS}.")
     if training is None:
         raise UserError(problems)
     with loading(name):
@@ -307,14 +306,14 @@ def _weights_of(
     alpha_of: dict[str, float] = {}
     for layer, sides in _by_layer(name, tensors, pipeline, part, layers).items():
         down, up = (tensors[sides[side]] for side in "AB")
-        out, *inputs = own = tuple(layers[layer].weight.shape)
+        out, *inputs = shape = tuple(layers[layer].weight.shape)
         rank = down.shape[0]
         fits = down.shape == (rank, *inputs) and up.shape == (out, rank, *(1 for _ in inputs[1:]))
         if not fits or getattr(layers[layer], "groups", 1) != 1:
-            _refuse(name, [*sides.values()], f"{tuple(down.shape)} and {tuple(up.shape)} do not fit a layer of {own}")
+            _refuse(name, [*sides.values()], f"{tuple(down.shape)} and {tuple(up.shape)} do not fit a layer of {shape}")
         stem = _DOWN.fullmatch(sides["A"])
-        of_all = rank if training.lora_alpha is None else training.lora_alpha
-        alpha_of[layer] = alphas.pop(stem["layer"] if stem else "", of_all)
+        default = rank if training.lora_alpha is None else training.lora_alpha
+        alpha_of[layer] = alphas.pop(stem["layer"] if stem else "", default)
         if not 0 < alpha_of[layer] < math.inf:
             _refuse(name, [sides["A"]], f"found the alpha {alpha_of[layer]:g}, expected a finite number above 0")
         for side, key in sides.items():
