@@ -1,4 +1,4 @@
-"""What a mended model says that it was mended with and on: `mended.json` in its folder, read as a stranger's file."""
+"""Read `mended.json`, in which a mended model lists the images that it has seen. The file is not trusted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class MendedOn:
 
 @dataclass(frozen=True)
 class EditsOf:
-    """The rows, ascending, of a pool's split that images are edits of. pool: a hash of what it was pinned to."""
+    """The rows, ascending, of a pool's split whose edits a dataset has. pool: a hash of its pin."""
 
     pool: Sha256
     split: Printable
@@ -58,8 +58,8 @@ class EditsOf:
 
 @dataclass(frozen=True)
 class MendedWith:
-    """A built dataset that a head was mended with; `seed` is its recipe's `samples.seed`, None where no noise began the
-    images; group and recipe are None where there is none. edits: of images that are edits of rows."""
+    """A built dataset that a head was mended with. seed: its recipe's `samples.seed`, if images began with noise.
+    edits: the rows, if its images are edits."""
 
     name: Printable
     content: Sha256
@@ -70,18 +70,20 @@ class MendedWith:
 
 
 def _one_or_several(value: Any) -> Any:
-    """The content of a whole set as the only one; a list as the tuple that a check of Python's values expects."""
-    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+    """Return one content or a list as a tuple, which strict pydantic expects."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
 class MendedNote:
-    """What mended.json says.
+    """The content of mended.json.
 
-    on: the sets whose rows chose anything (training rows, failures, λ). train_content: of each image that the head was
-    fitted to, and of each row of the source that one of them is an edit of, the sha256 of its size and pixels
-    (`store.decoding.pixels_sha256`); or the content of a whole set. lam: `lambda` in the file, None where nothing is
-    weighed by one. rows: how many rows it was fitted to, by kind ("": all of them, in the file a bare number).
+    on: the sets whose rows decided anything (training rows, failures, λ). train_content: the sha256 of size and pixels
+    (`store.decoding.pixels_sha256`) of each image that the head was fitted to, and of each source row whose edit is
+    one; or the content of a whole set. lam: `lambda` in the file, if there is one. rows: how many rows the head was
+    fitted to, by kind ("": all of them, in the file a bare number).
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -104,19 +106,19 @@ class MendedNote:
     ]
 
     def to_json(self) -> dict[str, Any]:
-        """The same as the file has it."""
+        """Return the document of the file."""
         document = plain(self)
         document["lambda"] = document.pop("lam")
-        for one in document["datasets"]:
-            if one["edits"] is None:
-                del one["edits"]
+        for dataset in document["datasets"]:
+            if dataset["edits"] is None:
+                del dataset["edits"]
         return document | ({"rows": self.rows[""]} if set(self.rows) == {""} else {})
 
 
 def mended_of(name: str) -> MendedNote | None:
-    """What the model called `name` was mended with; None for one that says nothing of the kind.
+    """Return what a model was mended with, or None for a model without mended.json.
 
-    Only folders and repositories of timm can say it. UserError for a mended.json that cannot be understood.
+    Only folders and repositories of timm can have one. UserError for a mended.json that is invalid.
     """
     if name.startswith("python:"):
         return None
@@ -125,9 +127,9 @@ def mended_of(name: str) -> MendedNote | None:
 
 
 def read_mended(folder: Path, model: str) -> MendedNote | None:
-    """What a model's folder says that it was mended with; None where it has no mended.json.
+    """Read the mended.json of a model's folder; None if it has none.
 
-    UserError with all that is wrong with one: what it was mended with is then not known, and it may not be measured.
+    UserError with all problems of an invalid one: the model must not be measured on images that it may have seen.
     """
     file = folder / MENDED
     if not file.exists() and not file.is_symlink():
@@ -137,12 +139,12 @@ def read_mended(folder: Path, model: str) -> MendedNote | None:
         text = read_regular(file, MOST_BYTES)
     except OSError as error:
         raise UserError(f"{where} {error.strerror or error}", _HINT) from error
-    what = f"of format {FORMAT}, as this version writes it"
-    return parse_document(MendedNote, text, where, version=FORMAT, hint=_HINT, called=what, longest=MOST_CONTENTS)
+    called = f"of format {FORMAT}, as this version writes it"
+    return parse_document(MendedNote, text, where, version=FORMAT, hint=_HINT, called=called, longest=MOST_CONTENTS)
 
 
 def _fetched(name: str) -> Path | None:
-    """The folder in the Hub's cache of the one commit whose mended.json lies there; None where there is none."""
+    """Fetch the mended.json of a model of the Hub, and return its folder in the cache, or None."""
     resolved = resolve_name(name)
     if not resolved.startswith(HUB):
         return None
@@ -155,7 +157,7 @@ def _fetched(name: str) -> Path | None:
         config = Path(hf_hub_download(repository, "config.json", revision=revision or None))
         try:
             return Path(hf_hub_download(repository, MENDED, revision=config.parent.name)).parent
-        except hub.EntryNotFoundError:  # offline too: whoever fetched the model with its note has the note
+        except hub.EntryNotFoundError:  # offline too: loading a mended model caches its mended.json
             return None
 
     return while_loading(name, fetch)

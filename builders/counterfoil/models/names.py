@@ -1,6 +1,6 @@
-"""The one resolver of model names: `lab:NAME`, `local-dir:PATH`, a folder, or a Hub name; and what pins each.
+"""Resolve model names: `lab:NAME`, `local-dir:PATH`, a folder, or a Hub name; and pin them.
 
-A pinned model is a commit for a Hub name, and a SHA-256 over its files for a folder.
+The pin of a Hub name is a commit, that of a folder a SHA-256 over its files.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ HUB = "hf-hub:"
 LAB_WEIGHTS = Path(__file__).parents[1] / "lab" / "weights"
 LAB_TOKENS = f"{LAB}tokens"
 
-# Beside the weights and not among them: tokens are no model, and no model is loaded from them.
 _LAB_TOKENS = LAB_WEIGHTS.with_name("tokens")
 
-# The one folder of folders: a classifier a planted world (`lab/planted.py`).
+# Has a folder a classifier, one for each planted world (`lab/planted.py`).
 _PLANTED = "planted"
 _NOT_WEIGHTS = frozenset({"metrics.json", "training.json", "README.md"})
 _LAB_LICENSE = "apache-2.0"
@@ -35,7 +34,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What a model's name stood for: a commit (Hub) or a SHA-256 over its files (folder)."""
+    """What a model's name means: a commit (Hub) or a SHA-256 over its files (folder)."""
 
     name: str
     revision: str | None
@@ -47,7 +46,7 @@ class Pin:
 
 
 def lab_models() -> tuple[str, ...]:
-    """Names under `lab:`, sorted: folders that hold weights, and `planted/KIND-SEED` of planted worlds' classifiers."""
+    """Return the names under `lab:`, sorted: folders with weights, and `planted/KIND-SEED` for planted worlds."""
     if not LAB_WEIGHTS.is_dir():
         return ()
     folders = [f for f in LAB_WEIGHTS.iterdir() if f.name != _PLANTED] + [*(LAB_WEIGHTS / _PLANTED).glob("*")]
@@ -56,13 +55,13 @@ def lab_models() -> tuple[str, ...]:
 
 
 def resolve_name(name: str) -> str:
-    """Return `lab:NAME` as `local-dir:FOLDER`, any other name as it is. Raise UserError for an unknown lab model."""
+    """Return `lab:NAME` as `local-dir:FOLDER`, other names unchanged. UserError for an unknown lab model."""
     if not name.startswith(LAB):
         return name
     short = name.removeprefix(LAB)
     known = lab_models()
     if short not in known:
-        # The package holds the classifiers of few worlds; a script trains the others.
+        # The package has the classifiers of a few worlds only.
         hint = f"The lab's models are {', '.join(LAB + k for k in known)}." if known else None
         if known and short.split("/")[0] == _PLANTED:
             hint = f"{hint} scripts/train_planted.py trains others; name their folder with local-dir:."
@@ -71,9 +70,9 @@ def resolve_name(name: str) -> str:
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder that a name means, or None for a Hub name.
+    """Return the folder that a name means, or None for a Hub name.
 
-    UserError where the folder is missing, or lies on the machine that a dataset was built on (`refuse_elsewhere`).
+    UserError if the folder is missing, or is one of another machine (`refuse_elsewhere`).
     """
     refuse_elsewhere(name, "model")
     resolved = resolve_name(name)
@@ -86,7 +85,7 @@ def local_folder(name: str) -> Path | None:
 
 
 def lab_tokens(name: str) -> Path:
-    """The folder of the lab's class tokens, by their name. UserError for any other name under `lab:`."""
+    """Return the folder of the lab's class tokens. UserError for any other name under `lab:`."""
     if name != LAB_TOKENS:
         near = did_you_mean(name.removeprefix(LAB), [LAB_TOKENS.removeprefix(LAB)])
         raise UserError(f"tokens.path: the lab has no tokens '{name}'{near}", f"The lab's tokens are {LAB_TOKENS}.")
@@ -94,7 +93,7 @@ def lab_tokens(name: str) -> Path:
 
 
 def refuse_elsewhere(name: str, what: str) -> None:
-    """UserError for a folder that only a dataset's own recipe names: it lay on the machine that built the dataset."""
+    """Raise UserError for a folder named by a dataset's own recipe: it is on the machine that built the dataset."""
     if name.startswith(ELSEWHERE):
         raise UserError(
             f"{what} '{name.removeprefix(ELSEWHERE)}' is a folder on the machine that built the dataset",
@@ -103,7 +102,7 @@ def refuse_elsewhere(name: str, what: str) -> None:
 
 
 def refuse_shadowed(name: str, what: str) -> None:
-    """UserError for a name of the Hub that is a folder here too: libraries would read the folder that nobody named."""
+    """Raise UserError for a name of the Hub that is also a local path, which libraries would read instead."""
     if os.path.exists(name):  # noqa: PTH110 (false, where a Path raises for a name of 5,000 characters)
         raise UserError(
             f"{what} '{name}': a local folder has this name, but the name refers to the Hub",
@@ -112,10 +111,14 @@ def refuse_shadowed(name: str, what: str) -> None:
 
 
 def pin_model(name: str, revision: str | None = None) -> Pin:
-    """Pin a diffusion or hub model. RunFailure where the Hub cannot be asked and nothing is cached."""
+    """Pin a model to a commit or a hash. RunFailure if the Hub cannot be reached and no commit is in the cache."""
     folder = local_folder(name)
     if folder is not None:
-        return Pin(_shown(name), None, folder_sha256(folder), _LAB_LICENSE if name.startswith(LAB) else None)
+        sha256 = folder_sha256(folder)
+        if name.startswith(LAB):
+            return Pin(name, None, sha256, _LAB_LICENSE)
+        # Only the last part of the path: the same files in another place are the same model.
+        return Pin(f"{LOCAL}{Path(name.removeprefix(LOCAL)).name}", None, sha256, None)
     import httpx2
     from huggingface_hub import HfApi, scan_cache_dir
     from huggingface_hub import errors as hub
@@ -138,10 +141,10 @@ def pin_model(name: str, revision: str | None = None) -> Pin:
             cached = [r for r in scan_cache_dir().repos if r.repo_id == repository and r.repo_type == "model"]
         except hub.CacheNotFound:
             cached = []
+        branch = revision or "main"
         for repo in cached:
-            commit = repo.refs[revision or "main"].commit_hash if (revision or "main") in repo.refs else None
-            if commit:
-                return Pin(name, commit, None, None)
+            if branch in repo.refs and repo.refs[branch].commit_hash:
+                return Pin(name, repo.refs[branch].commit_hash, None, None)
         known = known_cause(f"model '{name}'", error)
         if isinstance(error, hub.HfHubHTTPError) and known is not None:
             raise known from error
@@ -152,15 +155,10 @@ def pin_model(name: str, revision: str | None = None) -> Pin:
 
 
 def folder_sha256(folder: Path) -> str:
-    """SHA-256 over the relative paths and contents of a model's files; notes and measurements do not count."""
+    """Hash the relative paths and contents of a model's files, without notes and measurements."""
     digest = hashlib.sha256()
     for file in sorted(p for p in folder.rglob("*") if p.is_file() and p.name not in _NOT_WEIGHTS):
         digest.update(f"{file.relative_to(folder).as_posix()}\0".encode())
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
-
-
-def _shown(name: str) -> str:
-    """A folder goes into the lock by its last part: the same files elsewhere are the same model."""
-    return name if name.startswith(LAB) else f"{LOCAL}{Path(name.removeprefix(LOCAL)).name}"

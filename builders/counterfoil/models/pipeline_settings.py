@@ -1,10 +1,9 @@
-"""What is wrong with a recipe's generator for the pipeline that it names, by configurations alone, before weights load.
+"""Check a recipe's generator against its pipeline, by configurations alone, before weights load.
 
-A build reads it first (`building/inputs.py`), and `check` where the configurations are on this machine.
-Options of a call are read from its own signature: names with the nearest one, and evident types. Only what a recipe can
-say gets through: numbers, true, false, null and lists of these. A parameter for pictures, tensors, mappings or
-functions is none of a recipe's, whatever its name: libraries open a text there as a file. Text itself passes under the
-few names that are known to be read as words, or where a call lists the words that it takes.
+A build does this first (`building/inputs.py`), and `check` if the configurations are on this machine. A pipeline's
+signature says which options it takes. Recipes may give numbers, true, false, null and lists of these, but nothing for
+pictures, tensors, mappings or functions, where libraries would open a text as a file. Text passes only under a few
+names that are read as words, or where the annotation lists the words.
 """
 
 from __future__ import annotations
@@ -25,19 +24,18 @@ from counterfoil.recipe.kinds import kind_of
 from counterfoil.recipe.names import did_you_mean
 
 if TYPE_CHECKING:
-    from counterfoil.models.generators import Family
     from counterfoil.recipe import Recipe
     from counterfoil.recipe.schema_inputs import Generator
 
-# Whose own step decides anew whether it is guided (what distilled pipelines call guidance is an input of one pass), and
-# whose call begins at latents that it is given, and leaves those of each step to a callback.
+# These decide about guidance in each step (a distilled pipeline's guidance is an input of one pass), begin at given
+# latents, and pass the latents of each step to a callback.
 _BY_STEP = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
 
 
 def own_problems(recipe: Recipe, device: str | None = None) -> Iterator[str]:
-    """What is wrong whatever the pipeline is: a library that is absent, a part of the steps that is none.
+    """Yield problems that do not depend on the pipeline, such as a missing library.
 
-    `device` is where images are rendered, as far as it is known.
+    `device` is where images are rendered, if that is known.
     """
     generator = recipe.generator
     if (problem := quantize_problem(generator.quantize, device)) is not None:
@@ -51,16 +49,16 @@ def own_problems(recipe: Recipe, device: str | None = None) -> Iterator[str]:
 
 
 def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """Yield what does not go with the pipeline of this index; `unet` is its UNet's configuration, where it is here.
+    """Yield the settings that do not fit the pipeline of this index; `unet` is its UNet's configuration, if known.
 
-    diffusers is imported, which takes seconds, where a recipe has options or the pipeline is of no family with a file
-    of its own; nothing is loaded.
+    Loads nothing. Imports diffusers, which takes seconds, for recipes with options and for pipelines that no family
+    names.
     """
     generator, name = recipe.generator, _class_named(index)
     family = family_of(name)
     if family is None:
-        what = f"a pipeline {name[:80]}, {why_no_family(name)}" if name else "no pipeline of diffusers"
-        yield f"generator.model: '{generator.model}' is {what}; expected one of {known_families()}"
+        kind = f"a pipeline {name[:80]}, {why_no_family(name)}" if name else "no pipeline of diffusers"
+        yield f"generator.model: '{generator.model}' is {kind}; expected one of {known_families()}"
         return
     its = f"'{generator.model}' is a{'n' if family.name[0] in 'AEIOX' else ''} {family.name}"
     if recipe.tokens is not None and not family.takes_tokens:
@@ -77,16 +75,16 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
         yield problem
     if recipe.samples.pairs == "attention" and family.pairs is None:
         yield f"samples.pairs: {its}, whose images cannot attend to their base; expected noise"
-    # Levels that a pipeline has no way to, one problem a way.
+    # One problem for each way of making levels, at the first shift that uses it.
     first = {shift.by: shift.of for shift in reversed(recipe.all_shifts()) if shift.by is not None}
     for by, shift in first.items():
-        place = f"prompts.shifts.{shift}.severity"
+        key = f"prompts.shifts.{shift}.severity"
         if by in ("prompt", "steps", "mix") and not family.levels:
-            yield f"{place}: {its}, whose prompts encode to different shapes: no level lies between two; expected null"
+            yield f"{key}: {its}, whose prompts encode to different shapes: no level lies between two; expected null"
         elif by == "steps" and called not in _BY_STEP:
-            yield f"{place}: {its}, whose prompt cannot change between two steps; expected by: prompt"
+            yield f"{key}: {its}, whose prompt cannot change between two steps; expected by: prompt"
         elif by == "mix" and family.edits != "inversion":
-            yield f"{place}: {its}, which edits by a call of its own; expected null, or a model that inverts images"
+            yield f"{key}: {its}, which edits by a call of its own; expected null, or a model that inverts images"
     if generator.lora and family.lora is None:
         yield f"generator.lora: {its}, which takes no LoRA weights here; expected none"
     if generator.guidance_interval is not None and not family.interval:
@@ -98,13 +96,13 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
 
 
 def _class_named(index: Mapping[str, Any]) -> str:
-    """The class that an index names; nothing where it names none, of which no family is."""
+    """Return the class that an index names, or an empty text."""
     name = index.get("_class_name")
     return name if isinstance(name, str) and name.isidentifier() else ""
 
 
 def _interval_problems(generator: Generator, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
-    """Why a pipeline has no guidance in a part of its steps. `called` is the class whose call draws."""
+    """Yield why guidance cannot be limited to a part of the steps. `called` is the class whose call draws."""
     key, model = "generator.guidance_interval", generator.model
     if called not in _BY_STEP:
         yield f"{key}: '{model}' is a {called}, which is guided in every step; expected null"
@@ -116,9 +114,9 @@ def _interval_problems(generator: Generator, called: str, unet: Mapping[str, Any
 
 
 def has_settings_to_compare(recipe: Recipe) -> bool:
-    """Whether `pipeline_problems` has anything to ask of a recipe's pipeline."""
+    """Return whether a recipe has settings that `pipeline_problems` compares with its pipeline."""
     generator = recipe.generator
-    asked = (
+    settings = (
         recipe.tokens,
         generator.size,
         generator.negative_prompt,
@@ -128,19 +126,19 @@ def has_settings_to_compare(recipe: Recipe) -> bool:
         recipe.samples.pairs if recipe.samples.pairs != "noise" else None,
         next((shift.level for shift in recipe.all_shifts() if shift.level is not None), None),
     )
-    return recipe.kind.edits or (recipe.kind.draws and any(value is not None for value in asked))
+    return recipe.kind.edits or (recipe.kind.draws and any(value is not None for value in settings))
 
 
-# The one whose steps inversion follows back.
+# The scheduler whose steps inversion reverses.
 _SCHEDULER = "DDIM"
-# The option that leaves out steps, so that the way back is another one than the way there.
+# The option that leaves out steps, so that drawing would not reverse the inversion.
 _CUT_SHORT = "denoising_end"
 
 
 def _edit_problems(generator: Generator, family: Family, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with a pipeline that edits rows, or that needs an image where none is edited.
+    """Yield problems of a pipeline that edits rows, or that needs an image though no row is edited.
 
-    `called` is the class whose call draws, `unet` the UNet's configuration, as far as there is one.
+    `called` is the class whose call draws, `unet` the UNet's configuration, if there is one.
     """
     its = f"generator.model: '{generator.model}' is {family.name}"
     if not kind_of(generator).edits:
@@ -150,8 +148,10 @@ def _edit_problems(generator: Generator, family: Family, called: str, unet: Mapp
         yield f"{its}, which edits no image; expected Stable Diffusion 1.x, 2.x or XL, or a pipeline that edits"
     elif family.edits == "inversion":
         if called not in _BY_STEP or unet.get("time_cond_proj_dim") is not None:
-            own = f"generator.model: '{generator.model}' is a {called}"
-            yield f"{own}, which is distilled or renders differently, so it cannot invert images; expected its teacher"
+            yield (
+                f"generator.model: '{generator.model}' is a {called}, which is distilled or renders differently, so it"
+                " cannot invert images; expected its teacher"
+            )
         if generator.scheduler not in (None, _SCHEDULER):
             yield (
                 f"generator.scheduler: found '{generator.scheduler}'; images are inverted by {_SCHEDULER}, expected"
@@ -170,19 +170,19 @@ def _edit_problems(generator: Generator, family: Family, called: str, unet: Mapp
 
 
 def inverts(generator: Generator) -> bool | None:
-    """Whether rows are edited by inversion, by the pipeline's index alone; None where that is not on this machine."""
+    """Return whether rows are edited by inversion, or None if the pipeline's index is not on this machine."""
     if not kind_of(generator).edits:
         return False
     try:
         index = index_here(generator.model, generator.revision)
-    except UserError:  # reported by whoever checks the model itself
+    except UserError:  # the check of the model reports it
         return None
     family = family_of(_class_named(index or {}))
     return None if family is None else family.edits == "inversion"
 
 
-# By what a recipe says it instead.
-_SAID_BY = {
+# Argument of a call → the recipe's key for it.
+_KEYS = {
     "prompt": "prompts",
     "negative_prompt": "generator.negative_prompt",
     "height": "generator.size",
@@ -192,71 +192,68 @@ _SAID_BY = {
     "generator": "samples.seed",
     "num_images_per_prompt": "samples.candidates",
 }
-# What is text to a model, by name: elsewhere libraries take a text for a file, such as BRIA FIBO 2's for its fonts.
+# Arguments that are text for a model. Others may open a text as a file, such as BRIA FIBO 2's fonts.
 TEXTS = frozenset({"system_prompt", "complex_human_instruction", "editing_prompt"})
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
 _UNKNOWN = (inspect.Parameter.empty, Any)
 
 
 def called_class(index_name: str, family: Family) -> type:
-    """The class of diffusers that is called for a pipeline whose index names `index_name`, as it is opened.
-
-    Imports diffusers, which takes seconds.
-    """
+    """Return the class that diffusers opens for the class `index_name` of an index. Imports diffusers: seconds."""
     import diffusers
     from diffusers.pipelines.auto_pipeline import AUTO_TEXT2IMAGE_PIPELINES_MAPPING, _get_task_class
 
-    named = getattr(diffusers, index_name)
+    named_class = getattr(diffusers, index_name)
     if family.as_named:
-        return named
-    return _get_task_class(AUTO_TEXT2IMAGE_PIPELINES_MAPPING, index_name, throw_error_if_not_exist=False) or named
+        return named_class
+    return _get_task_class(AUTO_TEXT2IMAGE_PIPELINES_MAPPING, index_name, throw_error_if_not_exist=False) or named_class
 
 
 def free_options(pipeline: type, reserved: frozenset[str]) -> dict[str, Any]:
-    """Names that a recipe may give to a call of this class, in its order, with their annotations."""
+    """Return the arguments that a recipe may give to a call of this class, in its order, with their annotations."""
     return {
         name: annotation
         for name, (annotation, default) in _parameters(pipeline).items()
-        if name not in reserved and _says(annotation, default, name in TEXTS)
+        if name not in reserved and _expected_words(annotation, default, name in TEXTS)
     }
 
 
 def option_problems(pipeline: type, options: Mapping[str, Any], reserved: frozenset[str]) -> Iterator[str]:
-    """What is wrong with the options of a recipe for a call of this class; `reserved` is what is set without them."""
+    """Yield problems of a recipe's options for a call of this class; options may not name `reserved` arguments."""
     parameters, free = _parameters(pipeline), free_options(pipeline, reserved)
     for name, value in options.items():
-        place = f"generator.options.{name}"
+        key = f"generator.options.{name}"
         if name in reserved:
-            key = _SAID_BY.get(name)
-            by = f"a recipe sets it with {key}" if key is not None else "it is set for each batch"
-            yield f"{place}: {by}, not as an option"
+            instead = f"a recipe sets it with {_KEYS[name]}" if name in _KEYS else "it is set for each batch"
+            yield f"{key}: {instead}, not as an option"
         elif name not in parameters:
             takes = f"it takes {', '.join(free)}" if free else "it takes none"
             near = did_you_mean(name, free)
-            yield f"{place}: a call of {pipeline.__name__} takes no such option{near or f'; {takes}'}"
+            yield f"{key}: a call of {pipeline.__name__} takes no such option{near or f'; {takes}'}"
         elif name not in free:
             takes = "what no recipe can say (pictures, tensors, functions, files)"
-            yield f"{place}: {pipeline.__name__} takes there {takes}"
+            yield f"{key}: {pipeline.__name__} takes there {takes}"
         else:
             annotation, default = parameters[name]
             if not (_takes(annotation, value, name in TEXTS) or (value is None and default is None)):
-                yield f"{place}: found {shown(value)}, expected {_says(annotation, default, name in TEXTS)}"
+                yield f"{key}: found {shown(value)}, expected {_expected_words(annotation, default, name in TEXTS)}"
 
 
 def _parameters(pipeline: type) -> dict[str, tuple[Any, Any]]:
-    """Name → annotation and default of what a call takes by name."""
+    """Return the named arguments of a call: name → annotation and default."""
     call: Any = pipeline.__call__
     try:
         hints = typing.get_type_hints(inspect.unwrap(call))
-    except Exception:  # an annotation may name what is imported for types alone
+    except Exception:  # an annotation may name something that is imported for types alone
         hints = {}
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    found = {}
-    for name, one in inspect.signature(call).parameters.items():
-        if name != "self" and one.kind in by_name:
-            annotation = hints.get(name, one.annotation)
-            found[name] = (inspect.Parameter.empty if isinstance(annotation, str) else annotation, one.default)
-    return found
+    parameters = {}
+    for name, parameter in inspect.signature(call).parameters.items():
+        if name != "self" and parameter.kind in by_name:
+            annotation = hints.get(name, parameter.annotation)
+            known = inspect.Parameter.empty if isinstance(annotation, str) else annotation
+            parameters[name] = (known, parameter.default)
+    return parameters
 
 
 def _branches(annotation: Any) -> Sequence[Any]:
@@ -266,40 +263,40 @@ def _branches(annotation: Any) -> Sequence[Any]:
 
 
 def _items(annotation: Any) -> Sequence[Any] | None:
-    """What a list may hold by its annotation; None for what is no list."""
+    """Return the annotations of a list's items, or None for an annotation of something else."""
     origin = typing.get_origin(annotation) or annotation
     if not (isinstance(origin, type) and issubclass(origin, list | tuple)):
         return None
-    return [one for one in typing.get_args(annotation) if one is not Ellipsis] or [Any]
+    return [item for item in typing.get_args(annotation) if item is not Ellipsis] or [Any]
 
 
 def _takes(annotation: Any, value: Any, text: bool) -> bool:
-    """Whether an annotation lets a value pass, text only where `text`. One that says nothing lets any other."""
-    for branch in _branches(annotation):
-        items = _items(branch)
-        if branch in _UNKNOWN and (text or not _has_text(value)):
-            return True
-        if items is not None:
-            # How long a tuple is to be is not compared: diffusers writes tuple[int] for any number of them.
-            if isinstance(value, list | tuple) and all(any(_takes(one, each, text) for one in items) for each in value):
-                return True
-        elif typing.get_origin(branch) is typing.Literal:
-            if value in typing.get_args(branch):
-                return True
-        elif branch is float:
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return True
-        elif branch in _WORDS and type(value) is branch and (text or branch is not str):
-            return True
-    return False
+    """Return whether an annotation allows a value, with text only if `text`. A missing annotation allows any."""
+    return any(_branch_takes(branch, value, text) for branch in _branches(annotation))
+
+
+def _branch_takes(branch: Any, value: Any, text: bool) -> bool:
+    items = _items(branch)
+    if branch in _UNKNOWN and (text or not _has_text(value)):
+        return True
+    if items is not None:
+        # The length of a tuple is not compared: diffusers writes tuple[int] for any length.
+        if not isinstance(value, list | tuple):
+            return False
+        return all(any(_takes(item, element, text) for item in items) for element in value)
+    if typing.get_origin(branch) is typing.Literal:
+        return value in typing.get_args(branch)
+    if branch is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return branch in _WORDS and type(value) is branch and (text or branch is not str)
 
 
 def _has_text(value: Any) -> bool:
     return isinstance(value, str) or (isinstance(value, list | tuple) and any(map(_has_text, value)))
 
 
-def _says(annotation: Any, default: Any, text: bool) -> str:
-    """What a recipe can say for an annotation, in words; nothing where it cannot say anything."""
+def _expected_words(annotation: Any, default: Any, text: bool) -> str:
+    """Return the values that a recipe can give for an annotation, in words; an empty text if there are none."""
     words = [word for branch in _branches(annotation) if (word := _word(branch, text))]
     if default is None and words and "null" not in words:
         words.append("null")
@@ -313,8 +310,8 @@ def _word(branch: Any, text: bool) -> str:
     if branch is str and not text:
         return ""
     if items is not None:
-        inside = [word for item in items for one in _branches(item) if (word := _word(one, text))]
-        return f"a list of {' or '.join(dict.fromkeys(inside))}" if inside else ""
+        words = [word for item in items for inner in _branches(item) if (word := _word(inner, text))]
+        return f"a list of {' or '.join(dict.fromkeys(words))}" if words else ""
     if typing.get_origin(branch) is typing.Literal:
         return " or ".join(shown(value) for value in typing.get_args(branch))
     return _WORDS.get(branch, "")

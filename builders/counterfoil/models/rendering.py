@@ -1,8 +1,8 @@
-"""Render one chat template, in a process that does nothing else: what it may take is bounded from outside.
+"""Render one chat template, in a process of its own with bounds of memory and time.
 
-Run as a script by `text_models.py`: bytes of memory and letters of output in the arguments, a JSON of template and
-variables on stdin, a JSON of `text` or `problem` on stdout. What templates may ask for is what transformers offers
-them (5.x, `chat_template_utils`). Nothing of this package is imported: that would take longer than to render.
+`text_models.py` runs it as a script. Arguments: bytes of memory and letters of output. stdin: a JSON of template and
+variables. stdout: a JSON of `text` or `problem`. Templates have what transformers gives them (5.x,
+`chat_template_utils`). Nothing of this package is imported, for that takes longer than rendering.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
 class _Generation(Extension):
-    """`{% generation %}`, which marks what the model is to learn: its body is rendered as it stands."""
+    """Parse `{% generation %}`, which marks the text to learn in training, as its body alone."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja's own form)
 
@@ -29,7 +29,7 @@ class _Generation(Extension):
 
 
 class _Namespace(jinja2.utils.Namespace):
-    """A namespace whose names lead to nothing of Python's."""
+    """A namespace without access to Python's own attributes."""
 
     def __init__(*arguments: Any, **named: Any) -> None:
         self, arguments = arguments[0], arguments[1:]
@@ -63,35 +63,35 @@ def _strftime_now(form: str) -> str:
 
 
 def environment() -> ImmutableSandboxedEnvironment:
-    """Where templates are rendered: a sandbox with what transformers' templates ask for."""
-    made = ImmutableSandboxedEnvironment(
+    """Return a sandbox with the functions that transformers gives its templates."""
+    sandbox = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
-    made.filters["tojson"] = _tojson
-    offered: dict[str, Any] = {
+    sandbox.filters["tojson"] = _tojson
+    functions: dict[str, Any] = {
         "raise_exception": _raise_exception,
         "strftime_now": _strftime_now,
         "namespace": _Namespace,
     }
-    made.globals.update(offered)
-    return made
+    sandbox.globals.update(functions)
+    return sandbox
 
 
 def main() -> None:
     memory, characters = map(int, sys.argv[1:])
-    asked = json.load(sys.stdin)
-    # Windows has no such bound, nor has every other system.
+    request = json.load(sys.stdin)
+    # Not every system has this bound.
     with suppress(ImportError, OSError, ValueError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     try:
-        text = environment().from_string(asked["template"]).render(**asked["variables"])
+        text = environment().from_string(request["template"]).render(**request["variables"])
         answer = {"text": text} if len(text) <= characters else {"problem": f"it says more than {characters:,} letters"}
         sys.stdout.write(json.dumps(answer))
     except MemoryError:
         sys.stdout.write(json.dumps({"problem": f"it takes more than {memory >> 20:,} MB of memory"}))
-    except Exception as error:  # whatever a template of any content makes it raise
+    except Exception as error:  # a template may raise anything
         sys.stdout.write(json.dumps({"problem": f"{' '.join(str(error).split())} ({type(error).__name__})"[:1_000]}))
 
 

@@ -1,11 +1,10 @@
-"""Captioners and chat models of transformers: their files judged before anything is built, then loaded; templates.
+"""Check and load captioners and chat models of transformers, and render chat templates.
 
-The rules are those of classifiers (`config_files`): nothing leads away from these files, numbers are bounded. What the
-kinds load alike is here too: weights, tokenizer, image processor, and which tokens end a text.
+The rules are those of classifiers (`config_files`): no other files are read, numbers are bounded.
 
-A chat template is a program of a stranger's. transformers renders templates in jinja2's sandbox, which keeps them from
-files and code, and lets them take all memory and run for ever. Here a child with bounds renders (`rendering.py`), with
-transformers' own words for what templates ask for, and transformers is given the text.
+A chat template is a program that is not trusted. transformers renders templates in jinja2's sandbox, which keeps them
+from files and code, but not from taking all memory or running for ever. Here a child process with bounds renders
+(`rendering.py`), and transformers gets the text.
 """
 
 from __future__ import annotations
@@ -43,45 +42,40 @@ from counterfoil.models.config_files import (
     without_places,
 )
 from counterfoil.models.loading_errors import one_line, while_loading
-from counterfoil.models.transformers_files import (
-    ModelFiles,
-    as_configuration,
-    quiet,
-    trained_module,
-)
+from counterfoil.models.transformers_files import ModelFiles, as_configuration, quiet, trained_module
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.regular_files import read_regular
 
 GENERATION = "generation_config.json"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
-# The tokenizers of today's chat models, with 150,000 to 262,000 words, take 7 to 33 MB.
+# The tokenizers of chat models, with 150,000 to 262,000 words, take 7 to 33 MB.
 _MOST_TOKENIZER_BYTES = 1 << 26
 _MOST_TEMPLATE_BYTES = 200_000
-_MOST_GROWTH = 64  # published tokenizers replace a letter by one, or by three
+_MOST_GROWTH = 64  # published tokenizers replace a letter by up to three
 _TEMPLATE = "chat_template.jinja"
 _JSON_FILES = (
     TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json", "chat_template.json",
     "video_preprocessor_config.json", *PROCESSORS,
 )  # fmt: skip
-# All that is looked at beside configuration and weights.
+# All files beside configuration and weights.
 CAPTIONER_FILES = (TOKENIZER, *_JSON_FILES, _TEMPLATE, GENERATION)
-# Vision models without a text head, and without another library's: those that published captioners look with.
+# The vision models of published captioners that have no text head and need no other library.
 _ENCODERS = frozenset(
     {"beit", "clip_vision_model", "deit", "dinov2", "dinov2_with_registers", "dinov3_vit", "donut-swin",
      "siglip_vision_model", "swin", "swinv2", "vit", "vit_mae"}
 )  # fmt: skip
-# Some processors give sizes as numbers of pixels, not as sides.
+# In some processors these are numbers of pixels in all, not of a side.
 _PIXEL_COUNTS = frozenset({"min_pixels", "max_pixels", "shortest_edge", "longest_edge"})
-# Bases of rotary positions are no sizes; they are written as whole numbers too.
+# Bases of rotary positions: whole numbers that are not sizes.
 _NO_SIZES = frozenset({"rope_theta", "rope_local_base_freq", "global_rope_theta"})
 
 
 @dataclass(frozen=True)
 class TextModelConfig:
-    """A checked captioner or chat model. `document` and `files` hold what transformers is given.
+    """A checked captioner or chat model. transformers reads `document` and `files` alone.
 
-    `files` are the tokenizer's and the processor's, by name, without what would lead elsewhere; `special` are ids of
+    `files` are the tokenizer's and the processor's, by name, without keys that name other files; `special` are ids of
     tokens. `processor` is empty for a chat model.
     """
 
@@ -93,15 +87,15 @@ class TextModelConfig:
     processor: dict[str, Any]
 
     def text(self) -> str:
-        """What decides captions beside the weights, as canonical text."""
+        """Return what decides captions beside the weights, as canonical text."""
         hashes = {name: hashlib.sha256(content).hexdigest() for name, content in self.files.items()}
         return json.dumps([self.document, hashes, self.special], sort_keys=True)
 
 
 def checked_captioner(model: str, place: ModelFiles, kinds: Collection[str]) -> TextModelConfig:
-    """The configuration of a captioner; models of other than the `kinds` need a chat template.
+    """Check and return a captioner's configuration; a model that is not of the `kinds` needs a chat template.
 
-    UserError with all that is wrong with it.
+    UserError with all problems.
     """
     document = read_config(place.folder / CONFIG, model, MOST_JSON_BYTES)
     problems = [*_kind_problems(document, known_captioners(), "captioner")]
@@ -109,22 +103,22 @@ def checked_captioner(model: str, place: ModelFiles, kinds: Collection[str]) -> 
     if model_type == "vision-encoder-decoder":
         problems += declared(TwoHalves, document)[1]
     refuse_problems(model, [f"{CONFIG}: {problem}" for problem in problems])
-    needed = (
-        None
-        if model_type in kinds
-        else f"a {model_type} model is used as a chat model, but it has no chat template; "
-        f"others are {', '.join(sorted(kinds))}"
-    )
-    config = _checked(model, place, document, known_captioners(), needed)
-    processor = checked_processor(model, place.folder, frozenset() if model_type in kinds else _PIXEL_COUNTS)
-    return replace(config, processor=processor)
+    without_template, pixels = None, frozenset()
+    if model_type not in kinds:
+        pixels = _PIXEL_COUNTS
+        without_template = (
+            f"a {model_type} model is used as a chat model, but it has no chat template; "
+            f"others are {', '.join(sorted(kinds))}"
+        )
+    config = _checked(model, place, document, known_captioners(), without_template)
+    return replace(config, processor=checked_processor(model, place.folder, pixels))
 
 
 def checked_chat(model: str, place: ModelFiles) -> TextModelConfig:
-    """The configuration of a chat model, without an image processor. UserError with all that is wrong with it."""
+    """Check and return the configuration of a chat model. UserError with all problems."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
 
-    known = {str(kind): one if isinstance(one, str) else one[0] for kind, one in NAMES.items()}
+    known = _first_classes(NAMES)
     document = read_config(place.folder / CONFIG, model, MOST_JSON_BYTES)
     refuse_problems(model, [f"{CONFIG}: {problem}" for problem in _kind_problems(document, known, "text model")])
     return _checked(model, place, document, known, "it has no chat template, so it cannot be used as a chat model")
@@ -137,56 +131,61 @@ def _checked(
     known: Mapping[str, str],
     without_template: str | None,
 ) -> TextModelConfig:
-    """Return the configuration with the files beside it. Raise UserError with all that is wrong with these."""
-    files, template, wrong = _tokenizer_files(model, place)
+    """Check the files beside the configuration, and return it with them. UserError with all problems."""
+    files, template, problems = _tokenizer_files(model, place)
     if not template and without_template is not None:
-        wrong.insert(0, without_template)
+        problems.insert(0, without_template)
     special: dict[str, Any] = {}
     if place.file(GENERATION) is not None:
-        # Of the settings of generation nothing but ids of tokens is followed.
-        found = read_config(place.folder / GENERATION, model, MOST_JSON_BYTES)
-        wrong += [f"{GENERATION}: {problem}" for problem in followed_problems(found)]
-        special = {key: value for key, value in found.items() if key.endswith("_token_id") and all_ids(value)}
-    refuse_problems(model, wrong)
+        # Only the ids of tokens are used of these settings.
+        settings = read_config(place.folder / GENERATION, model, MOST_JSON_BYTES)
+        problems += [f"{GENERATION}: {problem}" for problem in followed_problems(settings)]
+        special = {key: value for key, value in settings.items() if key.endswith("_token_id") and all_ids(value)}
+    refuse_problems(model, problems)
     model_type = document["model_type"]
     return TextModelConfig(model_type, known[model_type], without_places(document), files, special, {})
 
 
 def known_captioners() -> dict[str, str]:
-    """transformers' models that make text of images, by type, and the class of each."""
+    """Return transformers' models that make text of images: model type → class."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES
 
-    return {str(kind): one if isinstance(one, str) else one[0] for kind, one in NAMES.items()}
+    return _first_classes(NAMES)
+
+
+def _first_classes(names: Mapping[str, Any]) -> dict[str, str]:
+    """Return model type → its usual class, from a mapping of transformers."""
+    return {str(kind): classes if isinstance(classes, str) else classes[0] for kind, classes in names.items()}
 
 
 def first_id(*places: Any) -> int | None:
-    """The first of these that is the id of a token."""
-    return next((one for one in places if is_integer(one, 0, 1 << 31)), None)
+    """Return the first of these settings that is the id of a token."""
+    return next((setting for setting in places if is_integer(setting, 0, 1 << 31)), None)
 
 
 def all_ids(*places: Any) -> tuple[int, ...]:
-    """The ids of the first of these that is one, or a list of some."""
-    for one in places:
-        ids = one if isinstance(one, list | tuple) else [one]
-        if ids and all(is_integer(each, 0, 1 << 31) for each in ids):
+    """Return the ids of the first of these settings that is an id or a list of ids."""
+    for setting in places:
+        ids = setting if isinstance(setting, list | tuple) else [setting]
+        if ids and all(is_integer(number, 0, 1 << 31) for number in ids):
             return tuple(dict.fromkeys(ids))
     return ()
 
 
 def _kind_problems(document: Mapping[str, Any], known: Mapping[str, str], what: str) -> Iterator[str]:
-    """Yield what keeps a configuration from being of a kind of transformers. known: its class by model type."""
+    """Yield why a configuration cannot be of this kind. known: model type → class."""
     from transformers import CONFIG_MAPPING
 
-    found = document.get("model_type")
-    if not isinstance(found, str) or found not in known:
-        yield f"model_type is {shown(found)}, and transformers has no {what} of that kind"
+    model_type = document.get("model_type")
+    if not isinstance(model_type, str) or model_type not in known:
+        yield f"model_type is {shown(model_type)}, and transformers has no {what} of that kind"
         return
     yield from number_problems(_sizes_alone(document), "config")
     yield from followed_problems(document)
-    asked = document.get("architectures")
-    if isinstance(asked, list) and asked and known[found] not in asked:
-        yield f"architectures are {shown(asked)}, expected {known[found]}: it was trained for something else"
-    # A model inside the model is built by transformers alone.
+    saved, expected_class = document.get("architectures"), known[model_type]
+    if isinstance(saved, list) and saved and expected_class not in saved:
+        yield f"architectures are {shown(saved)}, expected {expected_class}: it was trained for something else"
+    # A model inside the model must be one of transformers' own; timm's would be built by another library.
     waiting: list[Any] = list(document.values())
     while waiting:
         value = waiting.pop()
@@ -228,21 +227,21 @@ class _DecoderHalf(Foreign):
 
 
 class TwoHalves(Foreign):
-    """What a captioner that is made of two says of both."""
+    """The halves of a vision encoder-decoder model."""
 
     encoder: _EncoderHalf
     decoder: _DecoderHalf
 
 
 def _sizes_alone(value: Any) -> Any:
-    """The same without whole numbers that are no sizes."""
+    """Return the document without whole numbers that are not sizes."""
     if isinstance(value, Mapping):
         return {key: _sizes_alone(inner) for key, inner in value.items() if key not in _NO_SIZES}
-    return [_sizes_alone(one) for one in value] if isinstance(value, list) else value
+    return [_sizes_alone(item) for item in value] if isinstance(value, list) else value
 
 
 def _tokenizer_files(model: str, place: ModelFiles) -> tuple[dict[str, bytes], bool, list[str]]:
-    """Return the files of tokenizer and processor, whether a chat template is in them, and what is wrong."""
+    """Return the files of tokenizer and processor, whether they have a chat template, and their problems."""
     problems: list[str] = []
     if place.file(TOKENIZER) is None:
         raise UserError(
@@ -253,26 +252,29 @@ def _tokenizer_files(model: str, place: ModelFiles) -> tuple[dict[str, bytes], b
     try:
         tokenizer = json.loads(files[TOKENIZER])
     except (ValueError, RecursionError):
-        tokenizer = {}  # whoever makes a tokenizer of it says so
+        tokenizer = {}  # loading it raises
     for part in ("normalizer", "pre_tokenizer", "decoder"):
-        # A few replacements, one after the other, make a text many times as long.
+        # A few replacements in a row can make a text arbitrarily long.
         growth, waiting = 1, [tokenizer.get(part) if isinstance(tokenizer, dict) else None]
         while waiting and growth <= _MOST_GROWTH:
             value = waiting.pop()
-            if isinstance(value, dict) and value.get("type") == "Replace" and isinstance(value.get("content"), str):
-                growth *= max(1, len(value["content"]))
-            waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+            if isinstance(value, dict):
+                if value.get("type") == "Replace" and isinstance(value.get("content"), str):
+                    growth *= max(1, len(value["content"]))
+                waiting += value.values()
+            elif isinstance(value, list):
+                waiting += value
         if growth > _MOST_GROWTH:
             problems.append(f"{TOKENIZER}: its {part} makes a text more than {_MOST_GROWTH} times as long")
     template = False
     for name in _JSON_FILES:
         if place.file(name) is None:
             continue
-        found = read_config(place.folder / name, model, MOST_JSON_BYTES)
-        problems += [f"{name}: {problem}" for problem in followed_problems(found)]
-        template = template or bool(found.get("chat_template"))
-        # Files that a tokenizer names by itself would be opened wherever they lie.
-        kept = {k: v for k, v in found.items() if not k.endswith("_file") and k != "name_or_path"}
+        settings = read_config(place.folder / name, model, MOST_JSON_BYTES)
+        problems += [f"{name}: {problem}" for problem in followed_problems(settings)]
+        template = template or bool(settings.get("chat_template"))
+        # transformers would open files that a tokenizer names, anywhere on this machine.
+        kept = {key: value for key, value in settings.items() if not key.endswith("_file") and key != "name_or_path"}
         files[name] = json.dumps(kept, sort_keys=True).encode()
     if place.file(_TEMPLATE) is not None:
         files[_TEMPLATE] = _read(model, place, _TEMPLATE, _MOST_TEMPLATE_BYTES)
@@ -290,9 +292,9 @@ def _read(model: str, place: ModelFiles, name: str, most: int) -> bytes:
 def loaded(
     name: str, place: ModelFiles, config: TextModelConfig, device: str, what: str = "captioner"
 ) -> dict[str, Any]:
-    """What a `Captioner` of any kind has, by its fields: the module in eval mode on its device, the tokenizer, hashes.
+    """Load a model on its device, in eval mode, with its tokenizer. Return the fields of any `Captioner` by name.
 
-    UserError for files that are of no `what`, RunFailure where they cannot be read.
+    UserError if the files are not those of a `what`, RunFailure if they cannot be read.
     """
     import transformers
 
@@ -316,22 +318,22 @@ def loaded(
 
 
 def _tokenizer_of(name: str, config: TextModelConfig) -> Any:
-    """The tokenizer of the checked files. UserError where none can be made of them."""
+    """Make the tokenizer of the checked files. UserError if they do not make one."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     with files_alone(config) as folder, quiet():
         try:
-            # A model that is made of two has no tokenizer of its own: the file says all.
+            # Encoder-decoder models have no tokenizer class; the tokenizer's file is enough.
             if "tokenizer_class" not in json.loads(config.files.get("tokenizer_config.json", b"{}")):
                 return PreTrainedTokenizerFast.from_pretrained(folder)
             return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        except Exception as error:  # whatever files of any content make it raise
+        except Exception as error:  # damaged files may raise anything
             raise UserError(f"model {name!r}: no tokenizer can be made from its files: {one_line(error)}") from error
 
 
 @contextlib.contextmanager
 def files_alone(config: TextModelConfig) -> Iterator[Path]:
-    """A folder with the checked files and nothing else, for as long as transformers reads them."""
+    """Make a folder with the checked files and nothing else for transformers to read, and remove it afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         for file, content in config.files.items():
             (Path(folder) / file).write_bytes(content)
@@ -341,60 +343,61 @@ def files_alone(config: TextModelConfig) -> Iterator[Path]:
 
 
 def ends_of(name: str, *places: Any) -> tuple[int, ...]:
-    """The tokens that end a caption: of the first place that tells any. UserError where none does."""
-    found = all_ids(*places)
-    if not found:
+    """Return the tokens that end a caption, by the first setting that has any. UserError if none does."""
+    ends = all_ids(*places)
+    if not ends:
         raise UserError(
             f"model {name!r}: its configuration does not say which token ends a caption",
             "Give its eos_token_id in config.json or generation_config.json.",
         )
-    return found
+    return ends
 
 
 def start_of(name: str, *places: Any) -> int:
-    """The token before the first of a caption. UserError where no place tells it."""
-    found = first_id(*places)
-    if found is None:
+    """Return the token before a caption, by the first setting that has one. UserError if none does."""
+    start = first_id(*places)
+    if start is None:
         raise UserError(
             f"model {name!r}: its configuration does not say which token begins a caption",
             "Give its decoder_start_token_id or bos_token_id in config.json.",
         )
-    return found
+    return start
 
 
 def never_of(tokenizer: Any, ends: tuple[int, ...], words: int, *more: int | None) -> tuple[int, ...]:
-    """Special tokens that are no ends, and `more`: a caption that draws one says what cannot be read."""
-    added = (one for one, token in tokenizer.added_tokens_decoder.items() if token.special)
-    special = {one for one in (*tokenizer.all_special_ids, *added, *more) if one is not None and 0 <= one < words}
+    """Return the tokens that may not be in a caption: special ones that are not ends, and `more`."""
+    added = (number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
+    numbers = (*tokenizer.all_special_ids, *added, *more)
+    special = {number for number in numbers if number is not None and 0 <= number < words}
     return tuple(sorted(special - set(ends)))
 
 
-# A template that says nothing but what it is given: transformers adds what it does around a rendered text.
+# Repeats a rendered text, for the steps of transformers that follow rendering.
 AS_RENDERED = "{{ rendered }}"
 
 # Published templates take some megabytes and a hundredth of a second.
-_MOST_MEMORY = 1 << 30  # bytes; where the system bounds a process
+_MOST_MEMORY = 1 << 30  # bytes, on systems that can bound a process
 _MOST_SECONDS = 10
 _MOST_CHARACTERS = 1_000_000
 _CHILD = Path(__file__).with_name("rendering.py")
-# What Python needs to find itself and its packages; keys of services are not among it.
+# Python needs these to find itself and its packages. Others may hold secrets.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "HOME", "SYSTEMROOT", "APPDATA", "USERPROFILE")
 
 
 def rendered(
     model: str, holder: Any, turns: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = False, **more: Any
 ) -> str:
-    """What the template of a tokenizer or processor of transformers (`holder`) makes of a talk's turns.
+    """Render turns with the chat template of a tokenizer or processor of transformers (`holder`).
 
-    Images are told apart from texts by their keys alone; a template never sees one. `more` are further variables.
-    RunFailure where it fails, or takes more than 1 GB, 10 seconds or a million letters.
+    `more` are further variables. A template gets a placeholder for each image. RunFailure if it fails, or takes more
+    than 1 GB, 10 seconds or a million letters.
     """
     templates = holder.chat_template
     template = templates.get("default") if isinstance(templates, Mapping) else templates
     if not isinstance(template, str):
         raise RunFailure(f"model {model!r} has no chat template of the name default")
     special = getattr(holder, "tokenizer", holder).special_tokens_map
-    asked = {
+    request = {
         "template": template,
         "variables": {
             **special,
@@ -405,22 +408,22 @@ def rendered(
             "add_generation_prompt": add_generation_prompt,
         },
     }
-    found = _rendered(json.dumps(asked, default=lambda value: f"<{type(value).__name__}>"))
-    if "text" not in found:
+    answer = _rendered(json.dumps(request, default=lambda value: f"<{type(value).__name__}>"))
+    if "text" not in answer:
         raise RunFailure(
-            f"model {model!r}: its chat template cannot be rendered: {found['problem'][:300]}",
+            f"model {model!r}: its chat template cannot be rendered: {answer['problem'][:300]}",
             "Correct the template, or name another model.",
         )
-    return found["text"]
+    return answer["text"]
 
 
-@functools.lru_cache(maxsize=16)  # every image is asked about in the same words
-def _rendered(asked: str) -> dict[str, str]:
+@functools.lru_cache(maxsize=16)  # every image has the same question
+def _rendered(request: str) -> dict[str, str]:
     bounds = [str(bound) for bound in (_MOST_MEMORY, _MOST_CHARACTERS)]
     try:
         done = subprocess.run(
             [sys.executable, "-P", str(_CHILD), *bounds],
-            input=asked.encode(),
+            input=request.encode(),
             capture_output=True,
             timeout=_MOST_SECONDS,
             env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},

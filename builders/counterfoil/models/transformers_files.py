@@ -1,7 +1,7 @@
-"""Models of transformers, of a folder or of one commit of the Hub, loaded without what their files could do.
+"""Load models of transformers safely, from a folder or one commit of the Hub.
 
-No code of an author runs, pickled weights are not read, and nothing outside the files of one commit or folder is
-followed. What a kind of model may say of itself is its own (`classifiers/of_transformers.py`, `text_models.py`).
+No code of an author runs, pickled weights are not read, and neither is any file outside the commit or folder. The
+checks of configurations are in `classifiers/of_transformers.py` and `text_models.py`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
-# A part of a model of which its weights hold more than its configuration builds: the answers would be another model's.
+# Layers. Weights with more of them than the configuration has belong to another model.
 _LAYER = re.compile(r"\.(layers?|blocks?|stages?)\.\d+\.")
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Where the files lie: a folder, which is the person's own or that of one commit of `repository` in the cache."""
+    """The files of a model: a folder of the user's, or that of one commit of `repository` in the cache."""
 
     folder: Path
     repository: str | None = None
 
     def file(self, name: str) -> Path | None:
-        """A regular file of these; None where there is none."""
+        """Fetch a file, and return its path, or None if the model has no such file."""
         from huggingface_hub import errors as hub
         from huggingface_hub import hf_hub_download
 
@@ -55,9 +55,9 @@ class ModelFiles:
 
 
 def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
-    """Where the model `name` lies, `rest` being its name without its kind's prefix; `wanted` files are fetched.
+    """Find the model `name`, and fetch its `wanted` files; `rest` is the name without its kind's prefix.
 
-    UserError for a folder without a configuration, RunFailure where the Hub cannot be asked.
+    UserError for a folder without a configuration, RunFailure if the Hub cannot be reached.
     """
     from huggingface_hub import hf_hub_download
 
@@ -70,12 +70,12 @@ def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
     refuse_shadowed(repository, "model")
 
     def fetched() -> ModelFiles:
-        # The commit first: a branch may move between any two requests.
+        # By commit, for a branch may move between two requests.
         commit = pin_model(repository, revision or None).revision
-        place = ModelFiles(Path(hf_hub_download(repository, CONFIG, revision=commit)).parent, repository)
-        for other in wanted:
-            place.file(other)
-        return place
+        files = ModelFiles(Path(hf_hub_download(repository, CONFIG, revision=commit)).parent, repository)
+        for file in wanted:
+            files.file(file)
+        return files
 
     return while_loading(name, fetched)
 
@@ -89,10 +89,10 @@ def trained_module(
     layers: re.Pattern[str] = _LAYER,
     hint: str = "Name a model that was trained to classify, or correct its configuration.",
 ) -> nn.Module:
-    """A module of the class `built`, of the configuration `described`, with all of its weights in float32, on the CPU.
+    """Build a module of the class `built` and the configuration `described`, with its weights in float32, on the CPU.
 
-    UserError where configuration and weights are not of one model, or a weight is no number; RunFailure where weights
-    are missing or damaged.
+    UserError if configuration and weights are not of one model, or a weight is not finite; RunFailure if weights are
+    missing or damaged.
     """
     import torch
 
@@ -106,7 +106,7 @@ def trained_module(
         state: dict[str, torch.Tensor] = {}
         for file in files:
             state |= read_safetensors(file)
-        # Without a folder nothing but these tensors is looked at: no adapters, no other file of weights.
+        # Without a folder, transformers reads no other files, such as adapters.
         module, keys = built.from_pretrained(
             None, config=described, state_dict=state, dtype=torch.float32, output_loading_info=True
         )
@@ -124,12 +124,12 @@ def trained_module(
 
 
 def as_configuration(name: str, model_type: str, document: Mapping[str, Any]) -> Any:
-    """transformers' configuration of a checked document. UserError where nothing can be made of it."""
+    """Make transformers' configuration of a checked document. UserError if that fails."""
     from transformers import CONFIG_MAPPING
 
     try:
         return CONFIG_MAPPING[model_type].from_dict(dict(document))
-    except Exception as error:  # whatever a configuration of any content makes it raise
+    except Exception as error:  # a damaged configuration may raise anything
         raise UserError(
             f"model {name!r}: nothing can be built from its configuration: {one_line(error)}",
             "Correct the configuration, or name another model.",
@@ -137,10 +137,10 @@ def as_configuration(name: str, model_type: str, document: Mapping[str, Any]) ->
 
 
 def _weights(name: str, place: ModelFiles) -> list[Path]:
-    """The weights files, safetensors only: one, or those that an index lists."""
-    whole = place.file(_WEIGHTS)
-    if whole is not None:
-        return [whole]
+    """Return the weights files, safetensors only: one, or those of an index."""
+    single = place.file(_WEIGHTS)
+    if single is not None:
+        return [single]
     index = place.file(_INDEX)
     if index is None:
         raise UserError(
@@ -152,15 +152,17 @@ def _weights(name: str, place: ModelFiles) -> list[Path]:
     shards = sorted(set(listed["weight_map"].values()))
     if not all(file.endswith(SAFE) for file in shards):
         raise UserError(f"model {name!r}: {_INDEX} lists {shards[0]}, expected safetensors")
-    found = [(file, place.file(file)) for file in shards]
-    missing = [file for file, path in found if path is None]
-    if missing:
-        raise RunFailure(f"model {name!r}: {_INDEX} lists {missing[0]}, which is not there")
-    return [path for _, path in found if path is not None]
+    paths = []
+    for shard in shards:
+        path = place.file(shard)
+        if path is None:
+            raise RunFailure(f"model {name!r}: {_INDEX} lists {shard}, which is not there")
+        paths.append(path)
+    return paths
 
 
 def prepared_by(name: str, processor: Any) -> Callable[[Any], torch.Tensor]:
-    """A function from a PIL image to what the processor makes of it. UserError for an image that it cannot take."""
+    """Return a function that prepares a PIL image. It raises UserError for an image that the processor cannot take."""
     settings = processor.to_dict()
     size, crop = settings.get("size") or {}, settings.get("crop_pct") or 1.0
     edge = size.get("shortest_edge")
@@ -173,7 +175,7 @@ def prepared_by(name: str, processor: Any) -> Callable[[Any], torch.Tensor]:
             return processor(images=image, return_tensors="pt")["pixel_values"][0]
         except CounterfoilError:
             raise
-        except Exception as error:  # whatever settings of any content make it raise
+        except Exception as error:  # odd settings may raise anything
             shown = f"{image.size[0]:,} x {image.size[1]:,}"
             raise UserError(
                 f"model {name!r}: its image processor cannot prepare an image of {shown}: {one_line(error)}"
@@ -183,29 +185,29 @@ def prepared_by(name: str, processor: Any) -> Callable[[Any], torch.Tensor]:
 
 
 def image_processor_of(name: str, settings: Mapping[str, Any], of_model: Any) -> Any:
-    """The processor of these settings, from a folder that holds them and nothing else."""
+    """Make the processor of these settings, from a folder that holds them and nothing else."""
     from transformers import AutoImageProcessor
 
     with tempfile.TemporaryDirectory() as folder, quiet():
         (Path(folder) / PROCESSORS[1]).write_text(json.dumps(settings), encoding="utf-8")
         try:
             return AutoImageProcessor.from_pretrained(folder, config=of_model, trust_remote_code=False)
-        except Exception as error:  # whatever settings of any content make it raise
+        except Exception as error:  # odd settings may raise anything
             raise UserError(
                 f"model {name!r}: no image processor of transformers can be made from its settings: {one_line(error)}"
             ) from error
 
 
 def input_key_of(processor: Any, **more: Any) -> str:
-    """What a processor of transformers says of itself, and the version of what reads it: equal keys, equal tensors."""
+    """Return a key of a processor's settings and transformers' version: equal keys mean equal tensors."""
     form = {"processor": type(processor).__name__, **more, **processor.to_dict()}
     return f"transformers {version('transformers')} {json.dumps(form, sort_keys=True, default=str)}"
 
 
 def never_ask_for_code() -> None:
-    """No loader of transformers asks at the terminal whether an author's code may run: without time it is refused.
+    """Stop transformers from asking at the terminal whether an author's code may run: with no time it refuses.
 
-    Every loader here calls it first; parts of a part ask too, and no argument reaches them.
+    Every loader calls this first, for no argument reaches the parts of a part, which ask too.
     """
     from transformers import dynamic_module_utils
 
@@ -214,7 +216,7 @@ def never_ask_for_code() -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No bars, reports or questions of transformers: what is wrong is said in errors here."""
+    """Silence the progress bars, reports and questions of transformers for a time."""
     from transformers.utils import logging
 
     never_ask_for_code()

@@ -1,7 +1,7 @@
-"""Models tried before they are trusted with memory: built without any, run without numbers, asked for no unknown id.
+"""Try a model without memory before it is loaded: its size, its largest tensor, and the ids that it is given.
 
-A configuration of 200 bytes may ask for a layer of 10**15 numbers. So the model is built on torch's meta device, where
-tensors have shapes and no memory, and the attempt ends as soon as it grows past what its file could ever fill.
+A configuration of 200 bytes may ask for a layer of 10**15 numbers. So the model is first built on torch's meta device,
+where tensors have no memory, and the attempt ends as soon as the model is larger than its file can fill.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +24,11 @@ from counterfoil.models.loading_errors import one_line
 if TYPE_CHECKING:
     from torch import nn
 
-# What buffers and tables may take that no file holds: 256 MB of float32.
+# Numbers in buffers and tables that no file holds: 256 MB of float32.
 _SPARE = 1 << 26
-# Modules of a model; the largest that timm 1.0.31 knows has some 4,000. An endless one is stopped within seconds.
+# The largest model of timm 1.0.31 has some 4,000 modules. An endless one is stopped within seconds.
 _MOST_MODULES = 50_000
-# Layers are built and replaced (a head of 1000 classes by one of ten), so what was built exceeds what is left.
+# Layers may be built and replaced, such as a head of 1000 classes by one of ten.
 _REBUILT = 4
 
 
@@ -38,9 +37,9 @@ class _Overgrown(Exception):
 
 
 def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.Module]) -> None:
-    """Raise where `build()` makes more parameters than the weights files of the model called `model` have bytes.
+    """Raise UserError if `build()` makes more parameters than the weights files of a model have bytes, or fails.
 
-    UserError for that and for a configuration from which nothing can be built; RunFailure where a file is gone.
+    RunFailure if a file is gone.
     """
     try:
         held = sum(file.stat().st_size for file in files)
@@ -56,7 +55,7 @@ def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.M
         ) from error
     except CounterfoilError:
         raise
-    except Exception as error:  # whatever a configuration of any content makes a library raise
+    except Exception as error:  # an odd configuration may raise anything
         raise UserError(
             f"model {model!r}: nothing can be built from its configuration: {one_line(error)}",
             "Correct the configuration, or name another model.",
@@ -74,16 +73,16 @@ def _numbers_of(build: Callable[[], nn.Module], held: int) -> int:
         with torch.device("meta"), _watched(held):
             built = build()
     except NotImplementedError:
-        # timm before 1.0.30 computes the widths of some models with tensors, which meta tensors cannot. The watch
-        # looks at what is asked for before it is allocated, so that this takes no more than the file allows.
+        # timm before 1.0.30 computes the widths of some models with tensors, which meta tensors cannot. `_watched`
+        # checks sizes before they are allocated, so memory stays bounded.
         with _watched(held):
             built = build()
     return sum(parameter.numel() for parameter in built.parameters())
 
 
-@contextmanager
+@contextlib.contextmanager
 def _watched(held: int) -> Iterator[None]:
-    """Raise `_Overgrown` out of whatever makes a tensor, a parameter or a module too many."""
+    """Raise `_Overgrown` when a tensor, a parameter or a module is made that is too much."""
     numbers = count = 0
 
     def on_parameter(_: Any, name: str, parameter: Any) -> None:
@@ -111,7 +110,7 @@ def _watched(held: int) -> Iterator[None]:
 
 
 class _Sizes(TorchDispatchMode):
-    """Looks at the size of every tensor that is made, before it is made where the operator is given it."""
+    """Check the size of every tensor, before it is made if the operator's arguments have it."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -133,21 +132,19 @@ class _Sizes(TorchDispatchMode):
 
 
 def largest_tensor_bytes(run: Callable[[torch.Tensor], Any], shape: tuple[int, ...]) -> int:
-    """Return the bytes of the largest tensor that `run` makes of a float32 input [n, C, H, W], or 0 if that is unknown.
+    """Return the bytes of the largest tensor that `run` makes of a float32 input [n, C, H, W], or 0 if unknown.
 
-    torch's fake tensors have a shape and a device and no memory, so the operators chosen are those of the real pass.
+    torch's fake tensors have a device but no memory, so that it chooses the operators of a real pass.
     """
-    with torch.inference_mode(), FakeTensorMode(allow_non_fake_inputs=True), _Largest() as seen:
-        try:
-            run(torch.empty(shape))
-        except Exception:
-            # An operator without a fake form, or a model that cannot take this input: the real pass will tell.
-            return seen.most
+    # Errors: an operator without a fake form, or a model that cannot take this input, for which the real pass raises.
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with torch.inference_mode(), fake, _Largest() as seen, contextlib.suppress(Exception):
+        run(torch.empty(shape))
     return seen.most
 
 
 class _Largest(TorchDispatchMode):
-    """Remembers the size of the largest tensor that is made."""
+    """Record the size of the largest tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,7 +159,7 @@ class _Largest(TorchDispatchMode):
 
 
 def refuse_unknown_ids(model: str, ids: torch.Tensor, rows: int) -> None:
-    """RunFailure for an id of `ids` (any shape, whole numbers) that a table with so many rows does not have."""
+    """Raise RunFailure if an id of `ids` (any shape, whole numbers) is not a row of the embedding table."""
     if not ids.numel():
         return
     low, high = (int(bound) for bound in torch.aminmax(ids))
@@ -176,14 +173,14 @@ def refuse_unknown_ids(model: str, ids: torch.Tensor, rows: int) -> None:
 
 @contextlib.contextmanager
 def ids_in_bounds(model: str, *modules: Any) -> Iterator[None]:
-    """While this is open, every embedding table in the modules refuses ids that it does not have, as above."""
+    """Have every embedding table in the modules refuse unknown ids for a time, as `refuse_unknown_ids`."""
 
-    def look(table: torch.nn.Embedding, arguments: tuple[Any, ...]) -> None:
+    def check(table: torch.nn.Embedding, arguments: tuple[Any, ...]) -> None:
         if arguments and isinstance(arguments[0], torch.Tensor):
             refuse_unknown_ids(model, arguments[0], table.num_embeddings)
 
-    tables = {each for module in modules for each in module.modules() if isinstance(each, torch.nn.Embedding)}
-    hooks = [table.register_forward_pre_hook(look) for table in tables]
+    tables = {part for module in modules for part in module.modules() if isinstance(part, torch.nn.Embedding)}
+    hooks = [table.register_forward_pre_hook(check) for table in tables]
     try:
         yield
     finally:

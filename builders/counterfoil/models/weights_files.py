@@ -1,7 +1,7 @@
-"""Which file of a model's folder its weights are, and how they are read: no pickle of a stranger ever runs.
+"""Choose and read the weights of a model without running anyone's pickle.
 
-Safetensors hold numbers and nothing else. Where there are none, a file of torch is read with `weights_only=True`, which
-makes tensors and plain containers and refuses whatever else the pickle in it asks for.
+Safetensors hold numbers and nothing else. Without them, a file of torch is read with `weights_only=True`, which makes
+tensors and plain containers and refuses everything else that a pickle asks for.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from torch import nn
 
 SAFE = ".safetensors"
-# A file of an index lies beside it; its name leads nowhere else.
+# The name of a file beside its index, without a path.
 _SHARD = re.compile(r"[\w-][\w.-]*\.(safetensors|bin)")
 _MOST_SHARDS = 1_000
-# timm's order for the rest; the first that is there.
+# timm's order.
 _PICKLED = (".pth", ".pth.tar", ".bin")
-# Where a training checkpoint keeps the weights, in timm's order: averaged ones first.
+# The keys of the weights in a training checkpoint, in timm's order: averaged ones first.
 _INSIDE = ("state_dict_ema", "model_ema", "state_dict", "model")
-# What distributed and compiled training, and transformers' wrapper of timm's models, put before every name.
+# Prefixes of names from distributed and compiled training, and from transformers' wrapper of timm's models.
 _WRAPPERS = ("_orig_mod.", "module.", "_orig_mod.", "timm_model.")
 
 
 def choose_weights(folder: Path, preferred: Sequence[str]) -> Path | None:
-    """The weights file of a folder: safetensors before pickles, `preferred` names before others; None without any.
+    """Return the weights file of a folder: safetensors before pickles, `preferred` names before others.
 
-    Only regular files count: a pipe of the name model.safetensors would be waited for.
+    Only regular files count: reading a pipe would wait for ever. None if there is no such file.
     """
     for suffixes in ((SAFE,), _PICKLED):
         named = [folder / name for name in preferred if name.endswith(suffixes)]
@@ -49,21 +49,19 @@ def choose_weights(folder: Path, preferred: Sequence[str]) -> Path | None:
 
 
 def shard_problems(index: Mapping[str, Any]) -> Iterator[str]:
-    """A line where a file lists weights (`weight_map`) that do not lie beside it; none where it lists nothing."""
+    """Yield a line if an index lists weights (`weight_map`) that are not files beside it."""
     listed = index.get("weight_map")
     if listed is None:
         return
     names = set(map(str, listed.values())) if isinstance(listed, Mapping) else set()
     odd = sorted(name for name in names if not _SHARD.fullmatch(name))
     if not names or odd or len(names) > _MOST_SHARDS:
-        yield (
-            f"it lists {odd[0] if odd else 'no weights'!r:.80}, expected files in the same folder, at most"
-            f" {_MOST_SHARDS:,}"
-        )
+        first = odd[0] if odd else "no weights"
+        yield f"it lists {first!r:.80}, expected files in the same folder, at most {_MOST_SHARDS:,}"
 
 
 def refuse_damaged(file: Path, model: str) -> None:
-    """RunFailure for a safetensors file whose head does not describe what follows."""
+    """Raise RunFailure if a safetensors file does not match its header."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -74,73 +72,73 @@ def refuse_damaged(file: Path, model: str) -> None:
 
 
 def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
-    """The weights of a .bin, .pth or .pth.tar file by name, on the CPU.
+    """Read the weights of a .bin, .pth or .pth.tar file by name, on the CPU, without running its pickle.
 
-    UserError where the file holds anything that is no weight: it is not run, and nothing of it is used.
+    UserError if the file holds anything else than weights.
     """
     import torch
 
     refuse_packed(file, model)
     try:
-        # timm's own training checkpoints hold their arguments as a Namespace, which can do nothing.
+        # timm's training checkpoints hold their arguments as a Namespace, which is harmless.
         with warnings.catch_warnings(), torch.serialization.safe_globals([argparse.Namespace]):
             warnings.simplefilter("ignore")
-            found = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a file of any content makes the reader raise
+            checkpoint = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file may raise anything
         reason = "it holds more than weights, or is damaged" if "eights" in str(error) else one_line(error)
         raise UserError(
             f"model {model!r}: {file.name} cannot be read as weights alone: {reason}",
             "A pickle may run its author's code, so nothing else of it is read. Name a model with safetensors.",
         ) from error
-    weights = _inner(found)
-    if not weights or not all(isinstance(key, str) and _is_plain(one, file) for key, one in weights.items()):
+    weights: dict[str, Any] = checkpoint if isinstance(checkpoint, dict) else {}
+    weights = next((weights[key] for key in _INSIDE if isinstance(weights.get(key), dict)), weights)
+    if not weights or not all(isinstance(key, str) and _is_plain(tensor) for key, tensor in weights.items()):
         raise UserError(f"model {model!r}: {file.name} holds no weights by name, which a model's file does")
-    if sum(one.numel() * one.element_size() for one in weights.values()) > 2 * file.stat().st_size:
+    if sum(tensor.numel() * tensor.element_size() for tensor in weights.values()) > 2 * file.stat().st_size:
         raise UserError(f"model {model!r}: {file.name} declares more numbers than it holds")
-    return {unwrapped(key): one for key, one in weights.items()}
+    return {unwrapped(key): tensor for key, tensor in weights.items()}
 
 
-# Where torch's own allocator puts tensors. The matrix products of a CPU take another path, with other last bits, for a
-# matrix that lies elsewhere, and a file's tensors are mapped at whatever address the length of its head gives.
+# torch's own alignment. On a CPU, matrix products of unaligned matrices have other last bits, and tensors mapped from a
+# file begin wherever its header ends.
 _ALIGNMENT = 64
 
 
 def read_safetensors(file: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of a safetensors file by name, on the CPU, at addresses that do not depend on the file."""
+    """Read the tensors of a safetensors file by name, on the CPU, with an alignment that does not depend on it."""
     from safetensors.torch import load_file
 
     return {name: _aligned(tensor) for name, tensor in load_file(file).items()}
 
 
 def align_weights(module: nn.Module) -> None:
-    """Copy every parameter and buffer of a module that lies where only its file's layout put it."""
+    """Copy every parameter and buffer of a module that is not aligned."""
     for tensor in (*module.parameters(), *module.buffers()):
         tensor.data = _aligned(tensor.data)
 
 
 def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor itself where its address is right, else a copy of it."""
     return tensor.clone() if tensor.device.type == "cpu" and tensor.data_ptr() % _ALIGNMENT else tensor
 
 
 def refuse_infinite(model: str, module: nn.Module) -> None:
-    """UserError naming the weights that hold NaN or infinite numbers, whose scores would mean nothing."""
+    """Raise UserError, naming weights with NaN or infinite numbers."""
     import torch
 
-    wrong = [
+    infinite = [
         name
-        for name, one in module.state_dict().items()
-        if one.is_floating_point() and one.numel() and not bool(torch.isfinite(one).all())
+        for name, tensor in module.state_dict().items()
+        if tensor.is_floating_point() and tensor.numel() and not bool(torch.isfinite(tensor).all())
     ]
-    if wrong:
+    if infinite:
         raise UserError(
-            f"model {model!r}: its weights hold numbers that are not finite: {some_of(wrong, 3)}",
+            f"model {model!r}: its weights hold numbers that are not finite: {some_of(infinite, 3)}",
             "Name another model, or repair this one's weights.",
         )
 
 
 def weights_sha256(architecture: str, state: Mapping[str, Any]) -> str:
-    """SHA-256 over what is built and every tensor of it, by name: equal where they compute the same, and only there."""
+    """Hash the architecture and every tensor by name: equal hashes mean equal results."""
     import torch
 
     digest = hashlib.sha256(architecture.encode())
@@ -153,7 +151,7 @@ def weights_sha256(architecture: str, state: Mapping[str, Any]) -> str:
 
 
 def refuse_packed(file: Path, model: str) -> None:
-    """UserError for a packed archive: torch writes its own unpacked, and a packed one may unpack to any size."""
+    """Raise UserError for a compressed archive, which may unpack to any size; torch does not compress its own."""
     try:
         if not zipfile.is_zipfile(file):
             return
@@ -168,26 +166,17 @@ def refuse_packed(file: Path, model: str) -> None:
         )
 
 
-def _inner(found: Any) -> Mapping[str, Any]:
-    if not isinstance(found, dict):
-        return {}
-    for key in _INSIDE:
-        if isinstance(found.get(key), dict):
-            return found[key]
-    return found
-
-
-def _is_plain(one: Any, file: Path) -> bool:
-    """Whether a value is an ordinary tensor whose numbers are all there, not one number repeated a million times."""
+def _is_plain(value: Any) -> bool:
+    """Return whether a value is an ordinary tensor with all its numbers in memory, not expanded from a few."""
     import torch
 
-    if not isinstance(one, torch.Tensor) or one.layout != torch.strided or one.is_quantized or one.is_meta:
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_quantized or value.is_meta:
         return False
-    return one.numel() * one.element_size() <= one.untyped_storage().nbytes()
+    return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
 
 
 def unwrapped(key: str) -> str:
-    """Return the name of a weight as the model itself calls it."""
+    """Return the name of a weight in the model itself."""
     for prefix in _WRAPPERS:
         key = key.removeprefix(prefix)
     return key
