@@ -268,7 +268,7 @@ _OTHER_ENCODER = (
 
 def _add_tokens(name: str, pipeline: Any, tokens: Mapping[str, tuple[torch.Tensor, ...]]) -> None:
     """Add all placeholders at once: one by one, the matrix is resized each time, in minutes for a thousand."""
-    encoders = [
+    encoders: list[tuple[Any, Any]] = [
         (getattr(pipeline, f"tokenizer{suffix}"), encoder)
         for suffix in ("", "_2")
         if type(encoder := getattr(pipeline, f"text_encoder{suffix}", None)).__name__.startswith("CLIP")
