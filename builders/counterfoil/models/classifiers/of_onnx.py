@@ -197,7 +197,7 @@ def _input_of(name: str, session: Any, deployed: _Deployed) -> tuple[int | None,
     """Return how many images a graph takes at once, None for any number, and (channels, height, width) of each."""
     inputs = session.get_inputs()
     dimensions = inputs[0].shape if len(inputs) == 1 else []
-    if len(dimensions) != 4 or inputs[0].type not in _TYPES or dimensions[1] in (1, 4):
+    if len(dimensions) != 4 or inputs[0].type not in _TYPES:
         takes = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in inputs)
         raise UserError(f"model {name!r}: its graph takes {takes}, expected one input of floats [n, 3, height, width]")
     prepared = deployed.input_size
