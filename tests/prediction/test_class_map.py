@@ -268,7 +268,7 @@ def test_both_ways_of_answering_equal_loops_over_their_outputs() -> None:
 
 def test_there_are_two_ways_where_a_model_has_other_outputs_and_ranks_them() -> None:
     wide = ClassMap("names", 4, ((0,), (2,))).answered_both_ways("classes")
-    assert (wide.own, wide.leads, wide.answering, wide.top_k) == ((0, 2), "classes", 2, 1)
+    assert (wide.class_outputs, wide.leads, wide.answering, wide.top_k) == ((0, 2), "classes", 2, 1)
     assert wide.chances.tolist() == [0.5, 0.5] and wide.answered_both_ways("all").chances.tolist() == [0.25, 0.25]
     for one in (
         ClassMap("names", 2, ((0,), (1,))),  # no other output

@@ -204,10 +204,10 @@ class Deaths:
     finished: int = 0
     _of_items: Counter[int] = field(default_factory=Counter)
 
-    def count(self, place: int, item: Any, device: str, ending: str, code: int | None, began: bool) -> str:
+    def count(self, index: int, item: Any, device: str, ending: str, code: int | None, began: bool) -> str:
         """Count a death and return its message; the item is done again. RunFailure if there were too many."""
-        self._of_items[place] += 1
-        times, total = self._of_items[place], self._of_items.total()
+        self._of_items[index] += 1
+        times, total = self._of_items[index], self._of_items.total()
         if times < MOST_DEATHS_OF_AN_ITEM and total < MOST_DEATHS_A_WORKER * self.at_once + self.finished:
             return f"the worker on {device} {ending}; another worker restarts {named(item)}"
         if times >= MOST_DEATHS_OF_AN_ITEM:

@@ -93,12 +93,12 @@ def begin_server(imports: Sequence[str], device: str) -> None:
         return
     if getattr(forkserver._forkserver, "_forkserver_pid", None) is not None:
         return  # begun by other code, in an unknown environment
-    here = _here()
+    environment = _here()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(imports))
     with contextlib.suppress(OSError), deaf_to_interrupts(), environment_of_workers(context):
         forkserver.ensure_running()
-        _servers.append(_Server(here))
+        _servers.append(_Server(environment))
         atexit.register(_servers[0].leave)
 
 

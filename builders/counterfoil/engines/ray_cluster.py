@@ -88,10 +88,10 @@ def connected(address: str | None, devices: Sequence[str], workers: int) -> Iter
     with contextlib.ExitStack() as at_the_end:
         at_the_end.enter_context(_silence())
         if ray.is_initialized():  # by the calling program, which keeps its connection
-            here = ray.get_runtime_context().gcs_address
-            if address not in (None, "auto", here):
+            connected = ray.get_runtime_context().gcs_address
+            if address not in (None, "auto", connected):
                 raise UserError(
-                    f"address: found '{address}', but this program is connected to the Ray cluster at {here}",
+                    f"address: found '{address}', but this program is connected to the Ray cluster at {connected}",
                     "Name that one, or call ray.shutdown() before.",
                 )
         else:

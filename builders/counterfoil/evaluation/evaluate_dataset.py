@@ -198,7 +198,7 @@ def evaluate(
         return given[name].load() if name in given else load_classifier(name, classes=subject.classes)
 
     # Where no model has other outputs, there is no choice to tell of.
-    told = way if any(own.own is not None for own in maps.values()) else "all"
+    told = way if any(class_map.class_outputs is not None for class_map in maps.values()) else "all"
     asking = Asking(maps, load, used_device, batch_size, spread, stands_for, mended, told)
     requests = (prepared, prepared_there, *([] if compare is None else [ComparedModels(*compare)]))
     answered = _all_answers(subject, names, asking, minimum, seed, requests)

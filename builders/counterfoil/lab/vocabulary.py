@@ -76,7 +76,7 @@ SHIFTS: tuple[WorldShift, ...] = (
 )
 SHIFTS_BY_NAME: dict[str, WorldShift] = {shift.name: shift for shift in SHIFTS}
 
-# Style → the attributes that nobody can read from its images.
+# Style → the attributes that cannot be read from its images.
 HIDDEN_BY_STYLE: dict[str, tuple[str, ...]] = {
     "photo": (),
     "oil": (),

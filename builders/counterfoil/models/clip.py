@@ -201,9 +201,9 @@ def _check_architecture(name: str, weights: str | None) -> None:
         raise UserError(f"screen.model: open_clip has no '{name}'{did_you_mean(name, known)}")
     tags = open_clip.list_pretrained_tags_by_model(name)
     if weights not in tags:
-        found = f"'{weights}'" if weights else "none"
+        shown = f"'{weights}'" if weights else "none"
         raise UserError(
-            f"screen.weights: found {found}, expected one of open_clip's tags for {name}: {', '.join(tags)}"
+            f"screen.weights: found {shown}, expected one of open_clip's tags for {name}: {', '.join(tags)}"
         )
 
 

@@ -88,11 +88,11 @@ def expected(words: str, before: str = "expected ") -> WrapValidator:
 
 
 def declared(
-    kind: type[AnyForeign], document: Mapping[str, Any], place: str = ""
+    kind: type[AnyForeign], document: Mapping[str, Any], prefix: str = ""
 ) -> tuple[AnyForeign | None, list[str]]:
     """Check a document, and return its declared keys, or a line for each key with another type.
 
-    place: a prefix of the keys in these lines.
+    prefix: of the keys in these lines.
     """
     try:
         return kind.model_validate(document), []
@@ -100,7 +100,7 @@ def declared(
         problems = error.errors(include_url=False)
     lines = []
     for problem in problems:
-        key = f"{place}{'.'.join(map(str, problem['loc']))}"
+        key = f"{prefix}{'.'.join(map(str, problem['loc']))}"
         if problem["type"] == "missing":
             lines.append(f"{key} is missing")
         else:
@@ -181,9 +181,9 @@ def shown_key(key: str) -> str:
     return key if is_text(key, 60) else shown(key)
 
 
-def number_problems(config: Any, place: str) -> Iterator[str]:
+def number_problems(config: Any, path: str) -> Iterator[str]:
     """Yield a line for each number in a configuration that is too large for any model."""
-    waiting: list[tuple[str, str, Any]] = [(place, "", config)]
+    waiting: list[tuple[str, str, Any]] = [(path, "", config)]
     while waiting:
         path, key, value = waiting.pop()
         if isinstance(value, Mapping):

@@ -92,12 +92,12 @@ class TextModelConfig:
         return json.dumps([self.document, hashes, self.special], sort_keys=True)
 
 
-def checked_captioner(model: str, place: ModelFiles, kinds: Collection[str]) -> TextModelConfig:
+def checked_captioner(model: str, model_files: ModelFiles, kinds: Collection[str]) -> TextModelConfig:
     """Check and return a captioner's configuration; a model that is not of the `kinds` needs a chat template.
 
     UserError with all problems.
     """
-    document = read_config(place.folder / CONFIG, model, MOST_JSON_BYTES)
+    document = read_config(model_files.folder / CONFIG, model, MOST_JSON_BYTES)
     problems = [*_kind_problems(document, known_captioners(), "captioner")]
     model_type = document.get("model_type")
     if model_type == "vision-encoder-decoder":
@@ -110,35 +110,37 @@ def checked_captioner(model: str, place: ModelFiles, kinds: Collection[str]) -> 
             f"a {model_type} model is used as a chat model, but it has no chat template; "
             f"others are {', '.join(sorted(kinds))}"
         )
-    config = _checked(model, place, document, known_captioners(), without_template)
-    return replace(config, processor=checked_processor(model, place.folder, pixels))
+    config = _checked(model, model_files, document, known_captioners(), without_template)
+    return replace(config, processor=checked_processor(model, model_files.folder, pixels))
 
 
-def checked_chat(model: str, place: ModelFiles) -> TextModelConfig:
+def checked_chat(model: str, model_files: ModelFiles) -> TextModelConfig:
     """Check and return the configuration of a chat model. UserError with all problems."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
 
     known = _first_classes(NAMES)
-    document = read_config(place.folder / CONFIG, model, MOST_JSON_BYTES)
+    document = read_config(model_files.folder / CONFIG, model, MOST_JSON_BYTES)
     refuse_problems(model, [f"{CONFIG}: {problem}" for problem in _kind_problems(document, known, "text model")])
-    return _checked(model, place, document, known, "it has no chat template, so it cannot be used as a chat model")
+    return _checked(
+        model, model_files, document, known, "it has no chat template, so it cannot be used as a chat model"
+    )
 
 
 def _checked(
     model: str,
-    place: ModelFiles,
+    model_files: ModelFiles,
     document: Mapping[str, Any],
     known: Mapping[str, str],
     without_template: str | None,
 ) -> TextModelConfig:
     """Check the files beside the configuration, and return it with them. UserError with all problems."""
-    files, template, problems = _tokenizer_files(model, place)
+    files, template, problems = _tokenizer_files(model, model_files)
     if not template and without_template is not None:
         problems.insert(0, without_template)
     special: dict[str, Any] = {}
-    if place.file(GENERATION) is not None:
+    if model_files.file(GENERATION) is not None:
         # Only the ids of tokens are used of these settings.
-        settings = read_config(place.folder / GENERATION, model, MOST_JSON_BYTES)
+        settings = read_config(model_files.folder / GENERATION, model, MOST_JSON_BYTES)
         problems += [f"{GENERATION}: {problem}" for problem in followed_problems(settings)]
         special = {key: value for key, value in settings.items() if key.endswith("_token_id") and all_ids(value)}
     refuse_problems(model, problems)
@@ -240,15 +242,15 @@ def _sizes_alone(value: Any) -> Any:
     return [_sizes_alone(item) for item in value] if isinstance(value, list) else value
 
 
-def _tokenizer_files(model: str, place: ModelFiles) -> tuple[dict[str, bytes], bool, list[str]]:
+def _tokenizer_files(model: str, model_files: ModelFiles) -> tuple[dict[str, bytes], bool, list[str]]:
     """Return the files of tokenizer and processor, whether they have a chat template, and their problems."""
     problems: list[str] = []
-    if place.file(TOKENIZER) is None:
+    if model_files.file(TOKENIZER) is None:
         raise UserError(
-            f"model {model!r}: {place.folder} has no {TOKENIZER}",
+            f"model {model!r}: {model_files.folder} has no {TOKENIZER}",
             "Save its tokenizer into the same folder in the current format: tokenizer.save_pretrained(FOLDER)",
         )
-    files = {TOKENIZER: _read(model, place, TOKENIZER, _MOST_TOKENIZER_BYTES)}
+    files = {TOKENIZER: _read(model, model_files, TOKENIZER, _MOST_TOKENIZER_BYTES)}
     try:
         tokenizer = json.loads(files[TOKENIZER])
     except (ValueError, RecursionError):
@@ -268,29 +270,29 @@ def _tokenizer_files(model: str, place: ModelFiles) -> tuple[dict[str, bytes], b
             problems.append(f"{TOKENIZER}: its {part} makes a text more than {_MOST_GROWTH} times as long")
     template = False
     for name in _JSON_FILES:
-        if place.file(name) is None:
+        if model_files.file(name) is None:
             continue
-        settings = read_config(place.folder / name, model, MOST_JSON_BYTES)
+        settings = read_config(model_files.folder / name, model, MOST_JSON_BYTES)
         problems += [f"{name}: {problem}" for problem in followed_problems(settings)]
         template = template or bool(settings.get("chat_template"))
         # transformers would open files that a tokenizer names, anywhere on this machine.
         kept = {key: value for key, value in settings.items() if not key.endswith("_file") and key != "name_or_path"}
         files[name] = json.dumps(kept, sort_keys=True).encode()
-    if place.file(_TEMPLATE) is not None:
-        files[_TEMPLATE] = _read(model, place, _TEMPLATE, _MOST_TEMPLATE_BYTES)
+    if model_files.file(_TEMPLATE) is not None:
+        files[_TEMPLATE] = _read(model, model_files, _TEMPLATE, _MOST_TEMPLATE_BYTES)
         template = True
     return files, template, problems
 
 
-def _read(model: str, place: ModelFiles, name: str, most: int) -> bytes:
+def _read(model: str, model_files: ModelFiles, name: str, most: int) -> bytes:
     try:
-        return read_regular(place.folder / name, most)
+        return read_regular(model_files.folder / name, most)
     except (OSError, ValueError) as error:
         raise UserError(f"model {model!r}: {name} cannot be read: {error}") from error
 
 
 def loaded(
-    name: str, place: ModelFiles, config: TextModelConfig, device: str, what: str = "captioner"
+    name: str, model_files: ModelFiles, config: TextModelConfig, device: str, what: str = "captioner"
 ) -> dict[str, Any]:
     """Load a model on its device, in eval mode, with its tokenizer. Return the fields of any `Captioner` by name.
 
@@ -302,7 +304,7 @@ def loaded(
         with quiet():
             described = as_configuration(name, config.model_type, config.document)
         hint = f"Name a {what} with complete weights, or correct its configuration."
-        return trained_module(name, place, getattr(transformers, config.architecture), described, hint=hint)
+        return trained_module(name, model_files, getattr(transformers, config.architecture), described, hint=hint)
 
     module: Any = while_loading(name, read)
     module.eval().requires_grad_(False)

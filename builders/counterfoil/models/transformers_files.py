@@ -82,7 +82,7 @@ def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
 
 def trained_module(
     name: str,
-    place: ModelFiles,
+    model_files: ModelFiles,
     built: Any,
     described: Any,
     *,
@@ -98,7 +98,7 @@ def trained_module(
 
     from counterfoil.models.trials import refuse_overgrown
 
-    files = _weights(name, place)
+    files = _weights(name, model_files)
     for file in files:
         refuse_damaged(file, name)
     with quiet():
@@ -136,12 +136,12 @@ def as_configuration(name: str, model_type: str, document: Mapping[str, Any]) ->
         ) from error
 
 
-def _weights(name: str, place: ModelFiles) -> list[Path]:
+def _weights(name: str, model_files: ModelFiles) -> list[Path]:
     """Return the weights files, safetensors only: one, or those of an index."""
-    single = place.file(_WEIGHTS)
+    single = model_files.file(_WEIGHTS)
     if single is not None:
         return [single]
-    index = place.file(_INDEX)
+    index = model_files.file(_INDEX)
     if index is None:
         raise UserError(
             f"model {name!r} has no {_WEIGHTS}",
@@ -154,7 +154,7 @@ def _weights(name: str, place: ModelFiles) -> list[Path]:
         raise UserError(f"model {name!r}: {_INDEX} lists {shards[0]}, expected safetensors")
     paths = []
     for shard in shards:
-        path = place.file(shard)
+        path = model_files.file(shard)
         if path is None:
             raise RunFailure(f"model {name!r}: {_INDEX} lists {shard}, which is not there")
         paths.append(path)

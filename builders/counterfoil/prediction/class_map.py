@@ -44,9 +44,10 @@ class ClassMap:
     """For each label of the dataset, the model outputs that count as right; `outputs` says how they were found.
 
     `label_names` are the model's names of its outputs, if it has them. `most_ranked` is the number of answers that it
-    ranks for an image, if fewer than its outputs. `own` are the outputs that are right for some class, if there are
-    others and both ways of answering count: over all outputs, and over `own` alone. `leads` is the way that answers
-    and chances follow. `matched` describes for people how outputs were matched; `asked`: a person gave the order.
+    ranks for an image, if fewer than its outputs. `class_outputs` are the outputs that are right for some class, if
+    there are others and both ways of answering count: over all outputs, and over `class_outputs` alone. `leads` is the
+    way that answers and chances follow. `matched` describes for people how outputs were matched; `order_given`: a
+    person gave the order.
     """
 
     outputs: Literal["imagenet", "source labels", "names"]
@@ -54,15 +55,17 @@ class ClassMap:
     targets: tuple[tuple[int, ...], ...]
     label_names: tuple[str, ...] | None = None
     most_ranked: int | None = None
-    own: tuple[int, ...] | None = None
+    class_outputs: tuple[int, ...] | None = None
     leads: Outputs = "all"
     matched: str = ""
-    asked: bool = False
+    order_given: bool = False
 
     @property
     def answering(self) -> int:
         """The number of outputs among which an answer is chosen."""
-        return len(self.own) if self.own is not None and self.leads == "classes" else self.num_classes
+        if self.class_outputs is not None and self.leads == "classes":
+            return len(self.class_outputs)
+        return self.num_classes
 
     @property
     def chances(self) -> NDArray[np.float64]:
@@ -75,13 +78,13 @@ class ClassMap:
         return max(1, min(5, self.answering - 1, self.most_ranked or 5))
 
     def answered_both_ways(self, leads: Outputs) -> ClassMap:
-        """Return a map that answers over all outputs and over `own`, if there are two of these and others.
+        """Return a map that answers over all outputs and over `class_outputs`, if there are two of these and others.
 
         A file of labels ranks no second answer, so it has one way.
         """
-        own = tuple(sorted({output for outputs in self.targets for output in outputs}))
-        both = self.most_ranked is None and 2 <= len(own) < self.num_classes
-        return replace(self, own=own, leads=leads) if both else self
+        class_outputs = tuple(sorted({output for outputs in self.targets for output in outputs}))
+        both = self.most_ranked is None and 2 <= len(class_outputs) < self.num_classes
+        return replace(self, class_outputs=class_outputs, leads=leads) if both else self
 
 
 def map_classes(
@@ -96,11 +99,11 @@ def map_classes(
     if order == "position":
         targets = _source_targets(classes, facts)
         matched = f"by position, in the dataset's order of labels ({ASKED})"
-        return _class_map("source labels", replace(facts, label_names=None), targets, matched, asked=True)
+        return _class_map("source labels", replace(facts, label_names=None), targets, matched, order_given=True)
     if order == "timm":
         targets = _timm_targets(classes, facts)
         matched = f"by position, in timm's order of the class names ({ASKED})"
-        return _class_map("names", replace(facts, label_names=None), targets, matched, asked=True)
+        return _class_map("names", replace(facts, label_names=None), targets, matched, order_given=True)
     if order is not None:
         facts = replace(facts, label_names=order)
     if facts.of_classes:
@@ -123,7 +126,7 @@ def map_classes(
     targets = tuple((output,) for output in named.outputs if output is not None)
     at_source = targets == tuple((cls.source_label,) for cls in classes)
     matched = f"by name: {counts}" + (f" ({ASKED})" if order is not None else "")
-    return _class_map("source labels" if at_source else "names", facts, targets, matched, asked=order is not None)
+    return _class_map("source labels" if at_source else "names", facts, targets, matched, order_given=order is not None)
 
 
 def _class_map(
@@ -132,10 +135,16 @@ def _class_map(
     targets: tuple[tuple[int, ...], ...],
     matched: str,
     *,
-    asked: bool = False,
+    order_given: bool = False,
 ) -> ClassMap:
     return ClassMap(
-        outputs, facts.num_classes, targets, facts.label_names, facts.most_ranked, matched=matched, asked=asked
+        outputs,
+        facts.num_classes,
+        targets,
+        facts.label_names,
+        facts.most_ranked,
+        matched=matched,
+        order_given=order_given,
     )
 
 

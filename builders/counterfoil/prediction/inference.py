@@ -134,11 +134,11 @@ def answer_columns(
     If the class map leads with the classes' own outputs, the column of logits is -inf at the others.
     """
     otherwise = {}
-    if class_map.own is not None:
+    if class_map.class_outputs is not None:
         elsewhere = np.ones(class_map.num_classes, dtype=bool)
-        elsewhere[list(class_map.own)] = False
+        elsewhere[list(class_map.class_outputs)] = False
         among = np.where(elsewhere, np.float32(-np.inf), logits)
-        other = replace(class_map, own=None)
+        other = replace(class_map, class_outputs=None)
         logits, left = (among, logits) if class_map.leads == "classes" else (logits, among)
         otherwise = {"correct_otherwise": answer_columns(left, labels, other, 1, softmax)["correct"]}
 

@@ -173,7 +173,7 @@ def _passes(
     waiting: list[ModelInPass] = []
     free = _free_for_a_pass(device if placement is None else None)
     # Models that workers can load come first.
-    for name in sorted(names, key=lambda name: placement is not None and name in placement.here):
+    for name in sorted(names, key=lambda name: placement is not None and name in placement.of_this_process):
         try:
             classifier = load(name)
             _refuse_unfit(classifier, maps[name])
@@ -214,7 +214,7 @@ def _passes(
 
 def _placement_of(models: Sequence[ModelInPass], placement: Placement | None) -> Placement | None:
     """Return the placement for a list of models; None for this process."""
-    if placement is None or any(model.classifier.name in placement.here for model in models):
+    if placement is None or any(model.classifier.name in placement.of_this_process for model in models):
         return None
     return placement
 
@@ -261,7 +261,7 @@ def _refuse_unfit(classifier: Classifier, class_map: ClassMap) -> None:
         raise UserError(
             f"model {classifier.name!r} wants images of {classifier.input_size[0]} channels; a dataset's are RGB"
         )
-    same = class_map.asked or class_map.label_names in (None, classifier.label_names)
+    same = class_map.order_given or class_map.label_names in (None, classifier.label_names)
     if not same or classifier.num_classes != class_map.num_classes:  # a branch moved, a file was written
         raise RunFailure(
             f"model {classifier.name!r} changed while the run started: its outputs differ now", "Run it again."
@@ -280,14 +280,14 @@ WORKERS_IMPORT = (__name__, "timm")
 class Placement:
     """The engine that answers for models, and the models that its workers cannot load.
 
-    classes: the dataset's, for models whose answers depend on them. here: names that refer to something in this process
-    (a function, a module), which no other can load.
+    classes: the dataset's, for models whose answers depend on them. of_this_process: names that refer to something in
+    this process (a function, a module), which no other can load.
     """
 
     engine: Engine
     device: str
     classes: tuple[RecipeClass, ...]
-    here: frozenset[str] = frozenset()
+    of_this_process: frozenset[str] = frozenset()
 
     def worth_for(self, images: int) -> Placement | None:
         """Return the placement for so many images; None if this process alone, with one device, is as quick."""

@@ -107,7 +107,7 @@ def ranked_of(class_map: ClassMap, wanted: int | None = RANKED) -> int:
 
 def no_answers(n: int, class_map: ClassMap, ranked: int, logits: bool = False) -> Predictions:
     """Return the form of a model's answers to n images, none of them given yet."""
-    return Predictions.empty(n, ranked, class_map.num_classes if logits else None, class_map.own is not None)
+    return Predictions.empty(n, ranked, class_map.num_classes if logits else None, class_map.class_outputs is not None)
 
 
 def cache_key(
@@ -126,7 +126,7 @@ def cache_key(
         "ranked": ranked,
         "logits": logits,
         # With one way of answering, the key is the same as before there were two.
-        **({} if class_map.own is None else {"answers": class_map.leads}),
+        **({} if class_map.class_outputs is None else {"answers": class_map.leads}),
         # Floats differ in the last bits between kinds of device and versions of torch.
         "device": torch.device(device).type,
         "versions": _versions(),

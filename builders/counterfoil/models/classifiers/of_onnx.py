@@ -131,8 +131,8 @@ def _deployed(name: str) -> _Deployed:
     path = named_path(name.removeprefix(PREFIX))
     files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
     if len(files) != 1 or not files[0].is_file():
-        found = f"{len(files)} files *.onnx in {path}" if path.is_dir() else f"no file {path}"
-        raise UserError(f"model {name!r}: found {found}, expected one", "Write onnx:FOLDER/model.onnx.")
+        what = f"{len(files)} files *.onnx in {path}" if path.is_dir() else f"no file {path}"
+        raise UserError(f"model {name!r}: found {what}, expected one", "Write onnx:FOLDER/model.onnx.")
     folder = files[0].parent
     if not (folder / CONFIG).is_file():
         raise UserError(

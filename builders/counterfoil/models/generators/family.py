@@ -90,7 +90,7 @@ class Family:
     usual_guidance: float | None = None
     sized: Callable[[int], Mapping[str, Any]] = square
     sets: Mapping[str, Any] = field(default_factory=dict)
-    own: tuple[str, ...] = ()
+    own_settings: tuple[str, ...] = ()
     output: Literal["pt", "np"] = "pt"
     levels: bool = False
     takes_tokens: bool = False
@@ -137,7 +137,7 @@ class Family:
     def reserved(self) -> frozenset[str]:
         """The arguments of a pipeline's call that a recipe's options may not name."""
         scale = () if self.scale is None else (self.scale,)
-        return RESERVED | {name for name in self.outputs if name} | {*self.own, *scale}
+        return RESERVED | {name for name in self.outputs if name} | {*self.own_settings, *scale}
 
 
 def by_adapter(vectors: torch.Tensor, guided: bool) -> dict[str, Any]:

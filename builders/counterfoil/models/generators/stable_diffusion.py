@@ -75,7 +75,7 @@ STABLE_UNCLIP = Family(
     width=_width,
     usual_steps=20,
     usual_guidance=10.0,
-    own=("noise_level",),
+    own_settings=("noise_level",),
     takes_tokens=True,
 )
 
