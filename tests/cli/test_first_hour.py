@@ -5,6 +5,7 @@ Mugs, stars and ladders, which the miniature generator cannot draw: what every s
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from pathlib import Path
@@ -17,6 +18,7 @@ from timm.models import save_for_hf
 from typer.testing import CliRunner, Result
 
 from counterfoil.cli.main import app
+from counterfoil.recipe import load_recipe
 from counterfoil.store.reading import read_rows
 from drawn_folders import SHAPES, SIDE, draw_folder
 
@@ -149,3 +151,13 @@ def test_evaluate_finds_the_folder_that_the_dataset_pins_and_scores_its_validati
     assert f"own, validation: {IMAGES * len(SHAPES)} done" in text and "was not measured" not in text
     # This model knows nothing: there is no gap to give.
     assert "all classes are near chance on the base, so no gap can be measured" in text
+
+
+def test_the_quick_demo_ends_in_a_report(tmp_path: Path) -> None:
+    done = said("demo", "--quick", "--out", str(tmp_path))
+    folder = tmp_path / "wardrobe-corrupt-evaluation"
+    results = json.loads((folder / "results.json").read_text())
+    assert [model["name"] for model in results["models"]] == list(load_recipe("wardrobe-corrupt").evaluate.models)
+    rows = Counter(row["shift"] for row in read_rows(tmp_path / "wardrobe-corrupt", ["shift"]))
+    assert set(rows.values()) == {100} and len(rows) == 13
+    assert str(folder / "report.html") in flat(done.stdout) and (folder / "report.html").is_file()
