@@ -1,7 +1,7 @@
-"""The pages of the documentation that the code writes: commands, recipe keys, the Python functions and the tutorial.
+"""What the code writes of the documentation: commands, recipe keys, Python functions, the tutorial, columns of rows.
 
-mkdocs calls `on_files` before it builds the site (`mkdocs.yml`), so these pages are never older than the code and are
-not stored. The example of each recipe key stands in `docs/reference/examples.yaml`.
+mkdocs calls `on_files` and `on_page_markdown` when it builds the site (`mkdocs.yml`), so these parts are never older
+than the code and are not stored. The example of each recipe key stands in `docs/reference/examples.yaml`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ import counterfoil
 from counterfoil.cli.main import app
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS
+from counterfoil.store.rows import LAST_COLUMNS, ROW_COLUMNS
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
     from pydantic.fields import FieldInfo
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -43,6 +45,8 @@ in the folder `recipes/`.
 Two more keys stand at the top. `extends` names a recipe that this one changes, by a bundled name or a path; in such a
 recipe `null` drops an inherited value. `extends_sha256` pins the recipe that it was written for.
 """
+# Where `docs/reference/files.md` gets the table of columns.
+COLUMNS_MARK = "<!-- The table of columns: ROW_COLUMNS and LAST_COLUMNS of store/rows.py. -->"
 _PYTHON_OPENING = """# Python
 
 Each command is a function of `counterfoil` that prints nothing and returns what it found. Heavy libraries load when a
@@ -57,6 +61,19 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, text in pages().items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put the table of columns where a page asks for it."""
+    return markdown.replace(COLUMNS_MARK, columns_table())
+
+
+def columns_table() -> str:
+    """Every column that each dataset's rows have, with its type and meaning."""
+    lines = ["| Column | Type | Meaning |", "|:--|:--|:--|"]
+    for name, column in {**ROW_COLUMNS, **LAST_COLUMNS}.items():
+        lines.append(f"| `{name}` | {column.type.replace('<', ' of ').removesuffix('>')} | {column.description} |")
+    return "\n".join(lines)
 
 
 def pages() -> dict[str, str]:

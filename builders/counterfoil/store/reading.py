@@ -11,7 +11,7 @@ from counterfoil.plan import sample_key
 from counterfoil.store.layout import LOCK, What, receipt_path
 from counterfoil.store.lock import read_lock
 from counterfoil.store.receipts import Receipt, finished_shards, read_receipt, remake_hint, repair_hint
-from counterfoil.store.rows import NEVER_EMPTY, PLAIN, TableForm, column_types
+from counterfoil.store.rows import PLAIN, REQUIRED, TableForm, table_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -123,7 +123,7 @@ def _batches(
     """
     from counterfoil.store.shard_files import read_parquet, read_tar
 
-    known = column_types(what, TableForm(True, form.added))
+    known = table_columns(what, TableForm(True, form.added))
     unknown = [name for name in columns or () if name not in known]
     if unknown:
         raise ValueError(f"{path} has no column {', '.join(unknown)}; it has {', '.join(known)}")
@@ -145,7 +145,7 @@ def _refuse_odd_values(path: Path, batch: pa.RecordBatch) -> None:
     import pyarrow as pa
 
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if name in NEVER_EMPTY and column.null_count:
+        if name in REQUIRED and column.null_count:
             raise RunFailure(f"{path}: {name} is empty in a row", repair_hint(path.parents[2]))
         values = column.flatten() if pa.types.is_list(column.type) else column
         if pa.types.is_floating(values.type):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, Verdict
+from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, OBJECT, SHIFT, Column, Verdict
 from counterfoil.store.layout import What
 
 if TYPE_CHECKING:
@@ -17,31 +17,6 @@ if TYPE_CHECKING:
 
     from counterfoil.plan import Sample
     from counterfoil.recipe import Recipe
-
-# Columns that every table has, in order, with the `datasets` type of each.
-_SHARED = {
-    "label": "ClassLabel",
-    "shift": "string",
-    "class_id": "string",
-    "index": "int32",
-    "pair": "string",
-    "prompt": "string",
-    "seed": "int64",
-    **{f"{name}_score": "float32" for name in CLIP_SCORES},
-    **{f"{name}_threshold": "float32" for name in CLIP_SCORES},
-}
-# Every row has a value here; scores and thresholds may be unknown.
-NEVER_EMPTY = frozenset({"key", "label", "shift", "class_id", "index", "pair", "seed", "reason"})
-
-
-def score_columns(verdict: Verdict) -> dict[str, float | None]:
-    """Return a candidate's scores and thresholds by column. ValueError for a score that is not finite."""
-    columns = {f"{name}_score": verdict.scores.get(name) for name in CLIP_SCORES}
-    columns |= {f"{name}_threshold": verdict.thresholds.get(name) for name in CLIP_SCORES}
-    for name, value in columns.items():
-        if value is not None and not math.isfinite(value):
-            raise ValueError(f"{name} is {value}; a score is a number or None")
-    return {name: None if value is None else float(value) for name, value in columns.items()}
 
 
 def verdict_of(
@@ -74,33 +49,100 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class RowColumn(Column):
+    """A column of every row. `cell` returns its value; None stands for the sample's attribute of the same name.
+
+    Verification compares a sample's attributes with the plan. A required column has a value in every row.
+    """
+
+    cell: Callable[[Candidate], Any] | None = None
+    required: bool = True
+
+
+# In the order of the tables. `candidates` has no images. A kind of generator may say more of a column (`meanings`).
+ROW_COLUMNS: dict[str, RowColumn] = {
+    "key": RowColumn("string", "Identifier of the sample: shift, class id and index."),
+    "image": RowColumn("Image", "The image; not in candidates.", lambda candidate: candidate.image, required=False),
+    "label": RowColumn("ClassLabel", "Position of the class in the recipe; not an ImageNet index."),
+    "shift": RowColumn("string", "The shift, or base."),
+    "class_id": RowColumn("string", "Unique id of the class; names may repeat."),
+    "index": RowColumn("int32", "Number of the sample in its cell, which is one class under one shift."),
+    "pair": RowColumn("string", "Class id and index, shared by a base image and its shifted partners."),
+    "prompt": RowColumn("string", "Prompt that the image was drawn from.", required=False),
+    "seed": RowColumn("int64", "Seed of the image's noise."),
+    "object_score": RowColumn(
+        "float32",
+        "Cosine of the image with the object caption, in CLIP.",
+        lambda candidate: candidate.verdict.scores.get(OBJECT),
+        required=False,
+    ),
+    "shift_score": RowColumn(
+        "float32",
+        "Cosine of the image with the shift caption, in CLIP.",
+        lambda candidate: candidate.verdict.scores.get(SHIFT),
+        required=False,
+    ),
+    "object_threshold": RowColumn(
+        "float32",
+        "The lowest object score that passes.",
+        lambda candidate: candidate.verdict.thresholds.get(OBJECT),
+        required=False,
+    ),
+    "shift_threshold": RowColumn(
+        "float32",
+        "The lowest shift score that passes.",
+        lambda candidate: candidate.verdict.thresholds.get(SHIFT),
+        required=False,
+    ),
+}
+# After the columns that a recipe adds: `data` has no reason, and embeddings are stored if the recipe asks for them.
+LAST_COLUMNS: dict[str, RowColumn] = {
+    "reason": RowColumn(
+        "string", "accepted, or the reason for rejection; not in data.", lambda candidate: candidate.reason
+    ),
+    "embedding": RowColumn(
+        "list<float32>", "CLIP embedding of the image.", lambda candidate: candidate.embedding, required=False
+    ),
+}
+REQUIRED = frozenset(name for name, column in {**ROW_COLUMNS, **LAST_COLUMNS}.items() if column.required)
+# The columns whose values the plan gives.
+PLANNED = tuple(name for name, column in ROW_COLUMNS.items() if column.cell is None)
+
+
+@dataclass(frozen=True, slots=True)
 class TableForm:
     """The columns of a dataset's tables beyond those that every dataset has."""
 
     embeddings: bool = False
-    added: Mapping[str, str] = field(default_factory=dict)  # column → type
+    added: Mapping[str, Column] = field(default_factory=dict)
 
     @classmethod
     def of(cls, recipe: Recipe) -> TableForm:
-        added = {name: column.type for name, column in recipe.added_columns.items()}
-        return cls(recipe.screen.store_embeddings, added)
+        return cls(recipe.screen.store_embeddings, recipe.added_columns)
 
 
 PLAIN = TableForm()
 
 
-def column_types(what: What, form: TableForm) -> dict[str, str]:
-    """Return column → type, in the table's order. `rejected` and `candidates` also have the reason."""
-    types = {"key": "string"}
-    if what != "candidates":
-        types["image"] = "Image"
-    types.update(_SHARED)
-    types.update(form.added)
-    if what != "data":
-        types["reason"] = "string"
-    if form.embeddings:
-        types["embedding"] = "list<float32>"
-    return types
+def table_columns(what: What, form: TableForm) -> dict[str, Column]:
+    """Return the columns of a table by name, in order."""
+    columns: dict[str, Column] = {**ROW_COLUMNS, **form.added, **LAST_COLUMNS}
+    if what == "candidates":
+        del columns["image"]
+    if what == "data":
+        del columns["reason"]
+    if not form.embeddings:
+        del columns["embedding"]
+    return columns
+
+
+def described_columns(what: What, recipe: Recipe) -> dict[str, Column]:
+    """Return the columns of a recipe's table, with what each means for its kind of generator."""
+    meanings = recipe.kind.meanings
+    return {
+        name: replace(column, description=meanings.get(name, column.description))
+        for name, column in table_columns(what, TableForm.of(recipe)).items()
+    }
 
 
 def unique_names(classes: Sequence[tuple[str, str]]) -> tuple[str, ...]:
@@ -115,8 +157,8 @@ def unique_names(classes: Sequence[tuple[str, str]]) -> tuple[str, ...]:
 def features(what: What, class_names: Sequence[str], form: TableForm) -> dict[str, Any]:
     """Return the table's features in the form that `datasets.Features.from_dict` reads."""
     declared: dict[str, Any] = {}
-    for name, type in column_types(what, form).items():
-        match type:
+    for name, column in table_columns(what, form).items():
+        match column.type:
             case "Image":
                 declared[name] = {"_type": "Image"}
             case "ClassLabel":
@@ -124,7 +166,7 @@ def features(what: What, class_names: Sequence[str], form: TableForm) -> dict[st
             case "list<float32>":
                 declared[name] = {"feature": {"dtype": "float32", "_type": "Value"}, "_type": "List"}
             case _:
-                declared[name] = {"dtype": type, "_type": "Value"}
+                declared[name] = {"dtype": column.type, "_type": "Value"}
     return declared
 
 
@@ -161,44 +203,33 @@ def plain_schema(what: What, form: TableForm) -> pa.Schema:
         "bool": pa.bool_(),
         "list<float32>": pa.list_(pa.float32()),
     }
-    return pa.schema([(name, arrow_types[type]) for name, type in column_types(what, form).items()])
+    return pa.schema([(name, arrow_types[column.type]) for name, column in table_columns(what, form).items()])
 
 
 def row(candidate: Candidate, what: What, form: TableForm, image_suffix: str) -> dict[str, Any]:
-    """Turn a candidate into a row of the table. ValueError for a score that is not finite."""
+    """Turn a candidate into a row of the table. ValueError for a number that is not finite."""
     sample = candidate.sample
-    try:
-        scores = score_columns(candidate.verdict)
-    except ValueError as error:
-        raise ValueError(f"{sample.key}: {error}") from None
-    embedding = candidate.embedding
     added = {**candidate.verdict.scores, **candidate.values}
-    values = {
-        "key": sample.key,
-        "image": {"bytes": candidate.image, "path": f"{sample.key}.{image_suffix}"},
-        "label": sample.label,
-        "shift": sample.shift,
-        "class_id": sample.class_id,
-        "index": sample.index,
-        "pair": sample.pair,
-        "prompt": sample.prompt,
-        "seed": sample.seed,
-        **scores,
-        **{name: _cell(added.get(name), type) for name, type in form.added.items()},
-        "reason": candidate.reason,
-        "embedding": None if embedding is None else [float(value) for value in embedding],
-    }
-    return {name: values[name] for name in column_types(what, form)}
-
-
-def _cell(value: Any, type: str) -> Any:
-    """Convert a value to the type of its column."""
-    if value is None:
-        return None
-    if type == "bool":
-        return bool(value)
-    if type != "float32":
-        return value
-    if not math.isfinite(value):
-        raise ValueError(f"a column of numbers is {value}; expected a number or None")
-    return float(value)
+    values: dict[str, Any] = {}
+    for name, column in table_columns(what, form).items():
+        value: Any
+        if not isinstance(column, RowColumn):
+            value = added.get(name)
+        elif column.cell is None:
+            value = getattr(sample, name)
+        else:
+            value = column.cell(candidate)
+        if value is not None:
+            match column.type:
+                case "Image":
+                    value = {"bytes": value, "path": f"{sample.key}.{image_suffix}"}
+                case "list<float32>":
+                    value = [float(number) for number in value]
+                case "bool":
+                    value = bool(value)
+                case "float32":
+                    value = float(value)
+                    if not math.isfinite(value):
+                        raise ValueError(f"{sample.key}: {name} is {value}, expected a finite number or none")
+        values[name] = value
+    return values

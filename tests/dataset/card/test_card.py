@@ -11,6 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import docs_reference
 import pytest
 import yaml
 from card_cases import STACK, Built, all_candidates, build, judged, plan_of
@@ -34,7 +35,7 @@ from counterfoil.store import Receipt, read_receipts, verify_files
 from counterfoil.store.atomic import atomic_file
 from counterfoil.store.layout import What
 from counterfoil.store.reading import read_shard
-from counterfoil.store.rows import TableForm, arrow_schema, column_types, unique_names
+from counterfoil.store.rows import ROW_COLUMNS, RowColumn, TableForm, arrow_schema, table_columns, unique_names
 from counterfoil.store.shard_files import write_parquet, write_tar
 
 
@@ -294,6 +295,24 @@ def test_a_dataset_without_an_accepted_image_has_candidates_alone(tmp_path: Path
     assert "`base`, `weather`, `starry`, `nowhere`" in card.readme
 
 
+@pytest.mark.parametrize("format", ["parquet", "webdataset"])
+def test_a_column_declared_once_is_stored_and_described_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    column = RowColumn("string", "Group of the sample.", lambda candidate: candidate.sample.group.upper())
+    monkeypatch.setitem(ROW_COLUMNS, "folder", column)
+    plan = plan_of(f"output.format={format}")
+    card = build(tmp_path, plan)
+    rows = list(read_shard(tmp_path, read_receipts(tmp_path)[0], ["key", "folder"], "data"))
+    assert {row["folder"] for row in rows} == {"BASE"}
+    assert ["folder", "string", "Group of the sample."] in table(card.readme, "Column")
+    croissant = json.loads((tmp_path / "croissant.json").read_bytes())
+    for record_set in croissant["recordSet"][1:]:
+        fields = {field["name"]: field for field in record_set["field"]}
+        assert fields["folder"]["description"] == "Group of the sample."
+    assert "| `folder` | string | Group of the sample. |" in docs_reference.columns_table()
+
+
 def test_a_mixed_stack_is_reported(built: Built, tmp_path: Path) -> None:
     assert "Mixed stacks" not in built.card.readme
     other = {**STACK, "device": "cuda"}
@@ -383,7 +402,7 @@ def rewrite(directory: Path, plan: Plan, what: What, change: Change) -> str:
     form = TableForm.of(plan.recipe)
     file = receipt.file(what)
     assert file is not None
-    rows = change(list(read_shard(directory, receipt, list(column_types(what, form)), what, form)))
+    rows = change(list(read_shard(directory, receipt, list(table_columns(what, form)), what, form)))
     with atomic_file(directory / file.path) as stream:
         if file.path.endswith(".tar"):
             write_tar(stream, rows)

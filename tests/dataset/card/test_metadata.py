@@ -38,7 +38,6 @@ from counterfoil.dataset.card.tables import InputRow, input_rows, threshold_text
 from counterfoil.recipe import ThresholdSpec, load_recipe
 from counterfoil.store import Candidate, Receipt, StoredFile, read_receipts
 from counterfoil.store.layout import Format, What, shard_path
-from counterfoil.store.rows import score_columns
 from timm_readers import HF_READERS
 
 
@@ -475,9 +474,10 @@ def expected(candidates: list[Candidate], what: str, webdataset: bool) -> list[d
         sample = candidate.sample
         names = ("key", "shift", "class_id", "index", "pair", "prompt", "seed")
         row = {name: getattr(sample, name) for name in names}
-        for name in ("object_score", "shift_score", "object_threshold", "shift_threshold"):
-            value = score_columns(candidate.verdict)[name]
-            row[name] = None if value is None else float(np.float32(value))
+        for name in ("object", "shift"):
+            score, threshold = candidate.verdict.scores[name], candidate.verdict.thresholds[name]
+            row[f"{name}_score"] = None if score is None else float(np.float32(score))
+            row[f"{name}_threshold"] = None if threshold is None else float(np.float32(threshold))
         if what != "data":
             row["reason"] = candidate.reason
         image = {} if what == "candidates" else {"image": hashlib.sha256(candidate.image or b"").hexdigest()}

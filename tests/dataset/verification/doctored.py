@@ -23,7 +23,7 @@ from counterfoil.store.layout import What
 from counterfoil.store.manifest import write_manifest
 from counterfoil.store.reading import read_shard
 from counterfoil.store.receipts import write_receipt
-from counterfoil.store.rows import TableForm, arrow_schema, column_types, unique_names
+from counterfoil.store.rows import TableForm, arrow_schema, table_columns, unique_names
 from counterfoil.store.shard_files import write_parquet, write_tar
 from tiny_builds import published
 
@@ -72,7 +72,7 @@ def doctor(directory: Path, receipt: Receipt, what: What, change: Callable[[Rows
 
 
 def columns_of(what: What, form: TableForm) -> list[str]:
-    return list(column_types(what, form))
+    return list(table_columns(what, form))
 
 
 def restate(directory: Path, receipt: Receipt, path: str, rows: int | None = None) -> None:

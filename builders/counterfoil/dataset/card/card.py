@@ -57,6 +57,7 @@ from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, tr
 from counterfoil.report.words import Table, in_words, measure_tables, points
 from counterfoil.store.layout import BENCHMARK, CROISSANT, EVALUATION, FIGURES, REVIEW
 from counterfoil.store.manifest import content_of_receipts
+from counterfoil.store.rows import described_columns
 from counterfoil.store.sealed_folder import RESULTS, REVIEWED, read_results
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
             by_group=len(recipe.all_shifts()) > MOST_ROWS,
             empty_groups=[group for group in plan.groups if group not in with_images],
             configs=configs,
+            columns=described_columns("rejected", recipe),
             unnamed=[config.name for config in configs if not classes_are_named(config, configs, recipe)],
             open_shifts=open_shifts(recipe),
             few_images=stored.few_images(),

@@ -29,8 +29,9 @@ from counterfoil.dataset.card.metadata import (
 from counterfoil.dataset.card.statements import Statements
 from counterfoil.dataset.card.tables import InputRow
 from counterfoil.documents import document_bytes
+from counterfoil.recipe.keep import Column
 from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS
-from counterfoil.store.rows import TableForm, column_types, unique_names
+from counterfoil.store.rows import described_columns, unique_names
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
@@ -189,23 +190,6 @@ _DATA_TYPES: dict[str, Any] = {
     "bool": "sc:Boolean",
     "list<float32>": "cr:Float32",
 }
-_DESCRIPTIONS = {
-    "key": "Identifier of the sample: shift, class id and index.",
-    "image": "The image.",
-    "label": "Position of the class in the recipe; not an ImageNet index.",
-    "shift": "The shift, or base.",
-    "class_id": "Unique id of the class; names may repeat.",
-    "index": "Number of the sample in its cell, which is one class under one shift.",
-    "pair": "Class id and index, shared by a base image and its shifted partners.",
-    "prompt": "The prompt of the image.",
-    "seed": "Seed of the image's noise.",
-    "object_score": "Cosine of the image with the object caption, in CLIP.",
-    "shift_score": "Cosine of the image with the shift caption, in CLIP.",
-    "object_threshold": "The lowest object score that passes.",
-    "shift_threshold": "The lowest shift score that passes.",
-    "reason": "accepted, or the reason for rejection.",
-    "embedding": "CLIP embedding of the image.",
-}
 
 
 def class_names(recipe: Recipe) -> Node:
@@ -245,20 +229,19 @@ def record_set_nodes(configs: Sequence[Config], recipe: Recipe) -> tuple[list[No
 def _parquet(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
     files = f"{config.name}-files"
     fields = []
-    for column, type in column_types(config.what, TableForm.of(recipe)).items():
-        source: Node = {"fileSet": {"@id": files}, "extract": {"column": column}}
-        if type == "Image":
+    for name, column in described_columns(config.what, recipe).items():
+        source: Node = {"fileSet": {"@id": files}, "extract": {"column": name}}
+        if column.type == "Image":
             source["transform"] = {"jsonPath": "bytes"}  # a struct of the encoded file and its name
-        fields.append(_field(config, column, type, source, recipe))
+        fields.append(_field(config, name, column, source))
     if config.name == DEFAULT:  # other configs have one split
         folder: Node = {
             "fileSet": {"@id": files},
             "extract": {"fileProperty": "fullpath"},
             "transform": {"regex": "^data/([^/]+)/"},
         }
-        split = _field(config, "split", "string", folder, recipe)
-        described = {"dataType": ["sc:Text", "cr:Split"], "description": "The group, which is a split here."}
-        fields.append(split | described)
+        split = _field(config, "split", Column("string", "The group, which is a split here."), folder)
+        fields.append(split | {"dataType": ["sc:Text", "cr:Split"]})
     return [_file_set(files, config, "application/x-parquet")], _record_set(config, fields)
 
 
@@ -273,40 +256,37 @@ def _webdataset(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
         _member_set(rows, archives, "*.json", "application/json"),
     ]
     fields = []
-    for column, type in column_types(config.what, TableForm.of(recipe)).items():
-        if type == "Image":
+    for name, column in described_columns(config.what, recipe).items():
+        if column.type == "Image":
             source: Node = {"fileSet": {"@id": images}, "extract": {"fileProperty": "content"}}
-        elif column == "label":
+        elif column.type == "ClassLabel":
             source = {"fileSet": {"@id": labels}, "extract": {"fileProperty": "content"}}
         else:
-            source = {"fileSet": {"@id": rows}, "extract": {"jsonPath": f"$.{column}"}}
-        field = _field(config, column, type, source, recipe)
-        if column == "key":
+            source = {"fileSet": {"@id": rows}, "extract": {"jsonPath": f"$.{name}"}}
+        field = _field(config, name, column, source)
+        if name == "key":
             field["references"] = _stem(labels)
         fields.append(field)
     if config.what != "candidates":
         # Members of a sample share their name: the key ties rows to labels, these two tie the images to both.
+        shared = Column("string", "The name that the members of a sample share.")
         for name, other in (("image_of_label", labels), ("image_of_row", rows)):
-            tie = {**_field(config, name, "string", _stem(images), recipe), "references": _stem(other)}
-            fields.append({**tie, "description": "The name that the members of a sample share."})
+            fields.append(_field(config, name, shared, _stem(images)) | {"references": _stem(other)})
     return sets, _record_set(config, fields)
 
 
-def _field(config: Config, column: str, type: str, source: Node, recipe: Recipe) -> Node:
+def _field(config: Config, name: str, column: Column, source: Node) -> Node:
     node: Node = {
         "@type": "cr:Field",
-        "@id": f"{config.name}/{column}",
-        "name": column,
-        "dataType": _DATA_TYPES[type],
+        "@id": f"{config.name}/{name}",
+        "name": name,
+        "dataType": _DATA_TYPES[column.type],
         "source": source,
+        "description": column.description,
     }
-    if column in _DESCRIPTIONS:
-        node["description"] = _DESCRIPTIONS[column]
-    elif column in recipe.added_columns:
-        node["description"] = recipe.added_columns[column].description
-    if type == "list<float32>":
+    if column.type == "list<float32>":
         node |= {"isArray": True, "arrayShape": "-1"}
-    if type == "ClassLabel":
+    if column.type == "ClassLabel":
         node["references"] = {"field": {"@id": f"{CLASS_NAMES}/label"}}
     return node
 

@@ -31,7 +31,15 @@ from counterfoil.store.decoding import FORMATS, UnreadableImage, load_image, ope
 from counterfoil.store.layout import What, receipt_path, shard_path
 from counterfoil.store.reading import read_file
 from counterfoil.store.receipts import filled_of, reasons_of
-from counterfoil.store.rows import TableForm, arrow_schema, column_types, unique_names, verdict_of
+from counterfoil.store.rows import (
+    PLANNED,
+    ROW_COLUMNS,
+    TableForm,
+    arrow_schema,
+    table_columns,
+    unique_names,
+    verdict_of,
+)
 
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
@@ -44,9 +52,6 @@ JudgePins = Mapping[str, Mapping[str, Any]]
 NOBODY: JudgePins = {}
 
 _SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
-_THRESHOLDS = tuple(f"{name}_threshold" for name in CLIP_SCORES)
-_OF_SAMPLE = ("label", "shift", "class_id", "index", "pair", "prompt", "seed")
-_SHARED = ("key", *_OF_SAMPLE, *_SCORES, *_THRESHOLDS)
 
 
 def check_candidates(
@@ -80,7 +85,7 @@ def check_candidates(
         if repeated:
             continue
         sample = samples[place]
-        planned = {name: getattr(sample, name) for name in _OF_SAMPLE if prompts_known or name != "prompt"}
+        planned = {name: getattr(sample, name) for name in PLANNED if prompts_known or name != "prompt"}
         known = {**sample.of_pool, **plan.recipe.given(plan.shift(sample.shift))}
         for name, expected in (*planned.items(), *known.items()):
             if row[name] != expected:
@@ -339,7 +344,7 @@ class ShardCheck:
     @property
     def _columns(self) -> tuple[str, ...]:
         """What `data` and `rejected` share with `candidates`."""
-        return (*_SHARED, *self.plan.recipe.added_columns)
+        return (*(name for name in ROW_COLUMNS if name != "image"), *self.plan.recipe.added_columns)
 
     @property
     def _form(self) -> TableForm:
@@ -404,7 +409,7 @@ class ShardCheck:
             if not self._is_readable(path):
                 return  # nothing says whether it should be there
             # What the plan says of any row that may be there.
-            names = [name for name in ("key", *_OF_SAMPLE) if self.prompts_known or name != "prompt"]
+            names = [name for name in PLANNED if self.prompts_known or name != "prompt"]
             samples = shard.samples(self.plan)
             expected: list[Row] = [{name: getattr(sample, name) for name in names} for sample in samples]
             optional = {row["key"] for row in expected}
@@ -549,7 +554,7 @@ def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
     repeated = [name for name, count in times.items() if count > 1]
     if repeated:
         return f"has repeated members: {_listed(repeated)}"
-    found, expected = set(tar_columns(path)), set(column_types(what, TableForm.of(recipe)))
+    found, expected = set(tar_columns(path)), set(table_columns(what, TableForm.of(recipe)))
     return None if found == expected else _other_columns(sorted(found - expected), sorted(expected - found))
 
 

@@ -53,9 +53,9 @@ def as_stored(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that is in a table because a recipe asks for it; its cells may be empty."""
+    """A column of a dataset's tables: its type in `datasets`, and what cards say of it. Its cells may be empty."""
 
-    type: Literal["int32", "int64", "float32", "bool", "string"]
+    type: Literal["int32", "int64", "float32", "bool", "string", "Image", "ClassLabel", "list<float32>"]
     description: str
 
 

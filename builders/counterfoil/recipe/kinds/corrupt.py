@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from counterfoil.recipe.keep import Column
 from counterfoil.recipe.kinds.kind import AlteringKind
@@ -30,6 +30,10 @@ class CorruptKind(AlteringKind):
     libraries = ("scipy",)
     rate = (_A_SECOND, f"{_A_SECOND:g} images per second on one core at {_SIDE} pixels")
     usual_side = _SIDE
+    meanings: ClassVar[Mapping[str, str]] = {
+        "prompt": "Empty: nothing was drawn.",
+        "seed": "Seed of the random part of the corruption.",
+    }
 
     def may_share_split(self, parts: RecipeParts) -> bool:
         """One's own photographs in a folder without splits may all be new to a model: `init` says so, and goes on."""

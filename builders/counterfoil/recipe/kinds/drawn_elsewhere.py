@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from counterfoil.recipe.kinds.kind import written
 from counterfoil.recipe.kinds.rows import GIVEN, POOL, RowsKind
@@ -23,6 +24,10 @@ class DrawnElsewhereKind(RowsKind):
     prompted = False
     noiseless = False
     holds = "images drawn elsewhere"
+    meanings: ClassVar[Mapping[str, str]] = {
+        "prompt": "Prompt that the image was given with; empty if unknown.",
+        "seed": "Seed that the image was given with; -1 if unknown.",
+    }
 
     def problem(self, generator: Generator) -> str | None:
         if generator.dataset is None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from counterfoil.recipe.kinds.kind import GENERATOR, AlteringKind
 from counterfoil.recipe.layering import embedding_specs
@@ -24,6 +24,7 @@ class EditKind(AlteringKind):
     draws = True
     models = (GENERATOR,)
     levels = ("mix",)
+    meanings: ClassVar[Mapping[str, str]] = {"seed": "Seed of the random part of the edit."}
 
     def problem(self, generator: Generator) -> str | None:
         if generator.caption_column is not None and generator.captioner is not None:

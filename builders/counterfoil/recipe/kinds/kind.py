@@ -41,7 +41,8 @@ class GeneratorKind:
     embedding. needs_screen: a CLIP has to screen. levels: the ways to a level of a shift, the default one first.
     libraries: packages that bytes depend on with this kind alone. rate: of a kind that draws nothing, images per second
     where known, in words too. usual_side: of images without a size, in pixels. holds: what a dataset of it has, in
-    words. row_columns: columns of every row that say where it came from.
+    words. row_columns: columns of every row that say where it came from. meanings: what a column of `ROW_COLUMNS`
+    (`store/rows.py`) means with this kind, where that differs.
     """
 
     keys: ClassVar[tuple[str, ...]] = ()
@@ -66,6 +67,7 @@ class GeneratorKind:
     usual_side: ClassVar[int | None] = None
     holds: ClassVar[str] = "rows of a pool"
     row_columns: ClassVar[Mapping[str, Column]] = {}
+    meanings: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, name: str, key: str = "") -> None:
         self.name = name

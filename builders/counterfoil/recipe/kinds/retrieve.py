@@ -32,6 +32,11 @@ class RetrieveKind(RowsKind):
         SCORE: Column("float32", "Cosine of the row and the prompt in the CLIP that ranked the pool."),
     }
 
+    meanings: ClassVar[Mapping[str, str]] = {
+        "prompt": "Prompt that the image was retrieved with.",
+        "seed": "Without meaning: nothing was drawn.",
+    }
+
     def problem(self, generator: Generator) -> str | None:
         return None
 
