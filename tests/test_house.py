@@ -18,7 +18,10 @@ PACKAGE = ROOT / "builders" / "counterfoil"
 
 # The packages of each layer, in order: a package imports itself, what stands before it in its layer, and lower layers.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "progress", "stats", "paired_stats", "accuracy_stats", "trajectory_stats", "regular_files", "documents"),
+    (
+        *("errors", "progress", "stats", "paired_stats", "accuracy_stats", "trajectory_stats", "detection_stats"),
+        *("regular_files", "documents"),
+    ),
     ("recipe", "report", "plan"),
     ("models", "store", "data", "engines"),
     ("prediction", "generate", "dataset", "starting"),

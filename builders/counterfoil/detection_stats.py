@@ -1,0 +1,340 @@
+"""The measures of a detector, as pure functions on arrays: matches, average precision, F1 of an image.
+
+Matches, average precision and recall are those of pycocotools 2.0 (`COCOeval`, bounding boxes). An image, a category,
+an IoU threshold and a range of areas are matched once. Average precision is no mean over images, but a resample of
+images is a weight of each: the same matches are then accumulated with weights.
+
+Boxes are [x, y, width, height] in pixels, from the top left. Images and categories are numbers from 0. A value is NaN
+where nothing shows it (pycocotools says -1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+THRESHOLDS: NDArray[np.float64] = np.linspace(0.5, 0.95, 10)  # of IoU, as pycocotools computes them
+RECALLS: NDArray[np.float64] = np.linspace(0.0, 1.0, 101)
+MOST_DETECTIONS = 100  # of one category in one image: those of the highest scores
+# Ranges of an object's area in square pixels; both ends belong to it. The first takes all.
+AREAS: dict[str, tuple[float, float]] = {
+    "all": (0, 1e10),
+    "small": (0, 1024),
+    "medium": (1024, 9216),
+    "large": (9216, 1e10),
+}
+
+# What is averaged over categories: precision or recall, the range of areas, and the thresholds.
+MEASURES: dict[str, tuple[str, str, slice]] = {
+    "AP": ("precision", "all", slice(None)),
+    "AP50": ("precision", "all", slice(0, 1)),
+    "AP75": ("precision", "all", slice(5, 6)),
+    "AP_small": ("precision", "small", slice(None)),
+    "AP_medium": ("precision", "medium", slice(None)),
+    "AP_large": ("precision", "large", slice(None)),
+    "recall": ("recall", "all", slice(None)),
+}
+
+_PAIRS_AT_ONCE = 1 << 22
+_DRAWN_AT_ONCE = 1 << 22  # detections of some replicates
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The true boxes of some images, (n,) each, sorted by image and category: `order` says which row came from where.
+
+    box: (n, 4) float64. area: (n,) float64, of the object and not of its box, where they differ. crowd: (n,) bool,
+    boxes around many objects, which are neither found nor missed. ValueError if shapes differ or a number cannot be.
+    """
+
+    image: NDArray[np.int64]
+    box: NDArray[np.float64]
+    category: NDArray[np.int64]
+    area: NDArray[np.float64]
+    crowd: NDArray[np.bool_]
+    order: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls,
+        image: ArrayLike,
+        box: ArrayLike,
+        category: ArrayLike,
+        area: ArrayLike | None = None,
+        crowd: ArrayLike | None = None,
+    ) -> Objects:
+        """Sort and check objects in any order; without `area` that of the box, without `crowd` none is one."""
+        images, boxes, categories = _checked(image, box, category)
+        areas = boxes[:, 2] * boxes[:, 3] if area is None else np.asarray(area, np.float64).reshape(-1)
+        crowds = np.zeros(len(images), np.bool_) if crowd is None else np.asarray(crowd, np.bool_).reshape(-1)
+        if not len(areas) == len(crowds) == len(images):
+            raise ValueError(f"{len(images)} objects, {len(areas)} areas and {len(crowds)} marks of a crowd")
+        if not (np.isfinite(areas) & (areas >= 0)).all():
+            raise ValueError("an object's area is a finite number from 0")
+        order = np.lexsort((categories, images))
+        return cls(images[order], boxes[order], categories[order], areas[order], crowds[order], order)
+
+
+@dataclass(frozen=True)
+class Detections:
+    """What a detector says of some images, (n,) each, sorted by image, category and falling score.
+
+    Equal scores stay in the order in which they came; `order` says which row came from where. box: (n, 4) float64.
+    ValueError if shapes differ or a number is impossible.
+    """
+
+    image: NDArray[np.int64]
+    box: NDArray[np.float64]
+    category: NDArray[np.int64]
+    score: NDArray[np.float64]
+    order: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, image: ArrayLike, box: ArrayLike, category: ArrayLike, score: ArrayLike) -> Detections:
+        """Sort and check detections in any order."""
+        images, boxes, categories = _checked(image, box, category)
+        scores = np.asarray(score, np.float64).reshape(-1)
+        if len(scores) != len(images):
+            raise ValueError(f"{len(images)} detections and {len(scores)} scores")
+        if not np.isfinite(scores).all():
+            raise ValueError("a score is a finite number")
+        order = np.lexsort((-scores, categories, images))
+        return cls(images[order], boxes[order], categories[order], scores[order], order)
+
+
+def _checked(
+    image: ArrayLike, box: ArrayLike, category: ArrayLike
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    images, categories = np.asarray(image, np.int64).reshape(-1), np.asarray(category, np.int64).reshape(-1)
+    boxes = np.asarray(box, np.float64).reshape(-1, 4)
+    if not len(images) == len(boxes) == len(categories):
+        raise ValueError(f"{len(images)} images of boxes, {len(boxes)} boxes and {len(categories)} categories")
+    if len(images) and min(images.min(), categories.min()) < 0:
+        raise ValueError("images and categories are numbers from 0")
+    if not np.isfinite(boxes).all() or (boxes[:, 2:] < 0).any():
+        raise ValueError("a box is four finite numbers, width and height from 0")
+    return images, boxes, categories
+
+
+# ---- Matches
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Detections and objects of some images, matched: d detections, o objects, a ranges of areas, t thresholds.
+
+    Detections are those of the highest scores (`MOST_DETECTIONS`), by category and falling score, ties by image. row:
+    (d,) their rows in `Detections`. matched, ignored: (a, t, d) bool. A detection is ignored if it met a crowd or an
+    object outside of the range of areas, or met nothing and is itself outside. found: (d,) the row in `Objects` that it
+    met at the lowest threshold, of all areas, -1 for none. counted: (a, o) bool, the objects that are to be found.
+    """
+
+    images: int
+    categories: int
+    score: NDArray[np.float64]
+    image: NDArray[np.int64]
+    category: NDArray[np.int64]
+    row: NDArray[np.int64]
+    matched: NDArray[np.bool_]
+    ignored: NDArray[np.bool_]
+    found: NDArray[np.int64]
+    object_image: NDArray[np.int64]
+    object_category: NDArray[np.int64]
+    counted: NDArray[np.bool_]
+
+
+def match(objects: Objects, detections: Detections, images: int, categories: int) -> Matches:
+    """Match the detections of each image and category with its objects, by falling score, as pycocotools does.
+
+    A detection takes the object of the highest IoU that no detection before it took, if it reaches the threshold. An
+    object that counts comes before one that does not, and of equal IoU the last. Many may meet one crowd, whose IoU is
+    the share of the detection's area in it. ValueError for an image or a category that is out of range.
+    """
+    for part in (objects, detections):
+        if len(part.image) and (part.image.max() >= images or part.category.max() >= categories):
+            raise ValueError(f"a box is of an image beyond {images} or a category beyond {categories}")
+    group = detections.image * categories + detections.category
+    rank = np.arange(len(group)) - np.searchsorted(group, group)
+    kept = np.flatnonzero(rank < MOST_DETECTIONS)
+    group, boxes = group[kept], detections.box[kept]
+    low, high = (np.array(ends, np.float64)[:, None] for ends in zip(*AREAS.values(), strict=True))
+    outside = (objects.area < low) | (objects.area > high) | objects.crowd
+    matched = np.zeros((len(AREAS), len(THRESHOLDS), len(kept)), np.bool_)
+    ignored = np.zeros_like(matched)
+    found = np.full(len(kept), -1, np.int64)
+    taken = np.zeros((len(AREAS), len(THRESHOLDS), len(objects.image)), np.bool_)
+    for detection, thing, iou in _overlaps(objects, boxes, group, objects.image * categories + objects.category):
+        # The pairs of one detection, each of another group; a later one of equal worth wins.
+        reached = (iou >= THRESHOLDS[:, None]) & (~taken[:, :, thing] | objects.crowd[thing])
+        worth = np.arange(1, len(thing) + 1) + np.where(outside[:, thing], 0, len(thing))[:, None]
+        starts = np.flatnonzero(np.diff(detection, prepend=-1))
+        best = np.maximum.reduceat(np.where(reached, worth, 0), starts, axis=2)
+        area, threshold, place = np.nonzero(best)
+        met = thing[(best[area, threshold, place] - 1) % len(thing)]
+        of = detection[starts][place]
+        matched[area, threshold, of] = True
+        ignored[area, threshold, of] = outside[area, met]
+        taken[area, threshold, met] = True
+        first = (area == 0) & (threshold == 0)
+        found[of[first]] = met[first]
+    size = boxes[:, 2] * boxes[:, 3]
+    ignored |= ~matched & ((size < low) | (size > high))[:, None]
+    score, category = detections.score[kept], detections.category[kept]
+    order = np.lexsort((-score, category))  # stable: ties stay in the order of their images
+    return Matches(
+        images,
+        categories,
+        score[order],
+        detections.image[kept][order],
+        category[order],
+        kept[order],
+        matched[:, :, order],
+        ignored[:, :, order],
+        found[order],
+        objects.image,
+        objects.category,
+        ~outside,
+    )
+
+
+def _overlaps(
+    objects: Objects, boxes: NDArray[np.float64], group: NDArray[np.int64], object_group: NDArray[np.int64]
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]]:
+    """Return pairs (detection, object, IoU) of equal group that reach the lowest threshold, in steps.
+
+    The first step has the first detection of every group that overlaps anything, the next its second, and so on. In a
+    step pairs stand by detection, rising IoU, and object.
+    """
+    start, stop = np.searchsorted(object_group, group), np.searchsorted(object_group, group, side="right")
+    sizes = stop - start
+    block = np.cumsum(sizes) // _PAIRS_AT_ONCE
+    close: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]] = []
+    for number in np.unique(block):
+        some = np.flatnonzero((block == number) & (sizes > 0))
+        detection = np.repeat(some, sizes[some])
+        before = np.cumsum(sizes[some]) - sizes[some]
+        thing = np.arange(len(detection)) + np.repeat(start[some] - before, sizes[some])
+        iou = _iou(boxes[detection], objects.box[thing], objects.crowd[thing])
+        near = iou >= THRESHOLDS[0]
+        close.append((detection[near], thing[near], iou[near]))
+    if not close:
+        return []
+    detection, thing, iou = (np.concatenate(parts) for parts in zip(*close, strict=True))
+    own, number = np.unique(detection, return_inverse=True)
+    step = (np.arange(len(own)) - np.searchsorted(group[own], group[own]))[number]
+    order = np.lexsort((thing, iou, detection, step))
+    ends = np.flatnonzero(np.diff(step[order])) + 1
+    parts = (np.split(part[order], ends) for part in (detection, thing, iou))
+    return [pairs for pairs in zip(*parts, strict=True) if len(pairs[0])]
+
+
+def _iou(boxes: NDArray[np.float64], others: NDArray[np.float64], crowd: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the area that two boxes share over that of both, or over that of the first if the other is a crowd's."""
+    sides = np.minimum(boxes[:, 2:] + boxes[:, :2], others[:, 2:] + others[:, :2]) - np.maximum(
+        boxes[:, :2], others[:, :2]
+    )
+    shared = np.where((sides > 0).all(axis=1), sides[:, 0] * sides[:, 1], 0.0)
+    own = boxes[:, 2] * boxes[:, 3]
+    union = np.where(crowd, own, own + others[:, 2] * others[:, 3] - shared)
+    return np.divide(shared, union, out=np.zeros(len(boxes)), where=shared > 0)
+
+
+# ---- Average precision
+
+
+@dataclass(frozen=True)
+class AveragePrecision:
+    """Average precision and recall of k categories, a ranges of areas and t thresholds, (k, a, t) or (k, a, t, r).
+
+    The last axis is of r resamples. NaN where a category has no object that counts.
+    """
+
+    precision: NDArray[np.float64]
+    recall: NDArray[np.float64]
+
+    def measure(self, name: str) -> NDArray[np.float64]:
+        """Return one of `MEASURES`, () or (r,): the mean over categories that have objects; NaN without any."""
+        return mean_of_finite(self.by_category(name))
+
+    def by_category(self, name: str = "AP") -> NDArray[np.float64]:
+        """Return one of `MEASURES` of each category, (k,) or (k, r)."""
+        of, area, thresholds = MEASURES[name]
+        return getattr(self, of)[:, list(AREAS).index(area), thresholds].mean(axis=1)
+
+
+def mean_of_finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean over the first axis of values that are not NaN; NaN where all are."""
+    there = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(there, values, 0.0).sum(axis=0) / there.sum(axis=0))
+
+
+def average_precision(matches: Matches, weights: NDArray[np.int64] | None = None) -> AveragePrecision:
+    """Compute average precision and recall, of the images or of r resamples of them.
+
+    weights: (r, images) how often each image is drawn, whole numbers. The result is that of images as often repeated,
+    but that copies of a detection stand together where scores of one image and category are equal.
+    """
+    counts = np.ones((1, matches.images), np.int32) if weights is None else np.asarray(weights, np.int32)
+    shape = (matches.categories, len(AREAS), len(THRESHOLDS), len(counts))
+    precision, recall = np.full(shape, np.nan), np.full(shape, np.nan)
+    starts = np.searchsorted(matches.category, np.arange(matches.categories + 1))
+    by_category = np.argsort(matches.object_category, kind="stable")
+    object_starts = np.searchsorted(matches.object_category[by_category], np.arange(matches.categories + 1))
+    for category in range(matches.categories):
+        here = slice(starts[category], starts[category + 1])
+        objects = by_category[object_starts[category] : object_starts[category + 1]]
+        if not matches.counted[0, objects].any():
+            continue
+        rows = max(1, _DRAWN_AT_ONCE // max(1, here.stop - here.start))
+        for start in range(0, len(counts), rows):
+            some = slice(start, start + rows)
+            drawn = counts[some]
+            of_objects = drawn[:, matches.object_image[objects]]
+            of_detections = drawn[:, matches.image[here]]
+            for area in range(len(AREAS)):
+                total = of_objects[:, matches.counted[area, objects]].sum(axis=1)
+                precision[category, area, :, some], recall[category, area, :, some] = _accumulate(
+                    matches.matched[area, :, here], matches.ignored[area, :, here], of_detections, total
+                )
+    if weights is None:
+        return AveragePrecision(precision[..., 0], recall[..., 0])
+    return AveragePrecision(precision, recall)
+
+
+def _accumulate(
+    matched: NDArray[np.bool_], ignored: NDArray[np.bool_], weights: NDArray[np.int32], total: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return average precision and recall, (t, r) each, of one category's detections by falling score.
+
+    matched, ignored: (t, d). weights: (r, d). total: (r,) objects to be found. Precision changes its envelope at true
+    detections alone, so that only these are looked at.
+    """
+    precision, recall = np.zeros((2, len(matched), len(weights)))
+    counting = np.flatnonzero(~ignored.all(axis=0))
+    if len(counting) < ignored.shape[1]:
+        matched, ignored, weights = matched[:, counting], ignored[:, counting], weights[:, counting]
+    seen = np.cumsum(weights, axis=1, dtype=np.int32)
+    for threshold, (hit, out) in enumerate(zip(matched, ignored, strict=True)):
+        true = np.flatnonzero(hit & ~out)
+        if not len(true):
+            continue
+        ranked = seen[:, true]
+        left_out = np.flatnonzero(out)
+        if len(left_out):
+            before = np.cumsum(weights[:, left_out], axis=1, dtype=np.int32)
+            ranked = ranked - np.pad(before, ((0, 0), (1, 0)))[:, np.searchsorted(left_out, true)]
+        right = np.cumsum(weights[:, true], axis=1, dtype=np.int32)
+        envelope = np.maximum.accumulate((right / (ranked + np.spacing(1)))[:, ::-1], axis=1)[:, ::-1]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = right / total[:, None]
+        # How many of the recalls are reached: the nearest is compared, the others are surely below or above.
+        nearest = np.rint(np.nan_to_num(share, posinf=0.0) * (len(RECALLS) - 1)).astype(np.int64)
+        reached = nearest + (RECALLS[nearest] <= share)
+        precision[threshold] = (envelope * np.diff(reached, axis=1, prepend=0)).sum(axis=1) / len(RECALLS)
+        recall[threshold] = share[:, -1]
+    none = total == 0
+    precision[:, none], recall[:, none] = np.nan, np.nan
+    return precision, recall
