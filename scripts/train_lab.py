@@ -3,7 +3,7 @@
     python scripts/train_lab.py STAGE [STAGE …] [--work .train] [--threads N]
 
 Stages, in the order they build on each other: vae, latents, sd, export-sd, clip, oracle, classifiers, tokens,
-decoder, captioner, measure.
+decoder, captioner, detector, measure.
 Each can be killed and started again; checkpoints lie in the work folder, which git ignores.
 """
 
@@ -25,6 +25,7 @@ STAGES = {
     "tokens": "lab_training.class_tokens:make_tokens",
     "decoder": "lab_training.decoder:train_decoder",
     "captioner": "lab_training.captioner:train_captioner",
+    "detector": "lab_training.detector:train_detector",
     "measure": "lab_training.measure:measure_all",
 }
 

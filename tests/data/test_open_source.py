@@ -27,7 +27,8 @@ from counterfoil.data.labelled_sources import NamedDataset, labelled_source
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.lab.planted import COLUMNS, SPLITS, VERSION, named_world, planted_world
+from counterfoil.lab import boxes
+from counterfoil.lab.planted import SPLITS, VERSION, named_world, planted_world
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.recipe.schema_inputs import ClassEntry, Conditions, Source
 from loopback_hub import LoopbackHub, client, client_environment
@@ -626,11 +627,23 @@ def test_a_world_is_read_as_any_input_dataset(name: str) -> None:
     for row in (0, 17, 3999):
         np.testing.assert_array_equal(np.asarray(split.image(row)), world.pixels("test", row))
     rows = open_source(source, pin=pin).rows("test")
-    assert rows.columns == COLUMNS
+    assert rows.columns == ("image", "label", "garment")
     (encoded,) = rows.images([17])
     assert encoded is not None
     with Image.open(io.BytesIO(encoded)) as stored:
         np.testing.assert_array_equal(np.asarray(stored), world.pixels("test", 17))
+
+
+def test_scenes_with_boxes_are_read_as_any_input_dataset() -> None:
+    opened = open_source(source_of("lab:wardrobe-boxes"))
+    assert opened.splits == ("train", "validation", "audit")
+    outline = opened.outline(1 << 30)
+    assert (outline.rows["audit"], outline.columns) == (boxes.ROWS["audit"], {"image": "image", "objects": "objects"})
+    rows = opened.rows("validation", labelled=False)
+    assert (rows.count, rows.columns) == (boxes.ROWS["validation"], ("image", "objects"))
+    assert rows.class_names("objects") == CLASSES
+    assert rows.column("objects")[3] == boxes.objects_in(boxes.boxes_scene("validation", 3))
+    np.testing.assert_array_equal(np.asarray(rows.image(3)), boxes.split_pixels("validation", 3))
 
 
 def test_the_largest_split_is_rendered_as_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from counterfoil import paired_stats, stats
 from counterfoil.generate.corruptions import CORRUPTIONS, apply_gain, contrast_match, corrupt
 from counterfoil.lab import scenery
+from counterfoil.lab.boxes import boxes_scene, objects_in, render_boxes
 from counterfoil.lab.planted import KINDS, planted_world
 from counterfoil.lab.scenes import load_wardrobe, wardrobe_scene
 from counterfoil.lab.vocabulary import SHIFTS
@@ -34,6 +35,11 @@ def world() -> str:
     scenes += [render_graded(wardrobe_scene("validation", 5), shift.name, 0.4) for shift in graded]
     libraries = (scenery.suns, scenery.low_suns, scenery.spotlights, scenery.reaches, scenery.night_sky, scenery.linen)
     return digest_of(array.tobytes() for array in (*scenes, *(library() for library in libraries)))
+
+
+def boxes() -> str:
+    scenes = [boxes_scene(split, number) for split in ("train", "audit") for number in range(20)]
+    return digest_of(render_boxes(scene).tobytes() + json.dumps(objects_in(scene)).encode() for scene in scenes)
 
 
 def planted() -> str:
@@ -97,6 +103,7 @@ def statistics() -> list[str]:
 def all_digests() -> dict[str, str | list[str]]:
     return {
         "world": world(),
+        "boxes": boxes(),
         "planted": planted(),
         "corruptions": corruptions(),
         "plans": plans(),

@@ -4,8 +4,8 @@
     opened.pin, opened.splits, opened.names(["train"])
     opened.rows("train"), opened.split("train").image(0)
 
-The lab's (`lab:wardrobe`, and `lab:planted/KIND-SEED`, rendered on access), a folder's, or the Hub's. The pin is taken
-first, and exactly what it says is loaded. Data and slow libraries load on demand.
+The lab's (`lab:wardrobe`, `lab:wardrobe-boxes` and `lab:planted/KIND-SEED`, rendered on access), a folder's, or the
+Hub's. The pin is taken first, and exactly what it says is loaded. Data and slow libraries load on demand.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import zip_longest
@@ -255,17 +255,15 @@ def _has_read_tables() -> bool:
 class LabDataset:
     """One input dataset of the lab, rendered on access.
 
-    version: its pin. names: label names. labels(split): int64 [n]. garments(split): the garment of each row.
-    pixels(split, row): uint8 [64, 64, 3].
+    version: its pin. names: names of labels, or of the objects' categories. rows: split → number of rows. columns:
+    name → values of a split's rows; beside them every row has an `image`. pixels(split, row): uint8 [height, width, 3].
     """
 
     name: str
     version: str
     names: tuple[str, ...]
-    splits: tuple[str, ...]
-    columns: tuple[str, ...]
-    labels: Callable[[str], np.ndarray]
-    garments: Callable[[str], Sequence[str]]
+    rows: Mapping[str, int]
+    columns: Mapping[str, Callable[[str], Sequence[Any]]]
     pixels: Callable[[str, int], np.ndarray]
 
 
@@ -278,7 +276,7 @@ class _OfTheLab(OpenSource):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        return self.world.splits
+        return tuple(self.world.rows)
 
     @property
     def configs(self) -> tuple[str, ...]:
@@ -288,21 +286,21 @@ class _OfTheLab(OpenSource):
         return self.world.names
 
     def outline(self, most_bytes: int) -> Outline:
-        kinds = {"image": "image", "label": "integers"}
-        rows = {split: len(self.world.labels(split)) for split in self.splits}
-        return Outline(rows, {column: kinds.get(column, "text") for column in self.world.columns}, {})
+        kinds = {"label": "integers", "garment": "text", "objects": "objects"}
+        columns = {column: kinds[column] for column in self.world.columns}
+        names = {"objects": self.world.names} if "objects" in columns else {}
+        return Outline(self.world.rows, {"image": "image"} | columns, names)
 
     def rows_by_split(self, splits: Sequence[str]) -> dict[str, Rows]:
         return {split: self.rows(split) for split in splits}
 
     def rows(self, split: str, *, labelled: bool = True) -> Rows:
         world = self.world
-        if split not in world.splits:
-            near = did_you_mean(split, world.splits)
+        if split not in world.rows:
+            near = did_you_mean(split, world.rows)
             raise UserError(
-                f"source: {world.name} has no split '{split}'{near}", f"Its splits are {', '.join(world.splits)}."
+                f"source: {world.name} has no split '{split}'{near}", f"Its splits are {', '.join(world.rows)}."
             )
-        labels = world.labels(split)
 
         def images(rows: Sequence[int]) -> Iterator[bytes]:
             for row in rows:
@@ -311,11 +309,11 @@ class _OfTheLab(OpenSource):
         return Rows(
             dataset=world.name,
             split=split,
-            count=len(labels),
-            columns=world.columns,
+            count=world.rows[split],
+            columns=("image", *world.columns),
             pinned=sha256_json({"dataset": world.name, "version": world.version, "split": split}),
-            column=lambda column: world.garments(split) if column == "garment" else labels.tolist(),
-            class_names=lambda column: None,
+            column=lambda column: world.columns[column](split),
+            class_names=lambda column: world.names if column == "objects" else None,
             images=images,
             rendered=lambda row: _rendered(world, split, row),
         )
@@ -338,7 +336,7 @@ def lab_names(name: str) -> tuple[str, ...]:
     """Return the label names of a dataset of the lab. Raises as `lab_dataset`."""
     from counterfoil.lab.vocabulary import CLASSES
 
-    return CLASSES if name == f"{LAB}wardrobe" else lab_dataset(name).names
+    return CLASSES if name in (f"{LAB}wardrobe", f"{LAB}wardrobe-boxes") else lab_dataset(name).names
 
 
 def lab_dataset(name: str) -> LabDataset:
@@ -346,14 +344,16 @@ def lab_dataset(name: str) -> LabDataset:
     short = name.removeprefix(LAB)
     if short == "wardrobe":
         return _wardrobe(name)
+    if short == "wardrobe-boxes":
+        return _wardrobe_boxes(name)
     if short.startswith(_PLANTED):
         return _planted(name, short.removeprefix(_PLANTED))
     from counterfoil.lab.planted import KINDS
 
-    near = did_you_mean(short, ["wardrobe", *(f"{_PLANTED}{kind}-0" for kind in KINDS)])
+    near = did_you_mean(short, ["wardrobe", "wardrobe-boxes", *(f"{_PLANTED}{kind}-0" for kind in KINDS)])
     raise UserError(
         f"source.dataset: the lab has no '{short}'{near}",
-        f"Its datasets are {LAB}wardrobe and {LAB}{_PLANTED}KIND-SEED.",
+        f"Its datasets are {LAB}wardrobe, {LAB}wardrobe-boxes and {LAB}{_PLANTED}KIND-SEED.",
     )
 
 
@@ -361,19 +361,21 @@ def _wardrobe(name: str) -> LabDataset:
     from counterfoil.lab import scenes
     from counterfoil.lab.vocabulary import CLASSES
 
-    def pixels(split: str, row: int) -> np.ndarray:
-        return scenes.load_wardrobe(split)[1](row)
-
     return LabDataset(
         name,
         scenes.VERSION,
         CLASSES,
-        scenes.SPLITS,
-        scenes.COLUMNS,
-        lambda split: scenes.load_wardrobe(split)[0],
-        scenes.wardrobe_garments,
-        pixels,
+        scenes.WARDROBE_ROWS,
+        {"label": lambda split: scenes.load_wardrobe(split)[0].tolist(), "garment": scenes.wardrobe_garments},
+        lambda split, row: scenes.load_wardrobe(split)[1](row),
     )
+
+
+def _wardrobe_boxes(name: str) -> LabDataset:
+    from counterfoil.lab import boxes
+    from counterfoil.lab.vocabulary import CLASSES
+
+    return LabDataset(name, boxes.VERSION, CLASSES, boxes.ROWS, {"objects": boxes.split_objects}, boxes.split_pixels)
 
 
 def _planted(name: str, world_name: str) -> LabDataset:
@@ -393,9 +395,7 @@ def _planted(name: str, world_name: str) -> LabDataset:
         name,
         planted.VERSION,
         world.class_names,
-        planted.SPLITS,
-        planted.COLUMNS,
-        world.labels,
-        world.garments,
+        planted.ROWS,
+        {"label": lambda split: world.labels(split).tolist(), "garment": world.garments},
         world.pixels,
     )

@@ -41,7 +41,6 @@ GARMENTS = {"train": "pretrain", "validation": "train", "test": "validation", "p
 
 ROWS = {"train": 6000, "validation": 6000, "test": 4000, "proof": 50_000}
 SPLITS = tuple(ROWS)
-COLUMNS = ("image", "label", "garment")
 VERSION = "2"
 """Raise it with every change of a pixel or a label of a world."""
 

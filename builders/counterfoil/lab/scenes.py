@@ -131,8 +131,6 @@ WARDROBE_ROWS = {"train": 8000, "validation": 1500, "audit": 12000}
 _WARDROBE_SEEDS = {"train": 3, "validation": 3, "audit": 4}
 
 
-SPLITS = tuple(WARDROBE_ROWS)
-COLUMNS = ("image", "label", "garment")
 VERSION = "2"
 """Raise it with every change of a pixel or a label of an existing split."""
 

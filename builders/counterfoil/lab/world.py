@@ -143,8 +143,8 @@ def _draw_chances(seed: int) -> _Chances:
     )
 
 
-def _place(photograph: np.ndarray, chances: _Chances, companion: str) -> tuple[np.ndarray, np.ndarray]:
-    """Place the garment on the canvas: return its brightness [64, 64] and coverage [64, 64]."""
+def cut_out(photograph: np.ndarray, side: int, flip: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Cut a garment out of its photograph at a size: return its brightness and coverage, [side, side] in 0…1."""
     grey = photograph.astype(np.float32)
     covered = np.where(grey > 10, 255, 0).astype(np.uint8)
     # Closing fills pinholes of dark cloth in the mask.
@@ -157,11 +157,18 @@ def _place(photograph: np.ndarray, chances: _Chances, companion: str) -> tuple[n
     # Outside the garment brightness continues at its mean, so that resizing leaves no dark rim.
     inside = grey[covered > 0]
     filled = np.where(covered > 0, grey, inside.mean() if inside.size else 128.0) / top * 255
-    side = round(chances.size if companion == "none" else chances.size * 0.84)
     small = Image.fromarray(filled.astype(np.uint8)).resize((side, side), Image.Resampling.BICUBIC)
     mask = Image.fromarray(covered).resize((side, side), Image.Resampling.BICUBIC)
-    if chances.flip_garment:
+    if flip:
         small, mask = (p.transpose(Image.Transpose.FLIP_LEFT_RIGHT) for p in (small, mask))
+    coverage = np.clip((np.asarray(mask, np.float32) / 255 - 0.25) * 2, 0, 1)
+    return np.asarray(small, np.float32) / 255, coverage
+
+
+def _place(photograph: np.ndarray, chances: _Chances, companion: str) -> tuple[np.ndarray, np.ndarray]:
+    """Place the garment on the canvas: return its brightness [64, 64] and coverage [64, 64]."""
+    side = round(chances.size if companion == "none" else chances.size * 0.84)
+    small, mask = cut_out(photograph, side, chances.flip_garment)
     room = (SIDE - side) / 2
     shift_x = 0.0 if companion == "none" else (-6.0 if chances.side_left else 6.0)
     left = round(room + shift_x + chances.x * room * (0.7 if companion == "none" else 0.2))
@@ -171,8 +178,8 @@ def _place(photograph: np.ndarray, chances: _Chances, companion: str) -> tuple[n
     x0, y0 = max(left, 0), max(upper, 0)
     x1, y1 = min(left + side, SIDE), min(upper + side, SIDE)
     window = (slice(y0 - upper, y1 - upper), slice(x0 - left, x1 - left))
-    brightness[y0:y1, x0:x1] = np.asarray(small, np.float32)[window] / 255
-    coverage[y0:y1, x0:x1] = np.clip((np.asarray(mask, np.float32)[window] / 255 - 0.25) * 2, 0, 1)
+    brightness[y0:y1, x0:x1] = small[window]
+    coverage[y0:y1, x0:x1] = mask[window]
     return brightness, coverage
 
 
@@ -190,18 +197,19 @@ def _pattern_mask(pattern: str, phase: np.ndarray) -> np.ndarray | None:
     return None
 
 
-def _dress(scene: Scene, brightness: np.ndarray, chances: _Chances) -> np.ndarray:
-    """Return tinted, patterned cloth [64, 64, 3]."""
-    tint = np.asarray(_TINTS[scene.colour], np.float32)
-    mask = _pattern_mask(scene.pattern, chances.phase)
+def dress(colour: str, pattern: str, brightness: np.ndarray, phase: np.ndarray) -> np.ndarray:
+    """Return tinted, patterned cloth [height, width, 3] of a brightness [height, width], at most 64 a side."""
+    height, width = brightness.shape
+    tint = np.asarray(_TINTS[colour], np.float32)
+    mask = _pattern_mask(pattern, phase)
     if mask is None:
-        cloth = np.broadcast_to(tint, (SIDE, SIDE, 3))
+        cloth = np.broadcast_to(tint, (height, width, 3))
     else:
-        ink = _INK_ON_LIGHT if scene.colour in _LIGHT_TINTS else _INK_ON_DARK
-        cloth = tint + (ink - tint) * (0.92 * mask[..., None])
+        ink = _INK_ON_LIGHT if colour in _LIGHT_TINTS else _INK_ON_DARK
+        cloth = tint + (ink - tint) * (0.92 * mask[:height, :width, None])
     folds = power(brightness, 0.8)
     shade = (0.45 + 0.62 * folds)[..., None]
-    sheen = (0.10 if scene.colour == "black" else 0.05) * np.clip(folds - 0.6, 0, 1)[..., None]
+    sheen = (0.10 if colour == "black" else 0.05) * np.clip(folds - 0.6, 0, 1)[..., None]
     return np.clip(cloth * shade + sheen, 0, 1)
 
 
@@ -340,9 +348,10 @@ def _rendered(scene: Scene, target: Scene, strength: float, photograph: np.ndarr
         photograph = load_garments(scene.split).images[scene.garment]
     chances = _draw_chances(scene.seed)
     brightness, coverage = _place(photograph, chances, scene.companion)
-    garment = _dress(target, brightness, chances)
+    garment = dress(target.colour, target.pattern, brightness, chances.phase)
     if target.colour != scene.colour:
-        garment = _mix(_dress(scene, brightness, chances), garment, strength)
+        before = dress(scene.colour, scene.pattern, brightness, chances.phase)
+        garment = _mix(before, garment, strength)
     alpha = coverage[..., None]
     image = _backdrop(scene, target, strength, chances)
     shadow = np.roll(gaussian_blur(coverage, 1.6, "symmetric"), (2, 2), (0, 1))[..., None]
