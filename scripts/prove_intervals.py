@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -338,6 +338,12 @@ def gate_world(of: str, count: int, spread: float, base: float) -> tuple[NDArray
         name = f"shift_{place}"
         if of == "accuracies":
             lines.append(GateLine("", "accuracy", name, float(mean[place, 0])))
+        elif of == "relative drops":
+            lines.append(GateLine("", "relative_drop", name, float(1 - mean[place, 0] / mean[0, 0])))
+        elif of == "drops of a class":
+            label = place % 10
+            drop = float(shares[0, label, 0] - shares[place, label, 0])
+            lines.append(GateLine("", "drop", name, drop, class_name=f"{label:02d}"))
         elif of == "drops" or place % 2:
             lines.append(GateLine("", "drop", name, float(mean[0, 0] - mean[place, 0])))
         else:
@@ -345,7 +351,7 @@ def gate_world(of: str, count: int, spread: float, base: float) -> tuple[NDArray
     return shares, lines
 
 
-def gates(seed: int, runs: int) -> list[str]:
+def gates(seed: int, runs: int, kinds: tuple[str, ...] = ("accuracies", "drops", "drops, worse_than")) -> list[str]:
     runs = max(20, runs // 4)
     lines = [
         f"A gate of 24 lines on a model that is exactly at each of its limits, {runs} times a cell: the share of gates"
@@ -357,7 +363,7 @@ def gates(seed: int, runs: int) -> list[str]:
         "| -- | --: | --: | --: | --: | --: | --: |",
     ]
     sizes = {str(n): np.full(10, n) for n in (10, 30, 100)} | {"5 to 200": np.geomspace(5, 200, 10).astype(np.int64)}
-    for of, base, images in product(("accuracies", "drops", "drops, worse_than"), (0.8, 0.95), sizes):
+    for of, base, images in product(kinds, (0.8, 0.95), sizes):
         shares, asked = gate_world(of, 24, 0.8, base)
         rng = np.random.default_rng([seed, len(images), int(sizes[images][0]), round(100 * base), len(of)])
         found = [gated(rng, shares, sizes[images], asked) for _ in range(runs)]
@@ -410,6 +416,10 @@ PARTS: dict[str, tuple[str, Callable[[int, int], list[str]]]] = {
     "kid": ("KID near zero and away from it", kid),
     "worlds": ("Means over few worlds", worlds),
     "gates": ("Gates at their limits", gates),
+    "gate-lines": (
+        "Gates of relative drops and of single classes at their limits",
+        partial(gates, kinds=("relative drops", "drops of a class")),
+    ),
     "gate-sizes": ("How large a set a gate needs", gate_sizes),
 }
 

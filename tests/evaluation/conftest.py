@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import datasets
+import numpy as np
 import pytest
 
 from colour_world import build_colours, graded_png, save_colour_model, save_colour_models, save_photographs
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.lab.scenes import wardrobe_scene
+from counterfoil.lab.world import render
+from counterfoil.recipe import load_recipe
+from support.images import encoded
 
 
 @pytest.fixture(scope="session")
@@ -58,3 +65,23 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def photographed(photos: Path, named: str, tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     """The model that is always right about a colour, on the folder: no base, no shifts."""
     return evaluate(photos, [named], out=tmp_path_factory.mktemp("photographed"), device="cpu")
+
+
+@pytest.fixture(scope="session")
+def weather(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Wardrobe scenes as they are, and as good as covered by grey."""
+    classes = load_recipe("wardrobe-mini").classes
+    table: dict[str, list[Any]] = {"image": [], "label": [], "weather": []}
+    for index in range(60):
+        pixels = render(wardrobe_scene("validation", index))
+        for name, shown in (("clear", pixels), ("grey", (0.05 * pixels + 0.95 * 128).astype(np.uint8))):
+            for key, value in zip(table, ({"bytes": encoded(shown)}, index % len(classes), name), strict=True):
+                table[key].append(value)
+    features = datasets.Features(
+        image=datasets.Image(),
+        label=datasets.ClassLabel(names=[one.name for one in classes]),
+        weather=datasets.Value("string"),
+    )
+    folder = tmp_path_factory.mktemp("weather")
+    datasets.Dataset.from_dict(table, features).to_parquet(str(folder / "all.parquet"))
+    return folder

@@ -13,7 +13,7 @@ from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import UserError
 from counterfoil.evaluation.class_order import ClassOrder
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.gate import judge_gate, judged_models, models_of, read_gate
+from counterfoil.evaluation.gate import check_names, judge_gate, judged_models, models_of, read_gate
 from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES
 from counterfoil.evaluation.measures.comparison import ComparedModels
 from counterfoil.evaluation.measures.distances import prepared_distances
@@ -30,6 +30,7 @@ from counterfoil.evaluation.scored_models import (
     with_gate,
 )
 from counterfoil.evaluation.scores import AllAnswers, Asking, Request
+from counterfoil.evaluation.stored_answers import is_stored, read_stored
 from counterfoil.evaluation.subject import open_subject, usual_side
 from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.models.classifiers import Classifier, load_classifier
@@ -144,8 +145,9 @@ def evaluate(
             source is available. True: fetch it from the Hub if necessary. False: skip it. A source that is not
             available is skipped, and the result gives the reason.
         gate: A file with a YAML list of lines that a model has to meet, or the lines: `accuracy(base) >= 80`,
-            `drop(at_night) <= 10`, `worse_than(MODEL, any) <= 2`. `gate` of the result has pass, fail or undecided for
-            each line and model, and gate.md and gate.xml are written. MODEL is scored too, and not judged.
+            `drop(at_night) <= 10`, `relative_drop(fog) <= 10%`, `worse_than(MODEL, any) <= 2`. `gate` of the result has
+            pass, fail or undecided for each line and model, and gate.md and gate.xml are written. MODEL is scored too,
+            and not judged, or is the results.json of an earlier evaluation of these images.
         allow_undecided: Do not count undecided lines of the gate as errors.
         workers: Worker processes per device. None: one per GPU, or on a CPU one per core from 2,000 images on.
         engine: Where models run, such as a cluster. None: on this machine. Callables always run in this process.
@@ -169,6 +171,7 @@ def evaluate(
     if allow_undecided and gate is None:
         raise UserError("allow_undecided goes with a gate, and none is given", "Leave it out, or give one.")
     lines = () if gate is None else read_gate(gate)
+    check_names(lines, subject)
     asked = with_compared(models, compare)
     models = with_gate(asked, subject.models, models_of(lines))
     given = given_models(asked, transform, version, subject.parts[0].images, subject.classes)
@@ -187,6 +190,7 @@ def evaluate(
         raise UserError(f"min_images_per_class is {minimum}: expected 1 or more")
     refuse_uncompared(names, compare)
     judged = judged_models(lines, names) if lines else ()
+    stored = read_stored([one.against for one in lines if is_stored(one.against)], judged, subject)
     stands_for = {name: models[name] if isinstance(models, Mapping) else name for name in names}
     mended = mended_notes({name: model for name, model in stands_for.items() if isinstance(model, str)})
     refuse_trained_on(subject, mended)
@@ -212,7 +216,7 @@ def evaluate(
         unreadable=tuple(subject.keys[row] for row in unreadable),
         files={},
         unreadable_paths=() if paths is None else tuple(paths[row] for row in unreadable),
-        gate=judge_gate(answered, lines, judged, results.label_checks, allow_undecided) if lines else None,
+        gate=judge_gate(answered, lines, judged, results.label_checks, allow_undecided, stored) if lines else None,
         notes=subject.notes,
     )
     dataset_id = repo or (subject.published.repo if subject.published else subject.repo)

@@ -1,9 +1,9 @@
 """A gate: what a model has to meet before a team takes it, a line each, answered pass, fail or undecided.
 
 A line passes where the whole of its interval meets the limit, and fails where none of it does. Anything between is
-undecided, and so is what says nothing: a shift that the dataset lacks, or whose labels nobody checked, a drop of who
-guesses. The intervals hold for all comparisons of a gate at once, so that a long gate fails no good model by chance
-more often than a short one.
+undecided, and so is what says nothing: a shift whose labels nobody checked, a drop of who guesses. The intervals hold
+for all comparisons of a gate at once, advisory lines included, so that a long gate fails no good model by chance more
+often than a short one. A name that the dataset lacks is a mistake of the gate.
 
 An accuracy here is averaged over every class with enough images: one that a model has forgotten counts. A drop leaves
 out the classes that are near chance on the base, as everywhere.
@@ -13,51 +13,67 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
 from counterfoil.accuracy_stats import ClassUnits
 from counterfoil.errors import RunFailure, UserError
+from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.comparison import Side, drawn_averages
 from counterfoil.evaluation.measures.findings import judges_among
 from counterfoil.evaluation.scores import AllAnswers
+from counterfoil.evaluation.stored_answers import StoredAnswers, is_stored
 from counterfoil.recipe.layering import text_of
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.strict_yaml import read_yaml
 from counterfoil.report.labels import LabelChecks
+from counterfoil.report.words import listed
 from counterfoil.stats import Bounds, Estimate, distances_with_correlation, mover, simultaneous_reach, wilson_reach
 
 ANY = "any"
 # Exit codes of a command; 1 and 2 are those of a run that broke and of a mistake.
 FAILED, UNDECIDED = 3, 4
 MOST_LINES = 500
+# Where the base may be zero, the interval of a relative drop ends at this ratio of the shift to the base.
+_LARGEST_RATIO = 100.0
 # More images a class than this are no advice.
 MOST_NEEDED = 100_000
 
 Answer = Literal["pass", "fail", "undecided"]
 _HINT = (
-    "A line is one of: accuracy(GROUP) >= PERCENT, drop(SHIFT) <= POINTS, worse_than(MODEL, GROUP) <= POINTS. GROUP is"
-    ' base, a shift or any; "any" in quotes is a group of that name.'
+    "A line is one of: accuracy(GROUP) >= PERCENT, drop(SHIFT) <= POINTS, relative_drop(SHIFT) <= PERCENT%,"
+    " worse_than(MODEL or results.json, GROUP) <= POINTS. GROUP is base, a shift or any"
+    ' ("any" in quotes is a group of that name). `, class=NAME` behind it asks for one class. `advisory:` before a line'
+    " reports it without failing."
 )
-_NAME = r'(?:"[^"]*"|[^\s,()"\']+)'
+_NAME = r'(?:class=)?(?:"[^"]*"|[^\s,()"\']+)'
 _LINE = re.compile(
-    rf"\s*(?P<measure>\w+)\s*\(\s*(?P<names>{_NAME}(?:\s*,\s*{_NAME})*)\s*\)\s*(?P<sign>[<>=!]+)\s*(?P<limit>\S+)\s*"
+    rf"\s*(?P<measure>\w+)\s*\(\s*(?P<names>{_NAME}(?:\s*,\s*{_NAME})*)\s*\)\s*(?P<sign>[<>=!]+)\s*(?P<limit>\S+(?:\s+%)?)\s*"
 )
 _NUMBER = re.compile(r"-?[0-9]{1,3}(?:\.[0-9]{1,6})?")
 # Measure → its sign, how many names it takes, and the least limit that means anything.
-_MEASURES = {"accuracy": (">=", 1, 0.0), "drop": ("<=", 1, -100.0), "worse_than": ("<=", 2, -100.0)}
+_MEASURES = {
+    "accuracy": (">=", 1, 0.0),
+    "drop": ("<=", 1, -100.0),
+    "relative_drop": ("<=", 1, -100.0),
+    "worse_than": ("<=", 2, -100.0),
+}
+_DROPS = ("drop", "relative_drop")
+_ADVISORY = "advisory"
 
 
 @dataclass(frozen=True, slots=True)
 class GateLine:
-    """A line as it was read. limit: a fraction. against: the model that others may not be worse than. every: whether it
-    is of every group rather than of one, which may be called any."""
+    """A line as it was read. limit: a fraction. against: the model, or the results.json of an earlier evaluation, that
+    others may not be worse than. every: whether it is of every group rather than of one, which may be called any.
+    class_name: a class's name or id; all classes if empty. advisory: whether it is reported and never fails."""
 
     text: str
     measure: str
@@ -65,6 +81,8 @@ class GateLine:
     limit: float
     against: str = ""
     every: bool = False
+    class_name: str = ""
+    advisory: bool = False
 
     @property
     def above(self) -> bool:
@@ -111,8 +129,8 @@ class GateResult:
 
     @property
     def verdict(self) -> Answer:
-        """fail where any line fails, else undecided where any is, else pass."""
-        found = {one.verdict for one in self.judged}
+        """fail where any line fails, else undecided where any is, else pass; advisory lines do not count."""
+        found = {one.verdict for one in self.judged if not one.line.advisory}
         return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
 
     @property
@@ -132,7 +150,7 @@ class GateResult:
                 f"{one.line.text} for {one.model} on {one.group}: {one.verdict}"
                 + (f", {one.reason}" if one.reason else "")
                 for one in self.judged
-                if one.verdict in ("fail", *open_too)
+                if one.verdict in ("fail", *open_too) and not one.line.advisory
             ]
         )
         failure.exit_code = self.exit_code
@@ -145,6 +163,8 @@ class GateResult:
                 "line": one.line.text,
                 "model": one.model,
                 "group": one.group,
+                "class": one.line.class_name or None,
+                "advisory": one.line.advisory,
                 "verdict": one.verdict,
                 "limit": one.line.limit,
                 **{end: getattr(one.estimate, end, None) for end in ("value", "low", "high")},
@@ -166,6 +186,11 @@ def read_gate(gate: str | Path | Sequence[str]) -> tuple[GateLine, ...]:
         texts = read_yaml(text_of(Path(gate)), place)
     else:
         place, texts = "gate", list(gate)
+    if isinstance(texts, list):  # YAML reads `advisory: drop(fog) <= 10` as a mapping
+        texts = [
+            f"{_ADVISORY}: {one[_ADVISORY]}" if isinstance(one, dict) and list(one) == [_ADVISORY] else one
+            for one in texts
+        ]
     if not isinstance(texts, list) or not texts or not all(isinstance(one, str) for one in texts):
         raise UserError(f"{place}: expected a list of lines, as in: - drop(at_night) <= 10", _HINT)
     if len(texts) > MOST_LINES:
@@ -174,8 +199,8 @@ def read_gate(gate: str | Path | Sequence[str]) -> tuple[GateLine, ...]:
     found: list[GateLine] = []
     for number, text in enumerate(texts, start=1):
         one = _parsed(text)
-        if isinstance(one, GateLine) and (one.measure, one.against, one.group, one.every) in {
-            (other.measure, other.against, other.group, other.every) for other in found
+        if isinstance(one, GateLine) and replace(one, text="", limit=0.0) in {
+            replace(other, text="", limit=0.0) for other in found
         }:
             one = "an earlier line has the same comparison"
         if isinstance(one, str):
@@ -189,7 +214,9 @@ def read_gate(gate: str | Path | Sequence[str]) -> tuple[GateLine, ...]:
 
 def _parsed(text: str) -> GateLine | str:
     """The line, or what is wrong with it."""
-    match = _LINE.fullmatch(text) if len(text) <= 1000 else None
+    advice, colon, rest = text.partition(":")
+    advisory = bool(colon) and advice.strip() == _ADVISORY
+    match = _LINE.fullmatch(rest if advisory else text) if len(text) <= 1000 else None
     if match is None:
         return "expected MEASURE(NAME) <= NUMBER"
     measure = match["measure"]
@@ -197,24 +224,37 @@ def _parsed(text: str) -> GateLine | str:
         return f"there is no measure {measure[:40]!r}{did_you_mean(measure, _MEASURES)}"
     sign, count, least = _MEASURES[measure]
     written = re.findall(_NAME, match["names"])
+    class_name = written.pop().removeprefix("class=").strip('"') if written[-1].startswith("class=") else None
     names = [one.strip('"') for one in written]
-    if len(names) != count or not all(names):
-        return f"{measure} takes {'a model and a group' if count == 2 else 'one group'}"
+    if len(names) != count or not all(names) or class_name == "":
+        return f"{measure} takes {'a model and a group' if count == 2 else 'one group'}, and perhaps class=NAME"
     if match["sign"] != sign:
         return f"{measure} takes {sign}, not {match['sign']}"
     number = match["limit"]
+    if number.endswith("%"):
+        number = number[:-1].rstrip()
+        if measure in ("drop", "worse_than"):
+            return f"{measure} takes points: write {number[:40]} without %, or relative_drop for a share of the base"
     if not _NUMBER.fullmatch(number) or not least <= float(number) <= 100:
         return f"the limit is {number[:40]!r}: expected a number from {least:g} to 100"
     group = names[-1]
-    if measure == "drop" and group == BASE:
+    if measure in _DROPS and group == BASE:
         return "the base has no drop"
-    against = names[0] if count == 2 else ""
-    return GateLine(" ".join(text.split()), measure, group, float(number) / 100, against, written[-1] == ANY)
+    return GateLine(
+        " ".join(text.split()),
+        measure,
+        group,
+        float(number) / 100,
+        against=names[0] if count == 2 else "",
+        every=written[-1] == ANY,
+        class_name=class_name or "",
+        advisory=advisory,
+    )
 
 
 def models_of(gate: Sequence[GateLine]) -> tuple[str, ...]:
-    """The models that lines compare with."""
-    return tuple(dict.fromkeys(one.against for one in gate if one.against))
+    """The models that lines compare with, and that are scored."""
+    return tuple(dict.fromkeys(one.against for one in gate if one.against and not is_stored(one.against)))
 
 
 def judged_models(gate: Sequence[GateLine], names: Sequence[str]) -> tuple[str, ...]:
@@ -230,6 +270,46 @@ def judged_models(gate: Sequence[GateLine], names: Sequence[str]) -> tuple[str, 
     return found
 
 
+def check_names(gate: Sequence[GateLine], subject: Subject) -> None:
+    """UserError with every line that names a shift or class that the images lack, or a drop where there is no base."""
+    places = _places(subject)
+    problems = []
+    for line in gate:
+        if line.measure in _DROPS and not subject.base:
+            problems.append(f"gate: {line.text}: the images have no base; name it with --base GROUP")
+        elif not line.every and line.group not in places:
+            meant = did_you_mean(line.group, places)
+            problems.append(f"gate: {line.text}: {subject.name} has no shift or group {line.group!r}{meant}")
+        elif line.measure in _DROPS and not line.every and places[line.group] == 0:
+            problems.append(f"gate: {line.text}: {line.group!r} is the base, which has no drop")
+        if line.class_name:
+            count = len(_labels(subject, line.class_name))
+            if count > 1:
+                problems.append(f"gate: {line.text}: {count} classes are called {line.class_name!r}; give an id")
+            elif not count:
+                meant = did_you_mean(line.class_name, [one.name for one in subject.classes])
+                problems.append(f"gate: {line.text}: {subject.name} has no class {line.class_name!r}{meant}")
+    if problems:
+        raise UserError(problems, f"The groups are {listed(list(places), 20)}.")
+
+
+def _places(subject: Subject) -> dict[str, int]:
+    """The number of each group by the names that a line may give it: fog@3 is another name of fog_3."""
+    places = {group.name: place for place, group in enumerate(subject.groups)}
+    if subject.base:
+        places.setdefault(BASE, 0)
+    for place, group in enumerate(subject.groups):
+        if not group.top:
+            places.setdefault(f"{group.of}@{group.name.removeprefix(f'{group.of}_')}", place)
+    return places
+
+
+def _labels(subject: Subject, name: str) -> list[int]:
+    """The labels of the classes of an id or, where none has it, of a name."""
+    by_id = [label for label, one in enumerate(subject.classes) if one.id == name]
+    return by_id or [label for label, one in enumerate(subject.classes) if one.name == name]
+
+
 # ---- Judging
 
 
@@ -238,17 +318,22 @@ class _Compared:
     """A line for one model and group as it stands before it is measured, and the averages that it is of.
 
     sides: the average that is judged, or two, of which the first less the second is; none where nothing is measured.
+    relative: whether the difference is divided by the first.
     """
 
     judged: Judged
     sides: tuple[int, ...] = ()
+    relative: bool = False
 
 
 @dataclass
 class _Sides:
-    """The averages that comparisons are made of, each once: a model in a group, over some of its classes."""
+    """The averages that comparisons are made of, each once: a model in a group, over some of its classes.
+
+    right: (images,) which answers of each model, scored or stored, are right."""
 
     answered: AllAnswers
+    right: Mapping[str, NDArray[np.bool_]]
     places: dict[tuple[int, str, tuple[str, ...]], int] = field(default_factory=dict)
     sides: list[Side] = field(default_factory=list)
 
@@ -261,9 +346,13 @@ class _Sides:
             ids = set(key[2])
             wanted = [label for label, one in enumerate(subject.classes) if one.id in ids]
             rows = answered.rows(place)
-            right = answered.answers.correct[:, answered.models.index(model)]
-            self.sides.append((rows[np.isin(subject.labels[rows], wanted)], right))
+            self.sides.append((rows[np.isin(subject.labels[rows], wanted)], self.right[model]))
         return self.places[key]
+
+    def any_right(self, number: int) -> bool:
+        """Whether any answer of an average is right."""
+        rows, right = self.sides[number]
+        return bool(right[rows].any())
 
     def averages(self) -> _Averages:
         """All of them, with their bootstrap; one at least."""
@@ -318,32 +407,52 @@ class _Averages:
 
     sides: tuple[_Average, ...]
 
-    def of(self, places: tuple[int, ...]) -> tuple[float, NDArray[np.float64]]:
-        """The value of a comparison, and its draws."""
+    def of(self, places: tuple[int, ...], relative: bool = False) -> tuple[float, NDArray[np.float64]]:
+        """The value of a comparison, and its draws; those of a ratio are linear in the two averages (delta method)."""
         first, *rest = (self.sides[place] for place in places)
-        return (first.value - rest[0].value, first.draws - rest[0].draws) if rest else (first.value, first.draws)
+        if not rest:
+            return first.value, first.draws
+        if not relative:
+            return first.value - rest[0].value, first.draws - rest[0].draws
+        ratio = rest[0].value / first.value
+        return 1 - ratio, 1 - ratio + (ratio * first.draws - rest[0].draws) / first.value
 
     def images(self, places: tuple[int, ...]) -> float:
         """Images of a class on the side that has fewer."""
         return min(self.sides[place].images for place in places)
 
-    def interval(self, places: tuple[int, ...], reach: float) -> Estimate:
-        """Its interval, `reach` standard errors long: Wilson's, or of two such (Newcombe 1998, method 10)."""
+    def interval(self, places: tuple[int, ...], reach: float, relative: bool = False) -> Estimate:
+        """Its interval, `reach` standard errors long: Wilson's, or of two such (Newcombe 1998, method 10).
+
+        That of a relative drop d holds each d for which (1 - d) of the first may be the second (Donner and Zou 2012).
+        """
         first, *rest = (self.sides[place] for place in places)
-        varying, agreeing, least = first.varying(reach), [first.agreeing(reach)], 0.0
-        if rest:
-            other, least = rest[0], -1.0
-            one, another = first.draws - np.nanmean(first.draws), other.draws - np.nanmean(other.draws)
-            spread = math.sqrt(float(np.nanmean(one**2) * np.nanmean(another**2)))
-            correlation = float(np.nanmean(one * another)) / spread if spread else 0.0
-            varying = distances_with_correlation(varying, other.varying(reach), correlation)
-            agreeing.append(other.agreeing(reach)[::-1])
-            # Where no pair is judged differently, some may be all the same.
-            floor = reach**2 / (min(side.images * len(side.counts) for side in (first, other)) + reach**2)
+        if not rest:
+            below, above = mover(first.varying(reach), first.agreeing(reach))
+            return Estimate(first.value, max(0.0, first.value - below), min(1.0, first.value + above))
+        other = rest[0]
+        centred = [side.draws - np.nanmean(side.draws) for side in (first, other)]
+        spread = math.sqrt(float(np.nanmean(centred[0] ** 2) * np.nanmean(centred[1] ** 2)))
+        correlation = float(np.nanmean(centred[0] * centred[1])) / spread if spread else 0.0
+        # Where no pair is judged differently, some may be all the same.
+        floor = reach**2 / (min(side.images * len(side.counts) for side in (first, other)) + reach**2)
+
+        def end(share: float, upper: bool) -> float:
+            """An end of the interval of `share` times the first, less the second."""
+            own, agreeing = ([share * far for far in ends] for ends in (first.varying(reach), first.agreeing(reach)))
+            varying = distances_with_correlation((own[0], own[1]), other.varying(reach), correlation)
             varying = max(floor, varying[0]), max(floor, varying[1])
-        below, above = mover(varying, *agreeing)
-        value = self.of(places)[0]
-        return Estimate(value, max(least, value - float(below)), min(1.0, value + float(above)))
+            below, above = mover(varying, (agreeing[0], agreeing[1]), other.agreeing(reach)[::-1])
+            return share * first.value - other.value + (float(above) if upper else -float(below))
+
+        if not relative:
+            value = first.value - other.value
+            return Estimate(value, max(-1.0, end(1.0, False)), min(1.0, end(1.0, True)))
+        ratio = other.value / first.value
+        most = max(_LARGEST_RATIO, 2 * ratio)
+        largest = most if end(most, False) < 0 else brentq(end, ratio, most, (False,))
+        smallest = 0.0 if end(0.0, True) > 0 else brentq(end, 0.0, ratio, (True,))
+        return Estimate(1 - ratio, 1 - float(largest), 1 - float(smallest))  # type: ignore[arg-type]
 
 
 def judge_gate(
@@ -352,21 +461,33 @@ def judge_gate(
     models: Sequence[str],
     checks: LabelChecks | None,
     allow_undecided: bool = False,
+    stored: Mapping[tuple[str, str], StoredAnswers] | None = None,
 ) -> GateResult:
-    """Every line for every one of these models. checks: of a built dataset's labels; None where labels are given."""
-    sides = _Sides(answered)
-    compared = [one for line in gate for model in models for one in _comparisons(answered, line, model, sides, checks)]
+    """Every line for every one of these models.
+
+    checks: of a built dataset's labels; None where labels are given. stored: by file and model, the answers of earlier
+    evaluations that lines compare with.
+    """
+    stored = stored or {}
+    right = {name: answered.answers.correct[:, place] for place, name in enumerate(answered.models)}
+    sides = _Sides(answered, right | {one.name: one.right for one in stored.values()})
+    compared = [
+        one
+        for line in gate
+        for model in models
+        for one in _comparisons(answered, line, model, stored.get((line.against, model)), sides, checks)
+    ]
     found = [one for one in compared if one.sides]
     if not found:
         return GateResult(answered.subject.name, tuple(models), tuple(one.judged for one in compared), allow_undecided)
     averages = sides.averages()
-    values, draws = zip(*(averages.of(one.sides) for one in found), strict=True)
+    values, draws = zip(*(averages.of(one.sides, one.relative) for one in found), strict=True)
     reach = simultaneous_reach(np.array(values), np.stack(draws, axis=1))
     judged = []
     for one in compared:
         own = one.judged
         if one.sides:
-            estimate, images = averages.interval(one.sides, reach), averages.images(one.sides)
+            estimate, images = averages.interval(one.sides, reach, one.relative), averages.images(one.sides)
             own = replace(own, estimate=estimate, images=images)
             own = own if own.reason else _verdict(own)
         judged.append(own)
@@ -374,60 +495,73 @@ def judge_gate(
 
 
 def _comparisons(
-    answered: AllAnswers, line: GateLine, model: str, sides: _Sides, checks: LabelChecks | None
+    answered: AllAnswers,
+    line: GateLine,
+    model: str,
+    stored: StoredAnswers | None,
+    sides: _Sides,
+    checks: LabelChecks | None,
 ) -> Iterator[_Compared]:
-    groups = {group.name: place for place, group in enumerate(answered.subject.groups)}
-    if answered.subject.base:
-        groups.setdefault(BASE, 0)
-    for place, group in enumerate(answered.subject.groups):
-        # fog@3 is another name of fog_3.
-        if not group.top:
-            groups.setdefault(f"{group.of}@{group.name.removeprefix(f'{group.of}_')}", place)
-    if line.every:
-        places = answered.shifts if line.measure == "drop" else answered.places
-    else:
-        places = (groups[line.group],) if line.group in groups else ()
+    subject, drop = answered.subject, line.measure in _DROPS
+    labels = _labels(subject, line.class_name) if line.class_name else range(len(subject.classes))
+    ids = {subject.classes[label].id for label in labels}
+    places: Sequence[int] = (answered.shifts if drop else answered.places) if line.every else ()
+    if line.class_name:
+        places = [place for place in places if labels[0] in answered.group(place).class_labels]
+    if not line.every:
+        places = (_places(subject)[line.group],)
     if not places:
-        why = "the dataset has no such group" + did_you_mean(line.group, groups)
-        why = "the dataset has no shift" if line.every else why
+        why = "the dataset has no shift" + (f" with images of {line.class_name}" if line.class_name else "")
         yield _Compared(Judged(line, model, line.group, "undecided", reason=why))
     for place in places:
-        drop, group = line.measure == "drop", answered.group(place)
-        classes = answered.kept(place) if drop else answered.enough(place)
-        planned, measured = len(group.class_labels), len(classes)
-        reason = _undecided(answered, line, model, place, (measured, planned), checks)
+        group = answered.group(place)
+        classes = [one for one in (answered.kept(place) if drop else answered.enough(place)) if one.class_id in ids]
+        planned, measured = len(set(group.class_labels) & set(labels)), len(classes)
+        reason = _undecided(answered, line, model, stored, place, (measured, planned), checks)
+        against = stored.name if stored else line.against
+        others = [(0, model)] if drop else [(place, against)] if against else []
+        both = [*others, (place, model)] if measured else []
+        numbers = tuple(sides.of(each, name, classes) for each, name in both)
+        relative = line.measure == "relative_drop"
+        if relative and numbers and not sides.any_right(numbers[0]):
+            numbers, reason = (), reason or f"{model} is right on no image of the base"
         own = Judged(
             line, model, group.name, "undecided", reason=reason, classes=(measured, planned), level=group.level
         )
-        compares = measured and not (drop and (place == 0 or not answered.subject.base))
-        others = [(0, model)] if drop else [(place, line.against)] if line.against else []
-        both = [*others, (place, model)] if compares else []
-        yield _Compared(own, tuple(sides.of(each, name, classes) for each, name in both))
+        yield _Compared(own, numbers, relative)
 
 
 def _undecided(
     answered: AllAnswers,
     line: GateLine,
     model: str,
+    stored: StoredAnswers | None,
     place: int,
     classes: tuple[int, int],
     checks: LabelChecks | None,
 ) -> str:
     """Why nothing can be said, however many images there are; empty where something can."""
-    subject, drop = answered.subject, line.measure == "drop"
-    if drop and (place == 0 or not subject.base):
-        return "the base has no drop" if subject.base else "the images have no base"
+    subject, drop = answered.subject, line.measure in _DROPS
+    if not classes[0] and line.class_name:
+        near_chance = " or is near chance on the base" if drop else ""
+        return f"{line.class_name} has fewer than {answered.min_images} images{near_chance}"
     if not classes[0]:
         above = " and is above chance on the base" if drop else ""
         return f"no class has {answered.min_images} images{above}"
     if 2 * classes[0] < classes[1]:
         return f"only {classes[0]} of {classes[1]} classes are measured"
-    places = {answered.models.index(name): name for name in (model, line.against) if name}
+    places = {answered.models.index(name): name for name in (model, line.against) if name in answered.models}
     for chosen in subject.judged.shifts:
         if chosen.place == place:
             for judge in judges_among(answered.scored, chosen.judges, subject.pins).keys() & places.keys():
                 return f"its images were chosen because {places[judge]} gets them wrong"
+            if stored and stored.sha256 in {subject.pins.get(judge, {}).get("sha256") for judge in chosen.judges}:
+                return f"its images were chosen because {stored.name} gets them wrong"
     near = [name for at, name in places.items() if answered.near_chance.models[at]]
+    if stored:
+        near += [stored.name] if stored.near_chance else []
+        if unreadable := int(np.count_nonzero(stored.unreadable[answered.rows(place)])):
+            return f"{stored.name} could not read {unreadable:,} of its images"
     if near and (drop or near != [model]):
         return f"{near[-1]} is near chance on {'the base' if subject.base else 'these images'}"
     # Images from elsewhere that were scored beside a dataset bring labels of their own.

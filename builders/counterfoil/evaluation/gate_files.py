@@ -38,6 +38,10 @@ def gate_table(result: GateResult) -> Table:
     """A row a comparison; the model has a column where several are judged."""
     several = len(result.models) > 1
     order = ("fail", "undecided", "pass")
+
+    def rank(one: Judged) -> tuple[bool, int]:
+        return one.line.advisory, order.index(one.verdict)
+
     rows = [
         TableRow(
             (
@@ -45,11 +49,11 @@ def gate_table(result: GateResult) -> Table:
                 TableCell(one.line.text),
                 TableCell(one.group if one.level is None else f"{one.group}, level {one.level:g}"),
                 points_cell(one.estimate),
-                TableCell(one.verdict.upper() if one.verdict == "fail" else one.verdict),
+                TableCell(one.verdict.upper() if one.verdict == "fail" and not one.line.advisory else one.verdict),
                 TableCell(why(one)),
             )
         )
-        for one in sorted(result.judged, key=lambda one: order.index(one.verdict))
+        for one in sorted(result.judged, key=rank)
     ]
     columns = (*([TableColumn("model", "name")] if several else []), *_COLUMNS)
     return Table("The gate: 95 % intervals that hold for all lines at once", columns, tuple(rows))
@@ -64,7 +68,7 @@ def why(one: Judged) -> str:
 
 
 def _of_interval(one: Judged) -> str:
-    limit = points(one.line.limit)
+    limit = points(one.line.limit) + (" %" if one.line.measure == "relative_drop" else "")
     if one.verdict == "pass":
         return f"the whole interval is {'at least' if one.line.above else 'at most'} {limit}"
     if one.verdict == "fail":
@@ -77,11 +81,14 @@ def _of_interval(one: Judged) -> str:
 
 def gate_sentence(result: GateResult) -> str:
     """The answer in one line."""
-    counts = Counter(one.verdict for one in result.judged)
-    parts = [f"{counts[verdict]} {verdict}" for verdict in ("pass", "fail", "undecided") if counts[verdict]]
-    what = counted(len(result.judged), "comparison")
+    told = []
+    for advisory, what in ((False, "comparison"), (True, "advisory comparison")):
+        counts = Counter(one.verdict for one in result.judged if one.line.advisory == advisory)
+        parts = [f"{counts[verdict]} {verdict}" for verdict in ("pass", "fail", "undecided") if counts[verdict]]
+        if parts:
+            told.append(f"{counted(counts.total(), what)}: {', '.join(parts)}")
     models = listed([short_name(name) for name in result.models], 3)
-    return f"The gate says {result.verdict} for {models} ({what}: {', '.join(parts)})."
+    return f"The gate says {result.verdict} for {models} ({'; '.join(told)})."
 
 
 def gate_markdown(result: GateResult) -> str:
@@ -93,25 +100,30 @@ def gate_markdown(result: GateResult) -> str:
 
 
 def gate_junit(result: GateResult) -> str:
-    """JUnit's XML: a test a comparison. What is undecided is an error, or skipped where that is allowed."""
-    counts = Counter(one.verdict for one in result.judged)
+    """JUnit's XML: a test a comparison. What is undecided is an error, or skipped where that is allowed.
+
+    An advisory line that does not pass is skipped, with what it says.
+    """
     undecided = "skipped" if result.allow_undecided else "error"
+    ways = {"pass": "", "fail": "failure", "undecided": undecided}
+    kinds = ["skipped" if one.line.advisory and ways[one.verdict] else ways[one.verdict] for one in result.judged]
+    counts = Counter(kinds)
     suite = ElementTree.Element(
         "testsuite",
         name=_printable(f"gate: {result.dataset}"),
         tests=str(len(result.judged)),
-        failures=str(counts["fail"]),
-        errors=str(counts["undecided"] if undecided == "error" else 0),
-        skipped=str(counts["undecided"] if undecided == "skipped" else 0),
+        failures=str(counts["failure"]),
+        errors=str(counts["error"]),
+        skipped=str(counts["skipped"]),
     )
-    for one in result.judged:
+    for one, kind in zip(result.judged, kinds, strict=True):
         name = f"{one.line.text} [{one.group}]"
         case = ElementTree.SubElement(suite, "testcase", classname=_printable(one.model), name=_printable(name))
-        if one.verdict != "pass":
-            kind = "failure" if one.verdict == "fail" else undecided
+        if kind:
             cell = points_cell(one.estimate)
+            advice = f"advisory, {one.verdict}: " if one.line.advisory else ""
             measured = f"{cell.text} ({cell.below}): " if cell.below else ""
-            ElementTree.SubElement(case, kind, message=_printable(f"{measured}{why(one)}"))
+            ElementTree.SubElement(case, kind, message=_printable(f"{advice}{measured}{why(one)}"))
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
