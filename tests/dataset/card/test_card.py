@@ -11,7 +11,6 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import docs_reference
 import pytest
 import yaml
 from card_cases import STACK, Built, all_candidates, build, judged, plan_of
@@ -23,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+import docs_reference
 from counterfoil.dataset.card.card import make_card
 from counterfoil.dataset.card.markdown import code, code_cell, fenced, inline, prose
 from counterfoil.dataset.card.tables import threshold_text
