@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.generate.screen import ScreenDoubts
 from counterfoil.mining.audited import Audited, keys_sha256
 from counterfoil.mining.findings import (
     AnswersTold,
@@ -63,8 +63,6 @@ from counterfoil.stats import (
     smallest_difference,
 )
 
-_TYPICAL_SHARE = 0.2  # of a class, where no hypothesis came as far as a test
-
 
 @dataclass(frozen=True, slots=True)
 class LabelledRows:
@@ -82,7 +80,7 @@ class LabelledRows:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What became of one hypothesis. `level` is that of a reported finding's intervals, None where not confirmed."""
+    """The test of one hypothesis. `level` is that of a reported finding's intervals, None where not confirmed."""
 
     in_set: FailureCount
     rest: FailureCount
@@ -116,12 +114,12 @@ class Counted:
         return counts
 
     def p(self, margin: float) -> float:
-        """Of both tests the larger p: either hypothesis alone would be enough to refute it (intersection-union)."""
+        """Return the larger p of both tests: either hypothesis alone would be enough to refute it."""
         return max(score_test(*each, margin) for each in (self.rows, self.rendered) if each is not None)
 
 
 def count_hypothesis(hypothesis: Hypothesis, rows: LabelledRows) -> tuple[FailureCount, FailureCount]:
-    """Failures of the set and of the rest of its classes among those of some rows that it is tested on."""
+    """Count failures of the set, and of the rest of its classes, among the rows that it is tested on."""
     own = np.flatnonzero(hypothesis.tested_on(rows.features, rows.labels))
     members = hypothesis.members(rows.features[own], rows.labels[own])
     counted = hypothesis.counted(rows.failed[own], rows.taken_for[own])
@@ -148,13 +146,13 @@ def confirm(
 
 
 def compared(in_set: FailureCount, rest: FailureCount, level: float | None = None) -> Compared:
-    """Both rates and their difference, with 95 % intervals; and at `level`, for what was selected to be reported."""
-    there = in_set.rows > 0 and rest.rows > 0
+    """Return both rates and their difference, with 95 % intervals, and at `level` for what was selected."""
+    both = in_set.rows > 0 and rest.rows > 0
     return Compared(
         set=rate_of(in_set),
         rest=rate_of(rest),
         difference=Difference(
-            value=in_set.rate - rest.rate if there else None,
+            value=in_set.rate - rest.rate if both else None,
             interval=newcombe_interval(in_set, rest),
             reported_interval=None if level is None else newcombe_interval(in_set, rest, level),
         ),
@@ -165,58 +163,44 @@ def rate_of(count: FailureCount) -> Rate:
     return Rate(count.rows, count.units, count.failures, count.rate if count.rows else None, rate_interval(count))
 
 
-def would_have_been_seen(
-    counts: Sequence[tuple[FailureCount, FailureCount]],
-    rows: Sequence[LabelledRows],
-    margin: float,
-    fdr: float,
-    tested: int | None = None,
+_TYPICAL_SHARE = 0.2  # of a class, where no hypothesis came as far as a test
+
+
+def minimum_detectable_difference(
+    counted: Sequence[Counted], rows: Sequence[LabelledRows], mine: Mine
 ) -> SmallestDifference | None:
     """Return the smallest difference that this run would have shown in its typical (median) set; None without any row.
 
-    rows: those of each audit. Where no hypothesis was tested, the typical set is a fifth of a class. tested: how many
-    were, where `counts` are not all of them.
+    rows: those of each audit. Of two tests that must both reject, the one that sees less counts. Without a tested
+    hypothesis, the typical set is a fifth of a class, or as many rendered images that fail as a class does.
     """
-    carried = max(len(counts), 1) if tested is None else tested
-    sizes = list(counts)
-    for own in () if counts else rows:
-        for label in np.unique(own.labels).tolist():
+    families: list[list[tuple[FailureCount, FailureCount]]] = []
+    labels = [(own, label) for own in rows for label in np.unique(own.labels).tolist()]
+    if mine.confirm != "rendered":
+        sets = [one.rows for one in counted if one.rows is not None]
+        for own, label in () if counted else labels:
             of_class = own.of_classes([label])
             members = np.zeros(len(of_class), dtype=bool)
             members[: max(1, round(len(of_class) * _TYPICAL_SHARE))] = True
-            sizes.append(count_failures(own.failed[of_class], own.units[of_class], members))
-    # One that could be shown by no difference is worse than any.
-    seen = [(smallest_difference(*each, margin, fdr, carried), each) for each in sizes]
-    seen.sort(key=lambda one: (one[0] is None, one[0] or 0.0))
-    if not seen:
-        return None
-    difference, (in_set, rest) = seen[(len(seen) - 1) // 2]
-    return SmallestDifference(difference, POWER, in_set.rows, rest.rows, rest.rate if rest.rows else 0.0)
-
-
-def smallest_seen(counted: Sequence[Counted], rows: Sequence[LabelledRows], mine: Mine) -> SmallestDifference | None:
-    """Return `would_have_been_seen` on what `mine.confirm` says; of two tests that must both reject, what sees less.
-
-    Where no hypothesis was tested, as many images as would have been rendered, which fail as the rows of a class do.
-    """
-    seen = []
-    if mine.confirm != "rendered":
-        on_rows = [one.rows for one in counted if one.rows is not None]
-        seen.append(would_have_been_seen(on_rows, rows, mine.margin, mine.fdr))
+            sets.append(count_failures(own.failed[of_class], own.units[of_class], members))
+        families.append(sets)
     drawn = [one.rendered for one in counted if one.rendered is not None]
     if mine.confirm == "rendered" and not drawn:
-        # Of each class as many images that fail as its rows do, and as many more.
-        drawn = []
-        for own in rows:
-            for label in np.unique(own.labels).tolist():
-                failed = round(mine.rendered * float(own.failed[own.of_classes([label])].mean()))
-                count = FailureCount(mine.rendered, mine.rendered, failed, float(mine.rendered))
-                drawn.append((count, count))
-        seen.append(would_have_been_seen(drawn, rows, mine.margin, mine.fdr, tested=1))
-    elif drawn:
-        seen.append(would_have_been_seen(drawn, rows, mine.margin, mine.fdr, tested=len(counted)))
-    known = [one for one in seen if one is not None]
-    return max(known, key=lambda one: 1.0 if one.difference is None else one.difference) if known else None
+        for own, label in labels:
+            failed = round(mine.rendered * float(own.failed[own.of_classes([label])].mean()))
+            count = FailureCount(mine.rendered, mine.rendered, failed, float(mine.rendered))
+            drawn.append((count, count))
+    families.append(drawn)
+    typical = []
+    for sets in families:
+        seen = [(smallest_difference(*each, mine.margin, mine.fdr, max(len(counted), 1)), each) for each in sets]
+        if seen:
+            # A set in which no difference could be shown comes last.
+            seen.sort(key=lambda pair: (pair[0] is None, pair[0] or 0.0))
+            difference, (in_set, rest) = seen[(len(seen) - 1) // 2]
+            rest_rate = rest.rate if rest.rows else 0.0
+            typical.append(SmallestDifference(difference, POWER, in_set.rows, rest.rows, rest_rate))
+    return max(typical, key=lambda one: 1.0 if one.difference is None else one.difference, default=None)
 
 
 _MOST_EVIDENCE = 12  # a half and finding
@@ -227,84 +211,107 @@ _CURVE = (10, 20, 30, 50, 75, 100, 150, 200, 300, 500)
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A hypothesis carried to the test: the place of its audit, what it is tested on, and what became of it."""
+    """A hypothesis carried to the test: which audit it is of, its counts, and the result."""
 
     hypothesis: Hypothesis
-    place: int
+    audit: int
     counts: Counted
     result: Confirmation
 
     def order(self) -> tuple[bool, float, str]:
-        """By what findings are sorted: confirmed ones first, the largest difference first."""
+        """The sort key of findings: confirmed ones first, the largest difference first."""
         difference = self.result.compared().difference.value
         return not self.result.confirmed, -(difference or 0.0), self.hypothesis.name
 
 
-def carried_to_test(
-    mine: Mine, audits: Sequence[Audited], found: Found, rendered: AnsweredRound | None = None
-) -> list[Carried]:
-    """Test every hypothesis on what `mine.confirm` says, in the order in which they were found.
+@dataclass(frozen=True)
+class HypothesisTests:
+    """What a method found among audited images, and a test of each hypothesis, in the order in which it found them.
 
-    rendered: the images that were rendered for hypotheses. One that has none is tested on the confirm half alone, or,
-    where only rendered images may test, not at all. Each is tested among the rows and the failures of the audit whose
-    classes are its own; all tests are of one family.
+    audits: one a question; what they share is in any of them. rendered: images that were drawn for hypotheses.
     """
-    rows = [rows_of(one, one.halves.confirm) for one in audits]
-    sets = {} if rendered is None else rendered.sets
-    hypotheses = [one for one in found.hypotheses if mine.confirm != "rendered" or one.name in sets]
-    places = [place_of(audits, one.labels[0]) for one in hypotheses]
-    counted = [
-        Counted(
-            rows=None if mine.confirm == "rendered" else count_hypothesis(one, rows[place]),
-            rendered=sets[one.name].counts if one.name in sets else None,
-        )
-        for one, place in zip(hypotheses, places, strict=True)
-    ]
-    p = [one.p(mine.margin) for one in counted]
-    results = confirm([one.first for one in counted], mine.margin, mine.fdr, p)
-    return list(map(Carried, hypotheses, places, counted, results))
+
+    run: MiningRun
+    audits: Sequence[Audited]
+    captions: CandidateCaptions
+    found: Found
+    rendered: AnsweredRound | None
+    tested: Sequence[Carried]
+
+    @classmethod
+    def of(
+        cls,
+        run: MiningRun,
+        audits: Sequence[Audited],
+        captions: CandidateCaptions,
+        found: Found,
+        rendered: AnsweredRound | None = None,
+    ) -> HypothesisTests:
+        """Test every hypothesis on what `mine.confirm` says, among the rows of its audit, as one family.
+
+        A hypothesis without rendered images is tested on the confirm half alone, or, where only rendered images may
+        test, not at all.
+        """
+        mine = run.mine
+        rows = [rows_of(audited, audited.halves.confirm) for audited in audits]
+        sets = {} if rendered is None else rendered.sets
+        hypotheses = [one for one in found.hypotheses if mine.confirm != "rendered" or one.name in sets]
+        of_audit = [_audit_index(audits, one.labels[0]) for one in hypotheses]
+        counted = [
+            Counted(
+                rows=None if mine.confirm == "rendered" else count_hypothesis(one, rows[index]),
+                rendered=sets[one.name].counts if one.name in sets else None,
+            )
+            for one, index in zip(hypotheses, of_audit, strict=True)
+        ]
+        p = [one.p(mine.margin) for one in counted]
+        results = confirm([one.first for one in counted], mine.margin, mine.fdr, p)
+        return cls(run, audits, captions, found, rendered, list(map(Carried, hypotheses, of_audit, counted, results)))
+
+    @property
+    def by_weight(self) -> list[Carried]:
+        return sorted(self.tested, key=Carried.order)
+
+    @property
+    def confirmed_sets(self) -> dict[str, NDArray[np.bool_]]:
+        """By confirmed finding of the first audit, (n,) the rows in its set that have the answer that it is of."""
+        audited, sets = self.audits[0], {}
+        for hypothesis in (one.hypothesis for one in self.tested if one.result.confirmed):
+            inside = hypothesis.members(audited.features, audited.labels)
+            inside &= hypothesis.tested_on(audited.features, audited.labels)
+            of_answer = hypothesis.answered is None or audited.taken_for == hypothesis.answered
+            sets[hypothesis.name] = inside & of_answer
+        return sets
 
 
 def collect_findings(
-    run: MiningRun,
-    audits: Sequence[Audited],
-    captions: CandidateCaptions,
-    found: Found,
-    tested: Sequence[Carried],
+    tests: HypothesisTests,
     others: Sequence[Mapping[str, NDArray[np.bool_]]],
     *,
-    rendered: AnsweredRound | None = None,
     checks: Mapping[str, LabelCheck] | None = None,
-    doubts: ScreenDoubts | None = None,
     without_words: tuple[str, ...] = (),
     answered: AnswersTold | None = None,
     notes: tuple[str, ...] = (),
 ) -> Findings:
-    """Return the document of what was tested, with everything beside it.
+    """Return the findings document.
 
-    others: by audit, (n,) failures of other classifiers. rendered: the images that were rendered for hypotheses.
-    checks: of labels, by hypothesis. doubts: what speaks against CLIP; without_words: why there is none.
+    others: by audit, (n,) failures of other classifiers. checks: of labels, by hypothesis. without_words: why no words
+    were looked for.
     """
-    recipe, mine = run.recipe, run.mine
-    audited = audits[0]  # what the audits share is in any of them
-    confirm_rows = [rows_of(one, one.halves.confirm) for one in audits]
+    run, audits, found = tests.run, tests.audits, tests.found
+    recipe, mine, audited = run.recipe, run.mine, tests.audits[0]
     findings = []
-    for one in track(sorted(tested, key=Carried.order), "testing findings", len(tested)):
-        findings.append(
-            _finding(
-                run,
-                audits[one.place],
-                captions,
-                found,
-                one,
-                confirm_rows[one.place],
-                others[one.place],
-                rendered,
-                labels=(checks or {}).get(one.hypothesis.name),
-                doubts=doubts,
-            )
-        )
-    carried = {one.hypothesis.name for one in tested}
+    for one in track(tests.by_weight, "testing findings", len(tests.tested)):
+        finding = _finding(tests, one, others[one.audit])
+        findings.append(replace(finding, labels=(checks or {}).get(one.hypothesis.name)))
+    classes = []
+    for label, cls in enumerate(recipe.classes):
+        own = audits[_audit_index(audits, label)]
+        of_class = own.labels == label
+        rows, errors = int(of_class.sum()), int(own.failed[of_class].sum())
+        note = {name.name: getattr(found.notes[label], name.name) for name in fields(found.notes[label])}
+        classes.append(ClassAudit(cls.id, cls.name, rows, errors, errors / rows if rows else None, **note))
+    carried = {one.hypothesis.name for one in tests.tested}
     classifier = audited.target.classifier
     return Findings(
         recipe=MinedRecipe(recipe.name, recipe.recipe_hash),
@@ -321,10 +328,10 @@ def collect_findings(
         margin=mine.margin,
         fdr=mine.fdr,
         tested=len(findings),
-        smallest_difference=smallest_seen([one.counts for one in tested], confirm_rows, mine),
-        classes=tuple(
-            _class_audit(recipe, audits[place_of(audits, label)], found, label) for label in range(len(recipe.classes))
+        smallest_difference=minimum_detectable_difference(
+            [one.counts for one in tests.tested], [rows_of(one, one.halves.confirm) for one in audits], mine
         ),
+        classes=tuple(classes),
         findings=tuple(findings),
         unreadable=len(audited.unreadable),
         whitened_by=audited.whitened_by or None,
@@ -334,62 +341,50 @@ def collect_findings(
             if one.name not in carried
         ),
         notes=notes,
-        doubts=without_words if doubts is None else tuple(doubts.lines()),
+        doubts=without_words,
         answered=answered,
     )
 
 
-def place_of(audits: Sequence[Audited], label: int) -> int:
-    """Which of the audits is of a class."""
-    return next(place for place, one in enumerate(audits) if label in one.classes)
+def _audit_index(audits: Sequence[Audited], label: int) -> int:
+    return next(index for index, audited in enumerate(audits) if label in audited.classes)
 
 
 def rows_of(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
-    """Some rows of what is audited, as tests take them."""
     return LabelledRows(
         audited.features[rows], audited.labels[rows], audited.failed[rows], audited.units[rows], audited.taken_for[rows]
     )
 
 
-def _finding(
-    run: MiningRun,
-    audited: Audited,
-    captions: CandidateCaptions,
-    found: Found,
-    one: Carried,
-    there: LabelledRows,
-    others: Mapping[str, NDArray[np.bool_]],
-    rendered: AnsweredRound | None,
-    *,
-    labels: LabelCheck | None,
-    doubts: ScreenDoubts | None,
-) -> Finding:
-    """Return a hypothesis with its test and its evidence; where rendered images are the test, these come first.
-
-    there: the rows of the confirm half.
-    """
-    recipe, hypothesis, after = run.recipe, one.hypothesis, one.result.compared()
-    classes = [recipe.classes[label] for label in hypothesis.labels]
-    rows = audited.halves.confirm
-    own = np.flatnonzero(hypothesis.tested_on(there.features, there.labels))
-    members = hypothesis.members(there.features[own], there.labels[own])
-    towards = hypothesis.cosines(there.features[own]) * (1 if hypothesis.role == "hard" else -1)
+def _finding(tests: HypothesisTests, one: Carried, others: Mapping[str, NDArray[np.bool_]]) -> Finding:
+    """Return a hypothesis with its test and its evidence; where rendered images are the test, these come first."""
+    run, hypothesis, audited = tests.run, one.hypothesis, tests.audits[one.audit]
+    numbers = one.result.compared()
+    classes = [run.recipe.classes[label] for label in hypothesis.labels]
+    confirm_rows = audited.halves.confirm
+    half = rows_of(audited, confirm_rows)
+    own = np.flatnonzero(hypothesis.tested_on(half.features, half.labels))
+    members = hypothesis.members(half.features[own], half.labels[own])
+    towards = hypothesis.cosines(half.features[own]) * (1 if hypothesis.role == "hard" else -1)
     order = np.argsort(-towards, kind="stable")
-    every = hypothesis.counted(audited.failed, audited.taken_for)
-    # Of a column that only says whether a row is in the set there is no order.
+    # A column that only says whether a row is in the set gives no order.
     ordered = len(np.unique(towards)) > 2
-    confirmed_rows = rows[own[order[members[order]]]]
-    evidence = _evidence(audited, recipe, every, confirmed_rows, towards[order[members[order]]], "confirm")
+    inside = order[members[order]]
+    evidence = _AuditEvidence(tests, audited, hypothesis.counted(audited.failed, audited.taken_for))
+    shown = evidence.first_of_both(confirm_rows[own[inside]], towards[inside], "confirm")
     test = None
-    if rendered is not None and one.counts.rendered is not None:
-        drawn = _drawn_evidence(recipe, audited, rendered, hypothesis.name)
-        evidence = drawn + evidence if one.counts.rows is None else evidence + drawn
-        numbers = compared(*one.counts.rendered, one.result.level)
-        p = score_test(*one.counts.rendered, run.mine.margin)
-        test = RenderedTest(numbers.set, numbers.rest, numbers.difference, p)
-    evidence += _evidence(
-        audited, recipe, every, audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover"
-    )
+    if tests.rendered is not None and one.counts.rendered is not None:
+        drawn = evidence.rendered(tests.rendered, hypothesis.name)
+        shown = drawn + shown if one.counts.rows is None else shown + drawn
+        rates = compared(*one.counts.rendered, one.result.level)
+        test = RenderedTest(rates.set, rates.rest, rates.difference, score_test(*one.counts.rendered, run.mine.margin))
+    shown += evidence.first_of_both(audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover")
+    of_other = {}
+    if hypothesis.answered is None:
+        for name, failed in others.items():
+            of_other[name] = count_hypothesis(hypothesis, replace(half, failed=failed[confirm_rows]))
+    easiest = zip(audited.halves.discover[hypothesis.easiest], hypothesis.easiest_scores, strict=True)
+    failures = replace(evidence, counted=audited.failed)
     return Finding(
         name=hypothesis.name,
         classes=tuple(cls.id for cls in classes),
@@ -397,152 +392,129 @@ def _finding(
         role=hypothesis.role,
         words=hypothesis.words,
         caption=hypothesis.caption,
-        prompt=drawing_prompt(hypothesis, found, recipe) if captions.texts else None,
+        prompt=drawing_prompt(hypothesis, tests.found, run.recipe) if tests.captions.texts else None,
         confirmed=one.result.confirmed,
-        set=after.set,
-        rest=after.rest,
-        difference=after.difference,
+        set=numbers.set,
+        rest=numbers.rest,
+        difference=numbers.difference,
         p=one.result.p,
         q=one.result.q,
         discover=compared(*count_hypothesis(hypothesis, rows_of(audited, audited.halves.discover))),
-        evidence=tuple(evidence),
-        caption_check=_caption_check(audited, captions, hypothesis, rows[there.of_classes(hypothesis.labels)]),
+        evidence=tuple(shown),
+        caption_check=_caption_check(audited, tests.captions, hypothesis),
         nearest_curve=tuple(
-            CurvePoint(k, float(1 - there.failed[own][order[:k]].mean())) for k in _CURVE if ordered and k <= len(own)
+            CurvePoint(k, float(1 - half.failed[own][order[:k]].mean())) for k in _CURVE if ordered and k <= len(own)
         ),
-        others=tuple(
-            OtherClassifier(name, *map(rate_of, count_hypothesis(hypothesis, replace(there, failed=failed[rows]))))
-            for name, failed in others.items()
-            if hypothesis.answered is None
-        ),
+        others=tuple(OtherClassifier(name, *map(rate_of, counts)) for name, counts in of_other.items()),
         tested_on=one.counts.tested_on,
         rendered=test,
         against_others=bool(hypothesis.against),
-        answered=None if hypothesis.answered is None else recipe.classes[hypothesis.answered].name,
+        answered=None if hypothesis.answered is None else run.recipe.classes[hypothesis.answered].name,
         about=hypothesis.about,
         outside=tuple(other.name for other in hypothesis.outside),
-        words_untrusted=doubts is not None and doubts.of_any([cls.id for cls in classes]),
-        labels=labels,
-        easiest=tuple(
-            _shown_row(audited, recipe, audited.failed, int(row), float(score), "discover")
-            for row, score in zip(audited.halves.discover[hypothesis.easiest], hypothesis.easiest_scores, strict=True)
-        ),
+        easiest=tuple(failures.of_row(int(row), float(score), "discover") for row, score in easiest),
     )
 
 
-def _drawn_evidence(recipe: Recipe, audited: Audited, rendered: AnsweredRound, name: str) -> list[Evidence]:
-    """Return the first right and the first wrong ones of the images that were rendered for a hypothesis."""
-    drawn = rendered.sets[name]
-    evidence = []
-    for place in _first_of_both(rendered.failed[drawn.rows]):
-        row = int(drawn.rows[place])
-        evidence.append(
-            Evidence(
-                key=rendered.key(row),
-                score=float(drawn.scores[place]),
-                failed=bool(rendered.failed[row]),
-                half="rendered",
-                label=recipe.classes[int(rendered.images.labels[row])].name,
-                answered=_answered(int(rendered.predictions.prediction[row]), recipe, audited.target.class_map),
-            )
+@dataclass(frozen=True)
+class _AuditEvidence:
+    """Images of an audit as evidence; counted: (n,) which audited rows a hypothesis counts as failing."""
+
+    tests: HypothesisTests
+    audited: Audited
+    counted: NDArray[np.bool_]
+
+    @cached_property
+    def answers(self) -> list[str]:
+        return answer_names(self.tests.run.recipe, self.audited.target.class_map)
+
+    def of_row(self, row: int, score: float, half: Literal["discover", "confirm"]) -> Evidence:
+        audited = self.audited
+        return Evidence(
+            key=audited.keys[row],
+            score=score,
+            failed=bool(self.counted[row]),
+            half=half,
+            label=self.tests.run.recipe.classes[int(audited.labels[row])].name,
+            answered=self.answers[int(audited.target.predictions.prediction[audited.rows[row]])],
+            path=audited.paths.get(audited.keys[row]),
         )
-    return evidence
 
+    def first_of_both(
+        self, rows: NDArray[np.int64], scores: NDArray[np.floating], half: Literal["discover", "confirm"]
+    ) -> list[Evidence]:
+        """Return the first right and the first wrong ones of some rows, in their order."""
+        places = _first_of_both(self.counted[rows])
+        return [self.of_row(int(rows[place]), float(scores[place]), half) for place in places]
 
-def _evidence(
-    audited: Audited,
-    recipe: Recipe,
-    failed: NDArray[np.bool_],
-    rows: NDArray[np.int64],
-    scores: NDArray[np.floating],
-    half: Any,
-) -> list[Evidence]:
-    """The first right and the first wrong ones of some rows, in their order; `failed` is of all audited rows."""
-    return [
-        _shown_row(audited, recipe, failed, int(rows[place]), float(scores[place]), half)
-        for place in _first_of_both(failed[rows])
-    ]
-
-
-def _shown_row(
-    audited: Audited, recipe: Recipe, failed: NDArray[np.bool_], row: int, score: float, half: Any
-) -> Evidence:
-    answer = int(audited.target.predictions.prediction[audited.rows[row]])
-    return Evidence(
-        key=audited.keys[row],
-        score=score,
-        failed=bool(failed[row]),
-        half=half,
-        label=recipe.classes[int(audited.labels[row])].name,
-        answered=_answered(answer, recipe, audited.target.class_map),
-        path=audited.paths.get(audited.keys[row]),
-    )
+    def rendered(self, rendered: AnsweredRound, name: str) -> list[Evidence]:
+        """Return the first right and the first wrong ones of the images that were rendered for a hypothesis."""
+        drawn = rendered.sets[name]
+        evidence = []
+        for place in _first_of_both(rendered.failed[drawn.rows]):
+            row = int(drawn.rows[place])
+            evidence.append(
+                Evidence(
+                    key=rendered.key(row),
+                    score=float(drawn.scores[place]),
+                    failed=bool(rendered.failed[row]),
+                    half="rendered",
+                    label=self.tests.run.recipe.classes[int(rendered.images.labels[row])].name,
+                    answered=self.answers[int(rendered.predictions.prediction[row])],
+                )
+            )
+        return evidence
 
 
 def _first_of_both(failed: NDArray[np.bool_]) -> list[int]:
-    """Places of the first wrong and the first right ones."""
+    """Return the indices of the first wrong and the first right ones."""
     rank = np.where(failed, np.cumsum(failed), np.cumsum(~failed))
     return np.flatnonzero(rank <= _MOST_EVIDENCE // 2).tolist()
 
 
-def _answered(output: int, recipe: Recipe, class_map: ClassMap) -> str:
-    for label, targets in enumerate(class_map.targets):
-        if output in targets:
-            return recipe.classes[label].name
-    return class_map.label_names[output] if class_map.label_names else f"output {output}"
+def answer_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
+    """Return a name for each output: the class that it stands for, else the classifier's own name of it."""
+    own = class_map.label_names
+    names = [own[output] if own else f"output {output}" for output in range(class_map.num_classes)]
+    for cls, outputs in reversed(list(zip(recipe.classes, class_map.targets, strict=True))):
+        for output in outputs:
+            names[output] = cls.name
+    return names
 
 
-def _caption_check(
-    audited: Audited, captions: CandidateCaptions, hypothesis: Hypothesis, rows: NDArray[np.int64]
-) -> CaptionCheck | None:
-    """Whether the images nearest to a caption are nearest, of all candidates, to one that says the same, or more."""
-    if not captions.texts:
+def _caption_check(audited: Audited, captions: CandidateCaptions, hypothesis: Hypothesis) -> CaptionCheck | None:
+    """Check whether the images nearest to a caption are nearest, of all candidates, to one that says the same or more.
+
+    Images are those of its classes on the confirm half. None without captions, or without such images.
+    """
+    rows = audited.halves.confirm
+    rows = rows[np.isin(audited.labels[rows], hypothesis.labels)]
+    if not captions.texts or not len(rows):
         return None
     label = hypothesis.labels[0]
     candidates = captions.candidates[label]
-    said = set(captions.texts[captions.references[label]].split())
-    own = set(hypothesis.caption.split()) - said
-    says_it = np.asarray([own <= set(captions.texts[row].split()) for row in candidates.tolist()])
+    added = set(hypothesis.caption.split()) - set(captions.texts[captions.references[label]].split())
+    says_it = np.asarray([added <= set(captions.texts[row].split()) for row in candidates.tolist()])
     features = audited.features[rows].astype(np.float32)
-    places = np.argmax(features @ captions.vectors[candidates].T, axis=1)
-    best = candidates[places]
+    best = np.argmax(features @ captions.vectors[candidates].T, axis=1)
+    matching = says_it[best]
     order = np.argsort(-hypothesis.cosines(features), kind="stable")[:_NEAREST]
-    if not len(order):
-        return None
-    matching = says_it[places]
+    nearest = []
+    for place in order[:8].tolist():
+        key = audited.keys[rows[place]]
+        caption = captions.texts[int(candidates[best[place]])]
+        failed = bool(audited.failed[rows[place]])
+        nearest.append(NearestImage(key, caption, bool(matching[place]), failed, audited.paths.get(key)))
     return CaptionCheck(
         images=len(order),
         matching=int(matching[order].sum()),
         share=float(matching[order].mean()),
         class_share=float(matching.mean()),
-        nearest=tuple(
-            NearestImage(
-                audited.keys[rows[place]],
-                captions.texts[int(best[place])],
-                bool(matching[place]),
-                bool(audited.failed[rows[place]]),
-                audited.paths.get(audited.keys[rows[place]]),
-            )
-            for place in order[:8].tolist()
-        ),
-    )
-
-
-def _class_audit(recipe: Recipe, audited: Audited, found: Found, label: int) -> ClassAudit:
-    own = audited.labels == label
-    rows, errors = int(own.sum()), int(audited.failed[own].sum())
-    note, cls = found.notes[label], recipe.classes[label]
-    return ClassAudit(
-        id=cls.id,
-        name=cls.name,
-        rows=rows,
-        errors=errors,
-        rate=errors / rows if rows else None,
-        **{one.name: getattr(note, one.name) for one in fields(note)},
+        nearest=tuple(nearest),
     )
 
 
 def half_of(audited: Audited, rows: NDArray[np.int64]) -> Half:
-    """One half of what is audited, as documents have it."""
+    """Return one half of what is audited, as documents have it."""
     keys = [audited.keys[row] for row in rows.tolist()]
     return Half(len(rows), len(np.unique(audited.units[rows])), keys_sha256(keys))

@@ -10,7 +10,6 @@ share of wrong labels, as p-values above one half estimate the share of true nul
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -20,11 +19,10 @@ from numpy.typing import NDArray
 from counterfoil.documents import csv_text
 from counterfoil.generate.screen import ScreenDoubts
 from counterfoil.generate.screen.scores import own_captions
-from counterfoil.mining.audited import Audited, class_of_output
-from counterfoil.mining.collected import Carried
+from counterfoil.mining.audited import class_of_output
+from counterfoil.mining.collected import HypothesisTests
 from counterfoil.mining.findings import LabelCheck
 from counterfoil.models.clip import ClipModel
-from counterfoil.recipe import Recipe
 
 # Chosen on planted worlds of seeds 0 to 3, and on half of the lab's classifiers (`scripts/prove_directions.py`).
 NEIGHBOURS = 10
@@ -87,21 +85,23 @@ class SeenLabels:
         usable = (taken_for >= 0) & self.known[labels] & self.known[taken_for]
         rows, others, labels = rows[usable], taken_for[usable], labels[usable]
         pairs = sorted(set(zip(labels.tolist(), others.tolist(), strict=True)))
-        looked, right = [CheckedRows.none()], 0.0
+        between, right = [CheckedRows.none()], 0.0
         for label, other in pairs:
             own = self._between(rows[(labels == label) & (others == other)], label, other)
-            looked.append(own)
+            between.append(own)
             right += len(own.rows) * self._between(self._some_right(label), label, other).share
-        found = CheckedRows(
-            *(np.concatenate([getattr(one, part.name) for one in looked]) for part in fields(CheckedRows))
-        )
+        names = [field.name for field in fields(CheckedRows)]
+        checked = CheckedRows(*(np.concatenate([getattr(one, name) for one in between]) for name in names))
         if len(rows) < FEWEST:
-            return LabelCheck.unchecked(_why_not(len(usable), int((taken_for >= 0).sum()))), found
+            reason = "CLIP may not know its class, or the classes that its images are mistaken for"
+            if len(usable) < FEWEST:
+                reason = f"fewer than {FEWEST} of its images are answered wrong"
+            elif (taken_for >= 0).sum() < FEWEST:
+                reason = "its images are mistaken for something that is not a class of the recipe"
+            return LabelCheck.unchecked(reason), checked
         right /= len(rows)
-        check = LabelCheck(
-            len(rows), int(found.mislabelled.sum()), found.share, right, found.share - right >= SUSPECTED
-        )
-        return check, found
+        suspected = checked.share - right >= SUSPECTED
+        return LabelCheck(len(rows), int(checked.mislabelled.sum()), checked.share, right, suspected), checked
 
     def _between(self, rows: NDArray[np.int64], label: int, other: int) -> CheckedRows:
         """Some rows, whatever their label, between two classes."""
@@ -141,15 +141,6 @@ class SeenLabels:
         return found
 
 
-def _why_not(failing: int, taken_for_classes: int) -> str:
-    """Why too few of `failing` rows can be checked."""
-    if failing < FEWEST:
-        return f"fewer than {FEWEST} of its images are answered wrong"
-    if taken_for_classes < FEWEST:
-        return "its images are mistaken for something that is not a class of the recipe"
-    return "CLIP may not know its class, or the classes that its images are mistaken for"
-
-
 COLUMNS = (
     "key", "path", "label_id", "label", "suggested_id", "suggested", "caption_margin", "neighbour_margin", "depth",
     "findings",
@@ -157,11 +148,7 @@ COLUMNS = (
 
 
 def check_labels(
-    recipe: Recipe,
-    clip: ClipModel,
-    audits: Sequence[Audited],
-    tested: Sequence[Carried],
-    doubts: ScreenDoubts | None,
+    tests: HypothesisTests, clip: ClipModel, doubts: ScreenDoubts | None
 ) -> tuple[dict[str, LabelCheck], str | None]:
     """Return what CLIP says of the labels behind hypotheses that rows tested, by their names, and the table to relabel.
 
@@ -169,59 +156,51 @@ def check_labels(
     perhaps one of wrong labels.
     """
     checks: dict[str, LabelCheck] = {}
-    asked = [one for one in sorted(tested, key=Carried.order) if one.counts.rows is not None]
-    if not asked:
+    on_rows = [one for one in tests.by_weight if one.counts.rows is not None]
+    if not on_rows:
         return checks, None
-    captions = _captions(recipe, clip)
-    known = np.asarray([doubts is None or not doubts.of_any([cls.id]) for cls in recipe.classes])
-    seen = []
-    for one in audits:
-        answers = one.target.predictions.prediction[one.rows]
-        right = np.asarray(class_of_output(one.target.class_map)[answers] == one.labels)
-        seen.append(SeenLabels(one.features, one.labels, one.units, right, captions, known))
-    listed: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in asked:
-        hypothesis, own = one.hypothesis, audits[one.place]
-        inside = hypothesis.members(own.features, own.labels) & hypothesis.tested_on(own.features, own.labels)
-        rows = np.flatnonzero(inside & own.failed)
-        checks[hypothesis.name], looked = seen[one.place].check(rows, _taken_for(own, rows))
-        if one.result.confirmed and checks[hypothesis.name].suspected:
-            for row in _suspected_rows(recipe, own, looked):
-                named = listed.setdefault((row["key"], row["label_id"]), row | {"findings": []})
-                named["findings"].append(hypothesis.name)
-    table = ({**row, "findings": " ".join(row["findings"])} for row in listed.values())
-    return checks, csv_text(table, COLUMNS) if listed else None
-
-
-def _captions(recipe: Recipe, clip: ClipModel) -> NDArray[np.float32]:
-    """(classes, width) what the base calls each class, as CLIP has it; NaN for a class without the words."""
-    texts = own_captions(recipe)
+    classes, texts = tests.run.recipe.classes, own_captions(tests.run.recipe)
     encoded = np.asarray(clip.embed_texts(list(texts.values())), dtype=np.float32)
-    captions = np.full((len(recipe.classes), encoded.shape[1]), np.nan, dtype=np.float32)
-    captions[[cls.label for cls in recipe.classes if cls.id in texts]] = encoded
-    return captions
-
-
-def _taken_for(audited: Audited, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(m,) of failing rows the first answer that is of another class of the question; -1 where none is."""
-    answers = class_of_output(audited.target.class_map)[audited.target.predictions.answers[audited.rows[rows]]]
-    fits = np.isin(answers, audited.classes) & (answers != audited.labels[rows][:, None])
-    return np.where(fits.any(axis=1), answers[np.arange(len(rows)), fits.argmax(axis=1)], -1)
-
-
-def _suspected_rows(recipe: Recipe, audited: Audited, looked: CheckedRows) -> Iterator[dict[str, Any]]:
-    """The rows that look mislabelled, the surest first."""
-    for place in np.flatnonzero(looked.mislabelled)[np.argsort(-looked.depth[looked.mislabelled], kind="stable")]:
-        row = int(looked.rows[place])
-        label, other = recipe.classes[int(audited.labels[row])], recipe.classes[int(looked.others[place])]
-        yield {
-            "key": audited.keys[row],
-            "path": audited.paths.get(audited.keys[row]),
-            "label_id": label.id,
-            "label": label.name,
-            "suggested_id": other.id,
-            "suggested": other.name,
-            "caption_margin": round(float(looked.captions[place]), 4),
-            "neighbour_margin": round(float(looked.neighbours[place]), 4),
-            "depth": round(float(looked.depth[place]), 4),
-        }
+    # NaN for a class without the words.
+    captions = np.full((len(classes), encoded.shape[1]), np.nan, dtype=np.float32)
+    captions[[cls.label for cls in classes if cls.id in texts]] = encoded
+    known = np.asarray([doubts is None or not doubts.of_any([cls.id]) for cls in classes])
+    seen = []
+    for audited in tests.audits:
+        right = np.asarray(audited.taken_for == audited.labels)
+        seen.append(SeenLabels(audited.features, audited.labels, audited.units, right, captions, known))
+    listed: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in on_rows:
+        hypothesis, audited = one.hypothesis, tests.audits[one.audit]
+        inside = hypothesis.members(audited.features, audited.labels)
+        inside &= hypothesis.tested_on(audited.features, audited.labels)
+        rows = np.flatnonzero(inside & audited.failed)
+        # The first answer that is of another class of the question.
+        outputs = audited.target.predictions.answers[audited.rows[rows]]
+        answers = class_of_output(audited.target.class_map)[outputs]
+        fits = np.isin(answers, audited.classes) & (answers != audited.labels[rows][:, None])
+        taken_for = np.where(fits.any(axis=1), answers[np.arange(len(rows)), fits.argmax(axis=1)], -1)
+        check, checked = seen[one.audit].check(rows, taken_for)
+        checks[hypothesis.name] = check
+        if not (one.result.confirmed and check.suspected):
+            continue
+        surest_first = np.argsort(-checked.depth[checked.mislabelled], kind="stable")
+        for place in np.flatnonzero(checked.mislabelled)[surest_first]:
+            row = int(checked.rows[place])
+            key, label = audited.keys[row], classes[int(audited.labels[row])]
+            suggested = classes[int(checked.others[place])]
+            line = {
+                "key": key,
+                "path": audited.paths.get(key),
+                "label_id": label.id,
+                "label": label.name,
+                "suggested_id": suggested.id,
+                "suggested": suggested.name,
+                "caption_margin": round(float(checked.captions[place]), 4),
+                "neighbour_margin": round(float(checked.neighbours[place]), 4),
+                "depth": round(float(checked.depth[place]), 4),
+                "findings": [],
+            }
+            listed.setdefault((key, label.id), line)["findings"].append(hypothesis.name)
+    table = ({**line, "findings": " ".join(line["findings"])} for line in listed.values())
+    return checks, csv_text(table, COLUMNS) if listed else None

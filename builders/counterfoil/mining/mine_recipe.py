@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,8 @@ from counterfoil.mining.audited import (
     recipe_clip,
     unreadable_note,
 )
-from counterfoil.mining.collected import Carried, carried_to_test, collect_findings
+from counterfoil.mining.captions import Gathered
+from counterfoil.mining.collected import HypothesisTests, collect_findings
 from counterfoil.mining.findings_layer import HARD, laid_over, layer_of, origin_of
 from counterfoil.mining.hypotheses import (
     NO_CAPTIONS,
@@ -41,7 +42,6 @@ from counterfoil.mining.hypotheses import (
 from counterfoil.mining.label_check import check_labels
 from counterfoil.mining.method import FindMethod, SearchMethod
 from counterfoil.mining.methods import METHODS
-from counterfoil.mining.methods.slices import find_slices
 from counterfoil.mining.mined_files import (
     LAYER,
     RELABEL,
@@ -59,6 +59,7 @@ from counterfoil.mining.pools import OpenedPool, asked_pool, filter_pool, need_t
 from counterfoil.mining.rounds import ROUND, refuse_unrendered, render_round
 from counterfoil.mining.slice_columns import slice_columns
 from counterfoil.models.classifiers.of_python import PREFIX, Transform, handed_over, imported, is_code
+from counterfoil.models.clip import ClipModel
 from counterfoil.models.devices import resolve_devices
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Placement
@@ -136,7 +137,7 @@ def mine(
         folder = named_path(out)
         if isinstance(recipe, Recipe):
             recipe = written_recipe(recipe, overrides, folder)
-        loaded, mined, overrides = _asked(recipe, overrides, method=method, target=named, on=on, confirm=confirm)
+        loaded, mined, overrides = _mined_recipe(recipe, overrides, method=method, target=named, on=on, confirm=confirm)
         chosen = METHODS[mined.method]
         settings = validated(chosen.settings, mined.settings, "mine.settings")
         draws = isinstance(chosen, SearchMethod)
@@ -168,28 +169,31 @@ def mine(
             for one in held:
                 one.images = lambda: opened_images(loaded, mined.on, source)[0]
             wanted_pool = asked_pool(pool, pool_rows, pool_labels, loaded, mined, source)
-            return _audited_and_found(run, chosen, source, devices, wanted_pool, weights, held_here=bool(held))
+            elsewhere = None
+            if not held and (len(devices) > 1 or devices[0] == "cpu"):
+                # Workers of several devices look at the images, or those of a CPU; one GPU is this process's.
+                elsewhere = Placement(engine_for(devices, workers), devices[0], tuple(loaded.classes))
+            if chosen.captions is None:
+                return _mine_slices(run, ask_target(loaded, mined, source, run.device, elsewhere))
+            return _mine_captions(run, chosen, source, elsewhere, ",".join(devices), wanted_pool, weights)
 
 
-def _audited_and_found(
+def _mine_captions(
     run: MiningRun,
     method: FindMethod,
     source: OpenSource,
-    devices: Sequence[str],
+    elsewhere: Placement | None,
+    devices: str,
     wanted_pool: tuple[OpenedPool, int] | None,
     weights: bool,
-    *,
-    held_here: bool,
 ) -> MineResult:
-    """Audit the images, let the method find hypotheses on one half, test them, and leave the files."""
+    """Audit the images, test what the method finds on one half, and write the files; without a CLIP, mine slices.
+
+    devices: where images are rendered for the test.
+    """
     recipe, mine, folder = run.recipe, run.mine, run.folder
-    elsewhere = None
-    if not held_here and (len(devices) > 1 or devices[0] == "cpu"):
-        # Workers of several devices look at the images, or those of a CPU; one GPU is this process's.
-        elsewhere = Placement(engine_for(devices, run.workers), devices[0], tuple(recipe.classes))
-    if method.captions is None:
-        return _sliced(run, ask_target(recipe, mine, source, run.device, elsewhere))
-    (texts, references, candidates), notes = method.captions(run)
+    assert method.captions is not None
+    gathered, notes = method.captions(run)
     if weights:
         need_train_split(recipe, source)
     others = other_models(recipe, mine)
@@ -203,49 +207,36 @@ def _audited_and_found(
         settings = METHODS[SLICES].settings()
         sliced = mine.model_copy(update={"method": SLICES, "settings": settings.model_dump(mode="json")})
         why = f"{_WITHOUT_WORDS}, because no CLIP is available: {'; '.join(clip.problems)}"
-        return _sliced(replace(run, mine=sliced, settings=settings), asked, (why, *([clip.hint] if clip.hint else [])))
+        hint = (clip.hint,) if clip.hint else ()
+        return _mine_slices(replace(run, mine=sliced, settings=settings), asked, (why, *hint))
     audits = asked.audits(clip)
     refuse_others(folder, recipe, mine, [part.content for part in asked.parts])
-    captions = CandidateCaptions(texts, _encoded(texts, clip.model.embed_texts), references, candidates)
+    captions = _embed_captions(gathered, clip.model)
     pooled = other_failures(asked, audits, pooled_maps, run.device)
-    several: list[Found] = []
-    for audited, theirs in zip(audits, pooled, strict=True):
-        half = discover_half(audited, recipe, captions, theirs)
-        several.append(method.find(half, mine, run.settings, run.workers))
-    found = found_together(audits, several)
-    rendered = render_round(replace(run, device=",".join(devices)), found)
-    tested = carried_to_test(mine, audits, found, rendered)
-    beside_target = other_failures(asked, audits, others, run.device)
+    found = _find(run, method, audits, captions, pooled)
+    rendered = render_round(replace(run, device=devices), found)
+    tests = HypothesisTests.of(run, audits, captions, found, rendered)
     doubts = clip_doubts(recipe, clip.model, audits, "words")
-    checks, relabel = check_labels(recipe, clip.model, audits, tested, doubts)
-    answered_rows = answered_by_all(run, audits[0], others) if asked.has is None else None
+    checks, relabel = check_labels(tests, clip.model, doubts)
+    of_others = other_failures(asked, audits, others, run.device)
+    rows = _answered_rows(run, asked, audits[0], others)
+    odd = (*unreadable_note(audits[0].unreadable, audits[0].paths), *method.notes(found, run))
     findings = collect_findings(
-        run,
-        audits,
-        captions,
-        found,
-        tested,
-        beside_target,
-        rendered=rendered,
+        tests,
+        of_others,
         checks=checks,
-        doubts=doubts,
-        answered=None if answered_rows is None else answered(answered_rows, recipe),
-        notes=(
-            *notes,
-            *unreadable_note(audits[0].unreadable, audits[0].paths),
-            *method.notes(found, run),
-            *what_is_odd(recipe, mine.on),
-        ),
-    )
+        answered=None if rows is None else answered(rows, recipe),
+        notes=(*notes, *odd, *what_is_odd(recipe, mine.on)),
+    ).doubted(doubts)
+    files = {VECTORS: _vectors(tests)}
+    if relabel is not None:
+        files[RELABEL] = relabel.encode()
     decoded = frozenset(cls.id for cls in recipe.classes if f"{cls.label}_{HARD}" in found.vectors)
     layer = layer_of(findings, run, decoded) if method.layer is None else method.layer(findings, run)
-    drawn = [] if rendered is None else [(f"{ROUND}/", rendered.images)]
-    pictures = pictures_of(findings, [*drawn, *audits[0].by_start], audits[0].parts[0].decoded)
-    files = {
-        VECTORS: vectors_file(recipe, audits[0], found),
-        **({} if relabel is None else {RELABEL: relabel.encode()}),
-        **({} if layer is None else {LAYER: layer.encode()}),
-    }
+    if layer is not None:
+        files[LAYER] = layer.encode()
+    elif rows is not None:
+        files[ROWS] = failing_rows_csv(rows, recipe, tests.confirmed_sets).encode()
     filtered = None
     if wanted_pool is not None:
         filtered = filter_pool(*wanted_pool, recipe, audits, found, clip.embedder, run.device)
@@ -255,13 +246,13 @@ def _audited_and_found(
             files |= pool_files(filtered.hardest, filtered.origin, recipe, below, extends, changes, origin)
     if weights:
         files[WEIGHTS] = weigh_train_rows(recipe, source, found, clip.embedder, findings)
-    if answered_rows is not None and layer is None:
-        files[ROWS] = failing_rows_csv(answered_rows, recipe, sets_of(tested, audits[0])).encode()
+    drawn = [] if rendered is None else [(f"{ROUND}/", rendered.images)]
+    pictures = pictures_of(findings, [*drawn, *audits[0].by_start], audits[0].parts[0].decoded)
     return leave(folder, findings, pictures, files, pool=filtered)
 
 
-def _sliced(run: MiningRun, asked: AskedTarget, without_words: tuple[str, ...] = ()) -> MineResult:
-    """Find and test groups of the audited images that need no words, and leave the files.
+def _mine_slices(run: MiningRun, asked: AskedTarget, without_words: tuple[str, ...] = ()) -> MineResult:
+    """Test groups of images that need no words, of pixels and the classifier's own features, and write the files.
 
     without_words: why words were not looked for, where they were wanted.
     """
@@ -270,49 +261,105 @@ def _sliced(run: MiningRun, asked: AskedTarget, without_words: tuple[str, ...] =
     refuse_others(run.folder, recipe, mine, [part.content for part in asked.parts])
     others = other_models(recipe, mine)
     columns, values, notes = slice_columns(audits[0], recipe, run.device)
-    audits = [replace(one, features=values) for one in audits]
-    halves = [discover_half(one, recipe, NO_CAPTIONS, {}, columns) for one in audits]
-    found = found_together(audits, [find_slices(half, mine, run.settings, run.workers) for half in halves])
-    tested = carried_to_test(mine, audits, found)
-    beside_target = other_failures(asked, audits, others, run.device)
-    rows = answered_by_all(run, audits[0], others) if asked.has is None else None
+    audits = tuple(replace(audited, features=values) for audited in audits)
+    method = METHODS[SLICES]
+    assert isinstance(method, FindMethod)
+    found = _find(run, method, audits, NO_CAPTIONS, columns=columns)
+    tests = HypothesisTests.of(run, audits, NO_CAPTIONS, found)
+    of_others = other_failures(asked, audits, others, run.device)
+    rows = _answered_rows(run, asked, audits[0], others)
+    odd = (*unreadable_note(audits[0].unreadable, audits[0].paths), *what_is_odd(recipe, mine.on, in_words=False))
     findings = collect_findings(
-        run,
-        audits,
-        NO_CAPTIONS,
-        found,
-        tested,
-        beside_target,
+        tests,
+        of_others,
         without_words=without_words,
         answered=None if rows is None else answered(rows, recipe, _WITHOUT_WORDS),
-        notes=(
-            *notes,
-            *unreadable_note(audits[0].unreadable, audits[0].paths),
-            *what_is_odd(recipe, mine.on, in_words=False),
-        ),
+        notes=(*notes, *odd),
     )
     files = {}
     if rows is not None:
-        files[ROWS] = failing_rows_csv(rows, recipe, sets_of(tested, audits[0])).encode()
+        files[ROWS] = failing_rows_csv(rows, recipe, tests.confirmed_sets).encode()
     pictures = pictures_of(findings, audits[0].by_start, audits[0].parts[0].decoded)
     return leave(run.folder, findings, pictures, files)
 
 
-def answered_by_all(run: MiningRun, audited: Audited, others: Mapping[str, ClassMap]) -> AnsweredRows:
-    """Return the audited rows, with the confidence of other classifiers too. Their answers are in the cache by now."""
+def _find(
+    run: MiningRun,
+    method: FindMethod,
+    audits: Sequence[Audited],
+    captions: CandidateCaptions,
+    pooled: Sequence[Mapping[str, NDArray[np.bool_]]] | None = None,
+    columns: SliceColumns = NO_COLUMNS,
+) -> Found:
+    """Return what the method finds on the discover half of each audit, as one.
+
+    pooled: by audit and name, (n,) failures of further classifiers. columns: of features that are no CLIP's.
+    """
+    classes, several = run.recipe.classes, []
+    for audited, failures in zip(audits, pooled or [{}] * len(audits), strict=True):
+        rows = audited.halves.discover
+        # A row is in every audit of a condition: what such audits have in common is not pooled over them.
+        categories = [cls.category if len(audited.classes) == len(classes) else None for cls in classes]
+        half = DiscoverHalf(
+            features=audited.features[rows],
+            labels=audited.labels[rows],
+            failed=audited.failed[rows],
+            taken_for=audited.taken_for[rows],
+            units=audited.units[rows],
+            centre=audited.centre,
+            deviation=audited.deviation,
+            captions=captions,
+            class_names=tuple(cls.name for cls in classes),
+            categories=tuple(categories),
+            pooled={name: failed[rows] for name, failed in failures.items()},
+            columns=columns,
+        )
+        several.append(method.find(half, run.mine, run.settings, run.workers))
+    if len(several) == 1:
+        return several[0]
+    # A class's note is from the audit whose class it is.
+    notes = {label: one.notes[label] for audited, one in zip(audits, several, strict=True) for label in audited.classes}
+    return Found(
+        hypotheses=tuple(hypothesis for one in several for hypothesis in one.hypotheses),
+        notes=tuple(notes[label] for label in sorted(notes)),
+        vectors={name: vector for one in several for name, vector in one.vectors.items()},
+        decide={label: decide for one in several for label, decide in one.decide.items()},
+    )
+
+
+def _embed_captions(gathered: Gathered, clip: ClipModel) -> CandidateCaptions:
+    texts, references, candidates = gathered
+    parts = []
+    for start in range(0, len(texts), _MOST_TEXT_STEPS):
+        parts.append(clip.embed_texts(texts[start : start + _MOST_TEXT_STEPS]))
+        report("embedding captions", min(start + _MOST_TEXT_STEPS, len(texts)), len(texts))
+    return CandidateCaptions(texts, np.concatenate(parts).astype(np.float32), references, candidates)
+
+
+def _answered_rows(
+    run: MiningRun, asked: AskedTarget, audited: Audited, others: Mapping[str, ClassMap]
+) -> AnsweredRows | None:
+    """Return the audited rows with the confidence of all classifiers, which are in the cache by now.
+
+    None where rows have conditions.
+    """
+    if asked.has is not None:
+        return None
     known = answers_of(audited.parts, others, run.recipe, run.device) if others else {}
     return AnsweredRows.of(audited, [one.predictions for one in known.values()])
 
 
-def sets_of(tested: Sequence[Carried], audited: Audited) -> dict[str, NDArray[np.bool_]]:
-    """By confirmed finding, (n,) which audited rows are in its set, and have the answer that it is of."""
-    found = {}
-    for one in tested:
-        if one.result.confirmed:
-            own = one.hypothesis
-            inside = own.members(audited.features, audited.labels) & own.tested_on(audited.features, audited.labels)
-            found[own.name] = inside & (own.answered is None or audited.taken_for == own.answered)
-    return found
+def _vectors(tests: HypothesisTests) -> bytes:
+    """Return `vectors.safetensors`: directions by class id, captions by hypothesis, how features are whitened."""
+    from safetensors.numpy import save
+
+    audited, ids = tests.audits[0], [cls.id for cls in tests.run.recipe.classes]
+    arrays: dict[str, Any] = {"centre": audited.centre, "spread": audited.deviation}
+    for name, vector in tests.found.vectors.items():
+        label, _, what = name.partition("_")
+        arrays[f"{ids[int(label)]}_{what}" if label.isdecimal() else name] = np.asarray(vector)
+    arrays |= {f"caption_{one.name}": np.asarray(one.vector) for one in tests.found.hypotheses}
+    return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
 
 
 def refuse_unused(mine: Mine, **given: object) -> None:
@@ -335,62 +382,7 @@ def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:
         )
 
 
-def discover_half(
-    audited: Audited,
-    recipe: Recipe,
-    captions: CandidateCaptions,
-    pooled: Mapping[str, NDArray[np.bool_]],
-    columns: SliceColumns = NO_COLUMNS,
-) -> DiscoverHalf:
-    """What a method is given of the audited images. pooled: by name, all rows' failures of further classifiers.
-    columns: what the features are, where they are no CLIP's."""
-    rows = audited.halves.discover
-    return DiscoverHalf(
-        features=audited.features[rows],
-        labels=audited.labels[rows],
-        failed=audited.failed[rows],
-        taken_for=audited.taken_for[rows],
-        units=audited.units[rows],
-        centre=audited.centre,
-        deviation=audited.deviation,
-        captions=captions,
-        class_names=tuple(cls.name for cls in recipe.classes),
-        # A row is in every audit of a condition: what such audits have in common is not pooled over them.
-        categories=tuple(
-            cls.category if len(audited.classes) == len(recipe.classes) else None for cls in recipe.classes
-        ),
-        pooled={name: failed[rows] for name, failed in pooled.items()},
-        columns=columns,
-    )
-
-
-def found_together(audits: Sequence[Audited], several: Sequence[Found]) -> Found:
-    """What was found in each audit as one: a class's note is from the audit whose class it is."""
-    if len(several) == 1:
-        return several[0]
-    notes = {label: one.notes[label] for audited, one in zip(audits, several, strict=True) for label in audited.classes}
-    return Found(
-        hypotheses=tuple(hypothesis for one in several for hypothesis in one.hypotheses),
-        notes=tuple(notes[label] for label in sorted(notes)),
-        vectors={name: vector for one in several for name, vector in one.vectors.items()},
-        decide={label: decide for one in several for label, decide in one.decide.items()},
-    )
-
-
-def vectors_file(recipe: Recipe, audited: Audited, found: Found) -> bytes:
-    """What `vectors.safetensors` holds: directions by class id, captions by hypothesis, how features are whitened."""
-    from safetensors.numpy import save
-
-    ids = [cls.id for cls in recipe.classes]
-    arrays: dict[str, Any] = {"centre": audited.centre, "spread": audited.deviation}
-    for name, vector in found.vectors.items():
-        label, _, what = name.partition("_")
-        arrays[f"{ids[int(label)]}_{what}" if label.isdecimal() else name] = np.asarray(vector)
-    arrays |= {f"caption_{one.name}": np.asarray(one.vector) for one in found.hypotheses}
-    return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
-
-
-def _asked(
+def _mined_recipe(
     recipe: str | Path,
     overrides: Sequence[str],
     *,
@@ -418,11 +410,3 @@ def _asked(
     if mined.method not in METHODS:
         raise unknown_method(mined.method, METHODS)
     return loaded, mined, overrides
-
-
-def _encoded(texts: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray]) -> Any:
-    parts = []
-    for start in range(0, len(texts), _MOST_TEXT_STEPS):
-        parts.append(embed(texts[start : start + _MOST_TEXT_STEPS]))
-        report("embedding captions", min(start + _MOST_TEXT_STEPS, len(texts)), len(texts))
-    return cast(Any, np.concatenate(parts).astype(np.float32))

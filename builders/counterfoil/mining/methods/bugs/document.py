@@ -248,15 +248,6 @@ def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, own: bool) -> tuple[
     )
 
 
-def answer_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
-    """What each output of the target is called: by the class that it stands for, else by the target itself."""
-    mapped = {
-        output: cls.name for cls, outputs in zip(recipe.classes, class_map.targets, strict=True) for output in outputs
-    }
-    own = class_map.label_names
-    return [mapped.get(at, own[at] if own else f"output {at}") for at in range(class_map.num_classes)]
-
-
 def target_of(recipe: Recipe, mine: Mine, class_map: ClassMap) -> Target:
     """The audited classifier, as the document tells it. Raises as `load_classifier`."""
     classifier = load_classifier(mine.target or "", classes=recipe.classes)

@@ -22,13 +22,13 @@ from counterfoil.documents import read_document
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mining.audited import answers_of, class_map_of, features_of, opened_parts
+from counterfoil.mining.collected import answer_names
 from counterfoil.mining.findings import AuditedImages, Findings, RoundDrawn, findings_json
 from counterfoil.mining.findings_layer import laid_over, layer_of, seed_for
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.method import SearchMethod
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber
 from counterfoil.mining.methods.bugs.document import (
-    answer_names,
     document_of,
     estimate_rates,
     target_of,

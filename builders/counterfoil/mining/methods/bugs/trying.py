@@ -18,7 +18,7 @@ from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.documents import read_document
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import Audited, audit_target, class_map_of, clip_doubts
-from counterfoil.mining.collected import carried_to_test, collect_findings
+from counterfoil.mining.collected import HypothesisTests, answer_names, collect_findings
 from counterfoil.mining.findings import Findings, Purpose
 from counterfoil.mining.findings_layer import slugs
 from counterfoil.mining.hypotheses import CandidateCaptions, ClassNote, Found, Hypothesis, MiningRun, choose_cutoffs
@@ -26,7 +26,6 @@ from counterfoil.mining.label_check import check_labels
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, pieces_of
 from counterfoil.mining.methods.bugs.document import (
     adjusted_together,
-    answer_names,
     estimate_rates,
     finding_of,
     round_drawn,
@@ -81,11 +80,10 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
         tuple(_on_rows(one, audited, captions, recipe, settings, mine.margin) for one in hypotheses),
         tuple(ClassNote(reason="not searched: the findings come from drawn images") for _ in recipe.classes),
     )
-    tested = carried_to_test(mine, [audited], found)
+    tests = HypothesisTests.of(run, [audited], captions, found)
     doubts = clip_doubts(recipe, clip.model, [audited], "words")
-    checks, relabel = check_labels(recipe, clip.model, [audited], tested, doubts)
-    findings = collect_findings(run, [audited], captions, found, tested, [{}], checks=checks, doubts=doubts)
-    return findings, audited, relabel
+    checks, relabel = check_labels(tests, clip.model, doubts)
+    return collect_findings(tests, [{}], checks=checks).doubted(doubts), audited, relabel
 
 
 def _captions(
