@@ -8,14 +8,18 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import Any
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from counterfoil import documents
-from counterfoil.documents import csv_text
+from counterfoil.documents import Form, Strict, csv_text, document_text, parse_document, read_document
 from counterfoil.errors import UserError
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\n")
@@ -49,13 +53,59 @@ def test_without_rows_there_is_a_header_where_columns_are_known() -> None:
     assert csv_text([], ["a", "b"]) == "a,b\n"
 
 
+@dataclass(frozen=True)
+class Note(Strict):
+    FORM: ClassVar[Form] = Form("a note", "Write it again.", version=2, longest=4, most=12)
+    words: tuple[str, ...] = ()
+    weight: float = 0.0
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    version: Literal[2] = 2
+
+
 def test_a_document_is_measured_in_bytes_whatever_its_letters_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = json.dumps(["é" * 30, "\ud800"], ensure_ascii=False)
-    size = len(text.encode(errors="surrogatepass"))
-    assert size > len(text) + 30
+    text = json.dumps({"words": ["é" * 30]}, ensure_ascii=False)
+    size = len(text.encode())
+    assert size > len(text)
     monkeypatch.setattr(documents, "MOST_BYTES", size)
-    documents.refuse_long(text, "it")
+    assert parse_document(Note, text, "it") == parse_document(Note, text.encode(), "it") == Note(("é" * 30,))
     monkeypatch.setattr(documents, "MOST_BYTES", size - 1)
-    for each in (text, text.encode(errors="surrogatepass")):
+    for each in (text, text.encode()):
         with pytest.raises(UserError, match=f"it has {size} bytes, expected at most {size - 1}"):
-            documents.refuse_long(each, "it")
+            parse_document(Note, each, "it")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "it is damaged: "),
+        ("\xff", "it is damaged: "),
+        ('{"beside": {"a": "\\ud800"}}', "it is not a note: "),
+        ('{"beside": ' + '{"a":' * 100_000, "it is damaged: it is nested too deeply"),
+        ('{"beside": {"a": [NaN]}}', "it is damaged: it has a number that is not finite"),
+        ('{"beside": {"a": -1e999}}', "it is damaged: it has a number that is not finite"),
+        ('{"words": [], "words": []}', "it: 'words' appears more than once"),
+        ('{"words": ["a", "b", "c", "d", "e"]}', "it has a list of 5 values, expected at most 4"),
+        ('{"beside": {"a": [1, 2, 3], "b": [1, 2, 3], "c": [1, 2, 3]}}', "it has more than 12 values"),
+        ('{"version": 1}', "it is of an earlier version of Counterfoil: found version 1, expected 2"),
+        ('{"version": 3}', "it is of a later version of Counterfoil: found version 3, expected 2"),
+        ('{"version": true}', "it is not a note: version: "),
+        ('{"words": 3, "weight": "much", "clock": 1}', "words: .*weight: .*'much'.*clock: is not a key of this form"),
+    ],
+)
+def test_a_document_of_another_form_is_refused_with_every_problem(text: str, problem: str) -> None:
+    for each in (text, text.encode("latin-1")):
+        with pytest.raises(UserError, match=problem) as caught:
+            parse_document(Note, each, "it")
+        assert caught.value.hint == "Write it again."
+
+
+def test_a_document_is_read_from_regular_files_that_are_not_too_large(tmp_path: Path) -> None:
+    path = tmp_path / "note.json"
+    path.write_text(document_text(Note(("a",))))
+    assert read_document(path, Note) == Note(("a",))
+    with pytest.raises(UserError, match=f"{path} has .* bytes, expected at most 10"):
+        read_document(path, Note, 10)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UserError, match="the note is a pipe, expected a regular file"):
+        read_document(path, Note, where="the note")

@@ -1,8 +1,8 @@
 """Text files: documents that one class writes and reads (strict, finite, bounded JSON), and tables as CSV.
 
-A document is a dataclass that is `Strict`, or whose `__pydantic_config__` is `STRICT`. `document_text` writes it and
-checks that it can be read again; `parse_document` reads a document that anyone may have written, or reports every
-problem of it.
+A document is a dataclass that is `Strict`, or whose `__pydantic_config__` is `STRICT`, with a `FORM`. `document_text`
+writes it and checks that it can be read again; `read_document` reads a document that anyone may have written, or
+reports every problem of it.
 
 Files of a dataset are written in one way (`document_bytes`), so that equal content is equal bytes; `differences` lists
 how two such documents differ.
@@ -17,11 +17,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -55,8 +56,6 @@ File = Annotated[
     str | None, Field(description="Path below its folder; null if it does not come from a folder of images.")
 ]
 
-Document = TypeVar("Document")
-
 
 def _printable(text: str) -> str:
     if not (text.isprintable() and 0 < len(text) <= _LONGEST_TEXT):
@@ -68,34 +67,112 @@ def _printable(text: str) -> str:
 Printable = Annotated[str, AfterValidator(_printable)]
 
 
-def parse_document(
-    kind: type[Document],
-    text: str | bytes,
-    where: str,
-    *,
-    version: int,
-    hint: str,
-    called: str | None = None,
-    longest: int = _LONGEST_LIST,
-    most: int | None = None,
-) -> Document:
-    """Parse a document. UserError, with every problem, if it is not of this version's form.
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What people call a kind of document, what they do about another file, and the limits of one.
 
-    called: the document's kind for messages, by default the class. longest: the most values in a list. most: the most
-    values in all.
+    version: of its key `version`; None for a document that has none or checks it itself. longest: the most values in a
+    list. most: the most values in all.
     """
-    refuse_long(text, where, longest, most)
+
+    called: str
+    hint: str
+    version: int | None = None
+    longest: int = _LONGEST_LIST
+    most: int | None = None
+
+
+class OtherVersion(UserError):
+    """A document that another version of Counterfoil wrote."""
+
+
+class _HasForm(Protocol):
+    FORM: ClassVar[Form]
+
+
+Document = TypeVar("Document", bound=_HasForm)
+
+
+def read_document(
+    path: Path, kind: type[Document], most_bytes: int = MOST_BYTES, *, where: str | None = None
+) -> Document:
+    """Read a document that anyone may have made; `where` names it in messages, by default its path.
+
+    UserError, with every problem, if it is no regular file, too large, or not of its kind's form.
+    """
+    where = where or str(path)
     try:
-        return _adapter(kind).validate_json(text, strict=True)
+        text = read_regular(path, most_bytes)
+    except OSError as error:
+        raise UserError(f"{where} {error.strerror or error}", kind.FORM.hint) from error
+    return parse_document(kind, text, where)
+
+
+def parse_document(kind: type[Document], text: str | bytes, where: str) -> Document:
+    """Parse a document. UserError, with every problem, if it is not of the form of its kind."""
+    form = kind.FORM
+    finite = _checked(text, where, form)
+    try:
+        document = _adapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)
         shown = [
             _problem(problem["loc"], _WORDS.get(problem["type"], problem["msg"]), problem["input"])
             for problem in problems[:_MOST_SHOWN]
         ]
-        more = [f"and {len(problems) - _MOST_SHOWN:,} more"] if len(problems) > _MOST_SHOWN else []
-        what = called or f"a {kind.__name__.lower()} document of version {version}"
-        raise UserError(f"{where} is not {what}: " + "; ".join(shown + more), hint=hint) from None
+        lines = first_of(shown, _MOST_SHOWN, len(problems))
+        raise UserError(f"{where} is not {form.called}: " + "; ".join(lines), form.hint) from None
+    if not finite:
+        raise UserError(f"{where} is damaged: it has a number that is not finite", form.hint)
+    return document
+
+
+def _checked(text: str | bytes, where: str, form: Form) -> bool:
+    """Check what is no matter of types; return whether all numbers are finite. UserError unless it is JSON.
+
+    Also for an OtherVersion, for more values than are ever written (before each becomes an error that takes memory),
+    and for a key that occurs twice: JSON readers differ in which value they take.
+    """
+    size = len(text) if isinstance(text, bytes) else len(text.encode(errors="surrogatepass"))
+    if size > MOST_BYTES:
+        raise UserError(f"{where} has {size:,} bytes, expected at most {MOST_BYTES:,}", form.hint)
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        mapping = dict(pairs)
+        if len(mapping) < len(pairs):
+            known: set[str] = set()
+            twice = next(key for key, _ in pairs if key in known or known.add(key))
+            raise UserError(f"{where}: {twice[:_LONGEST_SHOWN]!r:.60} appears more than once", form.hint)
+        return mapping
+
+    try:
+        document = json.loads(text, object_pairs_hook=once)
+    except RecursionError:
+        raise UserError(f"{where} is damaged: it is nested too deeply", form.hint) from None
+    except ValueError as error:
+        raise UserError(f"{where} is damaged: {error}", form.hint) from None
+    version = document.get("version", form.version) if isinstance(document, dict) else form.version
+    if form.version is not None and type(version) is int and version != form.version:
+        age = "an earlier" if version < form.version else "a later"
+        raise OtherVersion(
+            f"{where} is of {age} version of Counterfoil: found version {version}, expected {form.version}", form.hint
+        )
+    count, finite = 0, True
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, float):
+            finite = finite and math.isfinite(value)
+        inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+        count += len(inner)
+        if len(inner) > form.longest:
+            raise UserError(
+                f"{where} has a list of {len(inner):,} values, expected at most {form.longest:,}", form.hint
+            )
+        if form.most is not None and count > form.most:
+            raise UserError(f"{where} has more than {form.most:,} values", form.hint)
+        waiting += inner
+    return finite
 
 
 def _problem(path: tuple[int | str, ...], what: str, value: Any) -> str:
@@ -127,47 +204,6 @@ def schema_text(kind: type[Any], title: str) -> str:
     return json.dumps(head | without_titles(schema), indent=2, ensure_ascii=False) + "\n"
 
 
-def read_document(path: Path) -> bytes:
-    """Read a document that anyone may have made. UserError if it is no regular file, or too large."""
-    try:
-        return read_regular(path, MOST_BYTES)
-    except OSError as error:
-        raise UserError(f"{path} {error.strerror or error}") from error
-
-
-def refuse_long(text: str | bytes, where: str, longest: int = _LONGEST_LIST, most: int | None = None) -> None:
-    """Raise UserError for a document, or a list in it, longer than any that is written, since wrong items take memory.
-
-    Also for a key that occurs twice: JSON readers differ in which value they take.
-    """
-    size = len(text) if isinstance(text, bytes) else len(text.encode(errors="surrogatepass"))
-    if size > MOST_BYTES:
-        raise UserError(f"{where} has {size:,} bytes, expected at most {MOST_BYTES:,}")
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        mapping = dict(pairs)
-        if len(mapping) < len(pairs):
-            known: set[str] = set()
-            twice = next(key for key, _ in pairs if key in known or known.add(key))
-            raise UserError(f"{where}: {twice[:_LONGEST_SHOWN]!r:.60} appears more than once")
-        return mapping
-
-    try:
-        waiting: list[Any] = [json.loads(text, object_pairs_hook=once)]
-    except (ValueError, RecursionError):
-        return  # validation reports it
-    count = 0
-    while waiting:
-        value = waiting.pop()
-        inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
-        count += len(inner)
-        if len(inner) > longest:
-            raise UserError(f"{where} has a list of {len(inner):,} values, expected at most {longest:,}")
-        if most is not None and count > most:
-            raise UserError(f"{where} has more than {most:,} values")
-        waiting += inner
-
-
 def plain(value: Any) -> Any:
     """Convert a value to JSON's types: dataclasses in field order, other mappings by key, NumPy's numbers."""
     if is_dataclass(value):
@@ -194,7 +230,7 @@ def without_titles(schema: Any, *, of_properties: bool = False) -> Any:
 
 
 @cache
-def _adapter(kind: type[Document]) -> TypeAdapter[Document]:
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 

@@ -45,7 +45,7 @@ MOST_SHOWN = 20
 def first_of(lines: Sequence[str], most: int = MOST_SHOWN, count: int | None = None) -> list[str]:
     """Return at most so many lines, and a line with how many more there are; `count` in all, default `len(lines)`."""
     count = len(lines) if count is None else count
-    return [*lines[:most], *([f"… and {count - most} more"] if count > most else [])]
+    return [*lines[:most], *([f"… and {count - most:,} more"] if count > most else [])]
 
 
 def some_of(names: Sequence[str], most: int = 5) -> str:

@@ -354,12 +354,12 @@ class DirectoryPages:
 
     def _findings(self) -> Page:
         path = self.directory / FINDINGS
-        findings = Findings.from_json(read_document(path), str(path))
+        findings = read_document(path, Findings)
         return _html(report_html(findings, {}, has_recipe=(self.directory / "recipe.yaml").is_file()))
 
     def _mended(self) -> Page:
         path = self.directory / MENDED
-        return _html(mend_report(Mended.from_json(read_document(path), str(path))))
+        return _html(mend_report(read_document(path, Mended)))
 
     def _save_cut(self, content: bytes) -> str:
         with _given(content, "cut.yaml") as given:

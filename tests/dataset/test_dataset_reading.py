@@ -128,7 +128,7 @@ def test_a_swap_that_cannot_be_settled_is_reported_by_everybody(dataset: Path) -
     replacement_folder(dataset).mkdir(parents=True)
     (replacement_folder(dataset).parent / "swap.json").write_text('{"new": 3}')
     for open_it in (lambda: read_dataset(dataset), lambda: verify(dataset)):
-        with pytest.raises(RunFailure, match=r"swap\.json is damaged"):
+        with pytest.raises(RunFailure, match=r"swap\.json is not the journal of a swap: new: "):
             open_it()
 
 

@@ -501,7 +501,7 @@ def test_many_problems_of_a_file_are_counted(colours: Path, files: list[Path], t
     bad["grids"] = [{}] * 500
     with pytest.raises(UserError) as refused:
         review_answers(colours, [written(tmp_path / "bad.json", bad)])
-    assert len(refused.value.problems) == 1 and "; and 1,991 more" in refused.value.problems[0]
+    assert len(refused.value.problems) == 1 and "; … and 1,991 more" in refused.value.problems[0]
     bad["grids"] = [{"task": "shift", "label": "base", "shown": ["0" * 20], "selected": []}] * 500
     with pytest.raises(UserError) as refused:
         review_answers(colours, [written(tmp_path / "bad.json", bad)])

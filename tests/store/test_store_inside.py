@@ -179,7 +179,7 @@ def test_a_journal_moves_entries_of_the_dataset_and_nothing_else(
     (folder / "new").mkdir(parents=True)
     (folder / "swap.json").write_text(json.dumps({"new": [], "gone": [], key: [name]}))
     before = published(dataset)
-    with pytest.raises(RunFailure, match=r"swap\.json is damaged"):
+    with pytest.raises(RunFailure, match=rf"swap\.json is not the journal of a swap: {key}\.0: "):
         settle_directory(dataset)
     assert (secret / "file").read_text() == "mine"
     assert published(dataset) == before

@@ -108,7 +108,8 @@ def test_a_copy_of_the_hubs_client_whose_links_lead_to_its_blobs_is_whole_too(da
 def test_a_manifest_of_another_form_is_reported(tmp_path: Path, content: str) -> None:
     assert verify_files(tmp_path) == ["manifest.json is missing: the dataset is not finished, or this is not a dataset"]
     (tmp_path / "manifest.json").write_text(content)
-    assert verify_files(tmp_path) == ["manifest.json is damaged: it is not the manifest that Counterfoil writes"]
+    (line,) = verify_files(tmp_path)
+    assert line.startswith(("manifest.json is damaged: ", "manifest.json is not the manifest that Counterfoil writes"))
 
 
 def test_nothing_in_a_dataset_names_this_machine(dataset: Path) -> None:

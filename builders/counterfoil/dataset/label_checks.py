@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from counterfoil.documents import STRICT, Count, Share, parse_document, plain
+from counterfoil.documents import STRICT, Count, Form, Share, parse_document, plain
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import without_folders
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
@@ -359,6 +359,7 @@ class Selection:
     """Everything that answers say, and nobody's name. images: task → key → how often, controls left out."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    FORM: ClassVar[Form] = Form("a selection document of version 1", "Review the dataset again: counterfoil review.")
     content: str
     confidence: Share
     raters: Annotated[tuple[RaterResult, ...], Field(min_length=1)]
@@ -394,11 +395,9 @@ class Selection:
             return None, ""
         own = {key: value for key, value in document.items() if key not in ("version", "files")}
         try:
-            return parse_document(cls, json.dumps(own), REVIEWED.path, version=REVIEWED.version, hint=""), ""
+            return parse_document(cls, json.dumps(own), REVIEWED.path), ""
         except UserError as error:
             return None, error.problems[0]
-        except RecursionError:
-            return None, f"{REVIEWED.path} is nested too deeply"
 
 
 def read_people(directory: Path, content: str, shifts: Collection[str]) -> LabelChecks | None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from counterfoil.documents import STRICT, Count, Share, csv_text, parse_document, plain
+from counterfoil.documents import STRICT, Count, Form, Share, csv_text, parse_document, plain
 from counterfoil.mining.findings import AuditedImages, Half, MinedRecipe
 
 MEND_VERSION = 1
@@ -384,6 +384,7 @@ class Mended:
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    FORM: ClassVar[Form] = Form(f"a mended document of version {MEND_VERSION}", "Name another folder.")
     version: Annotated[int, Field(ge=MEND_VERSION, le=MEND_VERSION)]
     headline: str
     recipe: Annotated[MinedRecipe, AfterValidator(_hashed)]
@@ -409,7 +410,7 @@ class Mended:
     @classmethod
     def from_json(cls, text: str | bytes, where: str) -> Mended:
         """What `document_text` wrote. UserError, in words, for any other text."""
-        return parse_document(cls, text, where, version=MEND_VERSION, hint="Name another folder.")
+        return parse_document(cls, text, where)
 
 
 def headline_of(models: Sequence[ModelMended]) -> str:

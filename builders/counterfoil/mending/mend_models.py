@@ -334,7 +334,7 @@ def refuse_another_run(
     path = folder / DOCUMENT
     if not path.exists():
         return
-    known = Mended.from_json(read_document(path), str(path))
+    known = read_document(path, Mended)
     named = ", ".join(one.name for one in known.models)
     recipes = (known.recipe.name, known.recipe.sha256), (source.recipe.name, source.recipe.recipe_hash)
     other = [

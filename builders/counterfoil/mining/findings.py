@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from counterfoil.documents import (
     Count,
     File,
+    Form,
     Interval,
     Share,
     Strict,
@@ -616,6 +617,9 @@ class SmallestDifference(Strict):
 class Findings(Strict):
     """A whole run of mining. `findings` holds every hypothesis that was tested, confirmed or not."""
 
+    FORM: ClassVar[Form] = Form(
+        f"a findings document of version {FINDINGS_VERSION}", "Run counterfoil mine again: it writes a new file."
+    )
     recipe: MinedRecipe
     method: MethodUsed
     target: Target
@@ -715,9 +719,7 @@ class Findings(Strict):
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "findings.json") -> Findings:
         """The document in a text. UserError, with every problem, if it does not have this version's form."""
-        return parse_document(
-            cls, text, where, version=FINDINGS_VERSION, hint="Run counterfoil mine again: it writes a new file."
-        )
+        return parse_document(cls, text, where)
 
 
 def findings_json(findings: Findings) -> str:

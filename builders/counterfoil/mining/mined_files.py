@@ -99,7 +99,7 @@ def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[s
     path = folder / FINDINGS
     if not path.exists():
         return
-    known = Findings.from_json(read_document(path), str(path))
+    known = read_document(path, Findings)
     theirs = (known.recipe.name, known.target.name, known.method.name, tuple(one.content for one in known.on))
     ours = (recipe.name, mine.target, mine.method, tuple(contents))
     names = ("recipe", "target", "method", "images")

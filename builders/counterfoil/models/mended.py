@@ -8,11 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from counterfoil.documents import STRICT, Count, Printable, Sha256, parse_document, plain
-from counterfoil.errors import UserError
+from counterfoil.documents import STRICT, Count, Form, Printable, Sha256, plain, read_document
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import HUB, local_folder, resolve_name
-from counterfoil.regular_files import read_regular
 
 MENDED = "mended.json"
 FORMAT = 1
@@ -87,6 +85,7 @@ class MendedNote:
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    FORM: ClassVar[Form] = Form(f"of format {FORMAT}, as this version writes it", _HINT, longest=MOST_CONTENTS)
     format: Annotated[int, Field(ge=FORMAT, le=FORMAT)]
     model: MendedModelName
     on: Annotated[tuple[MendedOn, ...], Field(max_length=MOST_SETS)]
@@ -134,13 +133,7 @@ def read_mended(folder: Path, model: str) -> MendedNote | None:
     file = folder / MENDED
     if not file.exists() and not file.is_symlink():
         return None
-    where = f"model {model!r}: {MENDED}"
-    try:
-        text = read_regular(file, MOST_BYTES)
-    except OSError as error:
-        raise UserError(f"{where} {error.strerror or error}", _HINT) from error
-    called = f"of format {FORMAT}, as this version writes it"
-    return parse_document(MendedNote, text, where, version=FORMAT, hint=_HINT, called=called, longest=MOST_CONTENTS)
+    return read_document(file, MendedNote, MOST_BYTES, where=f"model {model!r}: {MENDED}")
 
 
 def _fetched(name: str) -> Path | None:

@@ -42,7 +42,7 @@ from counterfoil.store.layout import (
     TOKENS,
     WHATS,
 )
-from counterfoil.store.manifest import Entry, gives_its_own_hash, manifest_document, manifest_entries, published_paths
+from counterfoil.store.manifest import Entry, manifest_document, parse_manifest, published_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,9 +293,10 @@ def local_files(directory: Path, manifest_sha256: str | None) -> dict[str, Local
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         files = dict(zip(paths, pool.map(lambda path: hash_file(directory, path), paths), strict=True))
     manifest = whole_content(files[MANIFEST])
-    listed = manifest_entries(manifest)
-    if listed is None or not gives_its_own_hash(listed, manifest):
-        raise changed(directory, {MANIFEST: "its content does not match its own hash"})
+    try:
+        listed = parse_manifest(manifest, MANIFEST)
+    except UserError:
+        raise changed(directory, {MANIFEST: "its content does not match its own hash"}) from None
     if manifest_document(list(listed.values()))["sha256"] != manifest_sha256:
         raise changed(directory, {MANIFEST: "it is not the file that was verified"})
     existing = {path: Entry(path, file.size, file.sha256) for path, file in files.items() if path != MANIFEST}

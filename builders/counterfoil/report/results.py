@@ -7,16 +7,14 @@ card) reads rows. All accuracies and drops are fractions here; intervals are two
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from counterfoil.documents import Count, Strict, parse_document, plain
-from counterfoil.errors import UserError
+from counterfoil.documents import Count, Form, Strict, parse_document, plain
 from counterfoil.report import comparison, distances, findings, labels, published, reference, severity, transfer
 from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
@@ -243,6 +241,7 @@ class Results(Strict):
     nests is there where it was measured.
     """
 
+    FORM: ClassVar[Form] = Form("a results document that Counterfoil writes", _AGAIN, VERSION)
     content: str
     dataset: str
     seed: int
@@ -413,13 +412,7 @@ def classes_of(results: Results, shift: str) -> list[ClassNumbers]:
 
 def results_from(text: str | bytes, where: str) -> Results:
     """The document that a text holds. UserError for one of an earlier version, and for what is none."""
-    try:
-        version = json.loads(text).get("version")
-    except (ValueError, AttributeError, RecursionError):
-        version = VERSION  # what is wrong is reported below
-    if version != VERSION:
-        raise UserError(f"{where} holds results of an earlier version of Counterfoil", _AGAIN)
-    return parse_document(Results, text, where, version=VERSION, hint=_AGAIN)
+    return parse_document(Results, text, where)
 
 
 def rounded_row(one: ResultRow) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, ConfigDict, Field
 
 from counterfoil.dataset.label_checks import Task
-from counterfoil.documents import STRICT, parse_document
+from counterfoil.documents import STRICT, Form, parse_document
 from counterfoil.errors import UserError
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.words import counted
@@ -29,9 +29,6 @@ _HINT = (
     "answers.json comes from the download button of the page that `counterfoil review` writes. A page fits only the"
     " dataset that it was written for, unchanged."
 )
-
-
-_CALLED = f"the answers of a review ({FORM['form']}, version {VERSION})"
 
 
 def _each_once(ids: tuple[str, ...]) -> tuple[str, ...]:
@@ -63,6 +60,7 @@ class AnsweredPage:
     """The file of one person and page (`sheet`). token: distinguishes people; rater: what they typed, if anything."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
+    FORM: ClassVar[Form] = Form(f"the answers of a review ({FORM['form']}, version {VERSION})", _HINT)
     form: Literal["counterfoil-review"]
     version: Annotated[int, Field(ge=VERSION, le=VERSION)]
     content: Annotated[str, Field(max_length=_LONGEST_LABEL)]
@@ -136,7 +134,7 @@ def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers
     for path in map(named_path, paths):
         try:
             text = read_regular(path, _MOST_BYTES)
-            found = parse_document(AnsweredPage, text, str(path), version=VERSION, hint=_HINT, called=_CALLED)
+            found = parse_document(AnsweredPage, text, str(path))
         except FileNotFoundError:
             problems.append(f"{path} does not exist")
             continue

@@ -14,9 +14,8 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
 
-from counterfoil.documents import parse_json
+from counterfoil.documents import Document, OtherVersion, parse_document
 from counterfoil.errors import RunFailure, UserError, first_of
 from counterfoil.regular_files import UnfitFile, irregularity, is_utf8, read_regular
 from counterfoil.store.layout import INDEX
@@ -119,15 +118,20 @@ def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> 
     return read_regular(file, most_bytes, follow=cached)
 
 
-def read_own_json(directory: Path, path: str) -> Any:
-    """Parse a JSON file that Counterfoil wrote in a dataset directory. RunFailure if it is damaged."""
-    hint = "Restore it from a copy, or build into another folder."
+def read_own(directory: Path, path: str, kind: type[Document], hint: str | None = None) -> Document:
+    """Read a document that Counterfoil wrote in a dataset directory; `hint` stands for that of its form.
+
+    RunFailure, with every problem, if it is damaged or another hand's; OtherVersion if another version wrote it.
+    """
+    file = directory / path
     try:
-        return parse_json(read_inside(directory, path))
+        return parse_document(kind, read_inside(directory, path), str(file))
     except OSError as error:
-        raise RunFailure(f"{directory / path} cannot be read: {error.strerror}", hint) from error
-    except ValueError as error:
-        raise RunFailure(f"{directory / path} is damaged: {error}", hint) from error
+        raise RunFailure(f"{file} cannot be read: {error.strerror}", hint or kind.FORM.hint) from error
+    except OtherVersion:
+        raise
+    except UserError as error:
+        raise RunFailure(error.problems, hint or kind.FORM.hint) from error
 
 
 def is_outside(path: str) -> bool:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
-from counterfoil.documents import differences, document_bytes
-from counterfoil.errors import RunFailure, UserError
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from counterfoil.documents import Form, Strict, differences, document_bytes
+from counterfoil.errors import UserError
 from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
-from counterfoil.store.inside import read_own_json
+from counterfoil.store.inside import read_own
 from counterfoil.store.layout import LOCK
 
 VERSION = 1
@@ -28,22 +30,55 @@ _INPUTS = (
     LEVELS,
 )  # fmt: skip
 _TEXTS = ("name", "dataset", "revision", "license", "content")
+_HINT = "Restore it from a copy, use the release of Counterfoil that built this dataset, or build into another folder."
+_Group = Annotated[str, Field(pattern=f"^{GROUP_NAME.pattern}$")]
+
+
+def _by_name(groups: Any) -> Any:
+    """Turn the list of groups, which keeps their order in a file with sorted keys, into name → shards."""
+    if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
+        raise ValueError("expected a list of groups")
+    if not all(group.keys() == {"name", "shards"} and isinstance(group["name"], str) for group in groups):
+        raise ValueError("expected the name and the number of shards of each group")
+    shards = {group["name"]: group["shards"] for group in groups}
+    if len(shards) < len(groups):
+        raise ValueError("expected each group once")
+    return shards
+
+
+def _as_pinned(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    if wrong := [name for name in _INPUTS if not isinstance(inputs.get(name), Mapping | None)]:
+        raise ValueError(f"expected mappings, not values, for {', '.join(wrong)}")
+    pins = {f"{kind}.{name}": pin for kind in ("models", "loras") for name, pin in (inputs.get(kind) or {}).items()}
+    pins |= {name: inputs.get(name) or {} for name in ("source", "pool")}
+    for name, pin in pins.items():
+        if not isinstance(pin, Mapping) or not all(isinstance(pin.get(key), str | None) for key in _TEXTS):
+            raise ValueError(f"expected a pin for {name}")
+    return inputs
+
+
+def _of_versions(stack: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(stack.get("versions"), Mapping | None):
+        raise ValueError("expected a mapping of versions")
+    return stack
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
-    """The content of lock.json."""
+class Lock(Strict):
+    """The content of lock.json; `groups` are the shards of each group, in the plan's order."""
 
+    FORM: ClassVar[Form] = Form("a lock of Counterfoil", _HINT, VERSION)
     hashes: Mapping[str, str]
     plan: Mapping[str, Any]
     screen: Mapping[str, Any]
-    inputs: Mapping[str, Any]
-    stack: Mapping[str, Any]
-    groups: Mapping[str, int]
+    inputs: Annotated[Mapping[str, Any], AfterValidator(_as_pinned)]
+    stack: Annotated[Mapping[str, Any], AfterValidator(_of_versions)]
+    groups: Annotated[Mapping[_Group, Annotated[int, Field(ge=1)]], BeforeValidator(_by_name)]
+    version: Literal[1] = VERSION
 
     def document(self) -> dict[str, Any]:
         return {
-            "version": VERSION,
+            "version": self.version,
             "hashes": dict(self.hashes),
             "plan": self.plan,
             "screen": self.screen,
@@ -59,53 +94,8 @@ def write_lock(directory: Path, lock: Lock) -> None:
 
 
 def read_lock(directory: Path) -> Lock | None:
-    """Read the lock of a directory, None if it has none. RunFailure if it is damaged."""
-    path = directory / LOCK
-    if not path.exists():
-        return None
-    document = read_own_json(directory, LOCK)
-    try:
-        version = document["version"]
-        if version != VERSION:
-            raise UserError(
-                f"{path}: found version {version}, expected {VERSION}",
-                hint="Use the release of Counterfoil that built this dataset.",
-            )
-        parts = {name: document[name] for name in ("hashes", "plan", "screen", "inputs", "stack")}
-        lock = Lock(**parts, groups={group["name"]: group["shards"] for group in document["groups"]})
-        wrong = _wrong_form(lock)
-    except (KeyError, TypeError, AttributeError) as error:
-        lock, wrong = None, repr(error)
-    if lock is None or wrong is not None:
-        raise RunFailure(
-            f"{path} is not a lock of Counterfoil: {wrong}",
-            hint="Restore it from a copy, or build into another folder.",
-        )
-    return lock
-
-
-def _wrong_form(lock: Lock) -> str | None:
-    """Return what is not of the form that Counterfoil writes, or None: the JSON may come from anyone."""
-    for name in ("hashes", "plan", "screen", "inputs", "stack"):
-        if not isinstance(getattr(lock, name), Mapping):
-            return f"'{name}' is not a mapping"
-    for name in _INPUTS:
-        if not isinstance(lock.inputs.get(name), Mapping | None):
-            return f"'inputs.{name}' is not a mapping"
-    pins = {f"models.{name}": pin for name, pin in (lock.inputs.get("models") or {}).items()}
-    pins |= {f"loras.{name}": pin for name, pin in (lock.inputs.get("loras") or {}).items()}
-    pins |= {name: lock.inputs.get(name) or {} for name in ("source", "pool")}
-    for name, pin in pins.items():
-        if not isinstance(pin, Mapping) or not all(isinstance(pin.get(key), str | None) for key in _TEXTS):
-            return f"'inputs.{name}' is not a pin"
-    if not isinstance(lock.stack.get("versions"), Mapping | None):
-        return "'stack.versions' is not a mapping"
-    if not all(isinstance(value, str) for value in lock.hashes.values()):
-        return "'hashes' holds something else than text"
-    for name, shards in lock.groups.items():
-        if not isinstance(name, str) or not GROUP_NAME.fullmatch(name) or type(shards) is not int or shards < 1:
-            return f"'groups' holds {name!r} with {shards!r} shards"
-    return None
+    """Read the lock of a directory, None if it has none. RunFailure if it is damaged, OtherVersion if of another."""
+    return read_own(directory, LOCK, Lock) if (directory / LOCK).exists() else None
 
 
 def refuse_other_hashes(directory: Path, there: Lock, here: Lock) -> None:

@@ -12,10 +12,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from counterfoil.documents import document_bytes, parse_json
-from counterfoil.errors import RunFailure
+from pydantic import AfterValidator, FailFast
+
+from counterfoil.documents import Count, Form, Strict, document_bytes, error_lines, in_one_line, parse_document
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.progress import track
 from counterfoil.recipe import sha256_json
 from counterfoil.regular_files import open_regular
@@ -27,14 +29,31 @@ from counterfoil.store.receipts import Receipt, StoredFile
 VERSION = 1
 VERIFY = "`counterfoil verify` names what is damaged and how to repair it."
 _MOST_SHOWN = 10
+_MOST_FILES = 200_000  # twice as many as the Hub takes
+
+
+def _is_inside(path: str) -> str:
+    if is_outside(path):
+        raise ValueError("expected a path inside the dataset")
+    return path
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Strict):
     """One published file; `path` is relative to the dataset directory."""
 
-    path: str
-    size: int
+    path: Annotated[str, AfterValidator(_is_inside)]
+    size: Count
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest(Strict):
+    """The content of manifest.json."""
+
+    FORM: ClassVar[Form] = Form("the manifest that Counterfoil writes", VERIFY, VERSION, longest=_MOST_FILES)
+    version: Literal[1]
+    files: Annotated[tuple[Entry, ...], FailFast()]
     sha256: str
 
 
@@ -66,31 +85,23 @@ def manifest_document(entries: Sequence[Entry]) -> dict[str, Any]:
     return {"version": VERSION, "files": files, "sha256": sha256_json(files)}
 
 
-def manifest_entries(content: bytes) -> dict[str, Entry] | None:
-    """Parse a manifest into path → file; None if it is not of the form that Counterfoil writes."""
-    try:
-        files: list[dict[str, Any]] = parse_json(content)["files"]
-        entries = [Entry(**file) for file in files]
-    except (ValueError, KeyError, TypeError):
-        return None
-    if not all(isinstance(e.path, str) and isinstance(e.sha256, str) and type(e.size) is int for e in entries):
-        return None
-    if any(is_outside(entry.path) for entry in entries):
-        return None
-    return {entry.path: entry for entry in entries}
+def parse_manifest(content: bytes, where: str) -> dict[str, Entry]:
+    """Parse a manifest into path → file. UserError, with every problem, unless it is, byte for byte, as it is written.
 
-
-def gives_its_own_hash(entries: Mapping[str, Entry], content: bytes) -> bool:
-    """Check that a manifest's content is byte for byte what these entries give."""
-    try:
-        return document_bytes(manifest_document(list(entries.values()))) == content
-    except ValueError:  # half a character, which JSON can spell and UTF-8 cannot
-        return False
+    Of another one any entry may be wrong, so it proves nothing about any file.
+    """
+    listed = {entry.path: entry for entry in parse_document(Manifest, content, where).files}
+    if document_bytes(manifest_document(list(listed.values()))) != content:
+        raise UserError(f"{where} is changed: its list of files does not match its own hash", VERIFY)
+    return listed
 
 
 def read_manifest(directory: Path) -> dict[str, Entry] | None:
-    """Read a directory's manifest as path → file; None if it has none, or one that does not match its own hash."""
-    return _listed(directory, [])
+    """Read a directory's manifest as path → file; None if it has none, or a damaged one."""
+    try:
+        return parse_manifest(read_inside(directory, MANIFEST), MANIFEST)
+    except (OSError, UserError):
+        return None
 
 
 def write_manifest(directory: Path, known: Mapping[str, Entry]) -> str:
@@ -190,7 +201,17 @@ def check_files(directory: Path | str) -> FileCheck:
     listing = list_files(directory)
     everywhere = list_files(directory, hidden=True).unfit
     problems += [FileProblem(path, "unfit", what) for path, what in sorted(everywhere.items())]
-    listed = None if MANIFEST in everywhere else _listed(directory, problems)
+    listed: dict[str, Entry] | None = None
+    if not os.path.lexists(directory / MANIFEST):
+        what = "is missing: the dataset is not finished, or this is not a dataset"
+        problems.append(FileProblem(MANIFEST, "missing", what))
+    elif MANIFEST not in everywhere:
+        try:
+            listed = parse_manifest(read_inside(directory, MANIFEST), MANIFEST)
+        except OSError as error:
+            problems.append(FileProblem(MANIFEST, "unreadable", f"cannot be read: {error.strerror}"))
+        except UserError as error:
+            problems.append(FileProblem(MANIFEST, "changed", in_one_line(error_lines(error, Path(MANIFEST)))))
     present = [path for path in listing.files if path != MANIFEST]
     found: dict[str, Entry] = {}
     sizes = {path: entry.size for path, entry in (listed or {}).items()}
@@ -209,28 +230,6 @@ def check_files(directory: Path | str) -> FileCheck:
             elif path in found and (what := difference(found[path], listed[path].size, listed[path].sha256)):
                 problems.append(FileProblem(path, "changed", what))
     return FileCheck(tuple(problems), found, listed)
-
-
-def _listed(directory: Path, problems: list[FileProblem]) -> dict[str, Entry] | None:
-    """Read the manifest as path → file; None, with a problem added, if it is missing or damaged."""
-    if not (directory / MANIFEST).exists():
-        what = "is missing: the dataset is not finished, or this is not a dataset"
-        problems.append(FileProblem(MANIFEST, "missing", what))
-        return None
-    try:
-        content = read_inside(directory, MANIFEST)
-    except OSError as error:
-        problems.append(FileProblem(MANIFEST, "unreadable", f"cannot be read: {error.strerror}"))
-        return None
-    listed = manifest_entries(content)
-    if listed is None:
-        problems.append(FileProblem(MANIFEST, "changed", "is damaged: it is not the manifest that Counterfoil writes"))
-        return None
-    if not gives_its_own_hash(listed, content):
-        # Any of its entries may be wrong, so it proves nothing about any file.
-        problems.append(FileProblem(MANIFEST, "changed", "is changed: its list of files does not match its own hash"))
-        return None
-    return listed
 
 
 def _read(directory: Path, paths: Sequence[str], sizes: Mapping[str, int]) -> Iterator[tuple[str, Entry | str]]:

@@ -14,16 +14,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, FailFast, Field
 
-from counterfoil.documents import Count, Strict, differences, document_bytes, error_lines, parse_document, parse_json
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.documents import Count, Form, Strict, differences, document_bytes, error_lines
+from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.recipe.keep import ACCEPTED, filled_at
 from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
-from counterfoil.store.inside import read_inside
+from counterfoil.store.inside import read_own
 from counterfoil.store.layout import (
     LOCK,
     RECEIPTS,
@@ -68,6 +68,7 @@ class Receipt(Strict):
     not filled. It is None for shards without a quota and in receipts of early releases.
     """
 
+    FORM: ClassVar[Form] = Form("of the form that Counterfoil writes", "Build it again.", most=_MOST_VALUES)
     group: Annotated[str, Field(pattern=f"^{GROUP_NAME.pattern}$")]
     shard: Count
     of: Count
@@ -124,17 +125,9 @@ def write_receipt(directory: Path, receipt: Receipt) -> None:
 
 def read_receipt(path: Path) -> Receipt:
     """Read a receipt. RunFailure if it is damaged, or names files of another shard."""
-    form, hint = "of the form that Counterfoil writes", repair_hint(path.parents[1])
-    try:
-        content = read_inside(path.parents[1], f"{RECEIPTS}/{path.name}")
-        parse_json(content)
-        receipt = parse_document(Receipt, content, str(path), version=1, hint=hint, called=form, most=_MOST_VALUES)
-    except OSError as error:
-        raise RunFailure(f"{path} cannot be read: {error.strerror}", hint) from error
-    except ValueError as error:
-        raise RunFailure(f"{path} is damaged: {error}", hint) from error
-    except UserError as error:
-        raise RunFailure(error.problems, hint) from error
+    directory, form = path.parents[1], Receipt.FORM.called
+    hint = repair_hint(directory)
+    receipt = read_own(directory, f"{RECEIPTS}/{path.name}", Receipt, hint)
     # The files that a receipt names are opened, so each must be a file of its own shard, one for each table.
     shard = (receipt.group, receipt.shard, receipt.of)
     files = [parse_shard_path(file.path) for file in receipt.files]

@@ -15,14 +15,16 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, ClassVar
 
-from counterfoil.documents import document_bytes
-from counterfoil.errors import RunFailure
+from pydantic import Field
+
+from counterfoil.documents import Form, Strict, document_bytes
 from counterfoil.store.atomic import disk_errors, flush_folder, make_folder, remove_durably, write_atomically
 from counterfoil.store.directory_lock import directory_lock
-from counterfoil.store.inside import read_own_json, refuse_unfit
+from counterfoil.store.inside import read_own, refuse_unfit
 from counterfoil.store.layout import (
     BENCHMARK,
     CARD,
@@ -44,6 +46,18 @@ _SWAP = "swap.json"
 _PROOFS = (RECEIPTS, MANIFEST)
 # The entries that closing a dataset writes.
 _CLOSING = (CARD, CROISSANT, BENCHMARK, TIMM_INFO, FIGURES, EVALUATION, REVIEW, MANIFEST)
+
+
+_EntryName = Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]*$")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Swap(Strict):
+    """The journal of a swap: entries at the top of the dataset that move in, and that are removed."""
+
+    FORM: ClassVar[Form] = Form("the journal of a swap", "Remove the folder of the replacement.")
+    new: tuple[_EntryName, ...]
+    gone: tuple[_EntryName, ...]
 
 
 def replacement_folder(directory: Path) -> Path:
@@ -68,11 +82,8 @@ def finish_replacement(directory: Path) -> bool:
     journal = directory / REPLACEMENT / _SWAP
     if not journal.is_file():
         return False
-    document = read_own_json(directory, f"{REPLACEMENT}/{_SWAP}")
-    try:
-        new, gone = list(map(_name, document["new"])), list(map(_name, document["gone"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunFailure(f"{journal} is damaged: {error!r}", f"Remove {directory / REPLACEMENT}.") from error
+    swap = read_own(directory, f"{REPLACEMENT}/{_SWAP}", _Swap, f"Remove {directory / REPLACEMENT}.")
+    new, gone = swap.new, swap.gone
     # Each step checks what exists, so that it can be repeated after a kill.
     incoming, outgoing = replacement_folder(directory), directory / REPLACEMENT / _OLD
     make_folder(outgoing)
@@ -141,13 +152,6 @@ def discard_replacement(directory: Path) -> None:
     with disk_errors(folder):
         if folder.is_dir():
             shutil.rmtree(folder)
-
-
-def _name(value: Any) -> str:
-    """Check that a journal's value is the name of an entry at the top of a dataset, not a path to elsewhere."""
-    if not isinstance(value, str) or not value or value.startswith(".") or "/" in value or "\0" in value:
-        raise ValueError(f"{value!r} is not the name of an entry")
-    return value
 
 
 def _move(source: Path, target: Path) -> None:

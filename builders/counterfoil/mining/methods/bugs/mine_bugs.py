@@ -209,7 +209,7 @@ def kept_tries(run: MiningRun) -> Findings | None:
     path = run.folder / TRIES
     if not path.exists():
         return None
-    tried = Findings.from_json(read_document(path), str(path))
+    tried = read_document(path, Findings)
     theirs = (tried.recipe.sha256, tried.target.name, tried.failure, tried.method.settings.get("base"))
     if theirs != (run.recipe.recipe_hash, run.mine.target, run.mine.failure, run.settings.base):
         raise UserError(

@@ -286,7 +286,7 @@ def _refuse_another(inside: Path, other: Recipe, found: Findings | None = None) 
     """UserError where another recipe of the same name was tested already, or, with what was `found`, other images whose
     name ends alike: nothing is lost by a change of either."""
     path = inside / FINDINGS
-    before = Findings.from_json(read_document(path), str(path)) if path.exists() else None
+    before = read_document(path, Findings) if path.exists() else None
     if before is not None and before.recipe.sha256 != other.recipe_hash:
         raise UserError(
             f"{inside} holds the results of another recipe named '{other.name}'",
@@ -303,7 +303,7 @@ def opened_search(folder: Path, device: str = "cpu", workers: int | None = None)
     """What a search in a folder was asked, and what it found. UserError where none was."""
     path, asked = folder / FINDINGS, folder / ASKED
     _refuse_unsearched(folder)
-    findings = Findings.from_json(read_document(path), str(path))
+    findings = read_document(path, Findings)
     recipe = load_recipe(asked)
     mine = recipe.mine
     theirs = None if mine is None else (mine.method, mine.target, mine.failure)
