@@ -28,10 +28,10 @@ import proving
 from counterfoil.accuracy_stats import NearChance
 from counterfoil.data import LabelledImages
 from counterfoil.evaluation.dataset import Group
-from counterfoil.evaluation.feature_distances import SUBSETS, kernel_distance, subset_estimate
 from counterfoil.evaluation.gate import GateLine, GateResult, judge_gate
 from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
 from counterfoil.evaluation.subject import labelled_subject
+from counterfoil.feature_stats import SUBSETS, kernel_distance, subset_estimate
 from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import RecipeClass
 from counterfoil.stats import (

@@ -20,7 +20,7 @@ PACKAGE = ROOT / "builders" / "counterfoil"
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
         *("errors", "progress", "stats", "paired_stats", "accuracy_stats", "trajectory_stats", "detection_stats"),
-        *("regular_files", "documents"),
+        *("feature_stats", "regular_files", "documents"),
     ),
     ("recipe", "report", "plan"),
     ("models", "store", "data", "engines"),

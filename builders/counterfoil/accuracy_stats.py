@@ -17,28 +17,36 @@ or slope. It is decided on the base once, for all groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from counterfoil.stats import (
     CONFIDENCE,
     REPLICATES,
+    Bounds,
     EndDistances,
     Estimate,
     bootstrap_weights,
     chance_line,
     distances_of_difference,
     distances_of_share,
+    distances_with_correlation,
     least_squares_line,
+    mover,
     percentile_interval,
     seeded,
     wilson_intervals,
+    wilson_reach,
 )
 
+_LARGEST_RATIO = 100.0
 _DRAWN_AT_ONCE = 1 << 24  # units of some replicates: 400 MB of counts
 # A line through fewer models than this says nothing worth printing.
 FEWEST_MODELS_FOR_A_SLOPE = 5
@@ -314,10 +322,10 @@ def _draws(
     return base, shift
 
 
-_Side = tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
+_Units = tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
 
 
-def drawn_accuracies(sides: Sequence[_Side], rng: np.random.Generator, replicates: int) -> list[NDArray[np.float64]]:
+def drawn_accuracies(sides: Sequence[_Units], rng: np.random.Generator, replicates: int) -> list[NDArray[np.float64]]:
     """Accuracy of sides that share their units, (replicates, models) each, in blocks of bounded memory.
 
     A side is which units have an image there (n,), which are right (n, models), and which units are drawn (n,), the
@@ -344,6 +352,131 @@ def _weights(units: int, replicates: int, rng: np.random.Generator) -> Iterator[
     for start in range(0, replicates, rows):
         stop = min(start + rows, replicates)
         yield slice(start, stop), bootstrap_weights(units, stop - start, rng)
+
+
+# Rows (k,) of a side, and values (n,) of all images: who is right, or a difference of such.
+Side = tuple[NDArray[np.int64], NDArray[np.bool_] | NDArray[np.float64]]
+
+
+def draw_class_averages(
+    sides: Sequence[Side],
+    strata: NDArray[np.int64],
+    units: NDArray[np.int64],
+    generator_of: Callable[[int], np.random.Generator],
+) -> NDArray[np.float64]:
+    """Return each side's average over strata in each bootstrap replicate, (replicates, sides); NaN if a draw has none.
+
+    strata, units (n,): what an image's draw is within, and what is drawn together. Each stratum has its generator.
+    """
+    total, counted = np.zeros((REPLICATES, len(sides))), np.zeros((REPLICATES, len(sides)))
+    ordered = [rows[np.argsort(strata[rows], kind="stable")] for rows, _ in sides]
+    every = np.unique(np.concatenate(ordered))
+    for stratum in np.unique(strata[every]).tolist():
+        own_units = np.unique(units[every[strata[every] == stratum]])
+        weights = bootstrap_weights(len(own_units), REPLICATES, generator_of(stratum))
+        for side, (rows, (_, values)) in enumerate(zip(ordered, sides, strict=True)):
+            start, end = np.searchsorted(strata[rows], [stratum, stratum + 1])
+            if start == end:
+                continue
+            here = rows[start:end]
+            at = np.searchsorted(own_units, units[here])
+            sums = np.bincount(at, weights=values[here], minlength=len(own_units))
+            drawn = weights @ np.bincount(at, minlength=len(own_units))
+            total[:, side] += np.divide(weights @ sums, drawn, out=np.zeros(REPLICATES), where=drawn > 0)
+            counted[:, side] += drawn > 0
+    return np.divide(total, counted, out=np.full_like(total, np.nan), where=counted > 0)
+
+
+@dataclass(frozen=True)
+class ClassAverage:
+    """An accuracy averaged over classes. images: of a class, the harmonic mean. counts, shares (classes,): images, and
+    how many of them are right. freedom: the degrees of freedom of the variance (Satterthwaite 1946). draws (R,): of the
+    bootstrap."""
+
+    value: float
+    images: float
+    counts: NDArray[np.int64]
+    shares: NDArray[np.float64]
+    variance: float
+    freedom: float
+    draws: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, labels: NDArray[np.int64], right: NDArray[Any], draws: NDArray[np.float64]) -> ClassAverage:
+        """Average over the classes of some images, labels and right (n,)."""
+        _, label, count = np.unique(labels, return_inverse=True, return_counts=True)
+        share = np.bincount(label, weights=right) / count
+        each = share * (1 - share) / np.maximum(count - 1, 1) / len(count) ** 2
+        spread, squares = float(each.sum()), float((each**2 / np.maximum(count - 1, 1)).sum())
+        images = len(count) / float((1 / count).sum())
+        # A bootstrap of n images has n - 1 degrees of freedom.
+        variance = max(spread, float(np.nanvar(draws)) * images / max(images - 1, 1))
+        freedom = spread**2 / squares if squares else math.inf
+        return cls(float(share.mean()), images, count, share, variance, freedom, draws)
+
+    def varying(self, reach: float) -> Bounds:
+        """Return the distances of Wilson's ends, on as many images as the variance implies."""
+        if self.variance == 0:
+            return 0.0, 0.0
+        images = self.value * (1 - self.value) / self.variance
+        low, high = wilson_reach(self.value, images, reach, self.freedom)
+        return self.value - low, high - self.value
+
+    def agreeing(self, reach: float) -> Bounds:
+        """Return what classes add below and above whose images are all right, or all wrong, by Wilson's interval of
+        each: a bootstrap takes them for certain."""
+        far = reach**2 / (self.counts + reach**2)
+        below, above = (math.sqrt(float((far[self.shares == end] ** 2).sum())) for end in (1.0, 0.0))
+        return below / len(far), above / len(far)
+
+
+def difference_of(
+    first: ClassAverage, second: ClassAverage | None = None, *, relative: bool = False
+) -> tuple[float, NDArray[np.float64]]:
+    """Return the value and draws of an average, or of the first less the second, or of this as a share of the first.
+
+    Draws of a share are linear in the two averages (delta method).
+    """
+    if second is None:
+        return first.value, first.draws
+    if not relative:
+        return first.value - second.value, first.draws - second.draws
+    ratio = second.value / first.value
+    return 1 - ratio, 1 - ratio + (ratio * first.draws - second.draws) / first.value
+
+
+def class_average_interval(
+    first: ClassAverage, second: ClassAverage | None = None, *, reach: float, relative: bool = False
+) -> Estimate:
+    """Return the value of `difference_of` with an interval `reach` standard errors long.
+
+    It is Wilson's, or made of two such (Newcombe 1998, method 10). That of a relative difference d holds each d for
+    which (1 - d) of the first may be the second (Donner and Zou 2012).
+    """
+    if second is None:
+        below, above = mover(first.varying(reach), first.agreeing(reach))
+        return Estimate(first.value, max(0.0, first.value - float(below)), min(1.0, first.value + float(above)))
+    of_first, of_second = (side.draws - np.nanmean(side.draws) for side in (first, second))
+    spread = math.sqrt(float(np.nanmean(of_first**2) * np.nanmean(of_second**2)))
+    correlation = float(np.nanmean(of_first * of_second)) / spread if spread else 0.0
+    # If no pair is judged differently, some images may still be all the same.
+    floor = reach**2 / (min(side.images * len(side.counts) for side in (first, second)) + reach**2)
+
+    def end(share: float, upper: bool) -> float:
+        """Return an end of the interval of `share` times the first, less the second."""
+        scaled, agreeing = ([share * side for side in sides] for sides in (first.varying(reach), first.agreeing(reach)))
+        varying = distances_with_correlation((scaled[0], scaled[1]), second.varying(reach), correlation)
+        varying = max(floor, varying[0]), max(floor, varying[1])
+        below, above = mover(varying, (agreeing[0], agreeing[1]), second.agreeing(reach)[::-1])
+        return share * first.value - second.value + (float(above) if upper else -float(below))
+
+    if not relative:
+        return Estimate(first.value - second.value, max(-1.0, end(1.0, False)), min(1.0, end(1.0, True)))
+    ratio = second.value / first.value
+    most = max(_LARGEST_RATIO, 2 * ratio)
+    largest = most if end(most, False) < 0 else brentq(end, ratio, most, (False,))
+    smallest = 0.0 if end(0.0, True) > 0 else brentq(end, 0.0, ratio, (True,))
+    return Estimate(1 - ratio, 1 - float(largest), 1 - float(smallest))  # type: ignore[arg-type]
 
 
 # Guo 2017, section 2: equal width, from 0 to 1.

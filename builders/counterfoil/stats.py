@@ -288,6 +288,31 @@ def mover(*ends: tuple[Any, Any]) -> tuple[Any, Any]:
     return reduce(np.hypot, (below for below, _ in ends)), reduce(np.hypot, (above for _, above in ends))
 
 
+def balanced_accuracy_interval(
+    right: Sequence[NDArray[np.bool_]],
+    predicted: Sequence[NDArray[np.bool_]],
+    units: Sequence[NDArray[np.int64]] | None,
+) -> Bounds:
+    """Return the 95 % interval of the mean balanced accuracy of some folds; one array of rows a fold.
+
+    This is a mean of recalls: of right and of wrong rows, in each fold. Each recall has its `clustered_interval`, and
+    `mover` joins them: if all of ten errors are seen, a bootstrap has no width. Taking the recalls of one unit's right
+    and wrong rows as independent widens the interval, because they go against each other.
+    """
+    value, ends = 0.0, []
+    weight = 1 / (2 * len(right))
+    for fold, (truth, answer) in enumerate(zip(right, predicted, strict=True)):
+        for label in (True, False):
+            rows = truth == label
+            hits = answer[rows] == label
+            share = float(hits.mean())
+            low, high = clustered_interval(*count_by_unit(hits, None if units is None else units[fold][rows]))
+            value += weight * share
+            ends.append((weight * (share - low), weight * (high - share)))
+    below, above = mover(*ends)
+    return max(0.0, value - float(below)), min(1.0, value + float(above))
+
+
 def distances_of_share(accuracy: NDArray[np.float64], total: int) -> EndDistances:
     """Return the distances of Wilson's ends from shares (models,) of `total` images; 0 unless a share is 0 or 1."""
     below, above = _wilson_distances(accuracy, total)

@@ -24,7 +24,7 @@ _FEWEST = 20
 
 def measure(proof: Proof) -> dict[str, Any]:
     """KID and FID of both sets to the source; nothing of fewer than 20 images."""
-    from counterfoil.evaluation.feature_distances import feature_statistics, frechet_distance, kernel_distance
+    from counterfoil.feature_stats import feature_statistics, frechet_distance, kernel_distance
 
     audit, found = proof.audit, {}
     findings = proof.run("bugs").findings

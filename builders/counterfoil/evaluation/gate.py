@@ -20,12 +20,11 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
-from counterfoil.accuracy_stats import ClassUnits
+from counterfoil.accuracy_stats import ClassAverage, ClassUnits, Side, class_average_interval, difference_of
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.measures.comparison import Side, drawn_averages
+from counterfoil.evaluation.measures.comparison import drawn_averages
 from counterfoil.evaluation.measures.findings import judges_among
 from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.evaluation.stored_answers import StoredAnswers, is_stored
@@ -35,14 +34,13 @@ from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.strict_yaml import read_yaml
 from counterfoil.report.labels import LabelChecks
 from counterfoil.report.words import listed
-from counterfoil.stats import Bounds, Estimate, distances_with_correlation, mover, simultaneous_reach, wilson_reach
+from counterfoil.stats import Estimate, simultaneous_reach
 
 ANY = "any"
 # Exit codes of a command; 1 and 2 are those of a run that broke and of a mistake.
 FAILED, UNDECIDED = 3, 4
 MOST_LINES = 500
 # Where the base may be zero, the interval of a relative drop ends at this ratio of the shift to the base.
-_LARGEST_RATIO = 100.0
 # More images a class than this are no advice.
 MOST_NEEDED = 100_000
 
@@ -350,109 +348,18 @@ class _Sides:
         return self.places[key]
 
     def any_right(self, number: int) -> bool:
-        """Whether any answer of an average is right."""
+        """Check whether any answer of an average is right."""
         rows, right = self.sides[number]
         return bool(right[rows].any())
 
-    def averages(self) -> _Averages:
-        """All of them, with their bootstrap; one at least."""
-        labels, sides = self.answered.subject.labels, []
+    def averages(self) -> list[ClassAverage]:
+        """Return all of them, by their numbers, with their bootstrap; at least one must be there."""
+        labels = self.answered.subject.labels
         draws = drawn_averages(self.answered.subject, self.sides, self.answered.seed)
-        for (rows, right), drawn in zip(self.sides, draws.T, strict=True):
-            _, label, count = np.unique(labels[rows], return_inverse=True, return_counts=True)
-            share = np.bincount(label, weights=right[rows]) / count
-            each = share * (1 - share) / np.maximum(count - 1, 1) / len(count) ** 2
-            spread, squares = float(each.sum()), float((each**2 / np.maximum(count - 1, 1)).sum())
-            images = len(count) / float((1 / count).sum())
-            # A bootstrap of n images has n - 1 degrees of freedom.
-            variance = max(spread, float(np.nanvar(drawn)) * images / max(images - 1, 1))
-            freedom = spread**2 / squares if squares else math.inf
-            sides.append(_Average(float(share.mean()), images, count, share, variance, freedom, drawn))
-        return _Averages(tuple(sides))
-
-
-@dataclass(frozen=True)
-class _Average:
-    """An average over classes. images: of a class, the harmonic mean. counts, shares (classes,): images, and how many
-    of them are right. freedom: the degrees of freedom of the variance (Satterthwaite 1946). draws (R,): of the
-    bootstrap."""
-
-    value: float
-    images: float
-    counts: NDArray[np.int64]
-    shares: NDArray[np.float64]
-    variance: float
-    freedom: float
-    draws: NDArray[np.float64]
-
-    def varying(self, reach: float) -> Bounds:
-        """How far Wilson's ends are, on as many images as the variance says."""
-        if self.variance == 0:
-            return 0.0, 0.0
-        images = self.value * (1 - self.value) / self.variance
-        low, high = wilson_reach(self.value, images, reach, self.freedom)
-        return self.value - low, high - self.value
-
-    def agreeing(self, reach: float) -> Bounds:
-        """What is open of classes whose images are all right, or all wrong, and which a bootstrap takes for certain:
-        below and above, by Wilson's interval of each."""
-        far = reach**2 / (self.counts + reach**2)
-        below, above = (math.sqrt(float((far[self.shares == end] ** 2).sum())) for end in (1.0, 0.0))
-        return below / len(far), above / len(far)
-
-
-@dataclass(frozen=True)
-class _Averages:
-    """All averages, by their numbers, and what is made of one or of two: the first less the second."""
-
-    sides: tuple[_Average, ...]
-
-    def of(self, places: tuple[int, ...], relative: bool = False) -> tuple[float, NDArray[np.float64]]:
-        """The value of a comparison, and its draws; those of a ratio are linear in the two averages (delta method)."""
-        first, *rest = (self.sides[place] for place in places)
-        if not rest:
-            return first.value, first.draws
-        if not relative:
-            return first.value - rest[0].value, first.draws - rest[0].draws
-        ratio = rest[0].value / first.value
-        return 1 - ratio, 1 - ratio + (ratio * first.draws - rest[0].draws) / first.value
-
-    def images(self, places: tuple[int, ...]) -> float:
-        """Images of a class on the side that has fewer."""
-        return min(self.sides[place].images for place in places)
-
-    def interval(self, places: tuple[int, ...], reach: float, relative: bool = False) -> Estimate:
-        """Its interval, `reach` standard errors long: Wilson's, or of two such (Newcombe 1998, method 10).
-
-        That of a relative drop d holds each d for which (1 - d) of the first may be the second (Donner and Zou 2012).
-        """
-        first, *rest = (self.sides[place] for place in places)
-        if not rest:
-            below, above = mover(first.varying(reach), first.agreeing(reach))
-            return Estimate(first.value, max(0.0, first.value - below), min(1.0, first.value + above))
-        other = rest[0]
-        centred = [side.draws - np.nanmean(side.draws) for side in (first, other)]
-        spread = math.sqrt(float(np.nanmean(centred[0] ** 2) * np.nanmean(centred[1] ** 2)))
-        correlation = float(np.nanmean(centred[0] * centred[1])) / spread if spread else 0.0
-        # Where no pair is judged differently, some may be all the same.
-        floor = reach**2 / (min(side.images * len(side.counts) for side in (first, other)) + reach**2)
-
-        def end(share: float, upper: bool) -> float:
-            """An end of the interval of `share` times the first, less the second."""
-            own, agreeing = ([share * far for far in ends] for ends in (first.varying(reach), first.agreeing(reach)))
-            varying = distances_with_correlation((own[0], own[1]), other.varying(reach), correlation)
-            varying = max(floor, varying[0]), max(floor, varying[1])
-            below, above = mover(varying, (agreeing[0], agreeing[1]), other.agreeing(reach)[::-1])
-            return share * first.value - other.value + (float(above) if upper else -float(below))
-
-        if not relative:
-            value = first.value - other.value
-            return Estimate(value, max(-1.0, end(1.0, False)), min(1.0, end(1.0, True)))
-        ratio = other.value / first.value
-        most = max(_LARGEST_RATIO, 2 * ratio)
-        largest = most if end(most, False) < 0 else brentq(end, ratio, most, (False,))
-        smallest = 0.0 if end(0.0, True) > 0 else brentq(end, 0.0, ratio, (True,))
-        return Estimate(1 - ratio, 1 - float(largest), 1 - float(smallest))  # type: ignore[arg-type]
+        return [
+            ClassAverage.of(labels[rows], right[rows], drawn)
+            for (rows, right), drawn in zip(self.sides, draws.T, strict=True)
+        ]
 
 
 def judge_gate(
@@ -481,13 +388,17 @@ def judge_gate(
     if not found:
         return GateResult(answered.subject.name, tuple(models), tuple(one.judged for one in compared), allow_undecided)
     averages = sides.averages()
-    values, draws = zip(*(averages.of(one.sides, one.relative) for one in found), strict=True)
+    measured = [tuple(averages[side] for side in one.sides) for one in found]
+    differences = [difference_of(*sides, relative=one.relative) for one, sides in zip(found, measured, strict=True)]
+    values, draws = zip(*differences, strict=True)
     reach = simultaneous_reach(np.array(values), np.stack(draws, axis=1))
     judged = []
     for one in compared:
         own = one.judged
         if one.sides:
-            estimate, images = averages.interval(one.sides, reach, one.relative), averages.images(one.sides)
+            own_averages = [averages[side] for side in one.sides]
+            images = min(average.images for average in own_averages)
+            estimate = class_average_interval(*own_averages, reach=reach, relative=one.relative)
             own = replace(own, estimate=estimate, images=images)
             own = own if own.reason else _verdict(own)
         judged.append(own)

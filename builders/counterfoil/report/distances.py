@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.documents import Count, Strict, csv_text
+from counterfoil.feature_stats import IMAGES_A_FEATURE, LARGEST_SUBSET
 from counterfoil.report.sections import ReportSection, Shown
 from counterfoil.report.words import NOTHING, Table, TableCell, TableColumn, TableRow, number, text_cell
 from counterfoil.stats import Estimate
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from counterfoil.report.results import ResultRow, ResultRows, Results
 
 KID, FID = "kid", "fid"
-# Heusel's code asks for 10,000 images for the 2,048 features of Inception.
-IMAGES_A_FEATURE = 5
-# Of KID: Binkowski 2018, section 4.
-LARGEST_SUBSET = 1000
 # What either number is worth; beside every table of them.
 WORTH = (
     "KID and FID measure how different two sets of images are in the features of one model. They do not say what is"

@@ -15,12 +15,12 @@ from counterfoil.cli.main import app
 from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.feature_distances import FEWEST_IMAGES, kernel_distance
 from counterfoil.evaluation.measures import distances as measure_distances
 from counterfoil.evaluation.results import Evaluation
+from counterfoil.feature_stats import FEWEST_IMAGES, IMAGES_A_FEATURE, LARGEST_SUBSET, kernel_distance
 from counterfoil.models.classifiers.of_timm import TimmClassifier
 from counterfoil.plan import Sample
-from counterfoil.report.distances import IMAGES_A_FEATURE, LARGEST_SUBSET, Distances, ImageSet
+from counterfoil.report.distances import Distances, ImageSet
 from counterfoil.report.results import Results
 from counterfoil.stats import Estimate
 from counterfoil.store import verify_files

@@ -24,10 +24,10 @@ from counterfoil.mining.methods.svm import (
     fit_directions,
     permuted,
     reaches,
-    strength_interval,
     whiten,
 )
 from counterfoil.progress import Stage, listening
+from counterfoil.stats import balanced_accuracy_interval
 
 Planted = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
@@ -396,7 +396,7 @@ def test_it_holds_the_truth_of_independent_rows(errors: int, recalls: tuple[floa
     held = width = 0.0
     for _ in range(600):
         said = [np.where(truth, rng.random(100) < recalls[0], rng.random(100) >= recalls[1]) for _ in range(2)]
-        low, high = strength_interval([truth, truth], said, None)
+        low, high = balanced_accuracy_interval([truth, truth], said, None)
         held += low <= np.mean(recalls) <= high
         width += (high - low) / 600
     assert held / 600 >= 0.93
@@ -413,9 +413,9 @@ def test_it_is_wider_where_rows_are_one_units() -> None:
     for _ in range(400):
         # Rows of a unit are recalled together.
         said = [np.where(np.repeat(rng.random(24) < 0.75, 5), truth, ~truth) for _ in range(2)]
-        low, high = strength_interval([truth, truth], said, [units, units])
+        low, high = balanced_accuracy_interval([truth, truth], said, [units, units])
         held += low <= 0.75 <= high
-        low, high = strength_interval([truth, truth], said, None)
+        low, high = balanced_accuracy_interval([truth, truth], said, None)
         plain_held += low <= 0.75 <= high
     assert held / 400 >= 0.92
     assert plain_held / 400 < 0.8
@@ -423,11 +423,11 @@ def test_it_is_wider_where_rows_are_one_units() -> None:
 
 def test_it_stays_open_where_all_errors_are_seen_and_holds_its_value() -> None:
     truth = np.arange(50) >= 5
-    low, high = strength_interval([truth, truth], [truth, truth], None)
+    low, high = balanced_accuracy_interval([truth, truth], [truth, truth], None)
     assert high == 1
     assert 0.7 < low < 0.95
     units = np.arange(50) // 5
-    assert strength_interval([truth, truth], [truth, truth], [units, units])[0] < low
+    assert balanced_accuracy_interval([truth, truth], [truth, truth], [units, units])[0] < low
     nothing = np.ones(50, np.bool_)
-    low, high = strength_interval([truth, truth], [nothing, nothing], None)
+    low, high = balanced_accuracy_interval([truth, truth], [nothing, nothing], None)
     assert low < 0.5 < high

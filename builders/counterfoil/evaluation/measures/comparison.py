@@ -14,14 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil import accuracy_stats
+from counterfoil.accuracy_stats import Side, draw_class_averages
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.scores import AllAnswers, NestedMeasure, Request
 from counterfoil.report.comparison import ACCURACY, DROP_GAIN, GAIN, MCNEMAR, ONLY_RIGHT, ComparedGroup, ModelComparison
 from counterfoil.report.results import ResultRow, row
-from counterfoil.stats import REPLICATES, Estimate, bootstrap_weights, holm, percentile_interval, seeded, sign_test
-
-# Rows (k,) of a group, and values (n,) of all images: who is right, or a difference of such.
-Side = tuple[NDArray[np.int64], NDArray[np.bool_] | NDArray[np.float64]]
+from counterfoil.stats import Estimate, holm, percentile_interval, seeded, sign_test
 
 
 @dataclass(frozen=True)
@@ -141,8 +139,6 @@ def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> NDArra
 
     Units are drawn within a class: of all groups together where units reach over them, else of each by itself.
     """
-    groups = len(subject.groups)
-    total, counted = np.zeros((REPLICATES, len(sides))), np.zeros((REPLICATES, len(sides)))
     # What is drawn together: the class, and the first of the groups that units reach over.
     first_group, units = subject.shifts.copy(), np.arange(len(subject.keys), dtype=np.int64)
     start = 0
@@ -154,26 +150,12 @@ def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> NDArra
             units[part_rows] = np.unique(part.images.units, return_inverse=True)[1]
         elif subject.groups[part.first].paired:
             first_group[part_rows], units[part_rows] = part.first, subject.indices[part_rows]
-    strata = subject.labels * groups + first_group
-    ordered = [rows[np.argsort(strata[rows], kind="stable")] for rows, _ in sides]
-    every = np.unique(np.concatenate(ordered))
-    for stratum in np.unique(strata[every]).tolist():
-        own = every[strata[every] == stratum]
-        names = np.unique(units[own])
-        label, first = divmod(stratum, groups)
-        rng = seeded(seed, "compare", subject.groups[first].name, subject.classes[label].id)
-        weights = bootstrap_weights(len(names), REPLICATES, rng)
-        for place, (rows, (_, values)) in enumerate(zip(ordered, sides, strict=True)):
-            start, end = np.searchsorted(strata[rows], [stratum, stratum + 1])
-            if start == end:
-                continue
-            here = rows[start:end]
-            at = np.searchsorted(names, units[here])
-            sums = np.bincount(at, weights=values[here], minlength=len(names))
-            drawn = weights @ np.bincount(at, minlength=len(names))
-            total[:, place] += np.divide(weights @ sums, drawn, out=np.zeros(REPLICATES), where=drawn > 0)
-            counted[:, place] += drawn > 0
-    return np.divide(total, counted, out=np.full_like(total, np.nan), where=counted > 0)
+
+    def generator_of(stratum: int) -> np.random.Generator:
+        label, first = divmod(stratum, len(subject.groups))
+        return seeded(seed, "compare", subject.groups[first].name, subject.classes[label].id)
+
+    return draw_class_averages(sides, subject.labels * len(subject.groups) + first_group, units, generator_of)
 
 
 MEASURE = NestedMeasure(compare_models)

@@ -23,7 +23,8 @@ from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import Subject
-from counterfoil.evaluation.feature_distances import (
+from counterfoil.evaluation.scores import AllAnswers, Asking, NestedMeasure, Request
+from counterfoil.feature_stats import (
     FEWEST_IMAGES,
     SUBSETS,
     FeatureStatistics,
@@ -32,7 +33,6 @@ from counterfoil.evaluation.feature_distances import (
     is_biased,
     kernel_distance,
 )
-from counterfoil.evaluation.scores import AllAnswers, Asking, NestedMeasure, Request
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.names import Pin, local_folder

@@ -8,9 +8,8 @@ import torch
 from torch_fidelity.metric_fid import KEY_METRIC_FID, fid_features_to_statistics, fid_statistics_to_metric
 from torch_fidelity.metric_kid import KEY_METRIC_KID_MEAN, KEY_METRIC_KID_STD, kid_features_to_metric
 
-from counterfoil.evaluation import feature_distances as frechet
-from counterfoil.evaluation import feature_distances as kernel
-from counterfoil.evaluation.feature_distances import (
+from counterfoil import feature_stats
+from counterfoil.feature_stats import (
     FEWEST_IMAGES,
     feature_statistics,
     frechet_distance,
@@ -49,14 +48,14 @@ def test_the_mean_over_our_own_subsets_is_the_estimate_over_all_images_within_it
     whole, _ = reference(one, other, 1, 200)
     # Halves spread √3 times as far as the estimate at most.
     spread = 3**0.5 * (found.high - found.low) / (2 * 1.96)
-    assert found.value == pytest.approx(whole, abs=4 * spread / np.sqrt(kernel.SUBSETS))
+    assert found.value == pytest.approx(whole, abs=4 * spread / np.sqrt(feature_stats.SUBSETS))
     assert found.low < found.value < found.high
     assert (found.subset, found.other_subset) == (100, 100)
 
 
 def test_the_interval_covers_the_truth_and_is_as_wide_as_the_distance_varies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Near zero too, where halves spread 1.6 to 1.8 times too far: `scripts/prove_intervals.py` has the table."""
-    monkeypatch.setattr(kernel, "SUBSETS", 50)
+    monkeypatch.setattr(feature_stats, "SUBSETS", 50)
     truth = mmd2(features(1000, 2000), features(1001, 2000, 0.5))
     far = [kernel_distance(features(seed, 60), features(seed + 500, 90, 0.5)) for seed in range(30)]
     same = [kernel_distance(features(seed, 40), features(seed + 500, 90)) for seed in range(30)]
@@ -99,11 +98,11 @@ def test_images_of_one_unit_bring_no_nearness_and_no_certainty() -> None:
 
 def test_no_kernel_is_larger_than_a_subset(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    inner = kernel._kernel
-    monkeypatch.setattr(kernel, "_kernel", lambda x, y: sizes.append(max(len(x), len(y))) or inner(x, y))
-    monkeypatch.setattr(kernel, "SUBSETS", 2)
+    inner = feature_stats._kernel
+    monkeypatch.setattr(feature_stats, "_kernel", lambda x, y: sizes.append(max(len(x), len(y))) or inner(x, y))
+    monkeypatch.setattr(feature_stats, "SUBSETS", 2)
     found = kernel_distance(features(0, 5000), features(1, 2600))
-    assert max(sizes) == found.subset == found.other_subset == kernel.LARGEST_SUBSET
+    assert max(sizes) == found.subset == found.other_subset == feature_stats.LARGEST_SUBSET
     assert found.low <= found.value <= found.high
 
 
@@ -157,7 +156,7 @@ def test_statistics_are_those_of_numpy_however_many_rows_are_read_at_once(monkey
     rows = (
         features_of_frechet(0, 101, 5).astype(np.float32) + 1000
     )  # a large mean would swallow the spread in single precision
-    monkeypatch.setattr(frechet, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(feature_stats, "_ROWS_AT_ONCE", 7)
     found = feature_statistics(rows)
     covariance = np.cov(rows.astype(np.float64), rowvar=False)
     np.testing.assert_allclose(found.root @ found.root, covariance, rtol=1e-6, atol=1e-8)
