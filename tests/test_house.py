@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from counterfoil.recipe.corruptions import CORRUPTIONS
 from counterfoil.report.results import NESTED
 
 ROOT = Path(__file__).parents[1]
@@ -279,6 +280,7 @@ def test_nothing_public_is_there_for_tests_alone() -> None:
         )
     )
     used = {name for path in (*modules(), *modules(ROOT / "scripts")) for name in used_names(tree_of(path))}
+    used |= {prefix + name for name in CORRUPTIONS for prefix in ("", "draw_")}  # looked up by the corruption's name
     unused = [
         f"{shown(path)}: {node.name}"
         for path in modules()

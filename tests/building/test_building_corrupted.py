@@ -21,11 +21,12 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.trained_on import edits_of
-from counterfoil.generate.corruptions import CORRUPTIONS, corrupt
+from counterfoil.generate.corruptions import corrupt
 from counterfoil.generate.rows import CorruptedRows
 from counterfoil.plan.layout import sample_seed
 from counterfoil.progress import listening
 from counterfoil.recipe import load_recipe
+from counterfoil.recipe.corruptions import CORRUPTIONS
 from counterfoil.store.reading import read_receipts, read_rows, read_shard
 from counterfoil.store.rows import TableForm
 from drawn_folders import draw_folder

@@ -22,15 +22,15 @@ from scipy.special import ndtri
 
 from counterfoil.generate import corruption_kinds
 from counterfoil.generate.corruptions import (
-    CORRUPTIONS,
     apply_gain,
     constants_of,
     contrast_match,
     corrupt,
     corrupted_by,
+    random_arrays,
     twice_compressed,
 )
-from counterfoil.recipe.prompts import KINDS
+from counterfoil.recipe.corruptions import CORRUPTIONS
 
 PUBLISHED = {
     32: {
@@ -143,7 +143,7 @@ def test_given_the_same_numbers_all_is_as_published_to_a_grey_level(side: int, n
 def test_only_frost_and_what_was_never_published_have_no_published_levels() -> None:
     unpublished = {name for name in CORRUPTIONS if name not in PUBLISHED[32]}
     assert unpublished == set(PUBLISHED[224]) ^ set(CORRUPTIONS)
-    assert unpublished == {"frost"} | set(KINDS["camera"])
+    assert unpublished == {"frost"} | {name for name, corruption in CORRUPTIONS.items() if corruption.kind == "camera"}
     assert all(CORRUPTIONS[name].deviation for name in unpublished)
 
 
@@ -151,13 +151,13 @@ def test_glass_takes_colours_one_pixel_after_another_in_pictures_of_any_form() -
     picture = photograph(90, 117) / 255.0
     reach, rounds = 3, 2
     swaps = np.floor(2 * reach * numbers(0, rounds, 90 - 2 * reach, 117 - 2 * reach, 2)).astype(int) - reach
-    levels = (corruption_kinds.blurred(picture, 1.1) * 255).astype(np.uint8)
+    levels = (corruption_kinds.gaussian_blur(picture, 1.1) * 255).astype(np.uint8)
     for offsets in swaps:
         for row, line in zip(range(90 - reach, reach, -1), offsets, strict=True):
             for column, (right, down) in zip(range(117 - reach, reach, -1), line, strict=True):
                 levels[row, column] = levels[row + down, column + right]
-    expected = corruption_kinds.blurred(levels / 255.0, 1.1)
-    assert np.array_equal(corruption_kinds.through_glass(picture, (1.1, reach, rounds), swaps), expected)
+    expected = corruption_kinds.gaussian_blur(levels / 255.0, 1.1)
+    assert np.array_equal(corruption_kinds.glass_blur(picture, (1.1, reach, rounds), swaps), expected)
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
@@ -170,9 +170,7 @@ def test_the_seed_decides_every_byte(name: str) -> None:
             assert all(one.shape == picture.shape and one.dtype == np.uint8 for one in made)
             assert np.array_equal(made[0], made[1])
             others = {one.tobytes() for one in made}
-            assert (len(others) > 1) is bool(
-                CORRUPTIONS[name].draw(np.random.default_rng(0), picture / 255.0, (1, 1, 1))
-            )
+            assert (len(others) > 1) is bool(random_arrays(name, np.random.default_rng(0), picture / 255.0, (1, 1, 1)))
         assert np.array_equal(picture, before)
 
 
@@ -245,19 +243,19 @@ def test_noise_has_the_mean_and_the_spread_of_its_constant(severity: int) -> Non
 def test_what_is_drawn_lies_where_it_was_published_to_lie() -> None:
     rng = np.random.default_rng(5)
     picture = np.zeros((90, 100, 3))
-    (swaps,) = CORRUPTIONS["glass_blur"].draw(rng, picture, (1.5, 4, 2))
+    (swaps,) = random_arrays("glass_blur", rng, picture, (1.5, 4, 2))
     assert swaps.shape == (2, 82, 92, 2) and set(np.unique(swaps)) == set(range(-4, 4))
-    angles = [float(CORRUPTIONS["motion_blur"].draw(rng, picture, None)[0]) for _ in range(200)]
+    angles = [float(random_arrays("motion_blur", rng, picture, None)[0]) for _ in range(200)]
     assert -45 < min(angles) < -40 and 40 < max(angles) < 45
-    falling = [CORRUPTIONS["snow"].draw(rng, picture, None) for _ in range(200)]
+    falling = [random_arrays("snow", rng, picture, None) for _ in range(200)]
     assert (
         -135 < min(float(angle) for _, angle in falling) < -130
         and -50 < max(float(angle) for _, angle in falling) < -45
     )
     assert np.mean([normal.std() for normal, _ in falling]) == pytest.approx(1, abs=0.01)
-    for part in CORRUPTIONS["elastic_transform"].draw(rng, picture, None)[1:]:
+    for part in random_arrays("elastic_transform", rng, picture, None)[1:]:
         assert part.mean() == pytest.approx(0, abs=0.03) and part.std() == pytest.approx(3**-0.5, abs=0.01)
-    (steps,) = CORRUPTIONS["fog"].draw(rng, picture, None)
+    (steps,) = random_arrays("fog", rng, picture, None)
     assert steps.size == 128**2 - 1 and -1 < steps.min() < -0.99 and 0.99 < steps.max() < 1
 
 
@@ -270,9 +268,9 @@ def test_drawn_ice_is_as_light_and_as_rough_as_the_photographs_of_the_published_
 ) -> None:
     """Mean, deviation and steps between rows over 100 cuts of those and more; of small ones each fifth is taken."""
     black, constants = np.zeros((side, side, 3)), (0, 1, step)
-    draw = CORRUPTIONS["frost"].draw
+    draw = corruption_kinds.draw_frost
     ice = [
-        corruption_kinds.frosted(black, constants, *draw(np.random.default_rng(seed), black, constants))
+        corruption_kinds.frost(black, constants, *draw(np.random.default_rng(seed), black, constants))
         for seed in range(6 * step)
     ]
     assert np.mean(ice) == pytest.approx(mean, abs=0.06)
@@ -287,7 +285,7 @@ def test_a_large_picture_costs_a_bounded_fractal() -> None:
     wide = np.zeros((8, 3000, 3))
     for name in ("fog", "frost"):
         constants = CORRUPTIONS[name].small[0]
-        assert sum(array.size for array in CORRUPTIONS[name].draw(np.random.default_rng(0), wide, constants)) < 2**21
+        assert sum(array.size for array in random_arrays(name, np.random.default_rng(0), wide, constants)) < 2**21
     assert corrupt((wide + 90).astype(np.uint8), "fog", 5, 0).shape == wide.shape
 
 

@@ -11,11 +11,9 @@ import pytest
 import yaml
 
 from counterfoil.errors import UserError
-from counterfoil.generate.corruptions import CORRUPTIONS
 from counterfoil.recipe import Recipe, dump_recipe, load_own_recipe, load_recipe, load_recipe_text
 from counterfoil.recipe.kinds import KINDS
 from counterfoil.recipe.names import EMBEDDINGS
-from counterfoil.recipe.prompts import KIND_OF
 from counterfoil.recipe.schema_inputs import LONGEST_LIST, LONGEST_OPTION_NAME, LONGEST_TEXT, MOST_OPTIONS
 from counterfoil.recipe.schema_output import PAIRED_BY
 from support.recipes import mini
@@ -268,10 +266,6 @@ def test_a_split_of_its_own_may_be_the_only_one() -> None:
     """Photographs in a folder without splits: the recipe says that training and validation are one."""
     alone = ["generator.split=train", "source.validation_split=train"]
     assert load_recipe(CORRUPT, alone).generator.split == "train"
-
-
-def test_a_recipe_names_every_corruption_that_there_is() -> None:
-    assert CORRUPTIONS.keys() == KIND_OF.keys()
 
 
 VECTORED = "prompts.shifts.red.embedding={file: hard.safetensors, key: '{class_id}_hard'}"

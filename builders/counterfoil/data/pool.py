@@ -13,8 +13,8 @@ from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.errors import UserError
 from counterfoil.models.names import refuse_elsewhere
+from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.names import LOCK, ROWS
-from counterfoil.recipe.prompts import MATCH
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,9 +1,8 @@
-"""The published corruptions: what leaves every pixel in its place, what moves pixels, and weather.
+"""A function for each name in `CORRUPTIONS`: noise and levels, what moves pixels, and weather.
 
 A picture is float64 [height, width, 3] from 0 to 1 and so is the answer, which the caller clips and rounds. Whatever is
-random comes as arrays behind the constants, which the table's `draw` makes from a generator. What lies outside of a
-picture is said by each function, as the published definitions differ in it: the nearest edge pixel, or the picture
-mirrored at its edge.
+random comes as arrays behind the constants: those of `fog` are drawn by `draw_fog`. Each function says what lies
+outside of a picture, as the published definitions differ: the nearest edge pixel, or the picture mirrored at its edge.
 """
 
 from __future__ import annotations
@@ -27,22 +26,50 @@ def luma(picture: np.ndarray) -> np.ndarray:
     return picture[..., 0] * 0.299 + picture[..., 1] * 0.587 + picture[..., 2] * 0.114
 
 
-def draw_normal(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+def draw_gaussian_noise(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
     return (rng.standard_normal(picture.shape),)
 
 
-def draw_sign(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+def gaussian_noise(picture: np.ndarray, deviation: float, normal: np.ndarray) -> np.ndarray:
+    return picture + deviation * normal
+
+
+def draw_shot_noise(rng: np.random.Generator, picture: np.ndarray, full: float) -> tuple[np.ndarray, ...]:
+    """Draw how many photons arrive in each pixel, where a white one gets `full` on average."""
+    return (rng.poisson(picture * full),)
+
+
+def shot_noise(picture: np.ndarray, full: float, photons: np.ndarray) -> np.ndarray:
+    return photons / full
+
+
+def draw_impulse_noise(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+    return rng.random(picture.shape), rng.random(picture.shape)
+
+
+def impulse_noise(picture: np.ndarray, share: float, struck: np.ndarray, salt: np.ndarray) -> np.ndarray:
+    return np.where(struck <= share, np.where(salt <= 0.5, 1.0, 0.0), picture)
+
+
+draw_speckle_noise = draw_gaussian_noise
+
+
+def speckle_noise(picture: np.ndarray, deviation: float, normal: np.ndarray) -> np.ndarray:
+    return picture + picture * deviation * normal
+
+
+def draw_colour_cast(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
     return (np.asarray(rng.integers(2) * 2 - 1),)
 
 
-def brightened(picture: np.ndarray, more: float) -> np.ndarray:
+def brightness(picture: np.ndarray, more: float) -> np.ndarray:
     """More value in HSV. Hue and saturation stand still where the three channels keep their ratios."""
     value = picture.max(axis=2, keepdims=True)
     brighter = np.minimum(value + more, 1)
     return np.where(value > 0, picture * (brighter / np.where(value > 0, value, 1)), brighter)
 
 
-def saturated(picture: np.ndarray, factor_and_more: tuple[float, float]) -> np.ndarray:
+def saturate(picture: np.ndarray, factor_and_more: tuple[float, float]) -> np.ndarray:
     """Another saturation in HSV, where hue and value stand still. A grey has the hue 0, which is red."""
     factor, more = factor_and_more
     value = picture.max(axis=2, keepdims=True)
@@ -53,12 +80,12 @@ def saturated(picture: np.ndarray, factor_and_more: tuple[float, float]) -> np.n
     return value - other * np.where(saturation > 0, below / np.where(saturation > 0, saturation, 1), red)
 
 
-def less_contrast(picture: np.ndarray, left: float) -> np.ndarray:
+def contrast(picture: np.ndarray, left: float) -> np.ndarray:
     means = picture.mean(axis=(0, 1), keepdims=True)
     return (picture - means) * left + means
 
 
-def jpeg(picture: np.ndarray, quality: int) -> np.ndarray:
+def jpeg_compression(picture: np.ndarray, quality: int) -> np.ndarray:
     file = io.BytesIO()
     _image(picture).save(file, "JPEG", quality=quality)
     return _picture(Image.open(file))
@@ -75,7 +102,15 @@ def colour_cast(picture: np.ndarray, stops: float, sign: np.ndarray) -> np.ndarr
     return _encoded(_light(picture) * (gains / luminance))
 
 
-def occluded(picture: np.ndarray, share: float, place: np.ndarray) -> np.ndarray:
+def greyscale(picture: np.ndarray, share: float) -> np.ndarray:
+    return picture + share * (luma(picture)[..., None] - picture)
+
+
+def draw_occlusion(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+    return (rng.random(2),)
+
+
+def occlusion(picture: np.ndarray, share: float, place: np.ndarray) -> np.ndarray:
     """A grey rectangle of the picture's form over so much of its area, wholly inside of it."""
     sides = np.array(picture.shape[:2])
     covered = np.maximum(np.rint(sides * share**0.5).astype(int), 1)
@@ -104,6 +139,14 @@ def by_way_of(picture: np.ndarray, share: float, resampling: Image.Resampling) -
     return _picture(small.resize((width, height), resampling))
 
 
+def pixelate(picture: np.ndarray, share: float) -> np.ndarray:
+    return by_way_of(picture, share, Image.Resampling.BOX)
+
+
+def low_resolution(picture: np.ndarray, share: float) -> np.ndarray:
+    return by_way_of(picture, share, Image.Resampling.BICUBIC)
+
+
 def _image(picture: np.ndarray) -> Image.Image:
     return Image.fromarray(np.rint(picture * 255).astype(np.uint8))
 
@@ -112,14 +155,14 @@ def _picture(image: Image.Image) -> np.ndarray:
     return np.asarray(image, np.uint8) / 255.0
 
 
-def blurred(picture: np.ndarray, deviation: float) -> np.ndarray:
+def gaussian_blur(picture: np.ndarray, deviation: float) -> np.ndarray:
     """By a Gaussian; edge pixels go on."""
     from scipy.ndimage import gaussian_filter
 
     return gaussian_filter(picture, (deviation, deviation, *[0] * (picture.ndim - 2)), mode="nearest")
 
 
-def defocused(picture: np.ndarray, disk: tuple[float, float]) -> np.ndarray:
+def defocus_blur(picture: np.ndarray, disk: tuple[float, float]) -> np.ndarray:
     """The mean over a disk of this radius, softened by a Gaussian of this deviation; mirrored at the edge."""
     import scipy.fft
 
@@ -149,7 +192,7 @@ def disk_kernel(radius: float, deviation: float) -> np.ndarray:
     return disk
 
 
-def draw_swaps(
+def draw_glass_blur(
     rng: np.random.Generator, picture: np.ndarray, constants: tuple[float, int, int]
 ) -> tuple[np.ndarray, ...]:
     """Offsets (right, down), an integer pair for each pixel far enough from the edge, last row and column first."""
@@ -158,7 +201,7 @@ def draw_swaps(
     return (rng.integers(-reach, reach, (rounds, rows, columns, 2)),)
 
 
-def through_glass(picture: np.ndarray, constants: tuple[float, int, int], swaps: np.ndarray) -> np.ndarray:
+def glass_blur(picture: np.ndarray, constants: tuple[float, int, int], swaps: np.ndarray) -> np.ndarray:
     """Blurred; then one pixel after another takes the colour that its neighbour has by then; blurred again.
 
     The published loop means to swap two pixels. It assigns views of one array, so that the second one keeps its colour,
@@ -166,7 +209,7 @@ def through_glass(picture: np.ndarray, constants: tuple[float, int, int], swaps:
     """
     deviation, reach, _ = constants
     # Cut to levels as published, not rounded.
-    levels = (blurred(picture, deviation) * 255).astype(np.uint8).reshape(-1, 3)
+    levels = (gaussian_blur(picture, deviation) * 255).astype(np.uint8).reshape(-1, 3)
     height, width = picture.shape[:2]
     place = np.arange(height * width).reshape(height, width)
     visited = np.zeros((height, width), bool)
@@ -184,10 +227,14 @@ def through_glass(picture: np.ndarray, constants: tuple[float, int, int], swaps:
                 break
             behind = further
         levels = levels[neighbour[behind]]
-    return blurred(levels.reshape(height, width, 3) / 255.0, deviation)
+    return gaussian_blur(levels.reshape(height, width, 3) / 255.0, deviation)
 
 
-def moved(picture: np.ndarray, path: tuple[int, float], angle: np.ndarray) -> np.ndarray:
+def draw_motion_blur(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+    return (np.asarray(rng.uniform(-45, 45)),)  # degrees from the horizontal
+
+
+def motion_blur(picture: np.ndarray, path: tuple[int, float], angle: np.ndarray) -> np.ndarray:
     """The mean along a line that begins in each pixel, [height, width, …]; edge pixels go on.
 
     As ImageMagick has it: the line is 2 radius + 1 pixels long, its weights are half of a Gaussian of this deviation.
@@ -211,7 +258,7 @@ def moved(picture: np.ndarray, path: tuple[int, float], angle: np.ndarray) -> np
     return mean
 
 
-def zoomed_in_on(picture: np.ndarray, stop_and_step: tuple[float, float]) -> np.ndarray:
+def zoom_blur(picture: np.ndarray, stop_and_step: tuple[float, float]) -> np.ndarray:
     """The mean of the picture and of what each zoom shows of its middle, from 1 until before `stop`."""
     factors = np.arange(1, *stop_and_step)
     picture = picture.astype(np.float32)  # as published, and twice as quick
@@ -236,13 +283,13 @@ def zoomed(picture: np.ndarray, factor: float) -> np.ndarray:
     return picture
 
 
-def draw_bend(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+def draw_elastic_transform(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
     """From -1 to 1: how far three corners move, (x, y) each, and two fields of steps across and down."""
     sides = picture.shape[:2]
     return rng.uniform(-1, 1, (3, 2)), rng.uniform(-1, 1, sides), rng.uniform(-1, 1, sides)
 
 
-def bent(
+def elastic_transform(
     picture: np.ndarray,
     constants: tuple[float, float, float, int],
     corners: np.ndarray,
@@ -299,7 +346,10 @@ def smooth(field: np.ndarray, deviation: float) -> np.ndarray:
     return fft.idctn(fft.dctn(field) * kept[0][:, None] * kept[1])
 
 
-def turned(picture: np.ndarray, degrees: float, sign: np.ndarray) -> np.ndarray:
+draw_rotation = draw_colour_cast
+
+
+def rotation(picture: np.ndarray, degrees: float, sign: np.ndarray) -> np.ndarray:
     """About its middle; mirrored at the edge."""
     height, width = picture.shape[:2]
     cosine, sine = (function(math.radians(degrees * float(sign))) for function in (math.cos, math.sin))
@@ -323,12 +373,12 @@ def warped(picture: np.ndarray, rows: np.ndarray, columns: np.ndarray, outside: 
     )
 
 
-def draw_fractal(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+def draw_fog(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
     """Numbers from -1 to 1, one for each place of the fractal but its first, in the order in which they are used."""
     return (rng.uniform(-1, 1, _fractal_side(picture) ** 2 - 1),)
 
 
-def fogged(picture: np.ndarray, constants: tuple[float, float], numbers: np.ndarray) -> np.ndarray:
+def fog(picture: np.ndarray, constants: tuple[float, float], numbers: np.ndarray) -> np.ndarray:
     thickness, decay = constants
     brightest = picture.max()
     return (picture + thickness * _cloud(picture, decay, numbers)[..., None]) * brightest / (brightest + thickness)
@@ -371,12 +421,12 @@ def plasma(side: int, decay: float, numbers: np.ndarray) -> np.ndarray:
     return heights / heights.max()
 
 
-def draw_flakes(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+def draw_snow(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
     """Normal numbers, one a pixel, and the degrees at which they fall."""
     return rng.standard_normal(picture.shape[:2]), np.asarray(rng.uniform(-135, -45))
 
 
-def snowed(
+def snow(
     picture: np.ndarray,
     constants: tuple[float, float, float, float, int, float, float],
     normal: np.ndarray,
@@ -387,19 +437,23 @@ def snowed(
     flakes = zoomed(mean + deviation * normal, zoom)
     flakes = np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)
     # Levels before and after the movement, as it was done on files.
-    flakes = np.floor(moved(np.floor(flakes * 255), (radius, sigma), angle)) / 255
+    flakes = np.floor(motion_blur(np.floor(flakes * 255), (radius, sigma), angle)) / 255
     white = np.maximum(picture, luma(picture)[..., None] * 1.5 + 0.5)
     return left * picture + (1 - left) * white + (flakes + np.rot90(flakes, 2))[..., None]
 
 
-def splashed(
+def draw_spatter(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+    return (rng.standard_normal(picture.shape[:2]),)
+
+
+def spatter(
     picture: np.ndarray, constants: tuple[float, float, float, float, float, int], normal: np.ndarray
 ) -> np.ndarray:
     """Smooth noise above a threshold is liquid: water that shines at its edges, or mud."""
     mean, deviation, smoothness, threshold, strength, mud = constants
-    liquid = blurred(mean + deviation * normal, smoothness)
+    liquid = gaussian_blur(mean + deviation * normal, smoothness)
     if mud:
-        covered = blurred((liquid > threshold).astype(np.float64), strength)
+        covered = gaussian_blur((liquid > threshold).astype(np.float64), strength)
         covered = np.where(covered < 0.8, 0, covered)[..., None]
         return picture * (1 - covered) + covered * np.array([63, 42, 20]) / 255
     levels = np.clip(np.where(liquid < threshold, 0, liquid) * 255, 0, 255).astype(np.uint8)
@@ -506,17 +560,17 @@ _MOST_DRAWN = 1 << 28
 _SAMPLED_SIDE = 224
 
 
-def draw_ice(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
+def draw_frost(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
     """Numbers from 0 to 1: six of each feather, three of each of its barbs; then those of the fractal below them."""
     assert isinstance(constant, tuple)
     pane = _pane(picture, int(constant[2]))
     height, width = pane.shape[:2]
     # A strip gets thinner ice than it should, so that its feathers are no millions.
     feathers = math.ceil(_FEATHERS * min(16.0, max(height, width) / min(height, width)))
-    return rng.random((feathers, 6)), rng.random((feathers, _BARBS, 3)), *draw_fractal(rng, pane, constant)
+    return rng.random((feathers, 6)), rng.random((feathers, _BARBS, 3)), *draw_fog(rng, pane, constant)
 
 
-def frosted(
+def frost(
     picture: np.ndarray,
     constants: tuple[float, float, int],
     feathers: np.ndarray,

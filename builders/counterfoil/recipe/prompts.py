@@ -7,10 +7,11 @@ embedding, or is a known corruption of rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.recipe.corruptions import CORRUPTIONS, MATCH
 from counterfoil.recipe.keep import SHIFT, Column, KeepRule
 from counterfoil.recipe.keep.rule import as_stored
 from counterfoil.recipe.names import did_you_mean
@@ -117,19 +118,6 @@ def embedding_key_problem(template: str) -> str | None:
 def own_key(shift: str, template: str) -> str:
     """The template of a shift's keys in a dataset's own file, which holds the vectors of several files of any keys."""
     return f"{shift}/{{{CLASS_ID}}}" if f"{{{CLASS_ID}}}" in template else shift
-
-
-# The fifteen of Hendrycks and Dietterich 2019 and their extra four; then what cameras and pipelines do.
-KINDS: Mapping[str, tuple[str, ...]] = {
-    "noise": ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"),
-    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "gaussian_blur"),
-    "weather": ("snow", "frost", "fog", "brightness", "spatter"),
-    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression", "saturate"),
-    "camera": ("darker", "colour_cast", "greyscale", "rotation", "occlusion", "low_resolution"),
-}
-KIND_OF: Mapping[str, str] = {name: kind for kind, names in KINDS.items() for name in names}
-# Of the pairs of a built dataset: each base image with the brightness and contrast of its shifted partner.
-MATCH = "match"
 
 
 BASE = "base"
@@ -304,6 +292,9 @@ def object_caption_for(shift: Shift, cls: RecipeClass) -> str:
 
 def _shift(screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, labels: tuple[int, ...]) -> Shift:
     fixed = None if spec.severity is None else spec.severity.fixed
+    kind: str | None = spec.kind
+    if kind is None and spec.corruption is not None:
+        kind = "camera" if spec.corruption == MATCH else CORRUPTIONS[spec.corruption].kind
     return Shift(
         name=name,
         prompt=spec.prompt,
@@ -314,7 +305,7 @@ def _shift(screen: Screen, samples: CellSamples, name: str, spec: ShiftSpec, lab
         object_threshold=_object_threshold(screen, spec),
         class_labels=labels,
         group=spec.group or name,
-        kind=spec.kind or (None if spec.corruption is None else KIND_OF.get(spec.corruption, "camera")),
+        kind=kind,
         keep=_rules(screen.keep if spec.keep is None else spec.keep, spec.caption),
         candidates=samples.most_candidates,
         accepted=samples.accepted,

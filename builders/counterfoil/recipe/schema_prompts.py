@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, create_model, field_validator, model_serializer, model_validator
 
 from counterfoil.errors import UserError
+from counterfoil.recipe.corruptions import CORRUPTIONS, MATCH
 from counterfoil.recipe.keep import KEEP_RULES, KeepRule
 from counterfoil.recipe.names import did_you_mean, group_name_problem, judge_problem, nameless_problem, quoted
-from counterfoil.recipe.prompts import CLASS_ID, KIND_OF, MATCH, embedding_key_problem, template_problem
+from counterfoil.recipe.prompts import CLASS_ID, embedding_key_problem, template_problem
 from counterfoil.recipe.schema_output import CellSamples
 from counterfoil.recipe.section import Section, refuse
 from counterfoil.recipe.severity import SeveritySpec
@@ -267,10 +268,10 @@ class ShiftSpec(Prompted):
     corruption: str | None = Field(
         default=None,
         description="kind corrupt: the corruption of each row, by name: "
-        + ", ".join(KIND_OF)
+        + ", ".join(CORRUPTIONS)
         + "; or match: each row gets the brightness and contrast of its partner in the config with the shift's name, in"
         " a built dataset whose base is the source.",
-        json_schema_extra={"enum": [*KIND_OF, MATCH, None]},
+        json_schema_extra={"enum": [*CORRUPTIONS, MATCH, None]},
     )
     severity: SeveritySpec | None = Field(
         default=None,
@@ -297,8 +298,8 @@ class ShiftSpec(Prompted):
     @field_validator("corruption")
     @classmethod
     def _known(cls, value: str | None) -> str | None:
-        if value is not None and value not in (*KIND_OF, MATCH):
-            near = did_you_mean(value, [*KIND_OF, MATCH]) or f" ({', '.join(KIND_OF)})"
+        if value is not None and value not in (*CORRUPTIONS, MATCH):
+            near = did_you_mean(value, [*CORRUPTIONS, MATCH]) or f" ({', '.join(CORRUPTIONS)})"
             refuse(f"found {quoted(value)}, expected the name of a corruption{near}")
         return value
 

@@ -28,9 +28,9 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import free_bytes, resolve_device
 from counterfoil.models.names import HUB, LAB, local_folder
 from counterfoil.recipe import Recipe
+from counterfoil.recipe.corruptions import CORRUPTIONS
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.recipe.names import dataset_name_problem, derived_name, is_local
-from counterfoil.recipe.prompts import KIND_OF
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.starting.found_data import PERCENTILE, FoundData, Wanted, class_entries, find_data
@@ -376,7 +376,7 @@ def corrupt_recipe_text(found: FoundData, name: str, named: str) -> str:
         said(
             "Corruptions as defined by Hendrycks and Dietterich 2019, at a severity from 1 (slight) to 5 (severe). The"
             " base is the unchanged image. Also available: "
-            + ", ".join(name for name in KIND_OF if name not in extent.kinds)
+            + ", ".join(name for name in CORRUPTIONS if name not in extent.kinds)
             + "."
         ),
         "prompts:",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.dataset.card.markdown import code
 from counterfoil.dataset.card.tables import InputRow
+from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.prompts import MATCH
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.dataset.card.contact_sheets import Tally
 from counterfoil.errors import some_of
-from counterfoil.generate.corruptions import CORRUPTIONS, OWN
 from counterfoil.generate.kinds import maker_of
 from counterfoil.generate.screen import open_shifts
+from counterfoil.recipe.corruptions import CORRUPTIONS, MATCH, OWN
 from counterfoil.recipe.keep import ACCEPTED, FAILED, OPEN, SURPLUS
 from counterfoil.recipe.names import without_folders
-from counterfoil.recipe.prompts import MATCH
 from counterfoil.report.words import counted
 from counterfoil.store.layout import EMBEDDINGS
 from counterfoil.store.receipts import counts_of

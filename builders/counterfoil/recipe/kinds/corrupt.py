@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.keep import Column
 from counterfoil.recipe.kinds.kind import AlteringKind
 from counterfoil.recipe.parts import RecipeParts, RecipeProblem
-from counterfoil.recipe.prompts import BASE, MATCH
+from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.severity import SEVERITY
 
 if TYPE_CHECKING:

@@ -1,0 +1,233 @@
+"""The corruptions of photographs by name: Hendrycks and Dietterich 2019, and what cameras and pipelines do beside them.
+
+`generate/corruption_kinds.py` has a function of the same name for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Corruption:
+    """A corruption: the kind of its shifts, what it does in one plain sentence, and its constants.
+
+    large, small: the constants of severities 1 to 5, for large pictures those of ImageNet-C and for small ones those of
+    CIFAR-10-C. deviation: how it differs from the published definition; None if it does not.
+    """
+
+    kind: str
+    says: str
+    large: tuple[Any, ...]
+    small: tuple[Any, ...]
+    deviation: str | None = None
+
+
+OWN = "Not of the published set."
+# Of the pairs of a built dataset: each base image with the brightness and contrast of its shifted partner.
+MATCH = "match"
+# The published fifteen and their extra four; then what cameras and pipelines do.
+CORRUPTIONS: Mapping[str, Corruption] = {
+    "gaussian_noise": Corruption(
+        "noise",
+        "Adds normal noise to every channel of every pixel, as a sensor does in poor light.",
+        (0.08, 0.12, 0.18, 0.26, 0.38),
+        (0.04, 0.06, 0.08, 0.09, 0.10),
+    ),
+    "shot_noise": Corruption(
+        "noise",
+        "Counts few photons in every pixel, so that brighter ones vary more.",
+        (60, 25, 12, 5, 3),
+        (500, 250, 100, 75, 50),
+    ),
+    "impulse_noise": Corruption(
+        "noise",
+        "Sets single channels of some pixels to black or white.",
+        (0.03, 0.06, 0.09, 0.17, 0.27),
+        (0.01, 0.02, 0.03, 0.05, 0.07),
+    ),
+    "speckle_noise": Corruption(
+        "noise",
+        "Adds normal noise that grows with the level of a pixel.",
+        (0.15, 0.2, 0.35, 0.45, 0.6),
+        (0.06, 0.1, 0.12, 0.16, 0.2),
+    ),
+    "defocus_blur": Corruption(
+        "blur",
+        "Spreads every pixel over a disk, as a lens out of focus does.",
+        ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
+        ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
+    ),
+    "glass_blur": Corruption(
+        "blur",
+        "Lets near pixels take each other's colour between two slight blurs, as frosted glass does.",
+        ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
+        ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
+    ),
+    "motion_blur": Corruption(
+        "blur",
+        "Spreads every pixel along a line, as a camera that moves does.",
+        ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
+        ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
+    ),
+    "zoom_blur": Corruption(
+        "blur",
+        "Averages the picture with its own middle at growing sizes, as a zoom during the exposure does.",
+        ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
+        ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
+    ),
+    "gaussian_blur": Corruption(
+        "blur",
+        "Blurs by a Gaussian.",
+        (1, 2, 3, 4, 6),
+        (0.4, 0.6, 0.7, 0.8, 1),
+    ),
+    "snow": Corruption(
+        "weather",
+        "Whitens the picture and lets snow fall across it.",
+        (
+            (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
+            (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
+            (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
+            (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
+            (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
+        ),
+        (
+            (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
+            (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+            (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+            (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+            (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+        ),
+    ),
+    "frost": Corruption(
+        "weather",
+        "Lays ice crystals over the picture, as on a frozen window.",
+        ((1, 0.4, 1), (0.8, 0.6, 1), (0.7, 0.7, 1), (0.65, 0.7, 1), (0.6, 0.75, 1)),
+        ((1, 0.2, 5), (1, 0.3, 5), (0.9, 0.4, 5), (0.85, 0.4, 5), (0.75, 0.45, 5)),
+        "The ice is drawn, not cut from photographs; it is mixed in by the published shares.",
+    ),
+    "fog": Corruption(
+        "weather",
+        "Lays uneven fog over the picture.",
+        ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
+        ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
+    ),
+    "brightness": Corruption(
+        "weather",
+        "Makes the picture brighter, the same step for every pixel.",
+        (0.1, 0.2, 0.3, 0.4, 0.5),
+        (0.05, 0.1, 0.15, 0.2, 0.3),
+    ),
+    "spatter": Corruption(
+        "weather",
+        "Splashes water on the lens, and mud at severities 4 and 5.",
+        (
+            (0.65, 0.3, 4, 0.69, 0.6, 0),
+            (0.65, 0.3, 3, 0.68, 0.6, 0),
+            (0.65, 0.3, 2, 0.68, 0.5, 0),
+            (0.65, 0.3, 1, 0.65, 1.5, 1),
+            (0.67, 0.4, 1, 0.65, 1.5, 1),
+        ),
+        (
+            (0.62, 0.1, 0.7, 0.7, 0.5, 0),
+            (0.65, 0.1, 0.8, 0.7, 0.5, 0),
+            (0.65, 0.3, 1, 0.69, 0.5, 0),
+            (0.65, 0.1, 0.7, 0.69, 0.6, 1),
+            (0.65, 0.1, 0.5, 0.68, 0.6, 1),
+        ),
+    ),
+    "contrast": Corruption(
+        "digital",
+        "Draws every pixel towards the picture's mean colour.",
+        (0.4, 0.3, 0.2, 0.1, 0.05),
+        (0.75, 0.5, 0.4, 0.3, 0.15),
+    ),
+    "elastic_transform": Corruption(
+        "digital",
+        "Shears the picture and bends it in smooth waves.",
+        tuple(
+            (244 * a, 244 * b, 244 * c, 224)
+            for a, b, c in (
+                (2, 0.7, 0.1),
+                (2, 0.08, 0.2),
+                (0.05, 0.01, 0.02),
+                (0.07, 0.01, 0.02),
+                (0.12, 0.01, 0.02),
+            )
+        ),
+        tuple(
+            (32 * a, 32 * b, 32 * c, 32)
+            for a, b, c in (
+                (0, 0, 0.08),
+                (0.05, 0.2, 0.07),
+                (0.08, 0.06, 0.06),
+                (0.1, 0.04, 0.05),
+                (0.1, 0.03, 0.03),
+            )
+        ),
+        "Lengths grow with the shorter side, so that every size is bent in the same form.",
+    ),
+    "pixelate": Corruption(
+        "digital",
+        "Shows the picture in larger pixels.",
+        (0.6, 0.5, 0.4, 0.3, 0.25),
+        (0.95, 0.9, 0.85, 0.75, 0.65),
+    ),
+    "jpeg_compression": Corruption(
+        "digital",
+        "Saves the picture as a JPEG of low quality.",
+        (25, 18, 15, 10, 7),
+        (80, 65, 58, 50, 40),
+    ),
+    "saturate": Corruption(
+        "digital",
+        "Takes colour away at severities 1 and 2, and adds too much of it above.",
+        ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
+        ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
+    ),
+    "darker": Corruption(
+        "camera",
+        "Exposes the picture too little, by half a stop to three stops of light.",
+        (0.5, 1.0, 1.5, 2.25, 3.0),
+        (0.5, 1.0, 1.5, 2.25, 3.0),
+        OWN,
+    ),
+    "colour_cast": Corruption(
+        "camera",
+        "Balances white wrongly, so that the picture is too warm or too cold.",
+        (0.4, 0.8, 1.2, 1.8, 2.5),
+        (0.4, 0.8, 1.2, 1.8, 2.5),
+        OWN,
+    ),
+    "greyscale": Corruption(
+        "camera",
+        "Takes colour away by fifths; at severity 5 the picture is grey.",
+        (0.2, 0.4, 0.6, 0.8, 1.0),
+        (0.2, 0.4, 0.6, 0.8, 1.0),
+        OWN,
+    ),
+    "rotation": Corruption(
+        "camera",
+        "Turns the picture by 5 to 45 degrees to either side and fills the corners with its mirror image.",
+        (5, 10, 20, 30, 45),
+        (5, 10, 20, 30, 45),
+        OWN,
+    ),
+    "occlusion": Corruption(
+        "camera",
+        "Covers 5 to 40 % of the picture with a grey rectangle.",
+        (0.05, 0.1, 0.2, 0.3, 0.4),
+        (0.05, 0.1, 0.2, 0.3, 0.4),
+        OWN,
+    ),
+    "low_resolution": Corruption(
+        "camera",
+        "Shrinks the picture and enlarges it smoothly again.",
+        (0.5, 0.35, 0.25, 0.18, 0.125),
+        (0.8, 0.65, 0.5, 0.4, 0.3),
+        OWN,
+    ),
+}
