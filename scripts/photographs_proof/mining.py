@@ -18,7 +18,7 @@ import numpy as np
 
 from counterfoil import mine
 from counterfoil.mining.findings import Finding
-from counterfoil.models.classifiers.of_predictions import PREFIX
+from counterfoil.recipe.names import PREDICTIONS
 from photographs_proof.networks import CLASSES, load_network, transform
 
 MARGIN = 0.05  # as `mine` tests
@@ -44,7 +44,7 @@ def mined(weights: Path, recipe: Path, answers: Path, out: Path) -> dict[str, An
     others = [file.resolve() for file in sorted(answers.glob("*.csv")) if file.stem != weights.stem]
     result = mine(
         recipe, out, target={weights.stem: load_network(weights)}, transform=transform(), method="slices",
-        on=["train"], overrides=[f"mine.others={[f'{PREFIX}{file}' for file in others]}"], device="cpu", workers=1,
+        on=["train"], overrides=[f"mine.others={[f'{PREDICTIONS}{file}' for file in others]}"], device="cpu", workers=1,
     )  # fmt: skip
     seconds = time.process_time() - started
     return {"seconds": seconds, "findings": [_told(one) for one in result.findings.findings]}
@@ -57,7 +57,7 @@ def _told(finding: Finding) -> dict[str, Any]:
     differences = {}
     for other in finding.others:
         if other.set.rate is not None and other.rest.rate is not None:
-            differences[Path(other.model.removeprefix(PREFIX)).stem] = other.set.rate - other.rest.rate
+            differences[Path(other.model.removeprefix(PREDICTIONS)).stem] = other.set.rate - other.rest.rate
     return {
         "words": finding.words,
         "kind": kind,

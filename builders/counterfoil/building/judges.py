@@ -21,7 +21,7 @@ from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.dataset.label_checks import MOST_A_CLASS, OTHER, counted, without_validation
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import describe_classifier, load_classifier
-from counterfoil.models.classifiers.of_open_clip import PREFIX, pin_zero_shot
+from counterfoil.models.classifiers.of_open_clip import pin_zero_shot
 from counterfoil.models.clip import pin_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.loading_errors import reading_errors, skipped_reason
@@ -33,6 +33,7 @@ from counterfoil.prediction.predictions import Predictions
 from counterfoil.recipe.keep import SOURCE_SIMILARITY, similarity
 from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, FAILED, RIGHT, TOP1, judge_column
 from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import OPEN_CLIP
 from counterfoil.store.decoding import rgb_image
 from counterfoil.store.layout import user_cache
 
@@ -76,7 +77,7 @@ def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
 
 def _refuse_the_screen(recipe: Recipe, judge: str) -> None:
     """UserError for a second judge with the weights of the CLIP that screens, whatever either is called."""
-    if not judge.startswith(PREFIX) or recipe.screen.model is None:
+    if not judge.startswith(OPEN_CLIP) or recipe.screen.model is None:
         return
     screen, own = pin_clip(recipe.screen.model, recipe.screen.weights), pin_zero_shot(judge)
     same_files = own.sha256 is not None and own.sha256 == screen.sha256

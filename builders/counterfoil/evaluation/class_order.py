@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers import of_open_clip, of_predictions
 from counterfoil.models.config_files import MOST_CLASSES
 from counterfoil.prediction.class_map import Order
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS, did_you_mean
 from counterfoil.regular_files import named_path, read_regular
 
 ClassOrder = str | Path | Sequence[str]
 _MOST_BYTES = 16_000_000
 # Their answers bring the classes' names with them.
-_NAMED = (of_predictions.PREFIX, of_open_clip.PREFIX)
+_NAMED = (PREDICTIONS, OPEN_CLIP)
 
 
 def class_orders(

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, get_args
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.evaluation.class_order import ClassOrder, class_orders
 from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
-from counterfoil.models.classifiers.of_python import PREFIX, Transform, classifier_of, imported
+from counterfoil.models.classifiers.of_python import Transform, classifier_of, imported
 from counterfoil.prediction.class_map import ClassMap, Order, Outputs, map_classes
 from counterfoil.recipe.layering import is_local, without_folders
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.names import PYTHON, did_you_mean
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.results import NESTED, ResultRows, Results
 
@@ -141,13 +141,13 @@ def given_models(
             raise UserError(
                 "transform needs a callable, and none is given", 'Give one: evaluate(dataset, {"mine": model}, …)'
             )
-        models = {one.name: one.name for one in named_models(_listed(models))[0] if one.name.startswith(PREFIX)}
+        models = {one.name: one.name for one in named_models(_listed(models))[0] if one.name.startswith(PYTHON)}
     errors: list[CounterfoilError] = []
     called = [name for name, model in models.items() if not isinstance(model, str)]
     for name in transform if isinstance(transform, Mapping) else ():
         if name not in called:
             errors.append(UserError(f"transform: there is no callable {name!r}{did_you_mean(str(name), called)}"))
-    code = [*called, *(name for name, model in models.items() if isinstance(model, str) and model.startswith(PREFIX))]
+    code = [*called, *(name for name, model in models.items() if isinstance(model, str) and model.startswith(PYTHON))]
     for name in version if isinstance(version, Mapping) else ():
         if name not in code:
             errors.append(UserError(f"version: there is no callable {name!r}{did_you_mean(str(name), code)}"))
@@ -175,7 +175,7 @@ def _given(
         raise UserError(f"model {str(name)[:80]!r}: expected a printable text as its name")
     if version is not None and (not isinstance(version, str) or not version.strip()):
         raise UserError(f"version of model {name!r}: found {str(version)[:80]!r}, expected a text such as '1'")
-    if isinstance(model, str) and model.startswith(PREFIX):
+    if isinstance(model, str) and model.startswith(PYTHON):
         model, own = imported(model)
         transform = own or transform
     if isinstance(model, str):

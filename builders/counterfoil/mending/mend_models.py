@@ -52,11 +52,11 @@ from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, SAVED_RO
 from counterfoil.mining.collected import half_of
 from counterfoil.mining.findings import AuditedImages, MinedRecipe
 from counterfoil.models.classifiers.head import LinearHead, refuse_another_folder, remove_mended, write_with_head
-from counterfoil.models.classifiers.of_python import PREFIX, Transform, handed_over
+from counterfoil.models.classifiers.of_python import Transform, handed_over
 from counterfoil.models.devices import resolve_device
 from counterfoil.models.mended import FORMAT, MendedModelName, MendedNote, MendedOn, MendedWith
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.names import did_you_mean, without_folders
+from counterfoil.recipe.names import PYTHON, did_you_mean, without_folders
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.regular_files import named_path
 from counterfoil.report.words import listed, points
@@ -392,8 +392,8 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
     heads: dict[str, LinearHead] = {}
     planned = model_places([one.summary.name for one in found])
     for one, model in zip(found, mended.models, strict=True):
-        if one.summary.saved is not None and one.summary.name.startswith(PREFIX):
-            heads[one.summary.name.removeprefix(PREFIX)] = one.heads[one.summary.saved]
+        if one.summary.saved is not None and one.summary.name.startswith(PYTHON):
+            heads[one.summary.name.removeprefix(PYTHON)] = one.heads[one.summary.saved]
         elif model.saved is not None:
             place = planned[one.summary.name]
             sha256 = _write_model(folder / place, one, model.headline, prepared)
@@ -548,7 +548,7 @@ def mend(
     """
     with handed_over(models, transform) as (called, held):
         names = tuple(dict.fromkeys(called))
-        owned = {PREFIX + name if PREFIX + name in names else name: written for name, written in (own or {}).items()}
+        owned = {PYTHON + name if PYTHON + name in names else name: written for name, written in (own or {}).items()}
         strange = [name for name in owned if name not in names]
         if strange:
             raise UserError(f"--own {strange[0]}: it is not a model to mend{did_you_mean(strange[0], names)}")

@@ -58,14 +58,14 @@ from counterfoil.mining.mined_files import (
 from counterfoil.mining.pools import OpenedPool, asked_pool, filter_pool, need_train_split, pool_files, weigh_train_rows
 from counterfoil.mining.rounds import ROUND, refuse_unrendered, render_round
 from counterfoil.mining.slice_columns import slice_columns
-from counterfoil.models.classifiers.of_python import PREFIX, Transform, handed_over, imported, is_code
+from counterfoil.models.classifiers.of_python import Transform, handed_over, imported, is_code
 from counterfoil.models.clip import ClipModel
 from counterfoil.models.devices import resolve_devices
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Placement
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.names import PYTHON, did_you_mean
 from counterfoil.recipe.schema_mine import CONFIRM, SLICES, Mine, unknown_method, validated
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder
@@ -129,7 +129,7 @@ def mine(
     """
     if isinstance(target, str) and is_code(target):
         model, own = imported(target)
-        target, transform = {target.removeprefix(PREFIX): model}, own or transform
+        target, transform = {target.removeprefix(PYTHON): model}, own or transform
     with handed_over([] if target is None else target, transform) as (names, held):
         if len(names) > 1:
             raise UserError(f"target: found {len(names)} models, expected one")

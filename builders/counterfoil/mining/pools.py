@@ -38,11 +38,10 @@ from counterfoil.mining.audited import (
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import origin_of
 from counterfoil.mining.hypotheses import Found
-from counterfoil.models.classifiers.of_predictions import PREFIX
 from counterfoil.prediction.embedding import Embedder
 from counterfoil.recipe import Recipe, layer_text
 from counterfoil.recipe.loader import merged_deeply
-from counterfoil.recipe.names import derived_name, did_you_mean
+from counterfoil.recipe.names import PREDICTIONS, derived_name, did_you_mean
 from counterfoil.recipe.rows_table import MOST_BYTES, rows_csv
 from counterfoil.recipe.schema_mine import Mine
 
@@ -387,7 +386,7 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened:
     column = place.label_column if by_condition else pool_labels(stated, pool, rows.columns, place.label_column)
     origin = PoolOrigin(place, column)
     if column == PREDICTED:
-        if (mine.target or "").startswith(PREFIX):
+        if (mine.target or "").startswith(PREDICTIONS):
             raise UserError(
                 f"the target {mine.target} must predict the labels of the pool {pool}, but it is a file of predictions,"
                 " which has none for new images",

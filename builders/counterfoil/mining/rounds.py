@@ -37,7 +37,7 @@ from counterfoil.prediction.predictions import Predictions
 from counterfoil.progress import Stage, renamed
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.keep import ACCEPTED
-from counterfoil.recipe.names import derived_name, without_folders
+from counterfoil.recipe.names import PREDICTIONS, derived_name, without_folders
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.stats import FailureCount, count_failures
@@ -126,7 +126,6 @@ ROUND = "rounds/01"
 PURPOSE = "confirm"
 GROUP = "hypotheses"
 NO_PROMPT = "it cannot be rendered: no prompt describes what lies far from a caption"
-_PREDICTIONS = "predictions:"
 _SCORES = ("object_score", "shift_score")
 
 
@@ -147,7 +146,7 @@ def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
     if not recipe.kind.from_noise:
         renders = f"mine.confirm: '{mine.confirm}' renders images, and generator.kind is '{recipe.kind.name}'"
         problems.append(f"{renders}: this kind cannot render from noise alone")
-    if (mine.target or "").startswith(_PREDICTIONS):
+    if (mine.target or "").startswith(PREDICTIONS):
         problems.append(f"mine.confirm: '{mine.confirm}' asks the target about new images, and {mine.target} has none")
     if recipe.source.conditions is not None:
         problems.append(f"mine.confirm: '{mine.confirm}' draws images of one class each, and rows here have conditions")

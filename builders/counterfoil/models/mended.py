@@ -10,7 +10,8 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count, Form, Printable, Sha256, plain, read_document
 from counterfoil.models.loading_errors import while_loading
-from counterfoil.models.names import HUB, local_folder, resolve_name
+from counterfoil.models.names import HUB, LAB, LOCAL, local_folder, resolve_name
+from counterfoil.recipe.names import PYTHON
 
 MENDED = "mended.json"
 FORMAT = 1
@@ -119,9 +120,9 @@ def mended_of(name: str) -> MendedNote | None:
 
     Only folders and repositories of timm can have one. UserError for a mended.json that is invalid.
     """
-    if name.startswith("python:"):
+    if name.startswith(PYTHON):
         return None
-    folder = local_folder(name) if name.startswith(("lab:", "local-dir:")) else _fetched(name)
+    folder = local_folder(name) if name.startswith((LAB, LOCAL)) else _fetched(name)
     return None if folder is None else read_mended(folder, name)
 
 

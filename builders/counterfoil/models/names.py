@@ -14,12 +14,9 @@ from typing import Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.loading_errors import known_cause
-from counterfoil.recipe.names import ELSEWHERE, did_you_mean, is_local
+from counterfoil.recipe.names import ELSEWHERE, HUB, LAB, LOCAL, did_you_mean, is_local
 from counterfoil.regular_files import named_path
 
-LAB = "lab:"
-LOCAL = "local-dir:"
-HUB = "hf-hub:"
 LAB_WEIGHTS = Path(__file__).parents[1] / "lab" / "weights"
 LAB_TOKENS = f"{LAB}tokens"
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from counterfoil.plan.layout import Plan
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
-from counterfoil.recipe.names import without_folders
+from counterfoil.recipe.names import LAB, without_folders
 from counterfoil.recipe.schema_mine import METHOD_SETTINGS, method_settings, mined_facts
 
 
@@ -71,7 +71,6 @@ KNOWN_MODELS = {
     "Qwen/Qwen-Image": KnownModel(1024, gigabytes=57.7),
     "Efficient-Large-Model/Sana_1600M_1024px_diffusers": KnownModel(1024, _on_an_a100(1.0, 20, _SANA), 12.9),
 }
-_LAB = "lab:"
 # Denoising passes of an edit by those of an image that is drawn, both guided: one of the inversion, two of the row and
 # two of its edit, instead of two.
 EDIT_COST = 2.5
@@ -222,7 +221,7 @@ def _start_up(recipe: Recipe) -> float | None:
     """Libraries and small models as measured, and the weights that every worker reads beside."""
     generator, screen = recipe.generator, recipe.screen
     clip = KNOWN_CLIPS.get((screen.model or "", screen.weights or ""))
-    here = screen.model is None or screen.model.startswith(_LAB)
+    here = screen.model is None or screen.model.startswith(LAB)
     clip_gigabytes = 0.0 if here else clip.gigabytes if clip is not None else None
     model = KNOWN_MODELS.get(generator.model)
     drawn_gigabytes = 0.0 if not recipe.kind.draws else model.gigabytes if model is not None else None

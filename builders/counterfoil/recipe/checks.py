@@ -14,7 +14,7 @@ from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.misclassified import PARENT, answered_class, judge_column
 from counterfoil.recipe.kinds import kind_of
 from counterfoil.recipe.layering import KEEP_JUDGES, class_slug, texts_at
-from counterfoil.recipe.names import ELSEWHERE, did_you_mean, group_name_problem, without_folders
+from counterfoil.recipe.names import ELSEWHERE, LOCAL, OPEN_CLIP, did_you_mean, group_name_problem, without_folders
 from counterfoil.recipe.parts import RecipeParts, RecipePath, RecipeProblem, mapping, sequence
 from counterfoil.recipe.prompts import ABOUT_CLASS, CLASS, asks_caption, template_problem, uses
 from counterfoil.recipe.schema_output import PAIRS_SHARE, HeldFromBase
@@ -263,8 +263,8 @@ def _second_opinion(parts: RecipeParts) -> Iterator[RecipeProblem]:
     model, weights, judge = (parts.screen.get(key) for key in ("model", "weights", "judge"))
     if not isinstance(model, str) or not isinstance(judge, str) or model.startswith(ELSEWHERE):
         return
-    own = f"{model}/{weights}" if weights is not None else model.removeprefix("local-dir:")
-    if judge.startswith("open_clip:") and judge.removeprefix("open_clip:").removeprefix("local-dir:") == own:
+    own = f"{model}/{weights}" if weights is not None else model.removeprefix(LOCAL)
+    if judge.startswith(OPEN_CLIP) and judge.removeprefix(OPEN_CLIP).removeprefix(LOCAL) == own:
         yield (
             ("screen", "judge"),
             f"found '{judge}', the screening model (screen.model), expected another one: it would agree with itself",

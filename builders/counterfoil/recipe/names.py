@@ -109,21 +109,20 @@ def group_name_problem(name: str, what: str) -> str | None:
     return None
 
 
-# What begins like a path is one, also after a kind of classifier, and so is whatever follows `local-dir:`, `onnx:` and
-# `predictions:`; a name of the Hub does neither.
-_CLASSIFIERS = r"(?:transformers:|open_clip:)"
+# Prefixes of models' names. A name without one is timm's, or the Hub's.
+LAB, LOCAL, HUB = "lab:", "local-dir:", "hf-hub:"
+TRANSFORMERS, OPEN_CLIP, ONNX, PREDICTIONS, PYTHON = "transformers:", "open_clip:", "onnx:", "predictions:", "python:"
+# Prefixes of classifiers that a file follows, and of those that a folder may follow.
+BEFORE_FILES = (PREDICTIONS, ONNX)
+BEFORE_FOLDERS = (TRANSFORMERS, OPEN_CLIP)
 
-
+# What begins like a path is one, also after a kind of classifier; a name of the Hub does not.
+_FILES, _FOLDERS = "|".join(BEFORE_FILES), "|".join(BEFORE_FOLDERS)
 _LOCAL = re.compile(
-    rf"(?:(?P<scheme>{_CLASSIFIERS}?local-dir:|predictions:|onnx:|{_CLASSIFIERS}(?=[./~]))|(?=[./~]))(?P<path>.+)",
-    re.DOTALL,
+    rf"(?:(?P<scheme>(?:{_FOLDERS})?{LOCAL}|{_FILES}|(?:{_FOLDERS})(?=[./~]))|(?=[./~]))(?P<path>.+)", re.DOTALL
 )
-
-
 # Of a chat model's server. Which host it was is no matter of whoever gets a dataset.
 _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
-
-
 _SERVER = f"{ELSEWHERE}http://server"
 
 
@@ -142,7 +141,7 @@ def nameless_problem(name: str | None) -> str | None:
 
 def judge_problem(name: str) -> str | None:
     """What is wrong with the name of a second judge, or None: it looks at images that nobody has seen before."""
-    if name.removeprefix(ELSEWHERE).startswith("predictions:"):
+    if name.removeprefix(ELSEWHERE).startswith(PREDICTIONS):
         return f"found '{name}', a file of recorded predictions, expected a classifier that looks at images"
     if not judge_column(name, ""):
         return f"found '{name}', expected the name of a classifier"

@@ -21,6 +21,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 from counterfoil.recipe.kinds import keys_of_others, kind_of, written
 from counterfoil.recipe.names import (
     ELSEWHERE,
+    LAB,
     LONGEST_CLASS_NAME,
     REPOSITORY,
     class_id_problem,
@@ -333,7 +334,7 @@ class Tokens(Section):
     @field_validator("path")
     @classmethod
     def _folder_or_repository(cls, value: str | None) -> str | None:
-        if value is None or value.startswith(("/", "./", "../", "lab:", ELSEWHERE)) or REPOSITORY.fullmatch(value):
+        if value is None or value.startswith(("/", "./", "../", LAB, ELSEWHERE)) or REPOSITORY.fullmatch(value):
             return value
         raise ValueError(f"found {quoted(value)}, expected a folder (./{value[:40]}) or a Hub id (user/name)")
 

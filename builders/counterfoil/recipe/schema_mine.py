@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.keep.misclassified import FAILURE_MEANS, failure_problem
-from counterfoil.recipe.names import ELSEWHERE, did_you_mean, nameless_problem
+from counterfoil.recipe.names import ELSEWHERE, LOCAL, TRANSFORMERS, did_you_mean, nameless_problem
 from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.prompts import RecipeClass, template_problem
 from counterfoil.recipe.schema_prompts import free_form_problem
@@ -403,7 +403,7 @@ class ChatSettings(Section):
             raise ValueError("base_url needs model: the name of a model served there")
         if self.model is None and self.answers is None:
             raise ValueError("found neither model nor answers, expected a chat model or recorded answers")
-        own = self.model is not None and self.model.startswith(("transformers:", "local-dir:", "/", "./", "../", "~"))
+        own = self.model is not None and self.model.startswith((TRANSFORMERS, LOCAL, "/", "./", "../", "~"))
         if own and self.base_url is not None:
             raise ValueError(f"model '{self.model}' runs in this process, expected no base_url")
         return self

@@ -18,13 +18,11 @@ from counterfoil.models.names import HUB, LAB, LOCAL, lab_tokens, local_folder, 
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
 from counterfoil.plan.estimate import KNOWN_CLIPS, KNOWN_MODELS
 from counterfoil.recipe import Recipe
-from counterfoil.recipe.names import ELSEWHERE, is_local
+from counterfoil.recipe.names import BEFORE_FILES, BEFORE_FOLDERS, ELSEWHERE, is_local
 from counterfoil.regular_files import named_path
 
 _SAMPLED = 200  # images, whose headers say how large they are
 Weight = Literal["missing", "fetched", "optional"]
-# Classifiers that are no timm name: their libraries' own caches and files are not looked through.
-_OTHER_KINDS = ("transformers:", "open_clip:", "onnx:", "predictions:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +255,13 @@ def _classifiers(recipe: Recipe) -> Iterator[Lack]:
 
 def _classifier(key: str, name: str, *, needed: bool) -> Iterator[Lack]:
     plain = name
-    for kind in _OTHER_KINDS:
+    for kind in (*BEFORE_FOLDERS, *BEFORE_FILES):
         plain = plain.removeprefix(kind)
     if is_local(plain) or plain.startswith(LAB) or is_local(name):
         missing = _missing_folder(plain)
-        if missing is not None and not name.startswith(("predictions:", "onnx:")):
+        if missing is not None and not name.startswith(BEFORE_FILES):
             yield Lack(key, missing, _if(needed))
-    elif not name.startswith(_OTHER_KINDS):
+    elif not name.startswith((*BEFORE_FOLDERS, *BEFORE_FILES)):
         # A timm name is a repository of timm's.
         repository = name.removeprefix(HUB) if name.startswith(HUB) else f"timm/{name}"
         if not _is_fetched_model(repository):

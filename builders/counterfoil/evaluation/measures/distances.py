@@ -40,6 +40,7 @@ from counterfoil.prediction.embedding import Embedder, classifier_embedder, clip
 from counterfoil.progress import renamed, report
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS
 from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import Estimate
@@ -267,8 +268,6 @@ def _distance(
 
 # The CLIP model that the recipe screens with.
 CLIP = "clip"
-_OPEN_CLIP = "open_clip:"
-_PREDICTIONS = "predictions:"
 
 
 @dataclass(frozen=True)
@@ -294,7 +293,7 @@ def _refuse_unfit(name: str, subject: Subject) -> None:
                 "Name a model: --distances open_clip:ViT-B-32/laion2b_s34b_b79k",
             )
         local_folder(subject.recipe.screen.model)
-    elif name.startswith(_PREDICTIONS):
+    elif name.startswith(PREDICTIONS):
         raise UserError(f"model {name!r}: a file of predictions has no features; expected a model that reads images")
     else:
         describe_classifier(name, subject.classes)
@@ -305,7 +304,7 @@ def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
     if name != CLIP:
         classifier = load_classifier(name, device, subject.classes)
         embedder = classifier_embedder(classifier, device)
-        return FeatureModel(name, f"sha256 {classifier.sha256}", embedder, scaled=name.startswith(_OPEN_CLIP))
+        return FeatureModel(name, f"sha256 {classifier.sha256}", embedder, scaled=name.startswith(OPEN_CLIP))
     assert subject.recipe is not None  # `prepared_distances` asked
     screen = subject.recipe.screen
     pinned = (subject.pins.get("models") or {}).get("screen") or {}

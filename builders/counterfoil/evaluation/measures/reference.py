@@ -19,12 +19,11 @@ from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.distances import pinned_source, shown_source, skipped_because, with_source_placed
 from counterfoil.evaluation.scores import AllAnswers, NestedMeasure, Request
-from counterfoil.models.classifiers.of_predictions import PREFIX
 from counterfoil.models.loading_errors import reading_errors, skipped_reason
 from counterfoil.models.names import LAB
 from counterfoil.prediction.passes import Scored
 from counterfoil.progress import renamed
-from counterfoil.recipe.names import is_local
+from counterfoil.recipe.names import PREDICTIONS, is_local
 from counterfoil.report.reference import VALIDATION, VALIDATION_BASE, VALIDATION_GAP, ReferenceResult
 from counterfoil.report.results import ResultRow, row
 from counterfoil.store.layout import user_cache
@@ -67,7 +66,7 @@ def prepared_reference(
     left_out = {
         name: "a file of recorded predictions"
         for name, model in stands_for.items()
-        if isinstance(model, str) and model.startswith(PREFIX)
+        if isinstance(model, str) and model.startswith(PREDICTIONS)
     }
     left_out |= dict.fromkeys(mended, "which was mended and may have seen these images")
     split = shown_source(subject.recipe.source.dataset, subject.recipe.source.validation_split)

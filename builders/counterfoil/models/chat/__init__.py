@@ -15,7 +15,7 @@ from counterfoil.errors import UserError
 from counterfoil.models.chat import of_hub, of_transformers
 from counterfoil.models.chat.of_hub import Messages
 from counterfoil.models.names import LAB, LOCAL, refuse_elsewhere
-from counterfoil.recipe.names import is_local
+from counterfoil.recipe.names import TRANSFORMERS, is_local
 
 __all__ = ["CHAT_KINDS", "ChatModel", "Messages", "load_chat"]
 
@@ -41,7 +41,7 @@ class ChatModel(Protocol):
 
 # Prefix of a name → loader; the first that fits. A path counts as LOCAL; other names are a server's.
 CHAT_KINDS: Mapping[str, Callable[[str, str | None, str, float], ChatModel]] = {
-    of_transformers.PREFIX: of_transformers.load,
+    TRANSFORMERS: of_transformers.load,
     LOCAL: of_transformers.load,
     "": of_hub.load,
 }

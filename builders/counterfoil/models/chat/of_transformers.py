@@ -14,8 +14,8 @@ from counterfoil.models.chat.of_hub import Messages
 from counterfoil.models.loading_errors import computing
 from counterfoil.models.text_models import CAPTIONER_FILES, all_ids, checked_chat, loaded, rendered
 from counterfoil.models.transformers_files import found_files, quiet
+from counterfoil.recipe.names import TRANSFORMERS
 
-PREFIX = "transformers:"
 # Fewer tokens have no room for an answer.
 _FEWEST_TOKENS = 16
 
@@ -71,7 +71,7 @@ def load(name: str, base_url: str | None, device: str, silence: float) -> TextCh
     """Load the model on `device`. UserError if there is an address too; raises as `text_models.loaded`."""
     if base_url is not None:
         raise UserError(f"chat model '{name}' runs in this process, not at {base_url[:80]}")
-    files = found_files(name, name.removeprefix(PREFIX), CAPTIONER_FILES)
+    files = found_files(name, name.removeprefix(TRANSFORMERS), CAPTIONER_FILES)
     config = checked_chat(name, files)
     parts = loaded(name, files, config, device, "chat model")
     module, tokenizer = parts["module"], parts["tokenizer"]

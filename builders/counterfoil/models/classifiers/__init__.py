@@ -14,7 +14,7 @@ from counterfoil.errors import UserError
 from counterfoil.models.classifiers import of_onnx, of_open_clip, of_predictions, of_python, of_timm, of_transformers
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.names import refuse_elsewhere
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.names import HUB, LAB, LOCAL, ONNX, OPEN_CLIP, PREDICTIONS, PYTHON, TRANSFORMERS, did_you_mean
 from counterfoil.recipe.prompts import RecipeClass
 
 __all__ = ["CLASSIFIER_KINDS", "Classifier", "ClassifierFacts", "describe_classifier", "load_classifier"]
@@ -28,19 +28,19 @@ class ClassifierKind(Protocol):
     def load(self, name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> Classifier: ...
 
 
-# Prefix of a name, before its colon → kind; a name without a prefix is timm's.
+# By the prefix of a name; a name without a prefix is timm's.
 CLASSIFIER_KINDS: Mapping[str, ClassifierKind] = {
     "": of_timm,
-    "lab": of_timm,
-    "local-dir": of_timm,
-    "hf-hub": of_timm,
-    "transformers": of_transformers,
-    "open_clip": of_open_clip,
-    "onnx": of_onnx,
-    "predictions": of_predictions,
-    "python": of_python,
+    LAB: of_timm,
+    LOCAL: of_timm,
+    HUB: of_timm,
+    TRANSFORMERS: of_transformers,
+    OPEN_CLIP: of_open_clip,
+    ONNX: of_onnx,
+    PREDICTIONS: of_predictions,
+    PYTHON: of_python,
 }
-_PREFIX = re.compile(r"([A-Za-z][\w-]*):")
+_PREFIX = re.compile(r"[A-Za-z][\w-]*:")
 
 
 def describe_classifier(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
@@ -63,11 +63,12 @@ def load_classifier(name: str, device: str = "cpu", classes: Sequence[RecipeClas
 def _kind_of(name: str) -> ClassifierKind:
     refuse_elsewhere(name, "model")
     match = _PREFIX.match(name)
-    prefix = match[1] if match else ""
+    prefix = match[0] if match else ""
     if prefix not in CLASSIFIER_KINDS:
-        known = [kind for kind in CLASSIFIER_KINDS if kind not in ("", "python")]  # not for people to write
+        known = [kind for kind in CLASSIFIER_KINDS if kind not in ("", PYTHON)]  # not for people to write
+        near = did_you_mean(prefix[:-1], [kind[:-1] for kind in known])
         raise UserError(
-            f"model {name!r}: there is no kind of classifier {prefix!r}{did_you_mean(prefix, known)}",
-            f"A name is timm's, or begins with one of {', '.join(f'{kind}:' for kind in known)}",
+            f"model {name!r}: there is no kind of classifier {prefix[:-1]!r}{near}",
+            f"A name is timm's, or begins with one of {', '.join(known)}",
         )
     return CLASSIFIER_KINDS[prefix]

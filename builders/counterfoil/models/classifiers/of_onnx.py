@@ -27,6 +27,7 @@ from counterfoil.models.config_files import CONFIG, Label, expected, read_config
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.models.transformers_files import as_configuration, image_processor_of, input_key_of, prepared_by, quiet
+from counterfoil.recipe.names import ONNX
 from counterfoil.regular_files import named_path, read_regular
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe.prompts import RecipeClass
 
-PREFIX = "onnx:"
 # Near the smallest normal float32; 0 has no logarithm.
 _LEAST = 1e-37
 # protobuf's limit for a message.
@@ -128,7 +128,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
 
 def _deployed(name: str) -> _Deployed:
     refuse_elsewhere(name, "model")
-    path = named_path(name.removeprefix(PREFIX))
+    path = named_path(name.removeprefix(ONNX))
     files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
     if len(files) != 1 or not files[0].is_file():
         what = f"{len(files)} files *.onnx in {path}" if path.is_dir() else f"no file {path}"

@@ -21,14 +21,13 @@ from counterfoil.models.config_files import refuse_unlike_sides
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import HUB, LAB, Pin, local_folder
 from counterfoil.models.weights_files import refuse_infinite
-from counterfoil.recipe.names import did_you_mean, is_local
+from counterfoil.recipe.names import OPEN_CLIP, did_you_mean, is_local
 
 if TYPE_CHECKING:
     import torch
 
     from counterfoil.recipe.prompts import RecipeClass
 
-PREFIX = "open_clip:"
 LAB_TEMPLATES = ("a photo of a {}",)
 # open_clip's names of how an image's sides are fitted → ours.
 _MODES = {"shortest": "center", "longest": "border", "squash": "squash"}
@@ -140,7 +139,7 @@ def _named(name: str) -> tuple[str, str | None]:
     """Return model and weights tag for open_clip's loader; a folder or a repository has no tag."""
     import open_clip
 
-    rest = name.removeprefix(PREFIX)
+    rest = name.removeprefix(OPEN_CLIP)
     if rest.startswith((LAB, HUB)) or is_local(rest):
         return rest, None
     architecture, _, tag = rest.partition("/")

@@ -45,7 +45,7 @@ from counterfoil.models.classifiers.classifier import (
     unique_names,
 )
 from counterfoil.models.loading_errors import one_line
-from counterfoil.recipe.names import nearest, plain_name
+from counterfoil.recipe.names import PREDICTIONS, nearest, plain_name
 from counterfoil.regular_files import UnfitFile, named_path, open_regular
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe.prompts import RecipeClass
 
-PREFIX = "predictions:"
 # The output for every label that is no class of the dataset.
 ANOTHER = "(another label)"
 _MOST_LABELS = 1_000_000
@@ -219,7 +218,7 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
 
     Raises UserError for a file that is not one of predictions, and for labels that are not these classes' names or ids.
     """
-    path = named_path(name.removeprefix(PREFIX))
+    path = named_path(name.removeprefix(PREDICTIONS))
     columns = read_columns(path, name)
     if columns.answer is None:
         names = {as_cell(label.name): label.name for label in classes} | {label.name: label.name for label in classes}
@@ -260,7 +259,7 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> RecordedClassifier:
     """Load the file as a classifier that looks at no image. Raises as `describe`."""
     facts = describe(name, classes)
-    path = named_path(name.removeprefix(PREFIX))
+    path = named_path(name.removeprefix(PREDICTIONS))
     columns = read_columns(path, name)
     probabilities = columns.answer is None and all(
         _sum_to_one(_numbers(batch, columns.scores)) for batch in read_batches(path, name, columns)

@@ -29,7 +29,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, shortened
 from counterfoil.models.loading_errors import one_line
 from counterfoil.models.weights_files import weights_sha256
-from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.names import PYTHON, did_you_mean
 from counterfoil.recipe.prompts import RecipeClass
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def classifier_of(
         param_count=sum(parameter.numel() for parameter in module.parameters()) if module is not None else None,
         sha256=weights_sha256(type(model).__qualname__, module.state_dict()) if module is not None else None,
         # Without a version, only the same object counts as the same transform.
-        input_key=f"callable {id(prepare)}" if version is None else f"{PREFIX}{name}, version {version}",
+        input_key=f"callable {id(prepare)}" if version is None else f"{PYTHON}{name}, version {version}",
         input_size=None if form is None else tuple(form["input_size"]),
         crop_pct=None if form is None else float(form["crop_pct"]),
         interpolation=None if form is None else str(form["interpolation"]),
@@ -297,13 +297,12 @@ def _as_module(model: Any) -> nn.Module | None:
     return model if isinstance(model, nn.Module) else None
 
 
-PREFIX = "python:"
 _CODE = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
 
 
 def is_code(name: str) -> bool:
     """Return whether a name has the form that `imported` takes."""
-    return name.startswith(PREFIX) and _CODE.fullmatch(name.removeprefix(PREFIX)) is not None
+    return name.startswith(PYTHON) and _CODE.fullmatch(name.removeprefix(PYTHON)) is not None
 
 
 def imported(name: str) -> tuple[Any, Any]:
@@ -313,7 +312,7 @@ def imported(name: str) -> tuple[Any, Any]:
     function is the model itself: a batch in, scores out. Modules are installed ones, or in the working folder.
     UserError if it cannot be imported, RunFailure if the function fails.
     """
-    parts = _CODE.fullmatch(name.removeprefix(PREFIX))
+    parts = _CODE.fullmatch(name.removeprefix(PYTHON))
     if parts is None:
         raise UserError(
             f"model {name!r}: expected python:package.module:function",
@@ -414,10 +413,10 @@ def handed_over(
         if name not in called:
             raise UserError(f"transform: there is no callable {name!r}{did_you_mean(str(name), called)}")
     for name in called:
-        if not name.isprintable() or not name.strip() or PREFIX + name in _HELD:
+        if not name.isprintable() or not name.strip() or PYTHON + name in _HELD:
             raise UserError(f"model {name[:80]!r}: expected a printable name that no other run in this process uses")
-    held = {PREFIX + name: HandedOver(PREFIX + name, model, transforms.get(name)) for name, model in called.items()}
-    names = [model if isinstance(model, str) else PREFIX + str(name) for name, model in models.items()]
+    held = {PYTHON + name: HandedOver(PYTHON + name, model, transforms.get(name)) for name, model in called.items()}
+    names = [model if isinstance(model, str) else PYTHON + str(name) for name, model in models.items()]
     _HELD.update(held)
     try:
         yield names, [*held.values()]

@@ -45,6 +45,7 @@ from counterfoil.models.transformers_files import (
     quiet,
     trained_module,
 )
+from counterfoil.recipe.names import TRANSFORMERS
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe.prompts import RecipeClass
 
-PREFIX = "transformers:"
 _LABELS = ("id2label", "label2id")
 
 
@@ -166,7 +166,7 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
 
 def _facts(name: str, config: TransformersConfig) -> ClassifierFacts:
     labels = config.label_names
-    return ClassifierFacts(name, name.removeprefix(PREFIX), config.architecture, len(labels), labels)
+    return ClassifierFacts(name, name.removeprefix(TRANSFORMERS), config.architecture, len(labels), labels)
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> TransformersClassifier:
@@ -198,7 +198,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
 
 
 def _configured(name: str) -> tuple[ModelFiles, TransformersConfig]:
-    files = found_files(name, name.removeprefix(PREFIX), PROCESSORS)
+    files = found_files(name, name.removeprefix(TRANSFORMERS), PROCESSORS)
     return files, checked_transformers(name, files.folder)
 
 

@@ -55,7 +55,7 @@ from counterfoil.prediction.embedding import Embedder, clip_embedder
 from counterfoil.prediction.failures import failures, refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, layer_text
 from counterfoil.recipe.keep.misclassified import TOP1
-from counterfoil.recipe.names import derived_name, did_you_mean, without_folders
+from counterfoil.recipe.names import PREDICTIONS, derived_name, did_you_mean, without_folders
 from counterfoil.recipe.schema_mine import BugsSettings, Mine, mined_facts
 from counterfoil.regular_files import named_path
 from counterfoil.report.findings import BESIDE
@@ -116,7 +116,6 @@ def adversarial_layer(
 
 
 ASKED, TRIES = "mine.yaml", "tries.json"
-_PREDICTIONS = "predictions:"
 _MOST_EXAMPLE_BYTES = 1 << 26
 
 
@@ -125,7 +124,7 @@ def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
     problems = []
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
-    if mine.target.startswith(_PREDICTIONS):
+    if mine.target.startswith(PREDICTIONS):
         problems.append(f"mine.target: the method 'bugs' asks the target about new images, and {mine.target} has none")
     if not recipe.kind.from_noise:
         problems.append(
