@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from counterfoil.detection_stats import MEASURES, Detections, Objects, average_precision, match
+from counterfoil.detection_stats import (
+    MEASURES,
+    Detections,
+    Matches,
+    Objects,
+    average_precision,
+    best_f1_score,
+    image_f1,
+    match,
+)
 from detection_proof.reference import pycocotools_scores
 from detection_proof.sets import hostile_set
 
@@ -80,3 +89,41 @@ def test_weights_are_repeated_images() -> None:
 def test_what_is_no_box_is_refused(box: list, image: list, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         match(Objects.of(image, box, [0]), Detections.of([], [], [], []), 2, 1)
+
+
+def f1_of_images(matches: Matches, score: float) -> list[float]:
+    """The definition, image by image."""
+    values = []
+    for image in range(matches.images):
+        said = (matches.image == image) & (matches.score >= score) & ~matches.ignored[0, 0]
+        right = int((said & matches.matched[0, 0]).sum())
+        objects = int(((matches.object_image == image) & matches.counted[0]).sum())
+        values.append(1.0 if int(said.sum()) + objects == 0 else 2 * right / (int(said.sum()) + objects))
+    return values
+
+
+def test_f1_of_images_is_best_at_its_score() -> None:
+    rng = np.random.default_rng(9)
+    for _ in range(60):
+        objects, detections, images, categories = hostile_set(rng)
+        matches = match(objects, detections, images, categories)
+        score = best_f1_score(matches)
+        np.testing.assert_allclose(image_f1(matches, score), f1_of_images(matches, score), rtol=0, atol=1e-12)
+        means = [np.mean(f1_of_images(matches, one)) for one in np.unique(matches.score[~matches.ignored[0, 0]])]
+        if means:
+            assert image_f1(matches, score).mean() == pytest.approx(max(means), abs=1e-9)
+        else:
+            assert score == np.inf
+
+
+def test_a_detection_meets_the_object_that_is_nearest_and_counts() -> None:
+    # By hand: a crowd that holds two detections whole, an object that both overlap, and a third far from all.
+    objects = Objects.of([0, 0], [[0, 0, 10, 10], [0, 0, 100, 100]], [0, 0], crowd=[False, True])
+    boxes = [[0, 0, 10, 8], [0, 0, 10, 10], [200, 200, 10, 10]]
+    matches = match(objects, Detections.of([0, 0, 0], boxes, [0, 0, 0], [0.9, 0.8, 0.7]), 1, 1)
+    at_half, at_most = matches.matched[0, 0], matches.matched[0, -1]
+    # The first takes the object at .5. At .95 it overlaps too little, falls to the crowd, and leaves it to the second.
+    assert at_half.tolist() == at_most.tolist() == [True, True, False]
+    assert matches.ignored[0, 0].tolist() == [False, True, False]
+    assert matches.ignored[0, -1].tolist() == [True, False, False]
+    assert matches.found.tolist() == [0, 1, -1]

@@ -11,6 +11,7 @@ where nothing shows it (pycocotools says -1).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,7 +39,7 @@ MEASURES: dict[str, tuple[str, str, slice]] = {
 }
 
 _PAIRS_AT_ONCE = 1 << 22
-_DRAWN_AT_ONCE = 1 << 22  # detections of some replicates
+_DRAWN_AT_ONCE = 1 << 20  # detections of some resamples
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,7 @@ def average_precision(matches: Matches, weights: NDArray[np.int64] | None = None
     but that copies of a detection stand together where scores of one image and category are equal.
     """
     counts = np.ones((1, matches.images), np.int32) if weights is None else np.asarray(weights, np.int32)
-    shape = (matches.categories, len(AREAS), len(THRESHOLDS), len(counts))
+    shape = (matches.categories, *matches.matched.shape[:2], len(counts))
     precision, recall = np.full(shape, np.nan), np.full(shape, np.nan)
     starts = np.searchsorted(matches.category, np.arange(matches.categories + 1))
     by_category = np.argsort(matches.object_category, kind="stable")
@@ -293,11 +294,10 @@ def average_precision(matches: Matches, weights: NDArray[np.int64] | None = None
             some = slice(start, start + rows)
             drawn = counts[some]
             of_objects = drawn[:, matches.object_image[objects]]
-            of_detections = drawn[:, matches.image[here]]
-            for area in range(len(AREAS)):
+            for area in range(len(matches.matched)):
                 total = of_objects[:, matches.counted[area, objects]].sum(axis=1)
                 precision[category, area, :, some], recall[category, area, :, some] = _accumulate(
-                    matches.matched[area, :, here], matches.ignored[area, :, here], of_detections, total
+                    matches.matched[area, :, here], matches.ignored[area, :, here], matches.image[here], drawn, total
                 )
     if weights is None:
         return AveragePrecision(precision[..., 0], recall[..., 0])
@@ -305,36 +305,87 @@ def average_precision(matches: Matches, weights: NDArray[np.int64] | None = None
 
 
 def _accumulate(
-    matched: NDArray[np.bool_], ignored: NDArray[np.bool_], weights: NDArray[np.int32], total: NDArray[np.int64]
+    matched: NDArray[np.bool_],
+    ignored: NDArray[np.bool_],
+    image: NDArray[np.int64],
+    weights: NDArray[np.int32],
+    total: NDArray[np.int64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return average precision and recall, (t, r) each, of one category's detections by falling score.
 
-    matched, ignored: (t, d). weights: (r, d). total: (r,) objects to be found. Precision changes its envelope at true
-    detections alone, so that only these are looked at.
+    matched, ignored: (t, d). image: (d,). weights: (r, images). total: (r,) objects to be found. Precision changes its
+    envelope at true detections alone, so that only these are looked at.
     """
     precision, recall = np.zeros((2, len(matched), len(weights)))
     counting = np.flatnonzero(~ignored.all(axis=0))
     if len(counting) < ignored.shape[1]:
-        matched, ignored, weights = matched[:, counting], ignored[:, counting], weights[:, counting]
-    seen = np.cumsum(weights, axis=1, dtype=np.int32)
-    for threshold, (hit, out) in enumerate(zip(matched, ignored, strict=True)):
-        true = np.flatnonzero(hit & ~out)
-        if not len(true):
-            continue
-        ranked = seen[:, true]
-        left_out = np.flatnonzero(out)
-        if len(left_out):
-            before = np.cumsum(weights[:, left_out], axis=1, dtype=np.int32)
-            ranked = ranked - np.pad(before, ((0, 0), (1, 0)))[:, np.searchsorted(left_out, true)]
-        right = np.cumsum(weights[:, true], axis=1, dtype=np.int32)
-        envelope = np.maximum.accumulate((right / (ranked + np.spacing(1)))[:, ::-1], axis=1)[:, ::-1]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = right / total[:, None]
+        matched, ignored, image = matched[:, counting], ignored[:, counting], image[counting]
+    seen = np.cumsum(np.take(weights, image, axis=1), axis=1, dtype=np.int32)
+    # True detections of all thresholds, one threshold after another.
+    threshold, true = np.nonzero(matched & ~ignored)
+    if len(true):
+        found, starts = np.unique(threshold, return_index=True)
+        spans = [slice(start, stop) for start, stop in pairwise([*starts.tolist(), len(true)])]
+        ranked, right = np.take(seen, true, axis=1), np.take(weights, image[true], axis=1)
+        for number, span in zip(found, spans, strict=True):
+            np.cumsum(right[:, span], axis=1, out=right[:, span])
+            left_out = np.flatnonzero(ignored[number])
+            if len(left_out):
+                before = np.cumsum(weights[:, image[left_out]], axis=1, dtype=np.int32)
+                ranked[:, span] -= np.pad(before, ((0, 0), (1, 0)))[:, np.searchsorted(left_out, true[span])]
+        envelope = right / (ranked + np.spacing(1))
+        share = right / np.maximum(total, 1)[:, None]
         # How many of the recalls are reached: the nearest is compared, the others are surely below or above.
-        nearest = np.rint(np.nan_to_num(share, posinf=0.0) * (len(RECALLS) - 1)).astype(np.int64)
+        nearest = (share * (len(RECALLS) - 1) + 0.5).astype(np.int32)
         reached = nearest + (RECALLS[nearest] <= share)
-        precision[threshold] = (envelope * np.diff(reached, axis=1, prepend=0)).sum(axis=1) / len(RECALLS)
-        recall[threshold] = share[:, -1]
+        steps = np.diff(reached, axis=1, prepend=0)
+        steps[:, starts] = reached[:, starts]
+        for span in spans:
+            backwards = envelope[:, span][:, ::-1]
+            np.maximum.accumulate(backwards, axis=1, out=backwards)
+        precision[found] = np.add.reduceat(envelope * steps, starts, axis=1).T / len(RECALLS)
+        recall[found] = share[:, [span.stop - 1 for span in spans]].T
     none = total == 0
     precision[:, none], recall[:, none] = np.nan, np.nan
     return precision, recall
+
+
+# ---- F1 of an image
+
+
+def best_f1_score(matches: Matches) -> float:
+    """Return the score from which on detections count so that `image_f1` is highest on average; infinite without any.
+
+    Of equal averages the highest score. It is chosen on the base and used under every shift.
+    """
+    counting = np.flatnonzero(~matches.ignored[0, 0])
+    counting = counting[np.argsort(-matches.score[counting], kind="stable")]
+    if not len(counting):
+        return float("inf")
+    image, score = matches.image[counting], matches.score[counting]
+    truths = np.bincount(matches.object_image[matches.counted[0]], minlength=matches.images)
+    # By image, the F1 after each of its detections, and what that adds to the F1 before.
+    own = np.argsort(image, kind="stable")
+    first = np.searchsorted(image[own], image[own])
+    said = np.arange(1, len(own) + 1) - first
+    hits = np.cumsum(matches.matched[0, 0][counting][own])
+    right = hits - np.concatenate([[0], hits])[first]
+    f1 = 2 * right / (said + truths[image[own]])
+    before = np.where(said == 1, truths[image[own]] == 0, np.concatenate([[0.0], f1[:-1]]))
+    gain = np.empty(len(own))
+    gain[own] = f1 - before
+    total = np.round(np.cumsum(gain), 9)
+    last = np.flatnonzero(np.append(score[1:] < score[:-1], True))
+    return float(score[last[np.argmax(total[last])]])
+
+
+def image_f1(matches: Matches, score: float) -> NDArray[np.float64]:
+    """Return the F1 of each image, (images,), at IoU .5, of detections with at least this score.
+
+    2 · found / (objects + detections), over all categories; 1 where there is no object and no detection.
+    """
+    said = (matches.score >= score) & ~matches.ignored[0, 0]
+    right = np.bincount(matches.image[said & matches.matched[0, 0]], minlength=matches.images)
+    whole = np.bincount(matches.image[said], minlength=matches.images)
+    whole += np.bincount(matches.object_image[matches.counted[0]], minlength=matches.images)
+    return np.where(whole > 0, 2 * right / np.maximum(whole, 1), 1.0)
