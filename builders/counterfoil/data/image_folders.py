@@ -318,6 +318,17 @@ def shown_name(name: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
+def split_of_name(name: str) -> str | None:
+    """Return the split whose word a name has (`instances_val2017`: validation), or None."""
+    match = _WORD.search(name)
+    return None if match is None else _SPLIT_OF[match[1].lower()]
+
+
+def in_junk(path: str) -> bool:
+    """Check whether a file is hidden, or in a folder of previews, of deleted files or of archivers."""
+    return _junk_part(path.rpartition("/")[0]) is not None or path.rpartition("/")[2].startswith(".")
+
+
 def _is_junk(folder: str) -> bool:
     return folder.startswith((".", "__")) or folder.lower() in _JUNK
 

@@ -52,6 +52,7 @@ class NamedDataset:
     unit_column: str | None = None
     conditions: Conditions | None = None
     exif: Literal["apply", "ignore"] = "ignore"
+    objects: str | None = None
 
     @classmethod
     def parse(cls, text: str | Path) -> NamedDataset:

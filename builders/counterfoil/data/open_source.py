@@ -222,7 +222,7 @@ def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...
 
     The Hub is not asked. Errors are left to the code that loads the dataset.
     """
-    if source.conditions is not None:
+    if source.conditions is not None or source.objects is not None:
         return None
     with contextlib.suppress(CounterfoilError, OSError):
         if source.dataset.startswith(LAB):

@@ -41,6 +41,7 @@ def pool_of(recipe: Recipe) -> NamedDataset:
         chosen.label_column,
         conditions=recipe.source.conditions if is_source else None,
         exif=recipe.source.exif,
+        objects=recipe.source.objects if is_source else None,
     )
 
 
@@ -73,8 +74,9 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
         columns = ("label_column", "shift_column", "index_column", "license_column")
         rows.need("generator", **{key: getattr(generator, key) for key in columns}, **asked)
         return rows
-    rows = open_source(pool, pin=pin).rows(generator.split, labelled=recipe.kind.reads_labels(generator))
-    rows.need(license_column=generator.license_column, caption_column=generator.caption_column)
+    labelled = recipe.kind.reads_labels(generator) and pool.objects is None
+    rows = open_source(pool, pin=pin).rows(generator.split, labelled=labelled)
+    rows.need(license_column=generator.license_column, caption_column=generator.caption_column, objects=pool.objects)
     return rows
 
 
@@ -120,6 +122,10 @@ def _partners(recipe: Recipe, pin: SourcePin, rows: Rows, shift: str) -> Partner
 def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArray[np.bool_]]:
     """Return a function from a class to its rows of the pool, by label; a row with conditions has several classes."""
     pool = pool_of(recipe)
+    if pool.objects is not None:
+        import numpy as np
+
+        return lambda cls: np.ones(rows.count, dtype=bool)
     if pool.conditions is not None:
         conditions = conditions_of(rows, pool.label_column, pool.conditions)
         return lambda cls: conditions.of_label(cls.source_label)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.data.folders import folder_listing, pinned_content
 from counterfoil.data.image_folders import ImageFolder, read_image_folder, rows_mark
+from counterfoil.data.object_folders import ObjectFolder, read_object_folder
 from counterfoil.data.pins import InputDataset, SourcePin, cached_commit, prepared_folders
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.loading_errors import known_cause, one_line
@@ -260,6 +261,8 @@ def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]
             kinds[column] = "integers"
         elif isinstance(feature, datasets.Value):
             kinds[column] = feature.dtype
+        elif any(name in _parts_of(feature) for name in ("bbox", "bboxes", "box", "boxes")):
+            kinds[column] = "objects"
     return kinds, names
 
 
@@ -316,9 +319,18 @@ def _refuse_no_dataset(name: str) -> None:
 
 
 def _class_names(feature: Any) -> tuple[str, ...] | None:
-    """Return the label names of a column, or of its lists; None if it declares none."""
-    names = getattr(getattr(feature, "feature", feature), "names", None)
-    return tuple(names) if isinstance(names, list) else None
+    """Return the label names of a column, of its lists or of its objects; None if it declares none."""
+    for part in (feature, *_parts_of(feature).values()):
+        names = getattr(getattr(part, "feature", part), "names", None)
+        if isinstance(names, list):
+            return tuple(names)
+    return None
+
+
+def _parts_of(feature: Any) -> Mapping[str, Any]:
+    """Return the parts of a struct, or of the structs in a list; empty for any other column."""
+    inner = getattr(feature, "feature", feature)
+    return inner if isinstance(inner, Mapping) else {}
 
 
 def _pinned(source: InputDataset, split: str, pin: SourcePin, mark: str | None) -> str | None:
@@ -369,10 +381,14 @@ def _from_folder(source: InputDataset, split: str | None, pin: SourcePin) -> Any
         return loaded[split] if isinstance(loaded, datasets.DatasetDict) and split is not None else loaded
     _refuse_odd_card(path)
     if path.is_dir() and source.config is None:
-        folder = read_image_folder(path.resolve(), listing or folder_listing(path))
+        listing = listing or folder_listing(path)
+        folder: ImageFolder | ObjectFolder | None = None
+        if source.objects is not None:
+            folder = read_object_folder(path.resolve(), listing, split)
+        folder = folder or read_image_folder(path.resolve(), listing)
         if folder is not None:
             return {name: folder.table(name) for name in folder.splits} if split is None else folder.table(split)
-        if listing is not None and listing.linked:
+        if listing.linked:
             raise UserError(
                 f"source: '{source.dataset}', split '{split}': {next(iter(listing.linked))} is a link, and"
                 f" linked folders are read only in folders of image files",

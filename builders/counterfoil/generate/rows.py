@@ -15,12 +15,14 @@ from counterfoil.generate.pictures import DrawnAhead, as_pictures
 from counterfoil.generate.render import Renderer, own_randomness
 from counterfoil.generate.steps import paired_attention
 from counterfoil.models.generators.family import joined
+from counterfoil.recipe.objects import OBJECTS
 from counterfoil.recipe.severity import SEVERITY
 
 if TYPE_CHECKING:
     import torch
     from PIL import Image
 
+    from counterfoil.data.objects import SourceObjects
     from counterfoil.plan import Sample
     from counterfoil.recipe import Recipe
 
@@ -79,19 +81,30 @@ class CorruptedRows(PoolRows):
         image: Callable[[int], Image.Image],
         license: Callable[[int], str | None] | None,
         partner_of: Mapping[str, Callable[[int], Image.Image]] = MappingProxyType({}),
+        objects: SourceObjects | None = None,
     ) -> None:
-        """`partner_of` gives by the name of a shift that matches what each row is matched with."""
+        """`partner_of` gives by the name of a shift that matches what each row is matched with; `objects` are those of
+        the rows, for detectors."""
         super().__init__(image, license)
         self._partner_of = partner_of
         self._side = recipe.generator.size
         self._shifts = {shift.name: shift for shift in recipe.all_shifts()}
+        self._objects = objects
+        self._sizes: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
         self._kept: dict[int, np.ndarray] = {}
         self._room = _MOST_KEPT
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """As for rows, and the severity."""
+        """As for rows, and the severity, and the objects in pixels of the stored image."""
         columns = super().values(samples)
-        return [own | {SEVERITY: self._shifts[one.shift].severity} for own, one in zip(columns, samples, strict=True)]
+        for own, sample in zip(columns, samples, strict=True):
+            own[SEVERITY] = self._shifts[sample.shift].severity
+            if self._objects is not None:
+                assert sample.row is not None
+                if sample.row not in self._sizes:
+                    self._decoded(sample.row)
+                own[OBJECTS] = self._objects.of_image(sample.row, *self._sizes[sample.row])
+        return columns
 
     def _pixels(self, sample: Sample) -> np.ndarray:
         """uint8 [height, width, 3]. RunFailure for a row that no longer decodes: each did when it was chosen."""
@@ -110,7 +123,10 @@ class CorruptedRows(PoolRows):
         """Return a row's picture, uint8 [height, width, 3], and keep it for the next groups while there is room."""
         pixels = self._kept.get(row)
         if pixels is None:
-            pixels = np.asarray(reduced(self._image(row), self._side))
+            picture = self._image(row)
+            smaller = reduced(picture, self._side)
+            self._sizes[row] = picture.size, smaller.size
+            pixels = np.asarray(smaller)
             if pixels.nbytes <= self._room:
                 self._room -= pixels.nbytes
                 self._kept[row] = pixels

@@ -45,6 +45,7 @@ from counterfoil.recipe.layering import (
     texts_at,
 )
 from counterfoil.recipe.names import REPOSITORY, dataset_name_problem, without_folders
+from counterfoil.recipe.objects import object_columns
 from counterfoil.recipe.prompts import (
     BASE,
     RecipeClass,
@@ -180,7 +181,7 @@ class Recipe(Section):
         """The columns that every table has because the generator, keep rules or the screen ask for them, in order."""
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
         asked = {name: column for rule in rules for name, column in rule.columns().items()}
-        given = pair_columns(self.samples.pairs) | self._severity_columns
+        given = pair_columns(self.samples.pairs) | self._severity_columns | object_columns(self.source.objects)
         return self.kind.columns(self.generator) | given | asked | self._judge_columns
 
     @cached_property
@@ -338,7 +339,13 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
         "generator": generator,
         "output": output,
         **({} if recipe.source.exif == "ignore" else {"exif": recipe.source.exif}),
+        **({} if recipe.source.objects is None else {"objects": _objects(recipe.source)}),
     }
+
+
+def _objects(source: Source) -> dict[str, Any]:
+    """Return what decides the objects of rows."""
+    return {"column": source.objects, "categories": list(source.categories), "boxes": source.boxes}
 
 
 def screen_inputs(recipe: Recipe) -> dict[str, Any]:

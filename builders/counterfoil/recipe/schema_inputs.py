@@ -28,6 +28,7 @@ from counterfoil.recipe.names import (
     nameless_problem,
     quoted,
 )
+from counterfoil.recipe.objects import EVERY_IMAGE, categories_problem
 from counterfoil.recipe.prompts import template_problem
 from counterfoil.recipe.section import Section, refuse
 
@@ -233,6 +234,10 @@ class ClassEntry(Section):
         return value
 
 
+# Keys of a source that came later, and that an older recipe does not say.
+_LATER_KEYS = ("exif", "objects", "categories", "boxes")
+
+
 class Source(Section):
     """The input dataset and its classes."""
 
@@ -265,10 +270,45 @@ class Source(Section):
         " list; null: every class of the input dataset, with its names and in its order.",
     )
 
+    objects: str | None = Field(
+        default=None,
+        min_length=1,
+        description="For detectors: the column with the objects of each image, their boxes and categories. Folders in"
+        " the form of COCO or YOLO have it as `objects`. null: images have classes.",
+    )
+    categories: tuple[str, ...] = Field(
+        default=(),
+        description="With `objects`: the names of categories, in the order of their numbers in the dataset. Objects of"
+        " other categories are left out.",
+    )
+    boxes: Literal["coco", "yolo", "pascal"] = Field(
+        default="coco",
+        description="How a table writes a box: `coco` is [x, y, width, height] in pixels, `pascal` two corners in"
+        " pixels, `yolo` the centre and the size as shares of the image. Folders of COCO or YOLO files say it.",
+    )
+
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without a key that came later, where it is at its default: older datasets hold the same text."""
-        return {name: value for name, value in dump(self).items() if name != "exif" or value != "ignore"}
+        fields = type(self).model_fields
+        return {
+            name: value
+            for name, value in dump(self).items()
+            if name not in _LATER_KEYS or getattr(self, name) != fields[name].default
+        }
+
+    @model_validator(mode="before")
+    @classmethod
+    def _class_of_every_image(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("objects") is not None and values.get("classes") is None:
+            return {**values, "classes": (dict(EVERY_IMAGE),)}
+        return values
+
+    @field_validator("categories")
+    @classmethod
+    def _names_of_categories(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        refuse(categories_problem(value))
+        return value
 
     @field_validator("dataset")
     @classmethod

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, OBJECT, SHIFT, Column, Verdict
+from counterfoil.recipe.objects import OBJECTS, objects_feature
 from counterfoil.store.layout import What
 
 if TYPE_CHECKING:
@@ -115,10 +116,11 @@ class TableForm:
 
     embeddings: bool = False
     added: Mapping[str, Column] = field(default_factory=dict)
+    categories: Sequence[str] = ()  # of objects
 
     @classmethod
     def of(cls, recipe: Recipe) -> TableForm:
-        return cls(recipe.screen.store_embeddings, recipe.added_columns)
+        return cls(recipe.screen.store_embeddings, recipe.added_columns, recipe.source.categories)
 
 
 PLAIN = TableForm()
@@ -165,6 +167,8 @@ def features(what: What, class_names: Sequence[str], form: TableForm) -> dict[st
                 declared[name] = {"names": list(class_names), "_type": "ClassLabel"}
             case "list<float32>":
                 declared[name] = {"feature": {"dtype": "float32", "_type": "Value"}, "_type": "List"}
+            case "objects":
+                declared[name] = objects_feature(form.categories)
             case _:
                 declared[name] = {"dtype": column.type, "_type": "Value"}
     return declared
@@ -202,6 +206,15 @@ def plain_schema(what: What, form: TableForm) -> pa.Schema:
         "float32": pa.float32(),
         "bool": pa.bool_(),
         "list<float32>": pa.list_(pa.float32()),
+        OBJECTS: pa.struct(
+            [
+                ("id", pa.list_(pa.int64())),
+                ("bbox", pa.list_(pa.list_(pa.float64(), 4))),
+                ("category", pa.list_(pa.int64())),
+                ("area", pa.list_(pa.float64())),
+                ("iscrowd", pa.list_(pa.bool_())),
+            ]
+        ),
     }
     return pa.schema([(name, arrow_types[column.type]) for name, column in table_columns(what, form).items()])
 

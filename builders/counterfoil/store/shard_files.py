@@ -48,14 +48,7 @@ def write_parquet(file: HashedFile, rows: Sequence[dict[str, Any]], schema: pa.S
         for start in range(0, len(rows), group)
     ]
     plain = ["image.bytes", "image.path"] if has_images else []
-    leaves = []  # the column paths as Parquet names them
-    for field in schema:
-        if pa.types.is_struct(field.type):
-            leaves += [f"{field.name}.{child.name}" for child in field.type]
-        elif pa.types.is_list(field.type):
-            leaves.append(f"{field.name}.list.element")
-        else:
-            leaves.append(field.name)
+    leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
     coded = [path for path in leaves if path not in plain]
     chunked = {b"content_defined_chunking": json.dumps(_CONTENT_DEFINED_CHUNKS).encode()}
     schema = schema.with_metadata({**(schema.metadata or {}), **chunked})
@@ -71,6 +64,17 @@ def write_parquet(file: HashedFile, rows: Sequence[dict[str, Any]], schema: pa.S
         "use_content_defined_chunking": _CONTENT_DEFINED_CHUNKS,
     }
     pq.write_table(pa.Table.from_batches(batches).cast(schema), file, **options)
+
+
+def _leaves(path: str, type: pa.DataType) -> Iterator[str]:
+    """Yield the paths of a column's leaves as Parquet names them."""
+    if pa.types.is_struct(type):
+        for child in type:
+            yield from _leaves(f"{path}.{child.name}", child.type)
+    elif pa.types.is_list(type) or pa.types.is_fixed_size_list(type):
+        yield from _leaves(f"{path}.list.element", type.value_type)
+    else:
+        yield path
 
 
 def read_parquet(

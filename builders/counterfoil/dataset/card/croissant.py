@@ -30,6 +30,7 @@ from counterfoil.dataset.card.statements import Statements
 from counterfoil.dataset.card.tables import InputRow
 from counterfoil.documents import document_bytes
 from counterfoil.recipe.keep import Column
+from counterfoil.recipe.objects import OBJECTS
 from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS
 from counterfoil.store.rows import described_columns, unique_names
 
@@ -189,6 +190,14 @@ _DATA_TYPES: dict[str, Any] = {
     "float32": "cr:Float32",
     "bool": "sc:Boolean",
     "list<float32>": "cr:Float32",
+    OBJECTS: "sc:StructuredValue",  # its parts have types of their own
+}
+_PARTS_OF_OBJECTS: dict[str, Any] = {
+    "id": "sc:Integer",
+    "bbox": "cr:Float64",
+    "category": "sc:Integer",
+    "area": "cr:Float64",
+    "iscrowd": "sc:Boolean",
 }
 
 
@@ -233,14 +242,14 @@ def _parquet(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
         source: Node = {"fileSet": {"@id": files}, "extract": {"column": name}}
         if column.type == "Image":
             source["transform"] = {"jsonPath": "bytes"}  # a struct of the encoded file and its name
-        fields.append(_field(config, name, column, source))
+        fields.append(_field(config, name, column, source, recipe.source.categories))
     if config.name == DEFAULT:  # other configs have one split
         folder: Node = {
             "fileSet": {"@id": files},
             "extract": {"fileProperty": "fullpath"},
             "transform": {"regex": "^data/([^/]+)/"},
         }
-        split = _field(config, "split", Column("string", "The group, which is a split here."), folder)
+        split = _field(config, "split", Column("string", "The group, which is a split here."), folder, ())
         fields.append(split | {"dataType": ["sc:Text", "cr:Split"]})
     return [_file_set(files, config, "application/x-parquet")], _record_set(config, fields)
 
@@ -263,7 +272,7 @@ def _webdataset(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
             source = {"fileSet": {"@id": labels}, "extract": {"fileProperty": "content"}}
         else:
             source = {"fileSet": {"@id": rows}, "extract": {"jsonPath": f"$.{name}"}}
-        field = _field(config, name, column, source)
+        field = _field(config, name, column, source, recipe.source.categories)
         if name == "key":
             field["references"] = _stem(labels)
         fields.append(field)
@@ -271,11 +280,11 @@ def _webdataset(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
         # Members of a sample share their name: the key ties rows to labels, these two tie the images to both.
         shared = Column("string", "The name that the members of a sample share.")
         for name, other in (("image_of_label", labels), ("image_of_row", rows)):
-            fields.append(_field(config, name, shared, _stem(images)) | {"references": _stem(other)})
+            fields.append(_field(config, name, shared, _stem(images), ()) | {"references": _stem(other)})
     return sets, _record_set(config, fields)
 
 
-def _field(config: Config, name: str, column: Column, source: Node) -> Node:
+def _field(config: Config, name: str, column: Column, source: Node, categories: Sequence[str]) -> Node:
     node: Node = {
         "@type": "cr:Field",
         "@id": f"{config.name}/{name}",
@@ -288,7 +297,32 @@ def _field(config: Config, name: str, column: Column, source: Node) -> Node:
         node |= {"isArray": True, "arrayShape": "-1"}
     if column.type == "ClassLabel":
         node["references"] = {"field": {"@id": f"{CLASS_NAMES}/label"}}
+    if column.type == OBJECTS:
+        node["subField"] = [_part_of_objects(node, part, categories) for part in _PARTS_OF_OBJECTS]
+        del node["dataType"], node["source"]
     return node
+
+
+def _part_of_objects(objects: Node, name: str, categories: Sequence[str]) -> Node:
+    """One list of the column of objects, such as its boxes."""
+    source = dict(objects["source"])
+    if "column" in source["extract"]:
+        source["transform"] = {"jsonPath": name}
+    else:
+        source["extract"] = {"jsonPath": f"{source['extract']['jsonPath']}.{name}"}
+    part: Node = {
+        "@type": "cr:Field",
+        "@id": f"{objects['@id']}/{name}",
+        "name": name,
+        "dataType": _PARTS_OF_OBJECTS[name],
+        "source": source,
+        "isArray": True,
+        "arrayShape": "-1,4" if name == "bbox" else "-1",
+    }
+    if name == "category":
+        numbered = ", ".join(f"{place} {category}" for place, category in enumerate(categories))
+        part["description"] = f"Numbers of the categories: {numbered}."
+    return part
 
 
 def _record_set(config: Config, fields: Sequence[Node]) -> Node:

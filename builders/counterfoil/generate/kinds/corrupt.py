@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.data.objects import objects_of
 from counterfoil.data.pool import licences_of_rows, partners, pool_rows, rows_of_classes
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import SMALLEST_SIDE
@@ -12,6 +13,7 @@ from counterfoil.generate.kinds.kind import ChosenTable, ImageMaker, Materials, 
 from counterfoil.generate.rows import CorruptedRows
 from counterfoil.plan import RowTable, rows_wanted
 from counterfoil.progress import report
+from counterfoil.recipe.objects import object_notes
 from counterfoil.recipe.rows_table import PoolRow
 
 if TYPE_CHECKING:
@@ -27,9 +29,16 @@ class CorruptMaker(ImageMaker):
     tags = ((), ("corruptions",))
     annotations = "found"
 
+    def notes(self, recipe: Recipe) -> tuple[str, ...]:
+        if recipe.source.objects is None:
+            return ()
+        return object_notes([shift.corruption for shift in recipe.all_shifts()])
+
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
         """Rows that decode, so that none fails later. A class that has fewer of them than are asked for gives all."""
         rows = pool_rows(recipe, pool)
+        if recipe.source.objects is not None:
+            objects_of(rows, recipe.source)  # what is wrong with boxes shows before any image is made
         of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), rows.image
         matched = partners(recipe, pool, rows)
         labels_of = {shift.name: shift.class_labels for shift in recipe.all_shifts()}
@@ -63,7 +72,7 @@ class CorruptMaker(ImageMaker):
         if unreadable:
             what = f"an image that does not decode, or with a side of less than {SMALLEST_SIDE} pixels"
             notes.append(left_out(unreadable, what))
-        if few:
+        if few and recipe.source.objects is None:
             more = f" and {len(few) - _MOST_NAMED} more" if len(few) > _MOST_NAMED else ""
             names = f"{', '.join(few[:_MOST_NAMED])}{more} {'has' if len(few) == 1 else 'have'}"
             notes.append(f"{names} fewer images than the recipe asks for, and the dataset has all of them")
@@ -74,4 +83,5 @@ class CorruptMaker(ImageMaker):
         recipe, (pool, table) = materials.recipe, materials.rows
         rows = pool_of_rows(recipe, pool, table, labels=True)
         matched = {name: found.image for name, found in partners(recipe, pool, rows).items()}
-        return CorruptedRows(recipe, rows.image, licences_of_rows(recipe, rows, pool), matched)
+        objects = None if recipe.source.objects is None else objects_of(rows, recipe.source)
+        return CorruptedRows(recipe, rows.image, licences_of_rows(recipe, rows, pool), matched, objects)

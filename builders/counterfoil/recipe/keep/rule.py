@@ -55,7 +55,7 @@ def as_stored(value: float) -> float:
 class Column:
     """A column of a dataset's tables: its type in `datasets`, and what cards say of it. Its cells may be empty."""
 
-    type: Literal["int32", "int64", "float32", "bool", "string", "Image", "ClassLabel", "list<float32>"]
+    type: Literal["int32", "int64", "float32", "bool", "string", "Image", "ClassLabel", "list<float32>", "objects"]
     description: str
 
 

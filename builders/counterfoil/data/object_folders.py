@@ -1,0 +1,420 @@
+"""Folders of images with boxes, in the form of COCO or of YOLO, read as tables with a column `objects`.
+
+    COCO   a JSON file for each split (`images`, `annotations`, `categories`), and images anywhere in the folder
+    YOLO   `data.yaml` with the names of categories and a folder of images for each split, and beside each folder
+           `images/` a folder `labels/` with a text file for each image: category, centre and size as shares
+
+Both may come from anyone. An image that a file names is opened only if the folder's own listing has it, so that no name
+leads out of the folder. Boxes come out in COCO's form, `[x, y, width, height]` in pixels from the top left.
+"""
+
+from __future__ import annotations
+
+import math
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from counterfoil.data.image_folders import DEFAULT_SPLIT, in_junk, shown_name, split_of_name
+from counterfoil.documents import parse_json
+from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of, some_of
+from counterfoil.recipe.names import did_you_mean, quoted
+from counterfoil.recipe.objects import OBJECTS, categories_problem, no_objects, objects_feature
+from counterfoil.recipe.strict_yaml import refuse_unbounded
+from counterfoil.regular_files import read_regular
+from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS, UnreadableImage, open_image
+
+if TYPE_CHECKING:
+    from counterfoil.store.inside import Listing
+
+ObjectLists = dict[str, list[Any]]
+# COCO's annotations of 118,287 training images have 450 MB.
+_MOST_JSON = 1 << 30
+_MOST_TEXT = 16_000_000
+_MOST_IMAGE = 1 << 28
+# Other annotations of COCO's own release, of which each image has one file too.
+_NO_BOXES = ("captions_", "person_keypoints_", "panoptic_", "stuff_", "image_info_")
+_COCO_KEYS = ("images", "annotations", "categories")
+_FORM = "A COCO file has the lists images (id, file_name), annotations (image_id, category_id, bbox) and categories."
+
+
+@dataclass(frozen=True)
+class ObjectFolder:
+    """A folder of images with boxes. form: whose files it has. names: of the categories, in the order of their numbers.
+
+    splits: split → the images and their objects, in the order of the files. absent: images that a file lists and the
+    folder does not have, by split.
+    """
+
+    folder: Path
+    form: Literal["COCO", "YOLO"]
+    names: tuple[str, ...]
+    splits: Mapping[str, Sequence[tuple[str, ObjectLists]]]
+    absent: Mapping[str, int]
+
+    def table(self, split: str) -> Any:
+        """Return a split's rows as a table of `datasets`. UserError for an unknown split."""
+        import datasets
+        import pyarrow
+        from datasets.table import InMemoryTable
+
+        if split not in self.splits:
+            raise UserError(
+                f"source: '{self.folder}' has no split '{split[:80]}'{did_you_mean(split, self.splits)}",
+                f"Its splits are {', '.join(self.splits)}.",
+            )
+        rows = self.splits[split]
+        features = datasets.Features.from_dict({"image": {"_type": "Image"}, OBJECTS: objects_feature(self.names)})
+        files = pyarrow.array([f"{self.folder}/{path}" for path, _ in rows], pyarrow.string())
+        nothing = pyarrow.nulls(len(rows), pyarrow.binary())
+        columns = {
+            "image": pyarrow.StructArray.from_arrays([nothing, files], names=["bytes", "path"]),
+            OBJECTS: pyarrow.array([objects for _, objects in rows], features.arrow_schema.field(OBJECTS).type),
+        }
+        return datasets.Dataset(
+            InMemoryTable(pyarrow.table(columns)),
+            info=datasets.DatasetInfo(features=features),
+            split=datasets.NamedSplit(split),
+            fingerprint="counterfoil",  # otherwise computed from the content, and not used here
+        )
+
+
+def read_object_folder(folder: Path, listing: Listing, split: str | None = None) -> ObjectFolder | None:
+    """Return a folder of COCO or YOLO files with the boxes of every split, or of `split` alone; None for any other.
+
+    UserError, collected, for files of another form, names that are no category, and splits that cannot be told apart.
+    """
+    names = [name for name in listing.files if not in_junk(name)]
+    images = [name for name in names if posixpath.splitext(name)[1].lower() in PHOTOGRAPH_ENDINGS]
+    if not images:
+        return None
+    return _yolo(folder, names, images, split) or _coco(folder, names, images, split)
+
+
+def _text(path: Path) -> str:
+    return _content(path, _MOST_TEXT).decode("utf-8", "replace")
+
+
+def _content(path: Path, most: int) -> bytes:
+    """Read a file of a dataset that may be anybody's. RunFailure if it cannot be read."""
+    try:
+        return read_regular(path, most, follow=False)
+    except OSError as error:
+        raise RunFailure(f"{path} {error.strerror or 'cannot be read'}") from error
+
+
+@dataclass
+class _Problems:
+    """What is wrong with the files at a place, of which only the first lines are kept: there may be millions."""
+
+    place: str
+    lines: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, text: str) -> None:
+        self.count += 1
+        if len(self.lines) < MOST_SHOWN:
+            self.lines.append(f"{self.place}: {text}")
+
+    def refuse(self, hint: str) -> None:
+        if self.count:
+            raise UserError(first_of(self.lines, count=self.count), hint)
+
+
+# ---- COCO
+
+
+def _coco(folder: Path, names: Sequence[str], images: Sequence[str], split: str | None) -> ObjectFolder | None:
+    files = [name for name in names if name.lower().endswith(".json") and not _basename(name).startswith(_NO_BOXES)]
+    documents: dict[str, Any] = {}
+    for name in files:
+        content = _content(folder / name, _MOST_JSON)
+        # Most JSON files are something else, and need not be parsed to know it.
+        if all(f'"{key}"'.encode() in content for key in _COCO_KEYS):
+            try:
+                documents[name] = parse_json(content)
+            except ValueError as error:
+                raise UserError(f"{folder / name}: is not JSON: {error}", _FORM) from error
+    documents = {name: document for name, document in documents.items() if _is_coco(document)}
+    if not documents:
+        return None
+    by_split: dict[str, list[str]] = {}
+    for name in documents:
+        # The name of the file, or else of its folder (train/_annotations.coco.json).
+        told = split_of_name(posixpath.splitext(_basename(name))[0]) or split_of_name(name.rpartition("/")[0])
+        by_split.setdefault(told or DEFAULT_SPLIT, []).append(name)
+    if twice := [files for files in by_split.values() if len(files) > 1]:
+        raise UserError(
+            [f"{folder}: {some_of([*map(shown_name, files)])} are annotations of one split" for files in twice],
+            "Keep one COCO file for each split, named after it: annotations/train.json, annotations/val.json.",
+        )
+    categories = {name: _coco_categories(folder / name, documents[name]) for name in documents}
+    first, *others = documents
+    if other := next((name for name in others if [*categories[name].values()] != [*categories[first].values()]), None):
+        raise UserError(
+            f"{folder}: {shown_name(first)} and {shown_name(other)} have other categories, or in another order",
+            "Give every split the same list of categories.",
+        )
+    position = _positions(images)
+    splits, absent = {}, {}
+    for told, (name,) in sorted(by_split.items()):
+        splits[told], absent[told] = _coco_rows(folder / name, name, documents[name], categories[name], position)
+    return ObjectFolder(folder, "COCO", tuple(categories[first].values()), splits, absent)
+
+
+def _basename(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _is_coco(document: Any) -> bool:
+    return isinstance(document, Mapping) and all(isinstance(document.get(key), list) for key in _COCO_KEYS)
+
+
+def _coco_categories(path: Path, document: Mapping[str, Any]) -> dict[int, str]:
+    """Return id → name in the order of the file."""
+    problems, names = _Problems(str(path)), {}
+    for place, entry in enumerate(document["categories"]):
+        number, name = (entry.get(key) if isinstance(entry, Mapping) else None for key in ("id", "name"))
+        if type(number) is not int or not isinstance(name, str) or number in names:
+            problems.add(f"categories[{place}] is {quoted(str(entry))}, expected a name, and an id of its own")
+        else:
+            names[number] = name
+    if not problems.count and (problem := categories_problem([*names.values()]) if names else "found no category"):
+        problems.add(f"categories: {problem}")
+    problems.refuse(_FORM)
+    return names
+
+
+def _positions(images: Sequence[str]) -> dict[str, list[str]]:
+    """Return basename → the images of that name."""
+    found: dict[str, list[str]] = {}
+    for image in images:
+        found.setdefault(_basename(image), []).append(image)
+    return found
+
+
+def _coco_rows(
+    path: Path, name: str, document: Mapping[str, Any], categories: Mapping[int, str], position: Mapping[str, list[str]]
+) -> tuple[list[tuple[str, ObjectLists]], int]:
+    """Return the images of a COCO file that the folder has, with their objects, and how many it does not have."""
+    problems = _Problems(str(path))
+    number = {identity: place for place, identity in enumerate(categories)}
+    rows: list[tuple[str, ObjectLists]] = []
+    objects_of: dict[Any, ObjectLists] = {}
+    absent = 0
+    used: set[str] = set()
+    for place, entry in enumerate(document["images"]):
+        identity, file = (entry.get(key) if isinstance(entry, Mapping) else None for key in ("id", "file_name"))
+        if type(identity) not in (int, str) or not isinstance(file, str) or identity in objects_of:
+            problems.add(f"images[{place}] is {quoted(str(entry))}, expected a file_name, and an id of its own")
+            continue
+        objects = objects_of[identity] = no_objects()
+        matches = _files_named(file, name, position)
+        if len(matches) > 1:
+            problems.add(f"images[{place}]: {quoted(file)} may be {some_of([*map(shown_name, matches)])}")
+        elif matches and matches[0] in used:
+            problems.add(f"images[{place}]: {quoted(file)} is listed again")
+        elif matches:
+            used.add(matches[0])
+            rows.append((matches[0], objects))
+        else:
+            absent += 1
+    for place, entry in enumerate(document["annotations"]):
+        if not isinstance(entry, Mapping):
+            problems.add(f"annotations[{place}] is {quoted(str(entry))}, expected a mapping")
+            continue
+        identity, category = entry.get("image_id"), entry.get("category_id")
+        box, area, crowd = entry.get("bbox"), entry.get("area"), entry.get("iscrowd", 0)
+        own = objects_of.get(identity) if type(identity) in (int, str) else None
+        if own is None:
+            problems.add(f"annotations[{place}]: there is no image {quoted(str(identity))}")
+        elif type(category) is not int or category not in number:
+            problems.add(f"annotations[{place}]: there is no category {quoted(str(category))}")
+        elif not isinstance(box, list) or not is_box(box):
+            problems.add(f"annotations[{place}]: bbox is {quoted(str(box))}, expected [x, y, width, height]")
+        elif crowd not in (0, 1):
+            problems.add(f"annotations[{place}]: iscrowd is {quoted(str(crowd))}, expected 0 or 1")
+        else:
+            told = entry.get("id")
+            own["id"].append(told if type(told) is int and abs(told) < 1 << 63 else len(own["id"]))
+            own["bbox"].append([float(value) for value in box])
+            own["category"].append(number[category])
+            own["area"].append(float(area) if area is not None and is_number(area) else float(box[2]) * float(box[3]))
+            own["iscrowd"].append(bool(crowd))
+    problems.refuse(_FORM)
+    if not rows:
+        raise UserError(
+            f"{path} lists {absent:,} images, and none of them is in the folder",
+            "Put the images beside the file, or into a folder images/. Names must be those of the file (file_name).",
+        )
+    return rows, absent
+
+
+def _files_named(file: str, name: str, position: Mapping[str, list[str]]) -> list[str]:
+    """Return the images that a COCO file at `name` may mean by `file`: the one in its own folder, or that fits best."""
+    written = posixpath.normpath(file.replace("\\", "/")).lstrip("/")
+    matches = [image for image in position.get(_basename(written), ()) if f"/{image}".endswith(f"/{written}")]
+    if len(matches) < 2:
+        return matches
+    home, stem = name.rpartition("/")[0], posixpath.splitext(_basename(name))[0]
+    beside = [image for image in matches if image == posixpath.join(home, written)]
+    # images/val2017/1.jpg for instances_val2017.json.
+    named = [image for image in matches if any(part and part in stem for part in image.split("/")[:-1])]
+    return beside or named or matches
+
+
+def is_number(value: Any) -> bool:
+    """Check for a finite number that is no bool."""
+    return type(value) in (int, float) and math.isfinite(value) and abs(value) < 1e15
+
+
+def is_box(value: Any) -> bool:
+    """Check for four finite numbers."""
+    return isinstance(value, list | tuple) and len(value) == 4 and all(map(is_number, value))
+
+
+# ---- YOLO
+
+_YAML_FORM = (
+    "data.yaml has names (of the categories) and train, val, test: folders of images, beside folders of labels."
+)
+_LABEL_FORM = (
+    "A line is a category's number and the box's centre and size as shares of the image: 0 0.5 0.5 0.2 0.3. A polygon"
+    " is read as the box around it."
+)
+_YOLO_SPLITS = {"train": "train", "val": "validation", "test": "test"}
+
+
+def _yolo(folder: Path, names: Sequence[str], images: Sequence[str], split: str | None) -> ObjectFolder | None:
+    import yaml
+
+    labels = {name for name in names if name.endswith(".txt") and "labels" in name.split("/")[:-1]}
+    written = [name for name in names if name.endswith((".yaml", ".yml")) and "/" not in name]
+    if not labels or not written:
+        return None
+    found: dict[str, Mapping[str, Any]] = {}
+    for name in written:
+        text = _text(folder / name)
+        try:
+            refuse_unbounded(text, str(folder / name))
+            document = yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError) as error:
+            raise UserError(
+                f"{folder / name}: is not YAML: {' '.join(str(error).split())[:200]}", _YAML_FORM
+            ) from error
+        if isinstance(document, Mapping) and isinstance(document.get("names"), list | Mapping):
+            found[name] = document
+    if not found:
+        return None
+    if len(found) > 1:
+        raise UserError(f"{folder} has {some_of([*found])}, each with names of categories", "Keep one.")
+    ((name, document),) = found.items()
+    place = folder / name
+    categories = _yolo_names(place, document["names"])
+    listed = {told: _listed(place, document.get(key), names, images) for key, told in _YOLO_SPLITS.items()}
+    listed = {told: paths for told, paths in listed.items() if paths}
+    if not listed:
+        raise UserError(f"{place}: train, val and test name no folder that has an image", _YAML_FORM)
+    points = "kpt_shape" in document
+    splits: dict[str, list[tuple[str, ObjectLists]]] = {}
+    for told, paths in listed.items():
+        problems = _Problems(str(folder))
+        wanted = split in (None, told)
+        splits[told] = [
+            (path, _yolo_objects(folder, path, labels, len(categories), points, problems) if wanted else no_objects())
+            for path in paths
+        ]
+        problems.refuse(_LABEL_FORM)
+    return ObjectFolder(folder, "YOLO", categories, splits, {})
+
+
+def _yolo_names(place: Path, names: Any) -> tuple[str, ...]:
+    """Return the names in the order of their numbers: a list, or a mapping from 0 on."""
+    if isinstance(names, Mapping):
+        if set(names) != set(range(len(names))):
+            raise UserError(f"{place}: names has numbers that are not 0 to {len(names) - 1}", _YAML_FORM)
+        names = [names[number] for number in range(len(names))]
+    texts = tuple(str(name) for name in names)
+    problem = categories_problem(texts) if texts else "found no name"
+    if problem is not None:
+        raise UserError(f"{place}: names: {problem}", _YAML_FORM)
+    return texts
+
+
+def _listed(place: Path, told: Any, names: Sequence[str], images: Sequence[str]) -> list[str]:
+    """Return the images of a split: those in the folders, or in the lists of files, that `told` names."""
+    found: dict[str, None] = {}
+    for text in told if isinstance(told, list) else [told]:
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise UserError(f"{place}: found {quoted(str(text))}, expected the name of a folder", _YAML_FORM)
+        # Exports write ../train/images for a folder beside the file.
+        name = posixpath.normpath(text.replace("\\", "/"))
+        while name.startswith("../"):
+            name = name[3:]
+        if name.endswith(".txt"):
+            known = frozenset(images)
+            lines = _text(place.parent / name).splitlines() if name in names else []
+            paths = (posixpath.normpath(line.strip()) for line in lines)
+            found |= dict.fromkeys(path for path in paths if path in known)
+        else:
+            inside = "" if name == "." else f"{name}/"
+            found |= dict.fromkeys(image for image in images if image.startswith(inside))
+    return [*found]
+
+
+def _yolo_objects(
+    folder: Path, path: str, labels: frozenset[str] | set[str], categories: int, points: bool, problems: _Problems
+) -> ObjectLists:
+    """Return the objects of an image in pixels; none without a file of labels."""
+    objects = no_objects()
+    # As YOLO's own loaders: the last folder images/ becomes labels/.
+    before, inside, after = f"/{path}".rpartition("/images/")
+    file = posixpath.splitext(f"{before}/labels/{after}" if inside else f"/labels{after}")[0].lstrip("/") + ".txt"
+    if file not in labels:
+        return objects
+    lines = _text(folder / file).splitlines()
+    if not any(line.strip() for line in lines):
+        return objects
+    try:
+        with open_image(_content(folder / path, _MOST_IMAGE)) as picture:
+            width, height = picture.size
+    except UnreadableImage:
+        return objects  # it is left out when rows are chosen
+    for row, line in enumerate(lines, start=1):
+        parts = line.split()
+        if not parts:
+            continue
+        try:
+            category, numbers = int(parts[0]), [float(part) for part in parts[1:]]
+        except ValueError:
+            category, numbers = -1, []
+        polygon = len(numbers) >= 6 and len(numbers) % 2 == 0 and not points
+        # A fifth number is a score, and what follows a pose's box are its points.
+        has_box = polygon or len(numbers) in (4, 5) or (points and len(numbers) > 4)
+        if not (0 <= category < categories and has_box and all(map(is_number, numbers))):
+            expected = f"a number from 0 to {categories - 1} and four shares"
+            problems.add(f"{file}, line {row}: found {quoted(line.strip())}, expected {expected}")
+            continue
+        if polygon:
+            across, down = numbers[::2], numbers[1::2]
+            left, top, right, bottom = min(across), min(down), max(across), max(down)
+            centre = [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
+        else:
+            centre = numbers[:4]
+        box = from_shares(centre, width, height)
+        objects["id"].append(len(objects["id"]))
+        objects["bbox"].append(box)
+        objects["category"].append(category)
+        objects["area"].append(box[2] * box[3])
+        objects["iscrowd"].append(False)
+    return objects
+
+
+def from_shares(centre: Sequence[float], width: int, height: int) -> list[float]:
+    """Return [x, y, width, height] in pixels of a box whose centre and size are shares of the image."""
+    across, down, wide, high = centre
+    return [(across - wide / 2) * width, (down - high / 2) * height, wide * width, high * height]

@@ -1,0 +1,191 @@
+"""The objects of a split's rows as a recipe asks for them: boxes in pixels of the image, categories by its own list.
+
+    objects = objects_of(rows, recipe.source)
+    objects.of_image(row, (640, 480), (320, 240))
+
+A column of objects is a struct of lists or a list of structs, with `bbox` and `category` (or as `_KEYS` spells them).
+Whatever it holds is anybody's: numbers are checked, boxes are cut to their image, and empty ones are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from counterfoil.data.object_folders import from_shares, is_box, is_number
+from counterfoil.errors import MOST_SHOWN, UserError, first_of
+from counterfoil.recipe.names import did_you_mean, plain_name, quoted
+from counterfoil.recipe.objects import no_objects
+
+if TYPE_CHECKING:
+    from counterfoil.data.tables import Rows
+    from counterfoil.recipe.schema_inputs import Source
+
+BoxForm = Literal["coco", "yolo", "pascal"]
+Size = tuple[int, int]
+# As datasets of the Hub spell the parts of an object.
+_KEYS = {
+    "bbox": ("bbox", "bboxes", "box", "boxes"),
+    "category": ("category", "categories", "category_id", "label", "labels", "class"),
+    "area": ("area", "areas"),
+    "iscrowd": ("iscrowd", "is_crowd"),
+    "id": ("id", "bbox_id", "ids"),
+}
+# Far more than any image of COCO, LVIS or Open Images has; what a stranger's row may make a reader hold.
+MOST_OBJECTS = 100_000
+_HINT = "Name the column of boxes as source.objects, and their form as source.boxes (coco, yolo or pascal)."
+
+
+@dataclass(frozen=True)
+class SourceObjects:
+    """The objects of every row. cells: a row's parts by name, each a list. places: what the data calls a category →
+    its place among the recipe's; other categories are left out."""
+
+    cells: Sequence[Mapping[str, list[Any]]]
+    places: Mapping[Any, int]
+    form: BoxForm
+
+    def of_image(self, row: int, size: Size, stored: Size) -> dict[str, list[Any]]:
+        """Return a row's objects as they are stored, where an image of one `size` is resized to another.
+
+        Boxes are [x, y, width, height] in pixels and lie in the image; those that do not even touch it, or are empty,
+        are left out. Without an area, it is the box's.
+        """
+        cell, objects = self.cells[row], no_objects()
+        across, down = stored[0] / size[0], stored[1] / size[1]
+        for place, box in enumerate(cell["bbox"]):
+            category = self.places.get(cell["category"][place])
+            clipped = in_image(in_pixels(box, self.form, size), size)
+            if category is None or clipped is None:
+                continue
+            x, y, width, height = clipped
+            right, bottom = min(stored[0], (x + width) * across), min(stored[1], (y + height) * down)
+            x, y = x * across, y * down
+            area = cell["area"][place] if cell["area"] else None
+            own = width * height if area is None else min(area, width * height)
+            objects["id"].append(cell["id"][place] if cell["id"] else place)
+            objects["bbox"].append([x, y, right - x, bottom - y])
+            objects["category"].append(category)
+            objects["area"].append(own * across * down)
+            objects["iscrowd"].append(bool(cell["iscrowd"][place]) if cell["iscrowd"] else False)
+        return objects
+
+
+def objects_of(rows: Rows, source: Source) -> SourceObjects:
+    """Return the objects of rows by a recipe's `source`. UserError, collected, for a column of another form, and for
+    categories that the data do not have."""
+    assert source.objects is not None
+    rows.need(objects=source.objects)
+    cells = cells_of(rows, source.objects)
+    names = rows.class_names(source.objects)
+    return SourceObjects(cells, _places(rows, cells, names, source.categories), source.boxes)
+
+
+def cells_of(rows: Rows, column: str) -> list[Mapping[str, list[Any]]]:
+    """Return the parts of each row's objects, every one a list. UserError, collected, for what is no object."""
+    problems: list[str] = []
+    cells: list[Mapping[str, list[Any]]] = []
+    wrong = 0
+    for row, value in enumerate(rows.column(column)):
+        cell, problem = _parts(value)
+        cells.append(cell)
+        if problem is not None:
+            wrong += 1
+            if len(problems) < MOST_SHOWN:
+                problems.append(f"source.objects: {rows.place}, row {row}: {problem}")
+    if wrong:
+        raise UserError(first_of(problems, count=wrong), _HINT)
+    return cells
+
+
+def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
+    """Return the parts of one row's objects by name, and what is wrong with them."""
+    empty = no_objects()
+    if value is None:
+        return empty, None
+    if isinstance(value, list | tuple):
+        if not all(isinstance(entry, Mapping) for entry in value):
+            return empty, f"found {quoted(str(value))}, expected objects with bbox and category"
+        keys = list(dict.fromkeys(key for entry in value for key in entry))
+        value = {key: [entry.get(key) for entry in value] for key in keys}
+        if not keys:
+            return empty, None
+    if not isinstance(value, Mapping):
+        return empty, f"found {type(value).__name__}, expected objects with bbox and category"
+    cell = {}
+    for name, spellings in _KEYS.items():
+        told = next((value[key] for key in spellings if isinstance(value.get(key), list | tuple)), None)
+        cell[name] = [] if told is None or all(part is None for part in told) else list(told)
+    boxes = cell["bbox"]
+    if len(boxes) > MOST_OBJECTS:
+        return empty, f"has {len(boxes):,} objects, expected at most {MOST_OBJECTS:,}"
+    if len(cell["category"]) != len(boxes):
+        return empty, f"has {len(boxes):,} boxes and {len(cell['category']):,} categories, expected as many"
+    for name in ("area", "iscrowd", "id"):
+        if len(cell[name]) != len(boxes):
+            cell[name] = []
+    if odd := next((box for box in boxes if not is_box(box)), None):
+        return empty, f"has the box {quoted(str(odd))}, expected four numbers"
+    if any(type(category) not in (int, str) for category in cell["category"]):
+        return empty, "has a category that is neither a name nor a number"
+    if not all(map(is_number, cell["area"])):
+        cell["area"] = []
+    if not all(type(number) is int and abs(number) < 1 << 63 for number in cell["id"]):
+        cell["id"] = []
+    return cell, None
+
+
+def _places(
+    rows: Rows, cells: Iterable[Mapping[str, list[Any]]], names: Sequence[str] | None, categories: Sequence[str]
+) -> dict[Any, int]:
+    """Return what the data calls a category → its place in `categories`.
+
+    Numbers with names and names are matched by name; numbers without names are places themselves.
+    """
+    used = {category for cell in cells for category in cell["category"]}
+    if names is None and all(type(category) is int for category in used):
+        beyond = sorted(category for category in used if not 0 <= category < len(categories))
+        if beyond:
+            raise UserError(
+                f"source.categories: {rows.place} has an object of category {beyond[0]}, and the recipe names"
+                f" {len(categories)} categories, from 0 on",
+                "Name every category, in the order of their numbers.",
+            )
+        return {place: place for place in range(len(categories))}
+    known = {plain_name(str(name)): name for name in (names if names is not None else sorted(map(str, used)))}
+    # What no object of this split has may still be a category, where nothing declares the names.
+    lacking = [name for name in categories if plain_name(name) not in known] if names is not None else []
+    if names is None and used and not any(plain_name(name) in known for name in categories):
+        lacking = list(categories)
+    if lacking:
+        raise UserError(
+            first_of(
+                [
+                    f"source.categories: {rows.place} has no category '{name[:80]}'{did_you_mean(name, known.values())}"
+                    for name in lacking
+                ]
+            ),
+            f"Its categories are {', '.join(map(str, known.values()))[:500]}.",
+        )
+    place_of = {plain_name(name): place for place, name in enumerate(categories)}
+    if names is None:
+        return {name: place_of[plain_name(str(name))] for name in used if plain_name(str(name)) in place_of}
+    return {number: place_of[plain_name(name)] for number, name in enumerate(names) if plain_name(name) in place_of}
+
+
+def in_pixels(box: Sequence[float], form: BoxForm, size: Size) -> list[float]:
+    """Return a box as [x, y, width, height] in pixels."""
+    if form == "yolo":
+        return from_shares(box, *size)
+    if form == "pascal":
+        return [box[0], box[1], box[2] - box[0], box[3] - box[1]]
+    return [*map(float, box)]
+
+
+def in_image(box: Sequence[float], size: Size) -> list[float] | None:
+    """Return the part of a box that lies in an image; None where it has none, or no area."""
+    x, y, width, height = box
+    left, top = max(0.0, x), max(0.0, y)
+    right, bottom = min(float(size[0]), x + width), min(float(size[1]), y + height)
+    return [left, top, right - left, bottom - top] if right > left and bottom > top else None

@@ -1,0 +1,115 @@
+"""Images with objects, for detectors: what a recipe says of their boxes, and which changes leave boxes in place.
+
+A recipe with `source.objects` has one class, which stands for every image, so that cells, seeds, shards and hashes are
+those of any recipe. What is told apart in an image are the `source.categories` of its objects.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from counterfoil.recipe.keep import Column
+from counterfoil.recipe.names import LONGEST_CLASS_NAME, plain_name, quoted
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem, mapping, sequence
+
+# The column of objects that every row of a dataset with boxes has, and its type in tables.
+OBJECTS = "objects"
+# The class of every image. Its id is part of every key.
+EVERY_IMAGE: Mapping[str, Any] = {"id": "images", "name": "image", "source_label": 0}
+# LVIS has 1,203 categories, Objects365 has 365.
+MOST_CATEGORIES = 10_000
+# Corruptions that move pixels: a box would no longer lie around its object.
+MOVING = frozenset(("zoom_blur", "elastic_transform", "rotation"))
+_COVERING = "occlusion"
+
+
+def categories_problem(names: Sequence[str]) -> str | None:
+    """Return what is wrong with the names of categories, or None."""
+    if len(names) > MOST_CATEGORIES:
+        return f"found {len(names):,} categories, expected at most {MOST_CATEGORIES:,}"
+    for name in names:
+        if not name.strip() or len(name) > LONGEST_CLASS_NAME or not name.isprintable():
+            return f"found {quoted(name)}, expected a name of 1 to {LONGEST_CLASS_NAME} printable characters"
+    twice = [name for name, times in Counter(map(plain_name, names)).items() if times > 1]
+    return f"found '{twice[0]}' again, expected each category once" if twice else None
+
+
+def object_columns(objects: str | None) -> dict[str, Column]:
+    """Return the column of objects that rows have, if a recipe names one."""
+    if objects is None:
+        return {}
+    return {OBJECTS: Column(OBJECTS, "Objects of the image: boxes [x, y, width, height] in pixels, and categories.")}
+
+
+def objects_feature(names: Sequence[str]) -> dict[str, Any]:
+    """Return the type of the column of objects, in the form that `datasets.Features.from_dict` reads.
+
+    A struct of lists, as the Hub's viewer and the examples of transformers have it.
+    """
+    values = {
+        "id": {"dtype": "int64", "_type": "Value"},
+        "bbox": {"feature": {"dtype": "float64", "_type": "Value"}, "length": 4, "_type": "List"},
+        "category": {"names": list(names), "_type": "ClassLabel"},
+        "area": {"dtype": "float64", "_type": "Value"},
+        "iscrowd": {"dtype": "bool", "_type": "Value"},
+    }
+    return {name: {"feature": feature, "_type": "List"} for name, feature in values.items()}
+
+
+def no_objects() -> dict[str, list[Any]]:
+    """Return the objects of an image without any, in the form of the column."""
+    return {name: [] for name in objects_feature(())}
+
+
+def object_problems(parts: RecipeParts) -> Iterator[RecipeProblem]:
+    """Yield what does not go with boxes: other classes, images that are drawn, screened or cut, pixels that move."""
+    if parts.source.get("objects") is None:
+        for key in ("categories", "boxes"):
+            if parts.source.get(key) not in (None, (), [], "coco"):
+                yield ("source", key), "found without source.objects, the column of boxes, expected null"
+        return
+    if not sequence(parts.source.get("categories")):
+        message = "missing, expected the names of the objects' categories; `counterfoil init` writes them"
+        yield ("source", "categories"), message
+    classes = parts.source.get("classes")
+    if classes is not None and [dict(EVERY_IMAGE)] != [_written(entry) for entry in sequence(classes)]:
+        yield ("source", "classes"), "images with objects have categories and no classes, expected null"
+    if parts.source.get("conditions") is not None:
+        yield ("source", "conditions"), "images with objects have no conditions, expected null"
+    if not parts.kind.corrupts:
+        message = (
+            f"found '{parts.kind.name}', whose images have no boxes, expected corrupt: it changes images with objects"
+            " and leaves each object where it is"
+        )
+        yield ("generator", "kind"), message
+        return
+    if parts.generator.get("saved_size") is not None:
+        message = "images would become squares and boxes would not fit, expected null: generator.size scales both"
+        yield ("generator", "saved_size"), message
+    if parts.recipe.get("mine") is not None:
+        yield ("mine",), "mining looks for failures of classifiers, expected null with source.objects"
+    for key in ("model", "judge"):
+        if parts.screen.get(key) is not None:
+            message = "an image with many objects has no class to screen by, expected null with source.objects"
+            yield ("screen", key), message
+    for path, spec in parts.of_shifts:
+        if spec.get("corruption") in MOVING:
+            message = (
+                f"{spec['corruption']} moves what is in the image, so that boxes no longer lie around their objects;"
+                " expected a change that leaves every pixel in place, such as fog"
+            )
+            yield (*path, "corruption"), message
+
+
+def object_notes(corruptions: Sequence[str | None]) -> tuple[str, ...]:
+    """Return what must be known of boxes under these corruptions."""
+    if _COVERING not in corruptions:
+        return ()
+    return ("occlusion covers part of each image: boxes stay, also of objects that can no longer be seen",)
+
+
+def _written(entry: Any) -> dict[str, Any]:
+    """Return a class without the keys that are empty."""
+    return {key: value for key, value in mapping(entry).items() if value not in (None, (), [])}

@@ -1,0 +1,103 @@
+"""Objects of rows: whatever way a table writes them, boxes come out in pixels of the stored image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from counterfoil.data import NamedDataset
+from counterfoil.data.objects import SourceObjects, in_image, objects_of
+from counterfoil.data.open_source import open_source
+from counterfoil.errors import UserError
+from counterfoil.recipe.schema_inputs import Source
+
+SIZE = (100, 80)
+CELL = {"bbox": [[10.0, 20.0, 30.0, 40.0], [90.0, 70.0, 30.0, 30.0], [120.0, 0.0, 5.0, 5.0]], "category": [1, 0, 0]}
+EMPTY: dict[str, list[Any]] = {"id": [], "area": [], "iscrowd": []}
+
+
+def source_of(folder: Path, **others: Any) -> Source:
+    return Source(dataset=str(folder), objects="objects", categories=("car", "bus"), **others)
+
+
+def saved(folder: Path, cells: list[Any], features: Any = None) -> Any:
+    """The rows of a table of `datasets` with these cells."""
+    picture = Image.fromarray(np.zeros((SIZE[1], SIZE[0], 3), np.uint8))
+    table = datasets.Dataset.from_dict({"image": [picture] * len(cells), "objects": cells}, features)
+    table.save_to_disk(str(folder))
+    return open_source(NamedDataset(str(folder), objects="objects")).rows("train", labelled=False)
+
+
+def test_boxes_are_cut_to_their_image_and_scaled_with_it() -> None:
+    objects = SourceObjects([CELL | EMPTY], {0: 0, 1: 1}, "coco").of_image(0, SIZE, (50, 20))
+    assert objects == {
+        "id": [0, 1],
+        "bbox": [[5.0, 5.0, 15.0, 10.0], [45.0, 17.5, 5.0, 2.5]],
+        "category": [1, 0],
+        "area": [30 * 40 / 8, 10 * 10 / 8],
+        "iscrowd": [False, False],
+    }
+
+
+@pytest.mark.parametrize(
+    ("form", "box"),
+    [("coco", [10, 20, 30, 40]), ("pascal", [10, 20, 40, 60]), ("yolo", [0.25, 0.5, 0.3, 0.5])],
+)
+def test_the_three_forms_of_a_box_are_one_box(form: Any, box: list[float]) -> None:
+    cell = {"bbox": [box], "category": [0]} | EMPTY
+    objects = SourceObjects([cell], {0: 0}, form).of_image(0, SIZE, SIZE)
+    assert objects["bbox"] == [pytest.approx([10, 20, 30, 40])] and objects["area"] == [pytest.approx(1200)]
+
+
+@given(
+    st.lists(st.floats(-500, 500), min_size=4, max_size=4),
+    st.tuples(st.integers(1, 300), st.integers(1, 300)),
+    st.tuples(st.integers(1, 300), st.integers(1, 300)),
+)
+def test_no_box_leaves_its_image(box: list[float], size: tuple[int, int], stored: tuple[int, int]) -> None:
+    cell = {"bbox": [box], "category": [0]} | EMPTY
+    objects = SourceObjects([cell], {0: 0}, "coco").of_image(0, size, stored)
+    assert (objects["bbox"] == []) == (in_image(box, size) is None)
+    for x, y, width, height in objects["bbox"]:
+        assert x >= 0 and y >= 0 and width >= 0 and height >= 0
+        assert x + width <= stored[0] + 1e-9 and y + height <= stored[1] + 1e-9
+
+
+def test_categories_are_matched_by_name_and_others_are_left_out(tmp_path: Path) -> None:
+    listed = datasets.List(datasets.ClassLabel(names=["tree", "Bus", "car"]))
+    features = datasets.Features(
+        {
+            "image": datasets.Image(),
+            "objects": {"bbox": datasets.List(datasets.List(datasets.Value("float32"))), "category": listed},
+        }
+    )
+    rows = saved(tmp_path / "data", [{"bbox": [[0, 0, 4, 4]] * 3, "category": [0, 1, 2]}], features)
+    assert objects_of(rows, source_of(tmp_path / "data")).of_image(0, SIZE, SIZE)["category"] == [1, 0]
+
+
+def test_names_in_a_list_of_structs_are_read_too(tmp_path: Path) -> None:
+    rows = saved(tmp_path / "data", [[{"bbox": [0, 0, 4, 4], "label": "bus"}], []])
+    objects = objects_of(rows, source_of(tmp_path / "data"))
+    assert objects.of_image(0, SIZE, SIZE)["category"] == [1] and objects.of_image(1, SIZE, SIZE)["bbox"] == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ({"bbox": [[0, 0, 4]], "category": [0]}, "has the box"),
+        ({"bbox": [[0, 0, 4, 4]], "category": [0, 1]}, "has 1 boxes and 2 categories"),
+        ({"bbox": [[0, 0, 4, 4]], "category": [5]}, "has an object of category 5"),
+        ({"bbox": [[0, 0, 4, 4]], "category": ["van"]}, "has no category 'car'"),
+    ],
+)
+def test_what_is_no_object_is_refused_in_words(cell: Any, message: str, tmp_path: Path) -> None:
+    rows = saved(tmp_path / "data", [cell])
+    with pytest.raises(UserError, match=message):
+        objects_of(rows, source_of(tmp_path / "data"))
