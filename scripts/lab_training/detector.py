@@ -6,6 +6,8 @@ those of a plain DETR or YOLOS take days.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 
-from counterfoil.lab.boxes import ROWS, SIDE, boxes_scene, objects_in, render_boxes
+from counterfoil.lab.boxes import ROWS, SIDE, boxes_scene, objects_in, render_boxes, split_objects, split_pixels
 from counterfoil.lab.vocabulary import CLASSES
-from lab_training.state import WEIGHTS, Loop, half_floats, update_metrics, warm_then_linear, write_json
+from counterfoil.models.detectors import Detector, load_detector
+from lab_training.state import WEIGHTS, Loop, update_metrics, warm_then_linear, write_json
 
 DETECTOR: dict[str, Any] = {
     "seed": 1010,
-    "steps": 6000,
+    "steps": 5000,
     "batch": 16,
     "rate": 1e-3,
     "weight_decay": 1e-4,
@@ -31,22 +35,24 @@ DETECTOR: dict[str, Any] = {
 FOLDER = WEIGHTS / "rtdetr_boxes"
 _WIDTHS = [32, 64, 96, 128]
 _WIDTH = 96
+_KEYS = ("boxes", "scores", "labels")
 
 Objects = dict[str, list[Any]]
 
 
 def new_detector() -> Any:
     """An untrained detector; its random weights come from torch's seed."""
-    from transformers import RTDetrConfig, RTDetrForObjectDetection, RTDetrResNetConfig
+    from transformers import RTDetrConfig, RTDetrForObjectDetection
 
-    backbone = RTDetrResNetConfig(
-        embedding_size=_WIDTHS[0],
-        hidden_sizes=_WIDTHS,
-        depths=[1, 1, 1, 1],
-        layer_type="basic",
-        hidden_act="relu",
-        out_features=["stage2", "stage3", "stage4"],
-    )
+    backbone: dict[str, Any] = {
+        "model_type": "rt_detr_resnet",
+        "embedding_size": _WIDTHS[0],
+        "hidden_sizes": _WIDTHS,
+        "depths": [1, 1, 1, 1],
+        "layer_type": "basic",
+        "hidden_act": "relu",
+        "out_features": ["stage2", "stage3", "stage4"],
+    }
     config = RTDetrConfig(
         backbone_config=backbone,
         # A backbone that nobody trained before has statistics to learn.
@@ -91,10 +97,10 @@ def train_detector(work: Path) -> None:
             targets.append(_target(objects[own], mirrored=flip < 0.5))
         loop.after(step, model(pixel_values=_tensor(np.stack(pictures)), labels=targets).loss)
     loop.load_averages()
-    model.eval()
     _save(model)
-    metrics = measured(model, "validation")
-    update_metrics(FOLDER, parameters=sum(p.numel() for p in model.parameters()), **metrics)
+    detector = load_detector(f"transformers:{FOLDER}")
+    metrics = measured(detector, "validation") | measured(detector, "audit")
+    update_metrics(FOLDER, parameters=detector.param_count, **metrics)
     print(f"detector: {metrics}", flush=True)
 
 
@@ -131,52 +137,39 @@ def _target(objects: Objects, *, mirrored: bool) -> dict[str, torch.Tensor]:
 
 def _save(model: Any) -> None:
     """Write configuration, image processor and fp16 weights as transformers reads them."""
-    from safetensors.torch import save_file
     from transformers import RTDetrImageProcessor
 
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    model.config.save_pretrained(FOLDER)
+    model.half().save_pretrained(FOLDER)
     RTDetrImageProcessor(size={"height": SIDE, "width": SIDE}).save_pretrained(FOLDER)
-    save_file(half_floats(model.state_dict()), FOLDER / "model.safetensors", metadata={"format": "pt"})
     write_json(FOLDER / "training.json", DETECTOR | {"command": "python scripts/train_lab.py detector"})
 
 
-def measured(model: Any, split: str, count: int | None = None) -> dict[str, float]:
-    """AP and AP50 by pycocotools on the first `count` rows of a split, in 0 … 1."""
-    import contextlib
-    import io
-
+def measured(detector: Detector, split: str) -> dict[str, float]:
+    """AP and AP50 of a split by pycocotools, in 0 … 1."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    rows = range(ROWS[split] if count is None else count)
-    truth: dict[str, list[Any]] = {
-        "images": [{"id": row, "width": SIDE, "height": SIDE} for row in rows],
-        "categories": [{"id": number, "name": name} for number, name in enumerate(CLASSES)],
-        "annotations": [],
-    }
-    answers = []
-    for row in rows:
-        scene = boxes_scene(split, row)
-        pixels, objects = render_boxes(scene), objects_in(scene)
-        for bbox, category, area in zip(objects["bbox"], objects["category"], objects["area"], strict=True):
-            number = len(truth["annotations"]) + 1
-            common = {"id": number, "image_id": row, "category_id": category, "iscrowd": 0}
-            truth["annotations"].append(common | {"bbox": bbox, "area": area})
-        with torch.inference_mode():
-            answer = model(pixel_values=_tensor(pixels[None]))
-        scores = answer.logits[0].sigmoid()
-        left_top = answer.pred_boxes[0, :, :2] - answer.pred_boxes[0, :, 2:] / 2
-        boxes = torch.cat([left_top, answer.pred_boxes[0, :, 2:]], 1) * SIDE
-        for query, category in (scores > 0.001).nonzero().tolist():
-            common = {"image_id": row, "category_id": category, "score": float(scores[query, category])}
-            answers.append(common | {"bbox": boxes[query].tolist()})
+    images, truth, answers = range(ROWS[split]), list[dict[str, Any]](), list[dict[str, Any]]()
+    for image in images:
+        objects = split_objects(split)[image]
+        for box, category, area in zip(objects["bbox"], objects["category"], objects["area"], strict=True):
+            number = len(truth) + 1
+            truth.append({"id": number, "bbox": box, "category_id": category, "area": area} | _of(image))
+        (found,) = detector([Image.fromarray(split_pixels(split, image))])
+        for (left, top, right, bottom), score, category in zip(*(found[key].tolist() for key in _KEYS), strict=True):
+            box = [left, top, right - left, bottom - top]
+            answers.append({"bbox": box, "category_id": category, "score": score} | _of(image))
     with contextlib.redirect_stdout(io.StringIO()):
-        known = COCO()
-        known.dataset = truth
+        known: Any = COCO()
+        categories = [{"id": number} for number in range(len(CLASSES))]
+        known.dataset = {"images": [{"id": image} for image in images], "categories": categories, "annotations": truth}
         known.createIndex()
         evaluation = COCOeval(known, known.loadRes(answers), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
-    return {f"{split}_ap": float(evaluation.stats[0]), f"{split}_ap50": float(evaluation.stats[1])}
+    return {f"{split}_ap": round(evaluation.stats[0], 4), f"{split}_ap50": round(evaluation.stats[1], 4)}
+
+
+def _of(image: int) -> dict[str, int]:
+    return {"image_id": image, "iscrowd": 0}

@@ -86,8 +86,8 @@ def trained_module(
     built: Any,
     described: Any,
     *,
+    hint: str,
     layers: re.Pattern[str] = _LAYER,
-    hint: str = "Name a model that was trained to classify, or correct its configuration.",
 ) -> nn.Module:
     """Build a module of the class `built` and the configuration `described`, with its weights in float32, on the CPU.
 
@@ -162,17 +162,30 @@ def _weights(name: str, model_files: ModelFiles) -> list[Path]:
 
 
 def prepared_by(name: str, processor: Any) -> Callable[[Any], torch.Tensor]:
-    """Return a function that prepares a PIL image. It raises UserError for an image that the processor cannot take."""
+    """Return a function from a PIL image to its tensor (C, H, W). Raises as `inputs_prepared_by`."""
+    prepare = inputs_prepared_by(name, processor)
+    return lambda image: prepare(image)["pixel_values"]
+
+
+def inputs_prepared_by(name: str, processor: Any) -> Callable[[Any], dict[str, torch.Tensor]]:
+    """Return a function from a PIL image to all that the processor prepares of it, such as a mask of its pixels.
+
+    It raises UserError for an image that the processor cannot take.
+    """
     settings = processor.to_dict()
     size, crop = settings.get("size") or {}, settings.get("crop_pct") or 1.0
     edge = size.get("shortest_edge")
 
-    def transformed(image: Any) -> torch.Tensor:
+    def transformed(image: Any) -> dict[str, torch.Tensor]:
         if edge is not None and size.get("longest_edge") is None:
             side = int(edge / crop)
             refuse_unlike_sides(name, image.size, (side, side))
         try:
-            return processor(images=image, return_tensors="pt")["pixel_values"][0]
+            prepared = processor(images=image, return_tensors="pt")
+            inputs = {"pixel_values": prepared["pixel_values"][0]}
+            if "pixel_mask" in prepared:
+                inputs["pixel_mask"] = prepared["pixel_mask"][0]
+            return inputs
         except CounterfoilError:
             raise
         except Exception as error:  # odd settings may raise anything

@@ -8,13 +8,13 @@ with the weights before memory is taken (`trials`), and the weights are safetens
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, module_fields
@@ -32,6 +32,7 @@ from counterfoil.models.config_files import (
     number_problems,
     read_config,
     refuse_problems,
+    shown,
     without_places,
 )
 from counterfoil.models.loading_errors import while_loading
@@ -54,28 +55,40 @@ if TYPE_CHECKING:
     from counterfoil.recipe.prompts import RecipeClass
 
 _LABELS = ("id2label", "label2id")
+_HINT = "Name a model that was trained to classify, or correct its configuration."
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """A kind of models of transformers.
+
+    what: its words in messages. listed: the name of transformers' own list. followed: yields a line for each key of a
+    configuration that would lead to code or other files.
+    """
+
+    what: str
+    listed: str
+    followed: Callable[[Any], Iterable[str]] = followed_problems
+
+    def classes(self, model_type: Any) -> tuple[str, ...]:
+        """Return the names of a model type's classes, the usual one first; none for what is not of this kind."""
+        names = _listed(self.listed).get(model_type, ()) if isinstance(model_type, str) else ()
+        return (names,) if isinstance(names, str) else tuple(names)
 
 
 @cache
-def _known_models() -> Mapping[str, tuple[str, ...]]:
-    """Return transformers' image classifiers: model type → names of its classes, the usual one first."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES as NAMES
+def _listed(name: str) -> Mapping[str, str | tuple[str, ...]]:
+    from transformers.models.auto import modeling_auto
 
-    return {str(kind): (names,) if isinstance(names, str) else tuple(names) for kind, names in NAMES.items()}
+    return getattr(modeling_auto, name)
 
 
-def _known(model_type: str) -> str:
-    if model_type not in _known_models():
-        raise ValueError
-    return model_type
+_CLASSIFIERS = ModelKind("image classifier", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES")
 
 
 class TransformersDocument(Foreign):
-    """The keys of a config.json that every kind of classifier has."""
+    """The keys of a config.json that every kind of classifier and detector has."""
 
-    model_type: Annotated[
-        str, AfterValidator(_known), expected("transformers has no image classifier of that kind", "and ")
-    ]
     id2label: Annotated[
         Annotated[dict[str, Annotated[Label, expected("printable text")]], Field(min_length=1, max_length=MOST_CLASSES)]
         | None,
@@ -114,23 +127,26 @@ class TransformersConfig:
         return json.dumps({key: self.document[key] for key in self.document if key not in _LABELS}, sort_keys=True)
 
 
-def checked_transformers(model: str, folder: Path) -> TransformersConfig:
-    """Check the configuration of the classifier in `folder`, and return it. UserError with all problems."""
+def checked_transformers(model: str, folder: Path, kind: ModelKind = _CLASSIFIERS) -> TransformersConfig:
+    """Check the configuration of the model in `folder`, and return it. UserError with all problems."""
     document = read_config(folder / CONFIG, model, MOST_JSON_BYTES)
     model_type = document.get("model_type")
     if model_type == "timm_wrapper" or (model_type is None and "architecture" in document):
         refuse_problems(model, [f"{CONFIG}: it is a timm model: name it hf-hub:NAME, or local-dir:FOLDER"])
     common, problems = declared(TransformersDocument, document)
     problems += number_problems({key: value for key, value in document.items() if key not in _LABELS}, "config")
-    problems += followed_problems(document)
+    problems += kind.followed(document)
+    classes = kind.classes(model_type)
+    if not classes:
+        problems.append(f"model_type: found {shown(model_type)}, and transformers has no {kind.what} of that kind")
     labels = () if common is None else common.labels()
     if isinstance(labels, str):
         problems.append(labels)
     refuse_problems(model, [f"{CONFIG}: {problem}" for problem in problems])
-    assert common is not None and not isinstance(labels, str)
-    classes, saved = _known_models()[common.model_type], document.get("architectures")
+    assert isinstance(model_type, str) and not isinstance(labels, str)
+    saved = document.get("architectures")
     return TransformersConfig(
-        model_type=common.model_type,
+        model_type=model_type,
         # A model type may have several classes.
         architecture=next((name for name in classes if isinstance(saved, list) and name in saved), classes[0]),
         label_names=labels,
@@ -178,7 +194,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     from PIL import Image
 
     files, config = _configured(name)
-    module: Any = while_loading(name, lambda: _trained(name, files, config))
+    module: Any = while_loading(name, lambda: trained_model(name, files, config, _HINT))
     processor = image_processor_of(name, config.processor, module.config)
     resample: Any = getattr(processor, "resample", None)
     prepare = prepared_by(name, processor)
@@ -202,12 +218,16 @@ def _configured(name: str) -> tuple[ModelFiles, TransformersConfig]:
     return files, checked_transformers(name, files.folder)
 
 
-def _trained(name: str, files: ModelFiles, config: TransformersConfig) -> nn.Module:
+def trained_model(name: str, files: ModelFiles, config: TransformersConfig, hint: str) -> nn.Module:
+    """Build the model with its weights, on the CPU. Raises as `trained_module`.
+
+    UserError for a model that does not take images alone.
+    """
     import transformers
 
     with quiet():
         described = as_configuration(name, config.model_type, config.document)
-    module = trained_module(name, files, getattr(transformers, config.architecture), described)
+    module = trained_module(name, files, getattr(transformers, config.architecture), described, hint=hint)
     if getattr(module, "main_input_name", None) != "pixel_values":
         raise UserError(f"model {name!r}: {config.architecture} does not take images alone")
     return module

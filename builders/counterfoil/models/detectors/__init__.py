@@ -1,0 +1,36 @@
+"""Load detectors of any kind by name. A kind is a file and a line in `DETECTOR_KINDS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from counterfoil.errors import UserError
+from counterfoil.models.detectors import of_transformers
+from counterfoil.models.detectors.detector import Detections, Detector
+from counterfoil.models.names import refuse_elsewhere
+from counterfoil.recipe.names import did_you_mean
+
+__all__ = ["DETECTOR_KINDS", "Detections", "Detector", "load_detector"]
+
+# Prefix of a name, before its colon → what loads it on a device.
+DETECTOR_KINDS: Mapping[str, Callable[[str, str], Detector]] = {
+    "lab": of_transformers.load,
+    "transformers": of_transformers.load,
+}
+
+
+def load_detector(name: str, device: str = "cpu") -> Detector:
+    """Load a trained detector on `device`, in eval mode, without gradients.
+
+    Raises UserError for a name or folder that cannot be a trained model, RunFailure when it cannot be fetched or its
+    weights cannot be read.
+    """
+    refuse_elsewhere(name, "model")
+    prefix, colon, _ = name.partition(":")
+    if not colon or prefix not in DETECTOR_KINDS:
+        raise UserError(
+            f"model {name!r}: there is no kind of detector {prefix if colon else ''!r}"
+            f"{did_you_mean(prefix, DETECTOR_KINDS)}",
+            f"A name begins with one of {', '.join(f'{kind}:' for kind in DETECTOR_KINDS)}",
+        )
+    return DETECTOR_KINDS[prefix](name, device)

@@ -1,0 +1,57 @@
+"""The interface of detectors: a function from images to boxes, scores and labels, as those of torchvision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.errors import RunFailure
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+Detections = dict[str, Any]
+"""Of one image: `boxes` float32 [n, 4], left, top, right and bottom in its pixels; `scores` float32 [n]; `labels` int64
+[n], places in the names of labels. Tensors on the CPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detector:
+    """A trained model that finds objects; each kind is a subclass in a file of its own.
+
+    Its answers are all that it has, with a score above 0. Equal `sha256` and `input_key` mean equal answers.
+    """
+
+    name: str
+    architecture: str
+    label_names: tuple[str, ...]
+    param_count: int | None
+    sha256: str
+    input_key: str
+
+    def __call__(self, images: Sequence[Image.Image]) -> list[Detections]:
+        """Return what is found in each RGB image. One image's answers do not depend on which others are beside it.
+
+        UserError for an image that cannot be prepared, RunFailure if nothing can be computed or is not finite.
+        """
+        raise NotImplementedError
+
+
+def of_one_shape(inputs: Sequence[Mapping[str, torch.Tensor]]) -> Iterator[list[int]]:
+    """Yield the places of prepared images whose tensors have equal shapes, so that they stack without a margin."""
+    places: dict[tuple[Any, ...], list[int]] = {}
+    for place, tensors in enumerate(inputs):
+        places.setdefault(tuple(tensor.shape for tensor in tensors.values()), []).append(place)
+    yield from places.values()
+
+
+def checked_detections(name: str, detections: Detections) -> Detections:
+    """Return detections on the CPU, in the types of the interface. RunFailure for a number that is not finite."""
+    import torch
+
+    boxes, scores = detections["boxes"].float().cpu(), detections["scores"].float().cpu()
+    if not (torch.isfinite(boxes).all() and torch.isfinite(scores).all()):
+        raise RunFailure(f"model {name!r} gives boxes or scores that are not finite numbers")
+    return {"boxes": boxes, "scores": scores, "labels": detections["labels"].long().cpu()}

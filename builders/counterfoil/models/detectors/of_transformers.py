@@ -1,0 +1,103 @@
+"""Load detectors of transformers: `transformers:NAME`, a model of the Hub, `transformers:FOLDER`, or `lab:NAME`.
+
+The results are those of `AutoModelForObjectDetection` and its image processor at threshold 0. Configuration and weights
+are checked as those of classifiers (`classifiers/of_transformers.py`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.errors import UserError
+from counterfoil.models.classifiers.classifier import ClassifierFacts, module_fields
+from counterfoil.models.classifiers.of_transformers import PREFIX, ModelKind, checked_transformers, trained_model
+from counterfoil.models.config_files import PROCESSORS, followed_problems, known_to_timm, shown
+from counterfoil.models.detectors.detector import Detections, Detector, checked_detections, of_one_shape
+from counterfoil.models.loading_errors import computing, while_loading
+from counterfoil.models.transformers_files import (
+    found_files,
+    image_processor_of,
+    input_key_of,
+    inputs_prepared_by,
+)
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+_HINT = "Name a model that was trained to find objects, or correct its configuration."
+# These say which backbone a DETR has, and are read here; elsewhere in a configuration they are refused.
+_OF_BACKBONES = ("backbone", "use_timm_backbone", "use_pretrained_backbone")
+# Kinds of models that build a backbone by the name of a timm architecture; others would ask the Hub for it.
+_BY_NAME = ("detr", "conditional_detr", "dab-detr", "deformable_detr", "table-transformer")
+
+
+def _followed(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each key that would lead to code or other files; a backbone may be an architecture of timm."""
+    inner = document.get("backbone_config") or {}
+    parts = (document, inner) if isinstance(inner, Mapping) else (document,)
+    left = [{key: value for key, value in part.items() if key not in _OF_BACKBONES} for part in parts]
+    yield from followed_problems(left[0] | {"backbone_config": left[-1] if inner else None})
+    for part in parts:
+        backbone = part.get("backbone")
+        if backbone is not None and not (isinstance(backbone, str) and _is_of_timm(backbone)):
+            yield f"backbone: found {shown(backbone)}, expected the name of an architecture of timm"
+    by_name = document.get("model_type") in _BY_NAME and document.get("use_timm_backbone") is not False and not inner
+    if document.get("backbone") is not None and not by_name:
+        yield f"backbone: found {shown(document['backbone'])}, which is not followed here, expected null"
+
+
+def _is_of_timm(name: str) -> bool:
+    try:
+        return bool(known_to_timm(name))
+    except ValueError:
+        return False
+
+
+_DETECTORS = ModelKind("detector", "MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES", _followed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformersDetector(Detector):
+    """A model of transformers in eval mode with its image processor."""
+
+    processor: Any
+    module: Any
+    device: str
+
+    def __call__(self, images: Sequence[Image.Image]) -> list[Detections]:
+        import torch
+
+        prepare = inputs_prepared_by(self.name, self.processor)
+        taken = inspect.signature(self.module.forward).parameters
+        prepared = [{key: values for key, values in prepare(image).items() if key in taken} for image in images]
+        found: dict[int, Detections] = {}
+        for places in of_one_shape(prepared):
+            stacked = {key: torch.stack([prepared[place][key] for place in places]) for key in prepared[places[0]]}
+            sides = [(images[place].height, images[place].width) for place in places]
+            with computing(f"model {self.name!r}", "find objects", self.device), torch.inference_mode():
+                outputs = self.module(**{key: tensor.to(self.device) for key, tensor in stacked.items()})
+                detections = self.processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=sides)
+            found |= dict(zip(places, detections, strict=True))
+        return [checked_detections(self.name, found[place]) for place in range(len(images))]
+
+
+def load(name: str, device: str = "cpu") -> TransformersDetector:
+    """Load the trained model on `device`, in eval mode, without gradients, in float32.
+
+    Raises UserError for a folder that cannot be a trained detector, RunFailure when it cannot be fetched or its weights
+    cannot be read.
+    """
+    files = found_files(name, name.removeprefix(PREFIX), PROCESSORS)
+    config = checked_transformers(name, files.folder, _DETECTORS)
+    module = while_loading(name, lambda: trained_model(name, files, config, _HINT))
+    processor = image_processor_of(name, config.processor, module.config)
+    if not hasattr(processor, "post_process_object_detection"):
+        raise UserError(f"model {name!r}: {type(processor).__name__} makes no boxes of a model's outputs", _HINT)
+    labels = config.label_names
+    facts = ClassifierFacts(name, name.removeprefix(PREFIX), config.architecture, len(labels), labels)
+    fields = module_fields(facts, module, f"{config.architecture}\n{config.text()}", device)
+    del fields["num_classes"]
+    return TransformersDetector(**fields, input_key=input_key_of(processor), processor=processor, device=device)
