@@ -12,6 +12,7 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts
 from counterfoil.models.classifiers.of_timm import TimmDocument, checked_config, timm_transform
-from counterfoil.models.classifiers.of_transformers import checked_transformers
+from counterfoil.models.classifiers.of_transformers import CLASSIFIERS, ModelKind, checked_transformers
 from counterfoil.models.config_files import CONFIG, Label, expected, read_config
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import refuse_elsewhere
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _LEAST = 1e-37
 # protobuf's limit for a message.
 MOST_BYTES = (1 << 31) - 1
-_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+FLOAT_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
 class OnnxDocument(TimmDocument):
@@ -75,29 +76,30 @@ class OnnxClassifier(Classifier):
 
 
 @dataclass(frozen=True)
-class _Deployed:
-    """A graph's file and its folder's configuration. `prepare` makes the transform of images."""
+class Deployed:
+    """A graph's file and its folder's configuration. `prepare` makes the transform of images.
+
+    settings: how images are prepared, timm's or those of the image `processor`.
+    """
 
     file: Path
     facts: ClassifierFacts
     input_key: str
     input_size: tuple[int, int, int] | None
     prepare: Callable[[], Callable[[Any], Any]]
+    settings: Mapping[str, Any]
+    processor: Any = None
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
     """Read the folder's configuration. Raises UserError with all its problems."""
-    return _deployed(name).facts
+    return deployed_graph(name).facts
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> OnnxClassifier:
     """Load the graph on `device`. Raise UserError for one that takes no images, RunFailure for a damaged file."""
-    deployed = _deployed(name)
-    try:
-        content = read_regular(deployed.file, MOST_BYTES)
-    except OSError as error:
-        raise UserError(f"model {name!r}: {deployed.file} {error.strerror or error}") from error
-    session = while_loading(name, lambda: _session(name, content, device))
+    deployed = deployed_graph(name)
+    session, sha256 = open_graph(name, deployed.file, device)
     batch, shape = _input_of(name, session, deployed)
     probe = np.random.default_rng(0).normal(size=(batch or 2, *shape)).astype(np.float32)
     scores = while_loading(name, lambda: _run(session, probe, batch))
@@ -106,15 +108,13 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
             f"model {name!r}: for {len(probe)} images the graph gives {list(scores.shape)} numbers, expected"
             f" {[len(probe), deployed.facts.num_classes]}, a score for each output of {CONFIG}"
         )
-    digest = hashlib.sha256(content)
-    digest.update(f"onnxruntime {version('onnxruntime')}".encode())
     return OnnxClassifier(
         name=name,
         architecture=deployed.facts.architecture,
         num_classes=deployed.facts.num_classes,
         label_names=deployed.facts.label_names,
         param_count=None,
-        sha256=digest.hexdigest(),
+        sha256=sha256,
         input_key=deployed.input_key,
         input_size=deployed.input_size,
         crop_pct=None,
@@ -126,7 +126,11 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     )
 
 
-def _deployed(name: str) -> _Deployed:
+def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
+    """Read the configuration beside a graph. Raises UserError with all its problems.
+
+    kind: what it must be if transformers wrote it.
+    """
     refuse_elsewhere(name, "model")
     path = named_path(name.removeprefix(ONNX))
     files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
@@ -144,29 +148,46 @@ def _deployed(name: str) -> _Deployed:
     document = read_config(folder / CONFIG, name)
     if "architecture" in document and document.get("model_type") in (None, "timm_wrapper"):
         return _of_timm(name, files[0], document)
-    config = checked_transformers(name, folder)
+    config = checked_transformers(name, folder, kind)
     with quiet():
         described = as_configuration(name, config.model_type, config.document)
     processor = image_processor_of(name, config.processor, described)
     labels = config.label_names
     facts = ClassifierFacts(name, files[0].name, config.architecture, len(labels), labels)
-    return _Deployed(files[0], facts, input_key_of(processor), None, lambda: prepared_by(name, processor))
+    prepare = partial(prepared_by, name, processor)
+    return Deployed(files[0], facts, input_key_of(processor), None, prepare, processor.to_dict(), processor)
 
 
-def _of_timm(name: str, file: Path, document: Mapping[str, Any]) -> _Deployed:
+def _of_timm(name: str, file: Path, document: Mapping[str, Any]) -> Deployed:
     from timm.data.config import resolve_data_config
 
     config = checked_config(name, {**document, "model_args": None}, OnnxDocument)
     resolved = resolve_data_config({}, pretrained_cfg=config.pretrained_cfg, use_test_size=True)
     data_config: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()}
     channels, height, width = data_config["input_size"]
-    return _Deployed(
+    return Deployed(
         file=file,
         facts=ClassifierFacts(name, file.name, config.architecture, config.num_classes, config.label_names),
         input_key=json.dumps(data_config, sort_keys=True, default=str),
         input_size=(channels, height, width),
-        prepare=lambda: timm_transform(name, data_config),
+        prepare=partial(timm_transform, name, data_config),
+        settings=data_config,
     )
+
+
+def open_graph(name: str, file: Path, device: str) -> tuple[Any, str]:
+    """Open a graph on `device`: return ONNX Runtime's session, and a hash of the file and the version that runs it.
+
+    Raises UserError for a file that is no file of a fit size, RunFailure for a damaged one.
+    """
+    try:
+        content = read_regular(file, MOST_BYTES)
+    except OSError as error:
+        raise UserError(f"model {name!r}: {file} {error.strerror or error}") from error
+    session = while_loading(name, lambda: _session(name, content, device))
+    digest = hashlib.sha256(content)
+    digest.update(f"onnxruntime {version('onnxruntime')}".encode())
+    return session, digest.hexdigest()
 
 
 def _session(name: str, content: bytes, device: str) -> Any:
@@ -193,11 +214,11 @@ def _session(name: str, content: bytes, device: str) -> Any:
         return onnxruntime.InferenceSession(content, options, providers=[provider])
 
 
-def _input_of(name: str, session: Any, deployed: _Deployed) -> tuple[int | None, tuple[int, int, int]]:
+def _input_of(name: str, session: Any, deployed: Deployed) -> tuple[int | None, tuple[int, int, int]]:
     """Return how many images a graph takes at once, None for any number, and (channels, height, width) of each."""
     inputs = session.get_inputs()
     dimensions = inputs[0].shape if len(inputs) == 1 else []
-    if len(dimensions) != 4 or inputs[0].type not in _TYPES:
+    if len(dimensions) != 4 or inputs[0].type not in FLOAT_TYPES:
         takes = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in inputs)
         raise UserError(f"model {name!r}: its graph takes {takes}, expected one input of floats [n, 3, height, width]")
     prepared = deployed.input_size
@@ -219,7 +240,7 @@ def _run(session: Any, images: NDArray[np.float32], batch: int | None) -> NDArra
     size = batch or len(images)
     parts = []
     for start in range(0, len(images), size):
-        part = images[start : start + size].astype(_TYPES[entry.type])
+        part = images[start : start + size].astype(FLOAT_TYPES[entry.type])
         # A graph of a fixed batch takes no fewer images: the last batch is padded.
         padded = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
         parts.append(session.run([session.get_outputs()[0].name], {entry.name: padded})[0][: len(part)])

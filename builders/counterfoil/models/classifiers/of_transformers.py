@@ -83,7 +83,7 @@ def _listed(name: str) -> Mapping[str, str | tuple[str, ...]]:
     return getattr(modeling_auto, name)
 
 
-_CLASSIFIERS = ModelKind("image classifier", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES")
+CLASSIFIERS = ModelKind("image classifier", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES")
 
 
 class TransformersDocument(Foreign):
@@ -127,7 +127,7 @@ class TransformersConfig:
         return json.dumps({key: self.document[key] for key in self.document if key not in _LABELS}, sort_keys=True)
 
 
-def checked_transformers(model: str, folder: Path, kind: ModelKind = _CLASSIFIERS) -> TransformersConfig:
+def checked_transformers(model: str, folder: Path, kind: ModelKind = CLASSIFIERS) -> TransformersConfig:
     """Check the configuration of the model in `folder`, and return it. UserError with all problems."""
     document = read_config(folder / CONFIG, model, MOST_JSON_BYTES)
     model_type = document.get("model_type")

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from counterfoil.errors import UserError
-from counterfoil.models.detectors import of_transformers
-from counterfoil.models.detectors.detector import Detections, Detector
+from counterfoil.models.detectors import of_onnx, of_transformers
+from counterfoil.models.detectors.detector import Detector, ImageDetections
 from counterfoil.models.names import refuse_elsewhere
 from counterfoil.recipe.names import did_you_mean
 
-__all__ = ["DETECTOR_KINDS", "Detections", "Detector", "load_detector"]
+__all__ = ["DETECTOR_KINDS", "Detector", "ImageDetections", "load_detector"]
 
 # Prefix of a name, before its colon → what loads it on a device.
 DETECTOR_KINDS: Mapping[str, Callable[[str, str], Detector]] = {
     "lab": of_transformers.load,
     "transformers": of_transformers.load,
+    "onnx": of_onnx.load,
 }
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image
 
-Detections = dict[str, Any]
+ImageDetections = dict[str, Any]
 """Of one image: `boxes` float32 [n, 4], left, top, right and bottom in its pixels; `scores` float32 [n]; `labels` int64
 [n], places in the names of labels. Tensors on the CPU."""
 
@@ -31,7 +31,7 @@ class Detector:
     sha256: str
     input_key: str
 
-    def __call__(self, images: Sequence[Image.Image]) -> list[Detections]:
+    def __call__(self, images: Sequence[Image.Image]) -> list[ImageDetections]:
         """Return what is found in each RGB image. One image's answers do not depend on which others are beside it.
 
         UserError for an image that cannot be prepared, RunFailure if nothing can be computed or is not finite.
@@ -47,7 +47,7 @@ def of_one_shape(inputs: Sequence[Mapping[str, torch.Tensor]]) -> Iterator[list[
     yield from places.values()
 
 
-def checked_detections(name: str, detections: Detections) -> Detections:
+def checked_detections(name: str, detections: ImageDetections) -> ImageDetections:
     """Return detections on the CPU, in the types of the interface. RunFailure for a number that is not finite."""
     import torch
 

@@ -15,7 +15,7 @@ from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import ClassifierFacts, module_fields
 from counterfoil.models.classifiers.of_transformers import PREFIX, ModelKind, checked_transformers, trained_model
 from counterfoil.models.config_files import PROCESSORS, followed_problems, known_to_timm, shown
-from counterfoil.models.detectors.detector import Detections, Detector, checked_detections, of_one_shape
+from counterfoil.models.detectors.detector import Detector, ImageDetections, checked_detections, of_one_shape
 from counterfoil.models.loading_errors import computing, while_loading
 from counterfoil.models.transformers_files import (
     found_files,
@@ -56,7 +56,7 @@ def _is_of_timm(name: str) -> bool:
         return False
 
 
-_DETECTORS = ModelKind("detector", "MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES", _followed)
+DETECTORS = ModelKind("detector", "MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES", _followed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +67,13 @@ class TransformersDetector(Detector):
     module: Any
     device: str
 
-    def __call__(self, images: Sequence[Image.Image]) -> list[Detections]:
+    def __call__(self, images: Sequence[Image.Image]) -> list[ImageDetections]:
         import torch
 
         prepare = inputs_prepared_by(self.name, self.processor)
         taken = inspect.signature(self.module.forward).parameters
         prepared = [{key: values for key, values in prepare(image).items() if key in taken} for image in images]
-        found: dict[int, Detections] = {}
+        found: dict[int, ImageDetections] = {}
         for places in of_one_shape(prepared):
             stacked = {key: torch.stack([prepared[place][key] for place in places]) for key in prepared[places[0]]}
             sides = [(images[place].height, images[place].width) for place in places]
@@ -91,7 +91,7 @@ def load(name: str, device: str = "cpu") -> TransformersDetector:
     cannot be read.
     """
     files = found_files(name, name.removeprefix(PREFIX), PROCESSORS)
-    config = checked_transformers(name, files.folder, _DETECTORS)
+    config = checked_transformers(name, files.folder, DETECTORS)
     module = while_loading(name, lambda: trained_model(name, files, config, _HINT))
     processor = image_processor_of(name, config.processor, module.config)
     if not hasattr(processor, "post_process_object_detection"):
