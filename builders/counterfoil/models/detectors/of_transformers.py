@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import ClassifierFacts, module_fields
-from counterfoil.models.classifiers.of_transformers import PREFIX, ModelKind, checked_transformers, trained_model
+from counterfoil.models.classifiers.of_transformers import ModelKind, checked_transformers, trained_model
 from counterfoil.models.config_files import PROCESSORS, followed_problems, known_to_timm, shown
 from counterfoil.models.detectors.detector import Detector, ImageDetections, checked_detections, of_one_shape
 from counterfoil.models.loading_errors import computing, while_loading
@@ -23,6 +23,7 @@ from counterfoil.models.transformers_files import (
     input_key_of,
     inputs_prepared_by,
 )
+from counterfoil.recipe.names import TRANSFORMERS
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -90,14 +91,14 @@ def load(name: str, device: str = "cpu") -> TransformersDetector:
     Raises UserError for a folder that cannot be a trained detector, RunFailure when it cannot be fetched or its weights
     cannot be read.
     """
-    files = found_files(name, name.removeprefix(PREFIX), PROCESSORS)
+    files = found_files(name, name.removeprefix(TRANSFORMERS), PROCESSORS)
     config = checked_transformers(name, files.folder, DETECTORS)
     module = while_loading(name, lambda: trained_model(name, files, config, _HINT))
     processor = image_processor_of(name, config.processor, module.config)
     if not hasattr(processor, "post_process_object_detection"):
         raise UserError(f"model {name!r}: {type(processor).__name__} makes no boxes of a model's outputs", _HINT)
     labels = config.label_names
-    facts = ClassifierFacts(name, name.removeprefix(PREFIX), config.architecture, len(labels), labels)
+    facts = ClassifierFacts(name, name.removeprefix(TRANSFORMERS), config.architecture, len(labels), labels)
     fields = module_fields(facts, module, f"{config.architecture}\n{config.text()}", device)
     del fields["num_classes"]
     return TransformersDetector(**fields, input_key=input_key_of(processor), processor=processor, device=device)
