@@ -329,10 +329,10 @@ def test_a_table_in_no_receipt_is_refused(dataset: Path, tmp_path: Path, models:
 
 FORGED: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "no label": (with_value("label", 0, None), "label is empty in a row"),
-    "label": (with_value("label", 0, 7), "labels that recipe.yaml"),
-    "shift": (with_value("shift", 0, "noon"), "shifts that recipe.yaml"),
-    "key": (with_value("key", 0, "x"), "a row 'x' that the recipe does not have"),
-    "other class": (with_value("label", 0, 1), "that the recipe does not have"),
+    "label": (with_value("label", 0, 7), "not a sample of its shard"),
+    "shift": (with_value("shift", 0, "noon"), "not a sample of its shard"),
+    "key": (with_value("key", 0, "x"), "not a sample of its shard: key 'x'"),
+    "other class": (with_value("label", 0, 1), "not a sample of its shard"),
     "twice": (lambda table: pa.concat_tables([table, table.slice(0, 1)]), "more than once"),
 }
 

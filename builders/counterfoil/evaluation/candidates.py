@@ -27,11 +27,11 @@ from counterfoil.recipe.keep import ACCEPTED, before_judges
 from counterfoil.recipe.keep.misclassified import RIGHT, judge_column
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
-from counterfoil.store import Receipt, read_batches
+from counterfoil.store import Receipt
 from counterfoil.store.inside import refuse_unfit
 from counterfoil.store.layout import What
 from counterfoil.store.manifest import VERIFY, changed_files, refuse_changed
-from counterfoil.store.reading import IDENTITY, PlannedRows, shard_batches
+from counterfoil.store.reading import planned_rows, read_shard, shard_batches
 from counterfoil.store.rows import TableForm
 
 MINED = "mined"
@@ -163,20 +163,14 @@ def _unpicked(dataset: SoundDataset, receipts: Sequence[Receipt], judged: Sequen
     rules = {shift.name: shift.keep for shift in judged}
     rows: dict[str, list[tuple[Any, ...]]] = {shift.name: [] for shift in judged}
     shards = {(shard.group, shard.number): shard for shard in plan.shards}
-    asked = [*IDENTITY, "reason", *dict.fromkeys(columns.values())]
-    seen: set[str] = set()
+    asked, form = ["reason", *columns.values()], TableForm.of(recipe)
     for receipt in receipts:
-        planned = PlannedRows(directory, receipt, "candidates", plan, shards[receipt.group, receipt.shard])
-        for batch in shard_batches(directory, receipt, asked, "candidates", TableForm.of(recipe)):
-            for row in batch.to_pylist():
-                planned.refuse_other(*(row[name] for name in IDENTITY))
-                if row["key"] in seen:
-                    raise RunFailure(f"{directory}: candidates hold the row {row['key']} more than once", VERIFY)
-                seen.add(row["key"])
-                name = row["shift"]
-                if name in rules and before_judges(rules[name], row["reason"]):
-                    answers = (row[columns[judge]] for judge in judges[name])
-                    rows[name].append((row["key"], row["label"], row["index"], row["reason"] == ACCEPTED, *answers))
+        shard = shards[receipt.group, receipt.shard]
+        for row in planned_rows(directory, plan, shard, receipt, "candidates", asked, form):
+            name = row["shift"]
+            if name in rules and before_judges(rules[name], row["reason"]):
+                answers = (row[columns[judge]] for judge in judges[name])
+                rows[name].append((row["key"], row["label"], row["index"], row["reason"] == ACCEPTED, *answers))
     unpicked = {}
     for name, found in rows.items():
         recorded = {}
@@ -196,20 +190,20 @@ def _unpicked(dataset: SoundDataset, receipts: Sequence[Receipt], judged: Sequen
 def _images(directory: Path, receipts: Sequence[Receipt], dropped: Sequence[tuple[str, int]]) -> LabelledImages:
     """The rejected images of these candidates, in the order in which they are stored."""
     labels = dict(dropped)
-    groups = list(dict.fromkeys(receipt.group for receipt in receipts))
 
     def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-        for batch in read_batches(directory, ["key", "image"], groups, "rejected"):
-            images = batch.column("image")
-            for position, key in enumerate(batch.column("key").to_pylist()):
-                if key in labels and (keys is None or key in keys):
-                    yield key, (images[position].as_py() or {}).get("bytes")
+        for receipt in receipts:
+            for batch in shard_batches(directory, receipt, ["key", "image"], "rejected"):
+                images = batch.column("image")
+                for position, key in enumerate(batch.column("key").to_pylist()):
+                    if key in labels and (keys is None or key in keys):
+                        yield key, (images[position].as_py() or {}).get("bytes")
 
     stored = [
-        key
-        for batch in read_batches(directory, ["key"], groups, "rejected")
-        for key in batch.column("key").to_pylist()
-        if key in labels
+        row["key"]
+        for receipt in receipts
+        for row in read_shard(directory, receipt, ["key"], "rejected")
+        if row["key"] in labels
     ]
     if sorted(stored) != sorted(labels):
         raise RunFailure(

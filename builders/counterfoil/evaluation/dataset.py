@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,15 +23,14 @@ from counterfoil.dataset import read_dataset
 from counterfoil.dataset.label_checks import checks_of_dataset, read_people, with_people
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
-from counterfoil.plan import sample_key
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.keep.misclassified import FAILED, RIGHT, MisclassifiedRule, judge_column
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.labels import LabelChecks
-from counterfoil.store import Receipt, read_batches
+from counterfoil.store import Receipt
 from counterfoil.store.layout import LOCK, user_cache
 from counterfoil.store.manifest import VERIFY, changed_data, content_of_receipts, refuse_changed
-from counterfoil.store.reading import shard_batches
+from counterfoil.store.reading import planned_rows, shard_batches
 from counterfoil.store.receipts import counts_of
 from counterfoil.store.rows import TableForm
 
@@ -233,15 +231,12 @@ def open_dataset(source: str | Path) -> OpenDataset:
     position = {shift.name: place for place, shift in enumerate(recipe.all_shifts())}
     keys: list[str] = []
     columns: dict[str, list[int]] = {"shift": [], "label": [], "index": []}
-    for batch in read_batches(directory, columns=["key", "label", "shift", "index"]):
-        keys += batch.column("key").to_pylist()
-        names = batch.column("shift").to_pylist()
-        unknown = sorted(set(names) - set(position))
-        if unknown:
-            raise UserError(f"{directory}: data holds shifts that recipe.yaml does not: {', '.join(unknown)}")
-        columns["shift"] += [position[name] for name in names]
-        columns["label"] += batch.column("label").to_pylist()
-        columns["index"] += batch.column("index").to_pylist()
+    for shard, receipt in zip(finished.plan.shards, receipts, strict=True):
+        for row in planned_rows(directory, finished.plan, shard, receipt, "data"):
+            keys.append(row["key"])
+            columns["shift"].append(position[row["shift"]])
+            columns["label"].append(row["label"])
+            columns["index"].append(row["index"])
     shifts = np.asarray(columns["shift"], dtype=np.int64)
     if not np.any(shifts == 0):
         raise UserError(
@@ -249,25 +244,21 @@ def open_dataset(source: str | Path) -> OpenDataset:
             "Lower the object threshold, or ask for more candidates, and build it again.",
         )
     labels = np.asarray(columns["label"], dtype=np.int64)
-    if labels.min() < 0 or labels.max() >= len(recipe.classes):
-        raise UserError(
-            f"{directory}: data holds labels that recipe.yaml, with {len(recipe.classes)} classes, does not have"
-        )
-    _refuse_strangers(directory, recipe, keys, columns)
     reasons, content = counts_of(receipts), content_of_receipts(receipts)
     mined = read_mined(finished, reasons, located.reference)
     refuse_other_data(directory, recipe, mined, keys)
 
     def read(wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
         left = None if wanted is None else len(wanted)
-        for batch in read_batches(directory, columns=["key", "image"]):
-            if left == 0:
-                return
-            images = batch.column("image")
-            for place, key in enumerate(batch.column("key").to_pylist()):
-                if wanted is None or key in wanted:
-                    yield key, (images[place].as_py() or {}).get("bytes")
-                    left = None if left is None else left - 1
+        for receipt in receipts:
+            for batch in shard_batches(directory, receipt, ["key", "image"]):
+                if left == 0:
+                    return
+                images = batch.column("image")
+                for place, key in enumerate(batch.column("key").to_pylist()):
+                    if wanted is None or key in wanted:
+                        yield key, (images[place].as_py() or {}).get("bytes")
+                        left = None if left is None else left - 1
 
     groups = tuple(
         Group(
@@ -313,20 +304,6 @@ def open_dataset(source: str | Path) -> OpenDataset:
             read_people(directory, content, position.keys()),
         ),
     )
-
-
-def _refuse_strangers(
-    directory: Path, recipe: Recipe, keys: Sequence[str], columns: Mapping[str, Sequence[int]]
-) -> None:
-    """RunFailure for rows that are no samples of the recipe: each has the key of its shift, class and index, once."""
-    shifts, classes = [shift.name for shift in recipe.all_shifts()], recipe.classes
-    rows = zip(keys, columns["shift"], columns["label"], columns["index"], strict=True)
-    for key, shift, label, index in rows:
-        if key != sample_key(shifts[shift], classes[label].id, index):
-            raise RunFailure(f"{directory}: data holds a row {key[:80]!r} that the recipe does not have", VERIFY)
-    if len(set(keys)) < len(keys):
-        repeated = next(key for key, times in Counter(keys).items() if times > 1)
-        raise RunFailure(f"{directory}: data holds the row {repeated} more than once", VERIFY)
 
 
 def _workplace(directory: Path, published: bool) -> Path:

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterfoil.dataset.label_checks import Task
-from counterfoil.errors import RunFailure, UserError
-from counterfoil.store.reading import IDENTITY, PlannedRows, read_shard
-from counterfoil.store.receipts import remake_hint
+from counterfoil.errors import UserError
+from counterfoil.store.reading import planned_rows
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan
@@ -65,14 +64,7 @@ def accepted_images(directory: Path, plan: Plan, receipts: Sequence[Receipt]) ->
     """
     images: list[AcceptedImage] = []
     for at, (shard, receipt) in enumerate(zip(plan.shards, receipts, strict=True)):
-        planned = PlannedRows(directory, receipt, "data", plan, shard)
-        seen: set[str] = set()
-        for row in read_shard(directory, receipt, IDENTITY, "data"):
-            planned.refuse_other(*(row[name] for name in IDENTITY))
-            if row["key"] in seen:
-                path = directory / (receipt.file("data") or receipt).path
-                raise RunFailure(f"{path} has the row {row['key']} twice", remake_hint(directory, receipt.path))
-            seen.add(row["key"])
+        for row in planned_rows(directory, plan, shard, receipt, "data"):
             images.append(AcceptedImage(row["key"], row["shift"], row["label"], at))
     return images
 

@@ -54,7 +54,7 @@ from counterfoil.store.layout import (
 )
 from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import hash_files, published_paths
-from counterfoil.store.reading import IDENTITY, PlannedRows, read_shard
+from counterfoil.store.reading import planned_rows, read_shard
 from counterfoil.store.receipts import counts_of, repair_hint
 from counterfoil.store.replacement import (
     discard_replacement,
@@ -69,9 +69,7 @@ if TYPE_CHECKING:
     from counterfoil.plan import Cell, Plan, Shard
     from counterfoil.recipe import Shift
 
-_SCORED = (
-    "key", "shift", "class_id", "label", "index", "prompt", "object_score", "shift_score", "reason",
-)  # fmt: skip
+_SCORED = ("prompt", "object_score", "shift_score", "reason")
 # Folders of what was measured on the images as they were: a cut leaves them behind.
 _RESULTS = tuple(folder.name for folder in SEALED_FOLDERS)
 _MOST_SHIFTS = 8  # that are named where images are lost
@@ -340,9 +338,7 @@ class _New:
         form = TableForm.of(self.recipe)
         columns = [*_SCORED, *form.added, *(["embedding"] if embeddings else [])]
         rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
-        planned = PlannedRows(self.old.directory, receipt, "candidates", self.plan, shard)
-        for row in read_shard(self.old.directory, receipt, columns, "candidates", form):
-            planned.refuse_other(*(row[name] for name in IDENTITY))
+        for row in planned_rows(self.old.directory, self.plan, shard, receipt, "candidates", columns, form):
             rows.setdefault((row["shift"], row["label"]), []).append(row)
         for cell in shard.cells:
             yield self._decided(shard, cell, rows.get((cell.shift, cell.label), []))

@@ -36,7 +36,7 @@ from counterfoil.store.layout import (
 )
 from counterfoil.store.lock import Lock, read_lock, refuse_other_hashes, refuse_other_stack, write_lock
 from counterfoil.store.manifest import Entry, file_faults, write_manifest
-from counterfoil.store.reading import read_receipts, read_shard
+from counterfoil.store.reading import planned_rows, read_receipts
 from counterfoil.store.receipts import (
     Receipt,
     filled_of,
@@ -69,6 +69,7 @@ class DatasetStore:
         self.plan = plan
         self.writer = writer
         self.part = part
+        self._receipts: list[Receipt] = []
 
     @classmethod
     @contextlib.contextmanager
@@ -123,7 +124,7 @@ class DatasetStore:
                 _write_if_new(directory, path, content)
             if repair is not None:
                 # Before the manifest goes, which proves the receipts, so that a killed run checks again.
-                for path in list(_damaged_shards(plan.shards, writer, repair)):
+                for path in list(_damaged_shards(plan, writer, repair)):
                     remove_durably(directory / path)
             store._no_longer_finished()
             yield store
@@ -152,6 +153,8 @@ class DatasetStore:
 
     def receipts(self) -> list[Receipt]:
         """Return the receipts of finished shards, in the plan's order. RunFailure if one has other hashes."""
+        if len(self._receipts) == self.plan.n_shards:
+            return self._receipts  # each is parsed once
         receipts = read_receipts(self.directory)
         for receipt in receipts:
             if dict(receipt.hashes) != dict(self.writer.hashes):
@@ -160,6 +163,7 @@ class DatasetStore:
                     f" {LOCK}",
                     hint=repair_hint(self.directory),
                 )
+        self._receipts = receipts
         return receipts
 
     def finish(
@@ -320,15 +324,15 @@ def _write_if_new(directory: Path, path: str, content: bytes) -> None:
     write_atomically(target, content)
 
 
-def _damaged_shards(shards: Sequence[Shard], writer: ShardWriter, listed: Mapping[str, Entry]) -> Iterator[str]:
-    """Yield the path of each receipt of `shards` that is damaged or has damaged files.
+def _damaged_shards(plan: Plan, writer: ShardWriter, listed: Mapping[str, Entry]) -> Iterator[str]:
+    """Yield the path of each receipt of a plan that is damaged or has damaged files.
 
     `writer` is what would write them now, `listed` the entries of the finished dataset's manifest, which prove a
     receipt. Without them a receipt is compared with its own files, and only its stack is trusted. Files that a
     receipt names but that are not its own are never opened.
     """
     directory = writer.directory
-    for standing in standing_shards(directory, shards):
+    for standing in standing_shards(directory, plan.shards):
         shard, receipt = standing.shard, standing.receipt
         if shard is None or (receipt is None and not standing.unreadable):
             continue
@@ -338,7 +342,7 @@ def _damaged_shards(shards: Sequence[Shard], writer: ShardWriter, listed: Mappin
             or dict(receipt.hashes) != dict(writer.hashes)
             or any(receipt_faults(standing, writer.hashes, writer.split, writer.format))
             or any(file_faults(directory, receipt.files))
-            or (not listed and not _counts_match(directory, shard, receipt))
+            or (not listed and not _counts_match(writer, plan, shard, receipt))
         ):
             yield standing.path
 
@@ -354,19 +358,25 @@ def _proven(path: Path, receipt: Receipt, entry: Entry | None) -> bool:
         return False
 
 
-def _counts_match(directory: Path, shard: Shard, receipt: Receipt) -> bool:
-    """Check a receipt's counts against the rows of its files."""
-    decided = list(read_shard(directory, receipt, ["shift", "label", "class_id", "reason"], "candidates"))
+def _counts_match(writer: ShardWriter, plan: Plan, shard: Shard, receipt: Receipt) -> bool:
+    """Check a receipt's counts against the rows of its files, and these against the plan."""
+    directory, tables = writer.directory, dict.fromkeys(WHATS, 0)
+    decided: list[dict[str, Any]] = []
+    try:
+        for what in WHATS:
+            reason = ["reason"] if what == "candidates" else []
+            for row in planned_rows(directory, plan, shard, receipt, what, reason, writer.form):
+                tables[what] += 1
+                decided += [row] if what == "candidates" else []
+    except RunFailure:
+        return False
     counts = reasons_of(shard, decided)
-    rows = {
-        "candidates": len(decided),
-        "data": sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
-        "rejected": sum(1 for _ in read_shard(directory, receipt, ["key"], "rejected")),
-    }
+    accepted = sum(reasons.get(ACCEPTED, 0) for reasons in counts.values())
     stored = {what: file.rows for what in WHATS if (file := receipt.file(what)) is not None}
     return (
         (receipt.filled is None or filled_of(shard, decided) == receipt.filled)
         and counts == receipt.counts
-        and rows == receipt.rows
-        and stored == {what: number for what, number in rows.items() if number}
+        and tables == receipt.rows
+        and accepted == tables["data"]
+        and stored == {what: number for what, number in tables.items() if number}
     )

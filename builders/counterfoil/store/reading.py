@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,24 +177,34 @@ IDENTITY = ("key", "shift", "label", "class_id", "index")
 _LONGEST = 80
 
 
-class PlannedRows:
-    """The rows that a table of one shard may hold."""
+def planned_rows(
+    directory: Path,
+    plan: Plan,
+    shard: Shard,
+    receipt: Receipt,
+    what: What,
+    columns: Iterable[str] = (),
+    form: TableForm = PLAIN,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one table of a shard beside its plan, with `IDENTITY` and these columns.
 
-    def __init__(self, directory: Path, receipt: Receipt, what: What, plan: Plan, shard: Shard) -> None:
-        self._path = directory / (receipt.file(what) or receipt).path
-        self._hint = remake_hint(directory, receipt.path)
-        self._cells = {(c.shift, c.label): (plan.class_of(c.label).id, plan.indices_below(c)) for c in shard.cells}
-
-    def refuse_other(self, *identity: Any) -> None:
-        """Raise RunFailure for a row whose values of `IDENTITY` belong to no sample of the shard."""
-        key, shift, label, class_id, index = identity
-        planned_id, candidates = self._cells.get((shift, label), (None, 0))
-        if (
-            planned_id is None
-            or planned_id != class_id
-            or not 0 <= index < candidates
-            or key != sample_key(shift, planned_id, index)
-        ):
-            values = zip(IDENTITY, identity, strict=True)
-            shown = ", ".join(f"{name} {str(value)[:_LONGEST]!r}" for name, value in values)
-            raise RunFailure(f"{self._path} has a row that is not a sample of its shard: {shown}", self._hint)
+    Evaluation, cuts, reviews, cards and repairs all read rows here. RunFailure for a row that is not a sample of the
+    shard, or that appears more than once.
+    """
+    path = directory / (receipt.file(what) or receipt).path
+    cells = {(cell.shift, cell.label): (plan.class_of(cell.label).id, plan.indices_below(cell)) for cell in shard.cells}
+    seen: set[str] = set()
+    for row in read_shard(directory, receipt, list(dict.fromkeys([*IDENTITY, *columns])), what, form):
+        key, shift, label, class_id, index = (row[name] for name in IDENTITY)
+        planned_id, candidates = cells.get((shift, label), (None, 0))
+        is_sample = planned_id is not None and planned_id == class_id and 0 <= index < candidates
+        if not is_sample or key != sample_key(shift, class_id, index):
+            shown = ", ".join(f"{name} {str(row[name])[:_LONGEST]!r}" for name in IDENTITY)
+            problem = f"has a row that is not a sample of its shard: {shown}"
+        elif key in seen:
+            problem = f"has the row {key} more than once"
+        else:
+            seen.add(key)
+            yield row
+            continue
+        raise RunFailure(f"{path} {problem}", remake_hint(directory, receipt.path))

@@ -23,7 +23,7 @@ from counterfoil.recipe.prompts import BASE
 from counterfoil.report.pictures import webp
 from counterfoil.report.words import in_words
 from counterfoil.store.decoding import UnreadableImage, rgb_image
-from counterfoil.store.reading import IDENTITY, PlannedRows, read_file, shard_batches
+from counterfoil.store.reading import planned_rows, read_file
 from counterfoil.store.receipts import remake_hint
 from counterfoil.store.rows import TableForm, unique_names
 
@@ -74,26 +74,24 @@ def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
     indices: dict[tuple[str, int], int] = {}
     judged: dict[tuple[str, str], tuple[int, int]] = {}
     judge, form = plan.recipe.screen.judge, TableForm.of(plan.recipe)
-    names = [*IDENTITY, "reason", *([] if judge is None else [judge_column(judge, RIGHT)])]
+    right = None if judge is None else judge_column(judge, RIGHT)
+    columns = ["reason"] if right is None else ["reason", right]
     by_shard = {(receipt.group, receipt.shard): receipt for receipt in receipts}
     for shard in plan.shards:
         receipt = by_shard.get((shard.group, shard.number))
         file = None if receipt is None else receipt.file("candidates")
         if receipt is None or file is None:
             continue
-        planned, accepted = PlannedRows(directory, receipt, "candidates", plan, shard), 0
-        for batch in shard_batches(directory, receipt, names, "candidates", form):
-            columns = [batch.column(name).to_pylist() for name in names]
-            said = columns.pop() if judge is not None else [None] * batch.num_rows
-            for *identity, reason, right in zip(*columns, said, strict=True):
-                planned.refuse_other(*identity)
-                if reason == ACCEPTED:
-                    _, shift, label, class_id, index = identity
-                    indices[shift, label] = indices.get((shift, label), 0) | 1 << index
-                    accepted += 1
-                    if right is not None:
-                        images, disagreed = judged.get((shift, class_id), (0, 0))
-                        judged[shift, class_id] = (images + 1, disagreed + (not right))
+        accepted = 0
+        for row in planned_rows(directory, plan, shard, receipt, "candidates", columns, form):
+            if row["reason"] != ACCEPTED:
+                continue
+            cell = row["shift"], row["label"]
+            indices[cell] = indices.get(cell, 0) | 1 << row["index"]
+            accepted += 1
+            if right is not None and row[right] is not None:
+                images, disagreed = judged.get((row["shift"], row["class_id"]), (0, 0))
+                judged[row["shift"], row["class_id"]] = (images + 1, disagreed + (not row[right]))
         images = receipt.file("data")
         rows = 0 if images is None else images.rows
         if accepted != rows:
