@@ -48,9 +48,10 @@ def first_of(lines: Sequence[str], most: int = MOST_SHOWN, count: int | None = N
     return [*lines[:most], *([f"… and {count - most:,} more"] if count > most else [])]
 
 
-def some_of(names: Sequence[str], most: int = 5) -> str:
-    """Join at most so many names in one line, followed by how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def some_of(names: Sequence[str], most: int = 5, *, count: int | None = None, what: str = "") -> str:
+    """Join at most so many names, followed by how many more there are, in all `count`, of `what`."""
+    more = (len(names) if count is None else count) - len(names[:most])
+    return ", ".join(names[:most]) + (f" and {more:,} more{' ' if what else ''}{what}" if more > 0 else "")
 
 
 def raise_together(errors: Sequence[CounterfoilError], hint: str | None = None) -> None:

@@ -17,7 +17,7 @@ from counterfoil.data.pool import pin_pool
 from counterfoil.dataset.label_checks import VALIDATION, without_validation
 from counterfoil.engines import Engine
 from counterfoil.engines.local import called_on
-from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.errors import CounterfoilError, UserError, some_of
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.kinds import ChosenTable, maker_of
 from counterfoil.generate.screen.known_classes import KnownClasses
@@ -265,10 +265,9 @@ def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating])
 
     damaged = images.shown([images.keys[row] for row in np.flatnonzero(np.isnan(embeddings).any(axis=1))])
     if damaged:
-        more = f" and {len(damaged) - _MOST_SHOWN} more" if len(damaged) > _MOST_SHOWN else ""
         unreadable = f"{len(damaged)} unreadable {'image' if len(damaged) == 1 else 'images'}"
         raise UserError(
-            f"source: {images.name}: {unreadable}: {', '.join(damaged[:_MOST_SHOWN])}{more}",
+            f"source: {images.name}: {unreadable}: {some_of(damaged, _MOST_SHOWN)}",
             "Remove or replace these rows of the input dataset; a name is its split and its row, or its file.",
         )
 

@@ -12,7 +12,7 @@ import typer
 from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption
 from counterfoil.cli.progress import StageProgress
 from counterfoil.cli.terminal import fit, note, print_json, print_rows, say, terminal
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, some_of
 from counterfoil.report.words import counted
 
 if TYPE_CHECKING:
@@ -369,9 +369,7 @@ def _by_class(recipe: Recipe) -> list[str]:
     every = [shift.name for shift in recipe.all_shifts()]
     lines = []
     for thresholds, shifts in shifts_of.items():
-        line = ", ".join(f"{names[id]} ({id}) {value:g}" for id, value in thresholds[:MOST_LINES])
-        if len(thresholds) > MOST_LINES:
-            line += f" and {len(thresholds) - MOST_LINES:,} more"
+        line = some_of([f"{names[id]} ({id}) {value:g}" for id, value in thresholds], MOST_LINES)
         if shifts != every:
             line += f" in {', '.join(shifts[:5])}{' …' if len(shifts) > 5 else ''}"
         lines.append(line)

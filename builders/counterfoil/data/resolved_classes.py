@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from counterfoil.data.open_source import names_at_hand, open_source
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
 from counterfoil.recipe import Recipe, load_own_recipe, load_recipe
 from counterfoil.recipe.layering import class_slug, same_classes
 from counterfoil.recipe.loader import with_classes
@@ -24,8 +24,6 @@ from counterfoil.recipe.names import (
     refuse_disagreements,
 )
 from counterfoil.recipe.schema_inputs import ClassEntry
-
-_MOST_PROBLEMS = 20
 
 
 def resolve_classes(
@@ -143,5 +141,4 @@ def _recorded(recipe: Recipe, directory: Path) -> Recipe | None:
 
 def _refuse(problems: Sequence[str], hint: str) -> None:
     if problems:
-        more = [f"… and {len(problems) - _MOST_PROBLEMS:,} more"] if len(problems) > _MOST_PROBLEMS else []
-        raise UserError([*problems[:_MOST_PROBLEMS], *more], hint)
+        raise UserError(first_of(problems), hint)

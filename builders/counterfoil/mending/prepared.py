@@ -26,7 +26,7 @@ from counterfoil.data import LabelledImages, rows_of
 from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.resolved_classes import resolve_classes
-from counterfoil.errors import CounterfoilError, UserError, raise_together
+from counterfoil.errors import CounterfoilError, UserError, raise_together, some_of
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.subject import is_built
 from counterfoil.mending.given import (
@@ -344,8 +344,7 @@ def refuse_near_chance(
     found = find_near_chance([str(label) for label in kept], share[:, None], images[kept], chances[kept][:, None])
     near = [classes[int(label)] for label in found.classes]
     if found.models[0] or len(near) == len(kept):
-        shown = ", ".join(near[:_MOST_NAMES]) + (f" and {len(near) - _MOST_NAMES:,} more" * (len(near) > _MOST_NAMES))
-        which = f" (classes near chance: {shown})" if near else ""
+        which = f" (classes near chance: {some_of(near, _MOST_NAMES)})" if near else ""
         raise UserError(
             f"{model} is near chance on the base of {dataset}: {100 * share.mean():.1f} % of"
             f" {counted(int(images[kept].sum()), 'image')} right; guessing gets"

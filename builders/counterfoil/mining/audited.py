@@ -26,7 +26,7 @@ from counterfoil.data.labelled_images import Halves, deal_halves, on_a_line
 from counterfoil.data.labelled_sources import labelled_conditions, labelled_split
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import OpenSource
-from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together, some_of
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.subject import is_built
 from counterfoil.generate.screen.doubts import ScreenDoubts, doubts_of
@@ -405,9 +405,8 @@ def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tupl
     """What is said of images that cannot be decoded, by their keys; nothing where there is none."""
     count = len(unreadable)
     named = [on_a_line(paths.get(key, key)) for key in unreadable[:_MOST_NAMED]]
-    more = f" and {count - len(named):,} more" if count > len(named) else ""
     words = "1 image cannot be decoded and is" if count == 1 else f"{count:,} images cannot be decoded and are"
-    return (f"{words} left out: {', '.join(named)}{more}",) if count else ()
+    return (f"{words} left out: {some_of(named, _MOST_NAMED, count=count)}",) if count else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -628,10 +627,9 @@ def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages])
             known |= {f"{stem}_{row:08d}" for row in range(len(part) + sum(part.left_out.values()))}
     count, first = classifier.unknown_keys(known)
     if count:
-        more = f" and {count - len(first):,} more" if count > len(first) else ""
         raise UserError(
             f"model {classifier.name!r} answers {count:,} images that are not of "
-            f"{', '.join(part.name for part in parts)}: {', '.join(first)}{more}",
+            f"{', '.join(part.name for part in parts)}: {some_of(first, len(first), count=count)}",
             "Check that the file belongs to this dataset and split, or remove these rows.",
         )
 

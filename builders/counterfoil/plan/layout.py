@@ -21,7 +21,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, overload
 
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, some_of
 from counterfoil.recipe import Recipe, RecipeClass, Shift, load_recipe, prompt_for
 from counterfoil.recipe.kinds import RANK, ROW, SCORE
 from counterfoil.recipe.prompts import BASE, asks_caption
@@ -526,8 +526,7 @@ def make_plan(
     if placeholders is not None:
         without = [cls.id for cls in recipe.classes if cls.id not in placeholders]
         if without:
-            listed = ", ".join(without[:10]) + (f" and {len(without) - 10} more" if len(without) > 10 else "")
-            raise UserError(f"tokens: no class token for {listed}, expected one for every class")
+            raise UserError(f"tokens: no class token for {some_of(without, 10)}, expected one for every class")
     return Plan(recipe, placeholders, retrieved or edited)
 
 

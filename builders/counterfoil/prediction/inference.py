@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages
-from counterfoil.errors import CounterfoilError, RunFailure, UserError
+from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
 from counterfoil.models.classifiers.classifier import Recorded
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.predictions import Predictions, no_answers, ranked_of
@@ -272,10 +272,10 @@ def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: in
         return
     unseen = [key for key, image in images.images(missing) if images.decoded(image) is not None]
     if unseen:
-        more = f" and {len(unseen) - _MOST_SHOWN:,} more" if len(unseen) > _MOST_SHOWN else ""
+        named = images.shown(unseen[:_MOST_SHOWN])
         raise UserError(
             f"model {name!r} has no answer to {len(unseen):,} of {len(images):,} images: "
-            f"{', '.join(images.shown(unseen[:_MOST_SHOWN]))}{more}",
+            f"{some_of(named, _MOST_SHOWN, count=len(unseen))}",
             "A file of predictions cannot score images that it has not seen: score them, and add their rows.",
         )
 

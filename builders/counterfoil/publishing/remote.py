@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from counterfoil.data.hub import PATIENCE, Patience, with_retries
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.publishing.files import Addition, Changes, LocalFile, RemoteFile, RepositoryKind, changes_between
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Remote:
     def send(self, files: Sequence[LocalFile], revision: str) -> None:
         """Send contents that the Hub's large-file storage lacks. Commit nothing."""
         operations = [self._operation(file) for file in files]
-        what = f"sending {files[0].path}" + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+        what = f"sending {some_of([file.path for file in files], 1)}"
         with_retries(lambda: self._prepare(operations, revision), what, tell=self.tell, patience=self.patience)
 
     @_tried("committing to {self.repo}")

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from counterfoil.errors import some_of
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.misclassified import PARENT, answered_class, judge_column
 from counterfoil.recipe.kinds import kind_of
@@ -94,9 +95,9 @@ def _shifts_without_base(parts: RecipeParts) -> Iterator[RecipeProblem]:
     for place, spec in parts.of_shifts:
         lacking = sorted(parts.ids_of(spec) & parts.every - has)
         if lacking:
-            more = f" and {len(lacking) - 1:,} more" if len(lacking) > 1 else ""
+            shown = some_of([f"'{class_id}'" for class_id in lacking], 1)
             path = (*place, *(() if spec.get("classes") is None else ("classes",)))
-            yield path, f"has the class '{lacking[0]}'{more}, expected classes that prompts.base.classes lists too"
+            yield path, f"has the class {shown}, expected classes that prompts.base.classes lists too"
 
 
 def _without_a_class(parts: RecipeParts) -> Iterator[RecipeProblem]:
@@ -126,9 +127,8 @@ def _words_of_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
                 users[path] = None
                 lacking |= dict.fromkeys(own)
         if lacking:
-            named = ", ".join(list(lacking)[:_MOST_SUGGESTIONS])
-            more = f" and {len(lacking) - _MOST_SUGGESTIONS:,} more" if len(lacking) > _MOST_SUGGESTIONS else ""
-            which = f"1 class ({named}) does" if len(lacking) == 1 else f"{len(lacking):,} classes ({named}{more}) do"
+            named = some_of(list(lacking), _MOST_SUGGESTIONS)
+            which = f"1 class ({named}) does" if len(lacking) == 1 else f"{len(lacking):,} classes ({named}) do"
             places = f" (as {len(users):,} texts do)" if len(users) > 1 else ""
             message = f"uses '{{{word}}}'{places}, which {which} not have; expected `{word}` in the list of classes"
             yield next(iter(users)), message
@@ -283,11 +283,8 @@ def _unknown_failures(parts: RecipeParts) -> Iterator[RecipeProblem]:
             if asked is not None and parts.known and asked not in parts.every:
                 yield where, f"found '{rule}', expected the id of a class{did_you_mean(asked, parts.known)}"
             elif rule == PARENT and without:
-                more = f" and {len(without) - 1:,} more" if len(without) > 1 else ""
-                yield (
-                    where,
-                    f"found 'parent', but the class '{without[0]}'{more} has no `parent` in the list of classes",
-                )
+                shown = some_of([f"'{class_id}'" for class_id in without], 1)
+                yield where, f"found 'parent', but the class {shown} has no `parent` in the list of classes"
 
 
 def _ranking(keep: Any) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, first_of, some_of
 from counterfoil.recipe.keep.misclassified import judge_column
 
 if TYPE_CHECKING:
@@ -290,9 +290,8 @@ def refuse_disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], 
     """UserError where the names of an input dataset's labels say that classes have the source labels of others."""
     problems = disagreements(classes, labels, place)
     if problems:
-        more = [f"… and {len(problems) - _MOST_NAMES_SHOWN:,} more"] if len(problems) > _MOST_NAMES_SHOWN else []
         raise UserError(
-            [*problems[:_MOST_NAMES_SHOWN], *more],
+            first_of(problems),
             "Leave source_label out to take it from the name, or write the numbers of the input dataset.",
         )
 
@@ -311,6 +310,5 @@ def named_problem(name: str, found: Sequence[int], labels: Sequence[str], place:
 
 def shown_labels(values: Sequence[object]) -> str:
     """The first of some labels or classes, for people."""
-    more = len(values) - _MOST_NAMES_SHOWN
-    shown = ", ".join(str(value)[:80] for value in values[:_MOST_NAMES_SHOWN]) or "none"
-    return shown + (f" and {more} more" if more > 0 else "")
+    shown = [str(value)[:80] for value in values[:_MOST_NAMES_SHOWN]]
+    return some_of(shown, _MOST_NAMES_SHOWN, count=len(values)) or "none"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.documents import Count, Strict, csv_text
+from counterfoil.errors import some_of
 from counterfoil.report.sections import ReportSection, Shown
 from counterfoil.report.words import (
     NOTHING,
@@ -224,8 +225,7 @@ def _cell(results: Results, shift: str, model: str) -> TableCell:
 
 
 def _names(names: Sequence[str]) -> str:
-    rest = len(names) - _MOST_NAMES
-    return ", ".join(map(_cut, names[:_MOST_NAMES])) + (f" and {rest} more" if rest > 0 else "")
+    return some_of([*map(_cut, names)], _MOST_NAMES)
 
 
 def _cut(name: str) -> str:

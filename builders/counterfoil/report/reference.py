@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from counterfoil.documents import Count, Strict
+from counterfoil.errors import some_of
 from counterfoil.report.sections import ReportSection, Shown
 from counterfoil.report.words import Table, TableColumn, TableRow, counted, percent, points, points_cell, text_cell
 from counterfoil.stats import Estimate
@@ -110,13 +111,13 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
         named = [f"{name} by {points(abs(gap.value))}" for name, gap in smaller]
         found.append(
             "Accuracy on the base differs significantly from accuracy on validation images (the interval of the gap"
-            f" excludes 0): {_some(named)} points."
+            f" excludes 0): {some_of(named, _MOST_NAMES)} points."
         )
     classes = [one.name for one in results.near_chance_classes]
     if classes and reference is not None and reference.unseen is not None and reference.unseen_known:
         subject = "class near chance" if len(classes) == 1 else f"{len(classes):,} classes near chance"
         found.append(
-            f"The {subject} on the base ({_some(classes)}) {'has' if len(classes) == 1 else 'have'} an"
+            f"The {subject} on the base ({some_of(classes, _MOST_NAMES)}) {'has' if len(classes) == 1 else 'have'} an"
             f" accuracy of {percent(reference.unseen)} on validation images."
         )
     return tuple(found)
@@ -155,21 +156,22 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
     found = []
     classes = [one.name for one in results.near_chance_classes]
     models = [model.short_name if short else model.name for model in results.models if model.near_chance]
+    named_classes, named_models = some_of(classes, _MOST_NAMES), some_of(models, _MOST_NAMES)
     every = base.classes + len(base.left_out)
     if classes and len(classes) == every:
         subject = "The only class" if every == 1 else f"All {every:,} classes"
-        found.append(f"{subject} ({_some(classes)}) {_are(classes)} near chance on the base: no drop can be measured.")
+        found.append(f"{subject} ({named_classes}) {_are(classes)} near chance on the base: no drop can be measured.")
     elif classes:
         found.append(
-            f"{len(classes):,} of {every:,} classes ({_some(classes)}) {_are(classes)} near chance on the base and"
+            f"{len(classes):,} of {every:,} classes ({named_classes}) {_are(classes)} near chance on the base and"
             f" {_are(classes)} left out of every average."
         )
     if models and len(models) == len(results.models):
         subject = "The only model" if len(models) == 1 else f"All {len(models):,} models"
-        found.append(f"{subject} ({_some(models)}) {_are(models)} near chance on the base: no average over models.")
+        found.append(f"{subject} ({named_models}) {_are(models)} near chance on the base: no average over models.")
     elif models:
         found.append(
-            f"{len(models):,} of {len(results.models):,} models ({_some(models)}) {_are(models)} near chance on the"
+            f"{len(models):,} of {len(results.models):,} models ({named_models}) {_are(models)} near chance on the"
             f" base and {_are(models)} left out of averages over models."
         )
     reference = results.reference
@@ -199,7 +201,7 @@ def matching_sentences(results: Results) -> tuple[str, ...]:
         if model.matched:
             alike.setdefault(model.matched, []).append(model.short_name)
     return tuple(
-        f"Outputs{f' of {_some(names)}' if len(names) < len(results.models) else ''} matched {matched}."
+        f"Outputs{f' of {some_of(names, _MOST_NAMES)}' if len(names) < len(results.models) else ''} matched {matched}."
         for matched, names in alike.items()
     )
 
@@ -269,12 +271,6 @@ def _gap_words(gap: Estimate | None) -> str:
 
 def _are(names: list[str]) -> str:
     return "is" if len(names) == 1 else "are"
-
-
-def _some(names: list[str]) -> str:
-    """Names as they stand in brackets: "a, b and 3 more", without an "and" between the last two."""
-    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 def without_reference(results: Results) -> str | None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Literal
 
+from counterfoil.errors import some_of
+
 if TYPE_CHECKING:
     from counterfoil.report.results import MeasureFacts, Results
     from counterfoil.stats import Estimate
@@ -67,7 +69,7 @@ def counted(count: int, what: str, several: str | None = None) -> str:
 def listed(names: Sequence[str], most: int = _MOST_NAMES, last: str = "and") -> str:
     """Names in a sentence, "a, b and c"; of more than `most` the first, "a, b and 3 more"."""
     if len(names) > most:
-        return f"{', '.join(names[:most])} and {len(names) - most:,} more"
+        return some_of(names, most)
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 

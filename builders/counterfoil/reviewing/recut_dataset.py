@@ -21,7 +21,7 @@ from counterfoil.data.pins import SourcePin
 from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import differences
-from counterfoil.errors import RunFailure, UserError
+from counterfoil.errors import RunFailure, UserError, some_of
 from counterfoil.generate.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, screen_doubts
 from counterfoil.generate.screen.thresholds import needs_validation
 from counterfoil.models.clip import pin_clip
@@ -96,11 +96,10 @@ class CutLosses:
         """In words, a line for each kind."""
         said = []
         if self.images:
-            shown = [f"{count:,} of {name}" for name, count in list(self.images.items())[:_MOST_SHIFTS]]
-            more = f" and {len(self.images) - _MOST_SHIFTS} more shifts" if len(self.images) > _MOST_SHIFTS else ""
+            shown = [f"{count:,} of {name}" for name, count in self.images.items()]
             said.append(
                 f"deletes {counted(sum(self.images.values()), 'image')} that no later cut can restore:"
-                f" {', '.join(shown)}{more}"
+                f" {some_of(shown, _MOST_SHIFTS, what='shifts')}"
             )
         if self.candidates:
             said.append(
@@ -459,8 +458,7 @@ def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
         for name in sorted({name for rule in shift.keep for name in rule.measures} - taken[shift.name]):
             missing.setdefault((f"{name} was not measured on", ""), []).append(shift.name)
     for (what, by_rule), shifts in missing.items():
-        more = f" and {len(shifts) - 3} more shifts" if len(shifts) > 3 else ""
-        yield f"{what} the images of {', '.join(shifts[:3])}{more}{by_rule}"
+        yield f"{what} the images of {some_of(shifts, 3, what='shifts')}{by_rule}"
 
 
 def _judges(recipe: Recipe, shift: Shift) -> dict[str, str]:

@@ -356,14 +356,14 @@ def _with_validation_images(classes: Sequence[FoundClass], validation: str) -> t
             " is a percentile of its own images",
             "Name another split with --validation-split.",
         )
-    return kept, [f"left out, because split {validation} has no image of them: {_listed(left)}"]
+    return kept, [f"left out, because split {validation} has no image of them: {some_of(left, _MOST_SHOWN)}"]
 
 
 def _class_notes(classes: Sequence[FoundClass], validation: str) -> Iterator[str]:
     needs = images_needed(PERCENTILE)
     few = [each.name for each in classes if each.images is not None and each.images[validation] < needs]
     if few:
-        which = "all classes have" if len(few) == len(classes) else f"{_listed(few)}:"
+        which = "all classes have" if len(few) == len(classes) else f"{some_of(few, _MOST_SHOWN)}:"
         yield (
             f"{which} fewer than {needs} images in split {validation}, so percentile {PERCENTILE} is close to the"
             " lowest score: weak thresholds"
@@ -371,11 +371,6 @@ def _class_notes(classes: Sequence[FoundClass], validation: str) -> Iterator[str
     odd = wordless([each.name for each in classes])
     if odd:
         yield (
-            f"these class names contain no word to put into a prompt: {_listed(odd)}. Give each"
+            f"these class names contain no word to put into a prompt: {some_of(odd, _MOST_SHOWN)}. Give each"
             " class a name in the recipe"
         )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_SHOWN:,} more" if len(names) > _MOST_SHOWN else ""
-    return ", ".join(names[:_MOST_SHOWN]) + more

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.dataset.verification.problems import ProblemsFound
 from counterfoil.documents import error_lines, in_one_line
-from counterfoil.errors import CounterfoilError
+from counterfoil.errors import CounterfoilError, some_of
 from counterfoil.generate.screen import Thresholds
 from counterfoil.plan import Cell, Plan, Shard, sample_key
 from counterfoil.recipe import RecipeClass
@@ -553,15 +553,11 @@ def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
         times = Counter(member.name for member in tar)
     repeated = [name for name, count in times.items() if count > 1]
     if repeated:
-        return f"has repeated members: {_listed(repeated)}"
+        return f"has repeated members: {some_of(repeated, _MOST_NAMED)}"
     found, expected = set(tar_columns(path)), set(table_columns(what, TableForm.of(recipe)))
     return None if found == expected else _other_columns(sorted(found - expected), sorted(expected - found))
 
 
 def _other_columns(wrong: list[str], lacking: list[str]) -> str:
-    return f"has wrong columns: {_listed(wrong) or 'none'}; missing columns: {_listed(lacking) or 'none'}"
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    named, missing = some_of(wrong, _MOST_NAMED) or "none", some_of(lacking, _MOST_NAMED) or "none"
+    return f"has wrong columns: {named}; missing columns: {missing}"

@@ -21,7 +21,7 @@ from counterfoil.dataset.verification.problems import ProblemsFound, Repairs, Re
 from counterfoil.dataset.verification.rerendering import Rerenderer, choose_rows, pinned_generator, report_differences
 from counterfoil.dataset.verification.shards import ShardCheck, decode_images
 from counterfoil.documents import differences, document_bytes, in_one_line, parse_json
-from counterfoil.errors import CounterfoilError, UserError
+from counterfoil.errors import CounterfoilError, UserError, some_of
 from counterfoil.progress import report
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.recipe.strict_yaml import read_yaml
@@ -366,8 +366,7 @@ def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> I
         yield f"has an entry in dataset_info for config '{config}', split '{split}', which does not exist"
     left = [path for path in stored if path not in matched]
     if left:
-        more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
-        yield f"has no config that loads {', '.join(left[:_MOST_NAMED])}{more}"
+        yield f"has no config that loads {some_of(left, _MOST_NAMED)}"
 
 
 def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.data.objects import objects_of
 from counterfoil.data.pool import licences_of_rows, partners, pool_rows, rows_of_classes
-from counterfoil.errors import UserError
+from counterfoil.errors import UserError, some_of
 from counterfoil.generate.corruptions import SMALLEST_SIDE
 from counterfoil.generate.kinds.kind import ChosenTable, ImageMaker, Materials, in_drawn_order, left_out, pool_of_rows
 from counterfoil.generate.rows import CorruptedRows
@@ -73,8 +73,7 @@ class CorruptMaker(ImageMaker):
             what = f"an image that does not decode, or with a side of less than {SMALLEST_SIDE} pixels"
             notes.append(left_out(unreadable, what))
         if few and recipe.source.objects is None:
-            more = f" and {len(few) - _MOST_NAMED} more" if len(few) > _MOST_NAMED else ""
-            names = f"{', '.join(few[:_MOST_NAMED])}{more} {'has' if len(few) == 1 else 'have'}"
+            names = f"{some_of(few, _MOST_NAMED)} {'has' if len(few) == 1 else 'have'}"
             notes.append(f"{names} fewer images than the recipe asks for, and the dataset has all of them")
         return ChosenTable(edited, {"sha256": edited.sha256}, tuple(notes))
 
