@@ -24,7 +24,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.svm import SVC
 
 from benches import Page
-from counterfoil.mining.methods.svm import GRID, Direction, fit_directions, whiten
+from counterfoil.mining.methods.svm import GRID, Direction, DirectionFit, fit_directions, whiten
 from results_page import table
 
 TITLE, PARTS = "Fitting of directions", ("fitting",)
@@ -61,8 +61,8 @@ def measure(asked: argparse.Namespace) -> Iterator[Page]:
 def measured(classes: int, rows: int, workers: int) -> list[str]:
     """Return the cells of one line of the table."""
     points, right, labels = world(classes, rows)
-    settings: Any = {"seed": SEED, "workers": workers, "permutations": 0, "fewest_errors": 2}
-    found, *own = timed(lambda: fit_directions(points, right, labels, classes, **settings))
+    fit = DirectionFit(SEED, permutations=0, fewest_errors=2)
+    found, *own = timed(lambda: fit_directions(points, right, labels, classes, None, fit, workers))
     of_class = [labels == label for label in range(classes)]
     expected, *usual = timed(lambda: [plain(points[mine], right[mine]) for mine in of_class])
     other_c, furthest = 0, 0.0

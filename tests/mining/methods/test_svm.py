@@ -15,6 +15,7 @@ from counterfoil.errors import UserError
 from counterfoil.mining.methods.svm import (
     GRID,
     Direction,
+    DirectionFit,
     Fold,
     KernelSolver,
     LinearSolver,
@@ -239,9 +240,9 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         fit_direction(points, right, seed=0, grid=(0.0, 1.0))
     labels = np.zeros(40, int)
     with pytest.raises(ValueError, match="numbers from 0 to 1"):
-        fit_directions(points, right, labels + 2, 2, seed=0)
+        fit_directions(points, right, labels + 2, 2, None, DirectionFit(0))
     with pytest.raises(UserError, match="found 0, expected 1 or more"):
-        fit_directions(points, right, labels, 2, seed=0, workers=0)
+        fit_directions(points, right, labels, 2, None, DirectionFit(0), 0)
 
 
 def as_bytes(found: Direction | str) -> object:
@@ -260,9 +261,9 @@ def test_classes_come_in_order_and_the_same_by_any_number_of_workers() -> None:
     arrays = points[order], right[order], labels[order], 5, units[order]
     stages: list[Stage] = []
     with listening(stages.append):
-        alone = fit_directions(*arrays, seed=1, workers=1, permutations=9)
+        alone = fit_directions(*arrays, DirectionFit(1, permutations=9), 1)
     assert [(stage.done, stage.total) for stage in stages] == [(done, 5) for done in range(1, 6)]
-    together = fit_directions(*arrays, seed=1, workers=2, permutations=9)
+    together = fit_directions(*arrays, DirectionFit(1, permutations=9), 2)
     assert [as_bytes(one) for one in alone] == [as_bytes(one) for one in together]
     assert [one.rows for one in alone if isinstance(one, Direction)] == [60, 90, 75]
     assert alone[1] == "no rows"

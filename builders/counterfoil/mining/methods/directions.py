@@ -26,9 +26,9 @@ scaled to the length that the encoder's vectors usually have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -48,7 +48,7 @@ from counterfoil.mining.hypotheses import (
     choose_cutoffs,
 )
 from counterfoil.mining.method import FindMethod
-from counterfoil.mining.methods.svm import Direction, fit_directions, whiten
+from counterfoil.mining.methods.svm import Direction, DirectionFit, fit_directions, whiten
 from counterfoil.recipe.schema_mine import MOST_ALPHA, DirectionsSettings, Mine
 
 CaptionScore = Literal["difference", "shifted"]
@@ -181,34 +181,27 @@ _MOST_CAPTIONS = 5  # shown a class and side
 
 
 def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int | None) -> Found:
-    """Up to two hypotheses a class and a category: its hardest caption, and far from its easiest one.
+    """Return up to two hypotheses a class and a category: its hardest caption, and far from its easiest one.
 
     Carried are those whose set fails more than `mine.margin` above the rest on the discover half.
     """
     points = whiten(half.features, half.centre, half.deviation)
-    fitted = fit_directions(
-        points,
-        ~half.failed,
-        half.labels,
-        len(half.class_names),
-        half.units,
-        seed=mine.seed,
-        workers=workers,
-        permutations=settings.permutations,
-        fewest_errors=settings.fewest_errors,
-    )
+    fit = DirectionFit(mine.seed, settings.permutations, settings.fewest_errors)
+    fitted = fit_directions(points, ~half.failed, half.labels, len(half.class_names), half.units, fit, workers)
     pooled = categories_of(half) if settings.pool else {}
     stems = slugs([*half.class_names, *pooled])
     notes: list[ClassNote] = []
-    named_sets: list[Callable[[Role, Sequence[Hypothesis]], Hypothesis | None]] = []
+    sides: list[_Captioned] = []
     vectors: dict[str, NDArray[np.floating]] = {}
     decide: dict[int, Decide] = {}
     for label, direction in enumerate(fitted):
         if isinstance(direction, str):
             notes.append(ClassNote(reason=direction))
             continue
-        named = _Named.of(direction, half, label, settings.score)
-        notes.append(ClassNote(direction=noted(direction), hard=named.shown(named.hard), easy=named.shown(named.easy)))
+        captioned = _Captioned(half, settings, (label,), half.class_names[label], stems[label], direction, points)
+        hard, easy = captioned.extremes
+        shown = ClassDirection(**{field.name: getattr(direction, field.name) for field in fields(ClassDirection)})
+        notes.append(ClassNote(direction=shown, hard=captioned.scored(hard), easy=captioned.scored(easy)))
         vectors |= {f"{label}_weights": direction.weights, f"{label}_intercept": np.asarray([direction.intercept])}
         decide[label] = partial(_decision, direction, half.centre, half.deviation)
         reference = half.captions.vectors[half.captions.references[label]]
@@ -217,42 +210,44 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
                 reference, direction.weights, settings.alpha, settings.vector_norm, half.deviation
             )
             vectors |= dict(zip((f"{label}_hard", f"{label}_easy"), decoded, strict=True))
-        named_sets.append(
-            partial(_carried, half, (label,), half.class_names[label], stems[label], named, direction, points, mine)
-        )
+        sides.append(captioned)
     if pooled:
-        groups, within = _pooled(points, half.labels, pooled)
+        # Of each row its category, -1 for none, and its point less the mean of its class, of unit length.
+        groups, within = np.full(len(half.labels), -1, dtype=np.int64), points.copy()
+        for group, labels in enumerate(pooled.values()):
+            for label in labels:
+                rows = np.flatnonzero(half.labels == label)
+                groups[rows] = group
+                if len(rows):
+                    within[rows] -= within[rows].mean(axis=0)
+        lengths = np.linalg.norm(within, axis=1, keepdims=True)
+        within /= np.where(lengths > 0, lengths, 1)
         rows = np.flatnonzero(groups >= 0)
         fitted = fit_directions(
-            within[rows],
-            ~half.failed[rows],
-            groups[rows],
-            len(pooled),
-            half.units[rows],
-            seed=mine.seed,
-            workers=workers,
-            permutations=settings.permutations,
-            fewest_errors=settings.fewest_errors,
+            within[rows], ~half.failed[rows], groups[rows], len(pooled), half.units[rows], fit, workers
         )
-        for (category, labels), direction in zip(pooled.items(), fitted, strict=True):
+        for (category, labels), stem, direction in zip(
+            pooled.items(), stems[len(half.class_names) :], fitted, strict=True
+        ):
             if isinstance(direction, Direction):
-                named = _Named.of(direction, half, labels[0], settings.score)
-                stem = stems[len(half.class_names) + list(pooled).index(category)]
                 vectors[f"category_{stem}_weights"] = direction.weights
-                named_sets.append(partial(_carried, half, labels, category, stem, named, direction, within, mine))
+                sides.append(_Captioned(half, settings, labels, category, stem, direction, within))
     # All hard sets are there before the first absence is looked at.
-    hard = [one("hard", ()) for one in named_sets]
-    found = [one for one in hard if one is not None]
-    pairs = zip(hard, [one("far_from", found) for one in named_sets], strict=True)
-    return Found(tuple(one for pair in pairs for one in pair if one is not None), tuple(notes), vectors, decide)
+    hard_sets = [captioned.hypothesis("hard", mine.margin) for captioned in sides]
+    outside = [hypothesis for hypothesis in hard_sets if hypothesis is not None]
+    hypotheses = []
+    for captioned, hard_set in zip(sides, hard_sets, strict=True):
+        both = (hard_set, captioned.hypothesis("far_from", mine.margin, outside))
+        hypotheses += [hypothesis for hypothesis in both if hypothesis is not None]
+    return Found(tuple(hypotheses), tuple(notes), vectors, decide)
 
 
 def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
-    """The candidate captions of the grammar that the settings name, else of the one for any classes, which is noted."""
+    """Return the captions of the grammar that the settings name, else of the one for any classes, which is noted."""
     recipe, settings = run.recipe, run.settings
     if settings.captions is not None:
         return gather(load_captions(settings.captions), recipe.classes, settings.noun), ()
-    others = ", ".join(one for one in bundled_captions() if one != ANY)
+    others = ", ".join(name for name in bundled_captions() if name != ANY)
     note = (
         f"captions come from the grammar '{ANY}', which fits any class names; to use another, pass --set"
         f" mine.settings.captions= with {others} or your own file"
@@ -269,135 +264,97 @@ def _decision(
     return direction.decision(whiten(features, centre, deviation))
 
 
-class _Named:
-    """The candidate captions of a class, scored by its direction: low is hard."""
+@dataclass(frozen=True)
+class _Captioned:
+    """The direction of a class, or of a category's classes, and what it scores their candidate captions: low is hard.
 
-    def __init__(self, reference: int, candidates: NDArray[np.int64], scores: NDArray[np.floating], half: DiscoverHalf):
-        self.reference, self.half = reference, half
-        self.rows, self.scores = candidates, scores
-        self.hard, self.easy = extreme_captions(scores, _MOST_CAPTIONS)
-
-    @classmethod
-    def of(cls, direction: Direction, half: DiscoverHalf, label: int, how: Literal["difference", "shifted"]) -> _Named:
-        captions = half.captions
-        reference, candidates = captions.references[label], captions.candidates[label]
-        scores = caption_scores(
-            direction, captions.vectors[reference], captions.vectors[candidates], half.centre, half.deviation, how
-        )
-        return cls(reference, candidates, scores, half)
-
-    def shown(self, places: NDArray[np.int64]) -> tuple[ScoredCaption, ...]:
-        texts = self.half.captions.texts
-        return tuple(
-            ScoredCaption(texts[int(self.rows[place])], float(self.scores[place])) for place in places.tolist()
-        )
-
-    def of_role(self, role: Role) -> tuple[int, float]:
-        """The caption whose set has this role: the hardest, or the easiest, which the set is far from."""
-        place = int((self.hard if role == "hard" else self.easy)[0])
-        return int(self.rows[place]), float(self.scores[place])
-
-
-def _carried(
-    half: DiscoverHalf,
-    labels: tuple[int, ...],
-    name: str,
-    stem: str,
-    named: _Named,
-    direction: Direction,
-    points: NDArray[np.float64],
-    mine: Mine,
-    role: Role,
-    hard: Sequence[Hypothesis],
-) -> Hypothesis | None:
-    """The hypothesis of some classes and a role; None where its set does not fail more on the discover half.
-
-    hard: those whose sets the absence of a caption is tested outside of, where they share a class with it.
+    points: (n, width), those that the direction was fitted to. stem: what names of its hypotheses begin with.
     """
-    caption, score = named.of_role(role)
-    if not (score < 0 if role == "hard" else score > 0):
-        return None
-    rows = np.flatnonzero(np.isin(half.labels, labels))
-    decisions = direction.decision(points[rows])
-    vector = _set_vector(half.captions.vectors[caption], half.captions.vectors[named.reference], role)
-    cosines = np.asarray(half.features[rows], dtype=np.float32) @ vector
-    cutoffs, members, (in_set, rest) = choose_cutoffs(
-        cosines, half.labels[rows], half.failed[rows], half.units[rows], labels, role, mine.margin
-    )
-    if not (in_set.rows and rest.rows) or in_set.rate - rest.rate <= mine.margin:
-        return None
-    easiest = np.argsort(-decisions, kind="stable")[:_MOST_EASIEST]
-    text, reference = half.captions.texts[caption], half.captions.texts[named.reference]
-    found = Hypothesis(
-        name=f"{stem}_{role}",
-        labels=labels,
-        role=role,
-        words=words_of(name, text, reference, role),
-        caption=text,
-        vector=vector,
-        cutoffs=cutoffs,
-        evidence=rows[:0],
-        scores=decisions[:0],
-        easiest=rows[easiest],
-        easiest_scores=decisions[easiest],
-        about={"caption_score": score, "strength": direction.strength, "strength_p": direction.p},
-        outside=tuple(one for one in hard if set(one.labels) & set(labels)),
-    )
-    inside = np.flatnonzero(members & found.tested_on(half.features[rows], half.labels[rows]))
-    order = inside[np.argsort(decisions[inside], kind="stable")][:_MOST_EVIDENCE]
-    return replace(found, evidence=rows[order], scores=-decisions[order])
 
+    half: DiscoverHalf
+    settings: DirectionsSettings
+    labels: tuple[int, ...]
+    name: str
+    stem: str
+    direction: Direction
+    points: NDArray[np.float64]
 
-def _set_vector(caption: NDArray[np.float32], reference: NDArray[np.float32], role: Role) -> NDArray[np.float32]:
-    """(width,) the unit vector whose cosine with an image makes the set.
+    @cached_property
+    def reference(self) -> int:
+        return self.half.captions.references[self.labels[0]]
 
-    Near: the caption's. Far: what it says beyond the reference, for the images least like a whole caption are the odd
-    ones of the class, whatever their context (on planted worlds of seeds 0 to 3 most such sets failed for oddness).
-    """
-    if role == "hard":
-        return caption
-    added = caption.astype(np.float64) - reference
-    return (added / (np.linalg.norm(added) or 1.0)).astype(np.float32)
+    @cached_property
+    def scores(self) -> NDArray[np.float64]:
+        half, vectors = self.half, self.half.captions.vectors
+        candidates = vectors[half.captions.candidates[self.labels[0]]]
+        reference, how = vectors[self.reference], self.settings.score
+        return caption_scores(self.direction, reference, candidates, half.centre, half.deviation, how)
+
+    @cached_property
+    def extremes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return extreme_captions(self.scores, _MOST_CAPTIONS)
+
+    def scored(self, places: NDArray[np.int64]) -> tuple[ScoredCaption, ...]:
+        texts, rows = self.half.captions.texts, self.half.captions.candidates[self.labels[0]]
+        return tuple(ScoredCaption(texts[int(rows[place])], float(self.scores[place])) for place in places.tolist())
+
+    def hypothesis(self, role: Role, margin: float, hard_sets: Sequence[Hypothesis] = ()) -> Hypothesis | None:
+        """Return the hypothesis of a role; None where its set does not fail more on the discover half.
+
+        hard_sets: those that the absence of a caption is tested outside of, where they share a class with it.
+        """
+        half, captions, labels = self.half, self.half.captions, self.labels
+        hardest, easiest = self.extremes
+        place = int((hardest if role == "hard" else easiest)[0])
+        row, score = int(captions.candidates[labels[0]][place]), float(self.scores[place])
+        if not (score < 0 if role == "hard" else score > 0):
+            return None
+        # Near: the caption's own vector. Far: what it says beyond the reference, for the images least like a whole
+        # caption are the odd ones of the class, whatever their context (on planted worlds of seeds 0 to 3 most such
+        # sets failed for oddness).
+        vector = captions.vectors[row]
+        if role == "far_from":
+            added = vector.astype(np.float64) - captions.vectors[self.reference]
+            vector = (added / (np.linalg.norm(added) or 1.0)).astype(np.float32)
+        rows = np.flatnonzero(np.isin(half.labels, labels))
+        cosines = np.asarray(half.features[rows], dtype=np.float32) @ vector
+        cutoffs, members, (in_set, rest) = choose_cutoffs(
+            cosines, half.labels[rows], half.failed[rows], half.units[rows], labels, role, margin
+        )
+        if not (in_set.rows and rest.rows) or in_set.rate - rest.rate <= margin:
+            return None
+        decisions = self.direction.decision(self.points[rows])
+        easiest_rows = np.argsort(-decisions, kind="stable")[:_MOST_EASIEST]
+        text = captions.texts[row]
+        hypothesis = Hypothesis(
+            name=f"{self.stem}_{role}",
+            labels=labels,
+            role=role,
+            words=words_of(self.name, text, captions.texts[self.reference], role),
+            caption=text,
+            vector=vector,
+            cutoffs=cutoffs,
+            evidence=rows[:0],
+            scores=decisions[:0],
+            easiest=rows[easiest_rows],
+            easiest_scores=decisions[easiest_rows],
+            about={"caption_score": score, "strength": self.direction.strength, "strength_p": self.direction.p},
+            outside=tuple(other for other in hard_sets if set(other.labels) & set(labels)),
+        )
+        inside = np.flatnonzero(members & hypothesis.tested_on(half.features[rows], half.labels[rows]))
+        order = inside[np.argsort(decisions[inside], kind="stable")][:_MOST_EVIDENCE]
+        return replace(hypothesis, evidence=rows[order], scores=-decisions[order])
 
 
 def categories_of(half: DiscoverHalf) -> dict[str, tuple[int, ...]]:
-    """Category → labels, where it has several classes and they share their captions, so that one can speak for all."""
-    found: dict[str, list[int]] = {}
+    """Return category → labels, of several classes that share their captions, so that one can speak for all."""
+    labels_of: dict[str, list[int]] = {}
     for label, category in enumerate(half.categories):
         if category is not None and (half.labels == label).any():
-            found.setdefault(category, []).append(label)
+            labels_of.setdefault(category, []).append(label)
     references = half.captions.references
     return {
         category: tuple(labels)
-        for category, labels in sorted(found.items())
+        for category, labels in sorted(labels_of.items())
         if len(labels) > 1 and len({references[label] for label in labels}) == 1
     }
-
-
-def _pooled(
-    points: NDArray[np.float64], labels: NDArray[np.int64], pooled: dict[str, tuple[int, ...]]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The category of each row (-1 for none), and its point less the mean of its class, of unit length."""
-    groups = np.full(len(labels), -1, dtype=np.int64)
-    within = points.copy()
-    for place, members in enumerate(pooled.values()):
-        for label in members:
-            rows = np.flatnonzero(labels == label)
-            groups[rows] = place
-            if len(rows):
-                within[rows] -= within[rows].mean(axis=0)
-    lengths = np.linalg.norm(within, axis=1, keepdims=True)
-    return groups, within / np.where(lengths > 0, lengths, 1)
-
-
-def noted(direction: Direction) -> ClassDirection:
-    """A direction as the findings tell it."""
-    return ClassDirection(
-        strength=direction.strength,
-        interval=direction.interval,
-        p=direction.p,
-        C=direction.C,
-        rows=direction.rows,
-        errors=direction.errors,
-        solver=direction.solver,
-    )

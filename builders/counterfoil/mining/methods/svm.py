@@ -416,23 +416,19 @@ def fit_directions(
     right: NDArray[np.bool_],
     labels: NDArray[np.int64],
     classes: int,
-    units: NDArray[np.int64] | None = None,
-    *,
-    seed: int,
+    units: NDArray[np.int64] | None,
+    fit: DirectionFit,
     workers: int | None = 1,
-    permutations: int = PERMUTATIONS,
-    fewest_errors: int = FEWEST_ERRORS,
 ) -> list[Direction | str]:
-    """`fit_direction` of every class, in the order of the classes; reports how many are through.
+    """Return `fit_direction` of every class, in the order of the classes; report how many are through.
 
-    labels: (n,), 0 to classes - 1. workers: processes, None for one a core, each with one BLAS thread: the result is
-    the same whatever their number. A worker holds three (rows, rows) arrays of doubles of its class, 600 MB for 5,000
-    rows. ValueError as `fit_direction`, and for a label that is no class; UserError for fewer workers than one.
+    labels: (n,), 0 to classes - 1. workers: processes, None for one a core; their number changes no result. A worker
+    holds three (rows, rows) arrays of doubles of its class, 600 MB for 5,000 rows. ValueError as `fit_direction`, and
+    for a label that is no class; UserError for fewer workers than one.
     """
     _check(points, right, units)
     if labels.shape != right.shape or (len(labels) and not 0 <= labels.min() <= labels.max() < classes):
         raise ValueError(f"labels: expected {len(right)} numbers from 0 to {classes - 1}")
-    work = _Fitting(seed, permutations, fewest_errors)
     order = np.argsort(labels, kind="stable")
     bounds = np.searchsorted(labels[order], np.arange(classes + 1))
     points, right, units = points[order], right[order], None if units is None else units[order]
@@ -442,7 +438,7 @@ def fit_directions(
         rows = slice(start, end)
         items.append(_ClassRows(label, points[rows], right[rows], None if units is None else units[rows]))
     items.sort(key=lambda item: -len(item.right))  # the longest first, so that no worker ends with it alone
-    for event in engine_for(("cpu",), workers).run(work, items):
+    for event in engine_for(("cpu",), workers).run(fit, items):
         if isinstance(event, Finished):
             found[event.item.label] = event.result
             report("fitting directions", len(found), classes)
@@ -458,39 +454,33 @@ class _ClassRows:
 
 
 @dataclass(frozen=True)
-class _Fitting:
-    """What a worker does (`engines.engine.Work`)."""
+class DirectionFit:
+    """How directions are fitted. It is a worker's task (`engines.engine.Work`)."""
 
     seed: int
-    permutations: int
-    fewest_errors: int
+    permutations: int = PERMUTATIONS
+    fewest_errors: int = FEWEST_ERRORS
     device: str = "none"  # workers need no torch
 
     @property
     def imports(self) -> Sequence[str]:
         return (__name__, "sklearn.svm", "sklearn.model_selection", "scipy.stats")
 
-    def on(self, device: str) -> _Fitting:
-        """The same: on whatever device a worker is, it fits with NumPy."""
+    def on(self, device: str) -> DirectionFit:
+        """Return the same: on whatever device a worker is, it fits with NumPy."""
         return self
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[_ClassRows], Doing[int, Direction | str]]]:
         from threadpoolctl import threadpool_limits
 
-        with threadpool_limits(1, "blas"):  # sums of other threads would round otherwise
-            yield self._one
+        def fit_class(item: _ClassRows) -> Doing[int, Direction | str]:
+            yield from ()
+            settings = {"permutations": self.permutations, "fewest_errors": self.fewest_errors}
+            return fit_direction(item.points, item.right, item.units, seed=self.seed, **settings)
 
-    def _one(self, item: _ClassRows) -> Doing[int, Direction | str]:
-        yield from ()
-        return fit_direction(
-            item.points,
-            item.right,
-            item.units,
-            seed=self.seed,
-            permutations=self.permutations,
-            fewest_errors=self.fewest_errors,
-        )
+        with threadpool_limits(1, "blas"):  # sums of other threads would round otherwise
+            yield fit_class
 
 
 def _check(points: NDArray[np.float64], right: NDArray[np.bool_], units: NDArray[np.int64] | None) -> None:

@@ -314,14 +314,14 @@ def write_mined(folder: Path, *, hard: bool = True, failure: str = "top1") -> Pa
     return folder / "recipe.yaml"
 
 
-def write_layer(folder: Path, targets: tuple[str, ...] = (TARGET,), **changes: Any) -> Recipe:
+def write_layer(folder: Path, target: str = TARGET, **changes: Any) -> Recipe:
     mined = write_mined(folder, failure=changes.get("failure", "top1"))
-    (folder / "adversarial.yaml").write_text(adversarial_layer(mined, targets, folder, **QUOTA | changes))
+    (folder / "adversarial.yaml").write_text(adversarial_layer(mined, target, **QUOTA | changes))
     return load_recipe(folder / "adversarial.yaml")
 
 
 def test_it_is_a_layer_over_minings_own(tmp_path: Path) -> None:
-    recipe = write_layer(tmp_path, (TARGET, OTHER), at_least=2)
+    recipe = write_layer(tmp_path)
     assert "extends: ./recipe.yaml\n" in (tmp_path / "adversarial.yaml").read_text()
     below = load_recipe(tmp_path / "recipe.yaml")
     assert recipe.name == "wardrobe-mini-mined-adversarial"
@@ -330,7 +330,7 @@ def test_it_is_a_layer_over_minings_own(tmp_path: Path) -> None:
     for shift in shifts:
         assert (shift.accepted, shift.candidates, shift.kind) == (2, 8, "mined"), "whatever a shift said itself"
         judging = [rule for rule in shift.keep if rule.judges()]
-        assert [(rule.judges(), rule.model_dump()["at_least"]) for rule in judging] == [((TARGET, OTHER), 2)]
+        assert [(rule.judges(), rule.model_dump()["at_least"]) for rule in judging] == [((TARGET,), 1)]
         inherited = below.prompts.shifts[shift.name]
         assert recipe.prompts.shifts[shift.name].mined_from == inherited.mined_from
         assert shift.prompt == inherited.prompt
@@ -338,17 +338,11 @@ def test_it_is_a_layer_over_minings_own(tmp_path: Path) -> None:
 
 
 def test_its_noise_is_its_own(tmp_path: Path) -> None:
-    changes: list[tuple[tuple[str, ...], dict[str, Any]]] = [
-        ((TARGET,), {}),
-        ((OTHER,), {}),
-        ((TARGET, OTHER), {}),
-        ((TARGET,), {"seed": 5}),
-        ((TARGET,), {"method": "directions"}),
-    ]
-    seeds = [write_layer(tmp_path, *each[:1], **each[1]).samples.seed for each in changes]
+    changes: list[dict[str, Any]] = [{}, {"target": OTHER}, {"seed": 5}, {"method": "directions"}]
+    seeds = [write_layer(tmp_path, **each).samples.seed for each in changes]
     others = [seed_for(12, purpose, "bugs", TARGET, 4) for purpose in ("layer", "confirm")]
     assert len({12, *seeds, *others}) == len(changes) + 3
-    assert write_layer(tmp_path, (TARGET,)).samples.seed == seeds[0]
+    assert write_layer(tmp_path).samples.seed == seeds[0]
 
 
 @pytest.mark.parametrize("failure", ["top1", "top3", "answered:05"])
@@ -363,7 +357,7 @@ def test_it_keeps_and_is_priced_by_the_failure_rule_of_the_run(failure: str, tmp
 def test_without_a_failure_nothing_is_collected(tmp_path: Path) -> None:
     mined = write_mined(tmp_path, hard=False)
     with pytest.raises(UserError, match="no mined shift"):
-        adversarial_layer(mined, (TARGET,), tmp_path, **QUOTA)
+        adversarial_layer(mined, TARGET, **QUOTA)
 
 
 def test_a_target_in_a_folder_is_found_from_wherever_the_layer_lies(
@@ -371,7 +365,7 @@ def test_a_target_in_a_folder_is_found_from_wherever_the_layer_lies(
 ) -> None:
     (tmp_path / "model").mkdir()
     monkeypatch.chdir(tmp_path)
-    recipe = write_layer(tmp_path / "deep" / "out", ("local-dir:./model",))
+    recipe = write_layer(tmp_path / "deep" / "out", "local-dir:./model")
     assert recipe.judges == (f"local-dir:{os.path.realpath(tmp_path / 'model')}",)
 
 

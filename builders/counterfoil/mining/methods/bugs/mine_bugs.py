@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ from counterfoil.prediction.embedding import Embedder, clip_embedder
 from counterfoil.prediction.failures import failures, refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, layer_text
 from counterfoil.recipe.keep.misclassified import TOP1
-from counterfoil.recipe.names import PREDICTIONS, derived_name, did_you_mean, without_folders
+from counterfoil.recipe.names import PREDICTIONS, derived_name, did_you_mean
 from counterfoil.recipe.schema_mine import BugsSettings, Mine, mined_facts
 from counterfoil.regular_files import named_path
 from counterfoil.report.findings import BESIDE
@@ -65,30 +64,20 @@ PURPOSE = "adversarial"
 
 
 def adversarial_layer(
-    recipe: str | Path,
-    targets: Sequence[str],
-    folder: Path,
-    *,
-    accepted: int,
-    at_most: int,
-    method: str,
-    seed: int,
-    at_least: int = 1,
-    failure: str = TOP1,
+    recipe: Path, target: str, *, accepted: int, at_most: int, method: str, seed: int, failure: str = TOP1
 ) -> str:
-    """The text of a layer in `folder` over `recipe`, mining's layer: what at least so many of `targets` get wrong.
+    """Return the text of a layer beside `recipe`, mining's layer, that keeps what `target` gets wrong by `failure`.
 
-    A cell (a class under a shift) draws until `accepted` are kept, and `at_most` candidates. What is wrong is said by
-    `failure`, the rule of the run that mined. What mining wrote beside failures, for comparison, is dropped; so are the
-    numbers and keep rules of single shifts. `method` and `seed` are those of the run that mined: with its recipe's
-    seed, this purpose and the targets they give a `samples.seed` that nothing else draws with. UserError where no
-    failure is left, or where the layer's recipe cannot be loaded.
+    A cell (a class under a shift) draws until `accepted` are kept, and `at_most` candidates. Shifts for comparison are
+    dropped; so are the numbers and keep rules of single shifts. `method` and `seed` are those of the run that mined:
+    with the recipe's seed and the target they give noise that nothing else draws with. UserError where no failure is
+    left, or where the layer's recipe cannot be loaded.
     """
-    rule: dict[str, Any] = {"models": list(targets), **({} if at_least == 1 else {"at_least": at_least})}
+    rule: dict[str, Any] = {"models": [target]}
     rule |= {} if failure == TOP1 else {"failure": failure}
     # Laid as a person's override: folders are those of here, wherever the layer lies.
     keep = f"screen.keep={json.dumps(['thresholds', {'misclassified': rule}])}"
-    below, carried, extends = laid_over(recipe, [keep], folder)
+    below, carried, extends = laid_over(recipe, [keep], recipe.parent)
     shifts: dict[str, Any] = {}
     for name, spec in below.prompts.shifts.items():
         if mined_facts(spec.mined_from).role in BESIDE:
@@ -100,13 +89,12 @@ def adversarial_layer(
             f"{below.name} has no mined shift, so there are no failures to collect",
             "Name the recipe that `counterfoil mine` wrote where it confirmed findings.",
         )
-    drawn_for = "\0".join(without_folders(target) for target in targets)
     changes: dict[str, Any] = {
         "name": derived_name(below.name, PURPOSE),
         **carried,
         **({"prompts": {"shifts": shifts}} if shifts else {}),
         "samples": {
-            "seed": seed_for(below.samples.seed, PURPOSE, method, drawn_for, seed),
+            "seed": seed_for(below.samples.seed, PURPOSE, method, target, seed),
             **({"candidates": None} if below.samples.candidates is not None else {}),
             "accepted": accepted,
             "at_most": at_most,
@@ -180,24 +168,23 @@ def written(
     if layer is not None:
         files[LAYER] = layer.encode()
         if run.settings.adversarial:
-            more.append(partial(_write_adversarial, folder, findings, files[LAYER], run.settings))
+
+            def write_adversarial() -> None:
+                # It is over the findings' own recipe, which has to exist.
+                write_files(folder, {LAYER: files[LAYER]})
+                text = adversarial_layer(
+                    folder / LAYER,
+                    findings.target.name,
+                    accepted=run.settings.adversarial,
+                    at_most=run.settings.at_most,
+                    method=findings.method.name,
+                    seed=findings.run_seed,
+                    failure=findings.failure,
+                )
+                write_files(folder, {ADVERSARIAL: text.encode()})
+
+            more.append(write_adversarial)
     return leave(folder, findings, pictures, files, more)
-
-
-def _write_adversarial(folder: Path, findings: Findings, layer: bytes, settings: BugsSettings) -> None:
-    """The recipe of a benchmark. It is over the findings' own, which has to lie there."""
-    write_files(folder, {LAYER: layer})
-    text = adversarial_layer(
-        folder / LAYER,
-        [findings.target.name],
-        folder,
-        accepted=settings.adversarial,
-        at_most=settings.at_most,
-        method=findings.method.name,
-        seed=findings.run_seed,
-        failure=findings.failure,
-    )
-    write_files(folder, {ADVERSARIAL: text.encode()})
 
 
 def kept_tries(run: MiningRun) -> Findings | None:
