@@ -29,7 +29,7 @@ from counterfoil.mending.evaluating import (
     verdict_of,
 )
 from counterfoil.mending.fitting import KeptHeads, Lesson, fit_head
-from counterfoil.mending.one_model import ContextRows, compared_controls, fit_variant
+from counterfoil.mending.one_model import ContextRows, HeadFitting, compared_controls
 from counterfoil.mending.variants import CLASS_NAME, CONTEXTS, RANDOM, RETRAINED, Context, Variant
 from counterfoil.models.classifiers.head import LinearHead
 
@@ -78,11 +78,8 @@ def said(case: str, seed: int) -> dict[str, Any]:
     variants += [Variant(what, "control", of=CONTEXTS, what=what) for what in (CLASS_NAME, RANDOM)]
     rows, places = np.zeros(len(train), np.int64), list(range(len(contexts)))
     with tempfile.TemporaryDirectory() as folder:
-        kept = KeptHeads(Path(folder), head, "lbfgs")
-        fitted = {
-            variant.name: fit_variant(variant, lessons.get(variant.name), train, rows, kept, GRID, evaluation, places)
-            for variant in variants
-        }
+        fitting = HeadFitting(train, rows, KeptHeads(Path(folder), head, "lbfgs"), GRID, evaluation)
+        fitted = {variant.name: fitting.fit(variant, lessons.get(variant.name), places) for variant in variants}
     variant = fitted[CONTEXTS]
     if variant.result.lam == 0:
         return {"with controls": "λ = 0", "alone": "λ = 0", "some": False, "retrained": False}

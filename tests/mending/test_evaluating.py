@@ -47,7 +47,7 @@ from counterfoil.mending.evaluating import (
     verdict_of,
 )
 from counterfoil.mending.fitting import KeptHeads, Lesson
-from counterfoil.mending.one_model import ContextRows, _best, _Fitted, fit_variant
+from counterfoil.mending.one_model import ContextRows, FittedVariant, HeadFitting, best_fitted
 from counterfoil.mending.variants import CLASS_NAME, RANDOM, RETRAINED, Context, DebugImages, Variant
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.stats import Estimate, sign_test
@@ -420,21 +420,10 @@ class World:
             self.dealt.among(range(len(CONTEXTS))), self.dealt.among, CONTEXTS, list("xyz"), tested, allowed, before, 0,
         )  # fmt: skip
 
-    def fitted(self, evaluation: HeadEvaluation, names: Sequence[str] = tuple(ARMS)) -> list[_Fitted]:
+    def fitted(self, evaluation: HeadEvaluation, names: Sequence[str] = tuple(ARMS)) -> list[FittedVariant]:
         nothing = np.zeros(60, dtype=np.int64)
-        return [
-            fit_variant(
-                Variant(name, "mended"),
-                self.lessons[name],
-                self.train,
-                nothing,
-                self.kept,
-                LAMBDAS,
-                evaluation,
-                ARMS[name],
-            )
-            for name in names
-        ]
+        fitting = HeadFitting(self.train, nothing, self.kept, LAMBDAS, evaluation)
+        return [fitting.fit(Variant(name, "mended"), self.lessons[name], ARMS[name]) for name in names]
 
 
 @pytest.fixture(params=range(4))
@@ -442,7 +431,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     return World(tmp_path, request.param)
 
 
-def accuracy(world: World, one: _Fitted, place: int, rows: Sequence[int]) -> float:
+def accuracy(world: World, one: FittedVariant, place: int, rows: Sequence[int]) -> float:
     """By plain loops over rows."""
     head, audited = one.heads[place].head, world.evaluation.audited
     answers = [int(np.argmax(head.weight @ audited.features[row] + head.bias)) for row in rows]
@@ -457,13 +446,13 @@ def context_of(world: World, row: int, places: Sequence[int]) -> int:
     return max(scores, key=lambda place: scores[place])
 
 
-def by_context(world: World, one: _Fitted, place: int, contexts: Sequence[int]) -> list[float]:
+def by_context(world: World, one: FittedVariant, place: int, contexts: Sequence[int]) -> list[float]:
     discover = world.evaluation.discover.tolist()
     rows = {c: [row for row in discover if context_of(world, row, contexts) == c] for c in contexts}
     return [accuracy(world, one, place, own) for own in rows.values() if len(own) >= FEWEST_ROWS]
 
 
-def worst(world: World, one: _Fitted, place: int, contexts: Sequence[int]) -> float:
+def worst(world: World, one: FittedVariant, place: int, contexts: Sequence[int]) -> float:
     return min(by_context(world, one, place, contexts))
 
 
@@ -487,7 +476,7 @@ def test_lambda_and_the_arm_that_is_left_are_the_best_of_the_discover_rows(world
     every = sorted(place for places in ARMS.values() for place in places)
     shares = {one.variant.name: (one.result.within_bound, worst(world, one, one.place, every)) for one in fitted}
     best = max(shares.values())
-    assert shares[_best(fitted, evaluation) or ""] == pytest.approx(best)
+    assert shares[best_fitted(fitted, evaluation) or ""] == pytest.approx(best)
 
 
 def test_what_is_judged_chooses_nothing(world: World) -> None:
@@ -505,7 +494,7 @@ def test_what_is_judged_chooses_nothing(world: World) -> None:
     assert [point.worst_context for one in here for point in one.result.curve] == [
         point.worst_context for one in there for point in one.result.curve
     ]
-    assert _best(here, evaluation) == _best(there, flipped)
+    assert best_fitted(here, evaluation) == best_fitted(there, flipped)
 
 
 def test_an_arms_lambda_does_not_depend_on_what_else_is_mended_with(world: World) -> None:

@@ -12,7 +12,7 @@ from scipy import optimize
 from sklearn.linear_model import LogisticRegression
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.mending.fitting import FITS, Lesson, _Objective, _row_shares, balanced_lesson, fit_head
+from counterfoil.mending.fitting import FITS, Lesson, _Objective, balanced_lesson, fit_head
 from counterfoil.mending.mend_models import failure_overlap, kept_gain
 from counterfoil.models.classifiers.head import LinearHead
 
@@ -41,7 +41,7 @@ def torch_objective(weight: torch.Tensor, bias: torch.Tensor, lessons: list[tupl
 
 
 def objective(lessons: list[tuple[Lesson, float]], decay: float = 5e-4) -> _Objective:
-    return _Objective([(one, factor * _row_shares(one)) for one, factor in lessons], (OUTPUTS, WIDTH), decay)
+    return _Objective([(one, factor * one.shares) for one, factor in lessons], (OUTPUTS, WIDTH), decay)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

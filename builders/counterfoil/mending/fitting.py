@@ -62,6 +62,12 @@ class Lesson:
     def __len__(self) -> int:
         return len(self.targets)
 
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """(n,) summing to 1: what each row counts in the mean."""
+        weights = np.ones(len(self)) if self.weights is None else self.weights.astype(np.float64)
+        return weights / weights.sum()
+
 
 @dataclass(frozen=True, eq=False)
 class FittedHead:
@@ -85,11 +91,9 @@ def fit_head(
     how: Literal["lbfgs", "sgd"] = "lbfgs",
     *,
     weight_decay: float = WEIGHT_DECAY,
-    rate: float = RATE,
-    momentum: float = MOMENTUM,
     epochs: int = EPOCHS,
 ) -> FittedHead:
-    """The head that minimises the objective, begun at `start`. `rate`, `momentum` and `epochs` are those of "sgd".
+    """Return the head that minimises the objective, begun at `start`. `epochs` are those of "sgd".
 
     "sgd" is full batch with torch's rule of momentum. UserError for a lesson without rows, features that are not
     finite or of another width than the head's, targets that are no output, weights that are no weights, a λ that is
@@ -97,25 +101,21 @@ def fit_head(
     """
     if not (np.isfinite(lam) and lam >= 0):
         raise UserError(f"λ: found {lam}, expected a number from 0")
-    lessons = [(train, 1.0)]
-    _refuse_unusable(train, start, "training images")
+    lessons = [("training images", train, 1.0)]
     if debug is not None and lam > 0:
-        _refuse_unusable(debug, start, "debug images")
-        lessons.append((debug, lam))
-    objective = _Objective(
-        [(one, share * _row_shares(one)) for one, share in lessons], start.weight.shape, weight_decay
-    )
+        lessons.append(("debug images", debug, lam))
+    weighted = []
+    for name, lesson, share in lessons:
+        _refuse_unusable(lesson, start, name)
+        weighted.append((lesson, share * lesson.shares))
+    objective = _Objective(weighted, start.weight.shape, weight_decay)
     begun = np.concatenate([start.weight.ravel(), start.bias]).astype(np.float64)
-    if how == "sgd":
-        found, steps = _descended(objective, begun, rate, momentum, epochs)
-    else:
-        found, steps = _newton_like(objective, begun)
-    loss, gradient = objective(found)
+    end, steps = _descend(objective, begun, epochs) if how == "sgd" else _minimise(objective, begun)
+    loss, gradient = objective(end)
     length = float(np.linalg.norm(gradient))
     outputs, width = start.weight.shape
-    head = LinearHead(
-        found[: outputs * width].reshape(outputs, width).astype(np.float32), found[outputs * width :].astype(np.float32)
-    )
+    weight, bias = end[: outputs * width].reshape(outputs, width), end[outputs * width :]
+    head = LinearHead(weight.astype(np.float32), bias.astype(np.float32))
     return FittedHead(head, loss, steps, length, length**2 <= _SETTLED * 2 * weight_decay * loss)
 
 
@@ -137,57 +137,44 @@ class _Objective:
             for start in range(0, len(lesson), _ROWS_AT_ONCE):
                 block = slice(start, start + _ROWS_AT_ONCE)
                 features = lesson.features[block].astype(np.float64, copy=False)
-                loss += _block(features, lesson.targets[block], shares[block], weight, bias, of_weight, of_bias)
+                targets, share = lesson.targets[block], shares[block]
+                scores = features @ weight.T
+                scores += bias
+                scores -= scores.max(axis=1, keepdims=True)
+                rows = np.arange(len(targets))
+                of_target = scores[rows, targets]
+                np.exp(scores, out=scores)
+                sums = scores.sum(axis=1)
+                loss += float(share @ (np.log(sums) - of_target))
+                scores *= (share / sums)[:, None]
+                scores[rows, targets] -= share
+                of_weight += scores.T @ features
+                of_bias += scores.sum(axis=0)
         return loss, gradient
 
 
-def _block(
-    features: NDArray[np.float64],
-    targets: NDArray[np.integer],
-    shares: NDArray[np.float64],
-    weight: NDArray[np.float64],
-    bias: NDArray[np.float64],
-    of_weight: NDArray[np.float64],
-    of_bias: NDArray[np.float64],
-) -> float:
-    """The loss of some rows; its gradient is added to `of_weight` (K, d) and `of_bias` (K,)."""
-    scores = features @ weight.T
-    scores += bias
-    scores -= scores.max(axis=1, keepdims=True)
-    rows = np.arange(len(targets))
-    of_target = scores[rows, targets]
-    np.exp(scores, out=scores)
-    sums = scores.sum(axis=1)
-    loss = float(shares @ (np.log(sums) - of_target))
-    scores *= (shares / sums)[:, None]
-    scores[rows, targets] -= shares
-    of_weight += scores.T @ features
-    of_bias += scores.sum(axis=0)
-    return loss
-
-
-def _descended(
-    objective: _Objective, begun: NDArray[np.float64], rate: float, momentum: float, epochs: int
-) -> tuple[NDArray[np.float64], int]:
+def _descend(objective: _Objective, begun: NDArray[np.float64], epochs: int) -> tuple[NDArray[np.float64], int]:
+    """Return where gradient descent ends, and its steps."""
     at, velocity = begun.copy(), np.zeros_like(begun)
     first = loss = np.inf
     for epoch in range(epochs):
         loss, gradient = objective(at)
         first = loss if epoch == 0 else first
-        velocity *= momentum
+        velocity *= MOMENTUM
         velocity += gradient
-        at -= rate * velocity
+        at -= RATE * velocity
     # Cross-entropy has bounded gradients: too large a rate swings between high values, and rarely overflows.
     if not loss <= first * _HIGHER:
         raise RunFailure(
-            f"gradient descent at rate {rate:g} diverges on these features: the objective is {loss:.3g} after"
+            f"gradient descent at rate {RATE:g} diverges on these features: the objective is {loss:.3g} after"
             f" {epochs:,} epochs, and was {first:.3g} before",
             "Fit by L-BFGS (--fit lbfgs), which finds the minimum of the same objective.",
         )
     return at, epochs
 
 
-def _newton_like(objective: _Objective, begun: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+def _minimise(objective: _Objective, begun: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+    """Return where L-BFGS ends, and its steps."""
     from scipy import optimize
 
     last: dict[str, float] = {}
@@ -206,14 +193,6 @@ def _newton_like(objective: _Objective, begun: NDArray[np.float64]) -> tuple[NDA
         looked_at, begun, jac=True, method="L-BFGS-B", options=options, callback=after_a_step
     )
     return np.asarray(found.x, dtype=np.float64), int(found.nit)
-
-
-def _row_shares(lesson: Lesson) -> NDArray[np.float64]:
-    """(n,) summing to 1: what each row counts in the mean."""
-    if lesson.weights is None:
-        return np.full(len(lesson), 1 / len(lesson))
-    weights = lesson.weights.astype(np.float64)
-    return weights / weights.sum()
 
 
 def _refuse_unusable(lesson: Lesson, head: LinearHead, name: str) -> None:

@@ -253,9 +253,9 @@ class MendedModel:
 
 
 @dataclass(frozen=True)
-class _Fitted:
-    """A variant with its heads over the grid, and the chosen one. lesson: what it learns beside the training rows. own:
-    places of the contexts that its λ is chosen by.
+class FittedVariant:
+    """A variant with its heads over the grid, and the chosen one's index. lesson: what it learns beside the training
+    rows. own: indices of the contexts that its λ is chosen by.
     """
 
     variant: Variant
@@ -275,13 +275,92 @@ class _Fitted:
         return self.answers[self.place]
 
 
+@dataclass(frozen=True)
+class HeadFitting:
+    """What the heads of one model learn from beside a variant's images, and what they are evaluated on.
+
+    train: training rows; train_rows: their indices in the source's training rows. grid: values of λ.
+    """
+
+    train: Lesson
+    train_rows: NDArray[np.int64]
+    kept: KeptHeads
+    grid: tuple[float, ...]
+    evaluation: HeadEvaluation
+
+    @classmethod
+    def of(cls, seen: SeenModel, prepared: Prepared, folder: Path) -> HeadFitting:
+        """Return it for a model; `folder` keeps the heads. Raise RunFailure for images that give no usable features."""
+        audit, source, settings = seen.audit, prepared.source, prepared.settings
+        train_rows, features = _rows(prepared, source.train, seen)
+        train = seen.lesson(features, source.train.labels[train_rows])
+        tested = None
+        if source.test is not None:
+            rows, features = _rows(prepared, source.test, seen)
+            names = source.test.units or tuple(str(digest) for digest in prepared.pixels[source.test.content])
+            units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(np.int64)
+            tested = EvaluationRows(features, source.test.labels[rows], units)
+        embed_texts = None if seen.clip is None else seen.clip.embed_texts
+        dealt = context_rows(prepared.contexts, source.recipe, audit.features, audit.labels, embed_texts)
+        allowed, build = seen.allowed(), source.audited
+        evaluation = HeadEvaluation(
+            audited=seen.audited,
+            discover=audit.halves.discover,
+            confirm=audit.halves.confirm,
+            failed=audit.failed,
+            untouched=np.asarray([build is None or key in build.base for key in audit.keys], dtype=bool),
+            context=dealt.among(range(len(prepared.contexts))),
+            among=dealt.among,
+            contexts=prepared.contexts,
+            class_ids=[cls.id for cls in source.recipe.classes],
+            test=tested,
+            allowed=allowed,
+            before=answers_of(seen.head, seen.audited, tested, allowed),
+            seed=settings.seed,
+        )
+        return cls(train, train_rows, KeptHeads(folder, seen.head, settings.how), settings.grid, evaluation)
+
+    def fit(
+        self, variant: Variant, lesson: Lesson | None, own: Sequence[int], judged_by: str = CONFIRM
+    ) -> FittedVariant:
+        """Fit the heads of a variant, one for each λ where it has one, and choose λ by the contexts `own`."""
+        values, evaluation = self.grid if variant.swept else (0.0,), self.evaluation
+        if variant.weights is not None:
+            # λ = 1 gives the weights of the file.
+            more = variant.weights[self.train_rows] - 1
+            lessons = [replace(self.train, weights=np.maximum(0, 1 + value * more)) for value in values]
+            heads = [self.kept.fitted(weighted, None, 0.0) for weighted in lessons]
+        elif variant.groups is not None:
+            assert lesson is not None
+            heads = [self.kept.fitted(lesson, None, 0.0)]  # Kirichenko 2023: of balanced rows alone
+        else:
+            heads = [self.kept.fitted(self.train, lesson, value) for value in values]
+        answers = [evaluation.answers(head.head) for head in heads]
+        chosen = chosen_on_discover(values, answers, evaluation, own)
+        images = 0 if lesson is None else len(lesson)
+        result = VariantResult(
+            name=variant.name,
+            role=variant.role,
+            of=variant.of,
+            what=variant.what,
+            images=images,
+            offered=variant.offered or images,
+            lam=values[chosen.place] if variant.swept else None,
+            within_bound=bool(chosen.allowed[chosen.place]),
+            settled=heads[chosen.place].settled,
+            measured=measured_sets(answers[chosen.place], evaluation, judged_by),
+            curve=curve_of(values, answers, chosen, evaluation, judged_by) if variant.swept else (),
+            judged_by=judged_by,
+        )
+        return FittedVariant(variant, tuple(heads), tuple(answers), chosen.place, result, lesson, own)
+
+
 def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: str) -> MendedModel:
     """Audit, fit and judge. Raises as `see_model`, and UserError where what is judged gave the words of images."""
     # CLIP deals rows among contexts; where there are none, a machine without it will do.
     name, seen = classifier.name, see_model(classifier, prepared.source, device, with_clip=bool(prepared.contexts))
-    audit, settings = seen.audit, prepared.settings
-    discover, confirm = audit.halves.discover, audit.halves.confirm
-    test = prepared.source.test
+    audit, settings, test = seen.audit, prepared.settings, prepared.source.test
+    discover = audit.halves.discover
     audited = {part.content: part.name for part in audit.parts}
     notes = refuse_mined_on_judges(
         prepared.every_mined(),
@@ -289,42 +368,15 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
         keys_sha256([audit.keys[row] for row in discover.tolist()]),
         {} if test is None else {test.content: test.name},
     )
-    allowed = seen.allowed()
-    notes += _base_notes(name, prepared, seen, allowed)
-    train_rows, train_features = _rows(prepared, prepared.source.train, seen)
-    train_labels = prepared.source.train.labels[train_rows]
-    tested = None
-    if test is not None:
-        rows, features = _rows(prepared, test, seen)
-        names = test.units or tuple(str(one) for one in prepared.pixels[test.content])
-        units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(np.int64)
-        tested = EvaluationRows(features, test.labels[rows], units)
-    doubts, embed_texts = None, None
+    notes += _base_notes(prepared, seen)
     if seen.clip is not None:
-        doubts, embed_texts = clip_doubts(prepared.source.recipe, seen.clip, [audit], "contexts"), seen.clip.embed_texts
-    dealt = context_rows(prepared.contexts, prepared.source.recipe, audit.features, audit.labels, embed_texts)
-    context = dealt.among(range(len(prepared.contexts)))
-    built = prepared.source.audited
-    untouched = np.asarray([built is None or key in built.base for key in audit.keys], dtype=bool)
-    evaluation = HeadEvaluation(
-        audited=seen.audited,
-        discover=discover,
-        confirm=confirm,
-        failed=audit.failed,
-        untouched=untouched,
-        context=context,
-        among=dealt.among,
-        contexts=prepared.contexts,
-        class_ids=[cls.id for cls in prepared.source.recipe.classes],
-        test=tested,
-        allowed=allowed,
-        before=answers_of(seen.head, seen.audited, tested, allowed),
-        seed=settings.seed,
-    )
-    kept = KeptHeads(folder, seen.head, settings.how)
-    train = seen.lesson(train_features, train_labels)
+        doubts = clip_doubts(prepared.source.recipe, seen.clip, [audit], "contexts")
+        lines = [] if doubts is None else doubts.lines()
+        notes = (*(f"Warning: {line}" for line in lines[:1]), *lines[1:], *notes)
+    fitting = HeadFitting.of(seen, prepared, folder)
+    context = fitting.evaluation.context
     variants = [Variant(RETRAINED, "retrained"), *prepared.variants_of(name), *_balanced(prepared, context, audit.keys)]
-    fitted: list[_Fitted] = []
+    fitted: list[FittedVariant] = []
     for variant in track(variants, f"{name}: fitting heads"):
         lesson = None
         if variant.debug is not None:
@@ -337,12 +389,17 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
             whole = seen.lesson(seen.audited.features[discover], labels)
             groups = variant.groups[discover]
             lesson = balanced_lesson(whole.features, whole.targets, labels, groups, seed=settings.seed)
-        own = _own_contexts(variant, variants, prepared.contexts)
-        beside = next((one for one in variants if one.name == variant.of), variant).debug
+        # λ is chosen by the contexts that a variant's images show, of a control those of what it controls; by all
+        # contexts where there are no images.
+        beside = next((other for other in variants if other.name == variant.of), variant).debug
+        shown = None if beside is None else {(one.label, one.caption) for one in beside.contexts}
+        own = [
+            index for index, one in enumerate(prepared.contexts) if shown is None or (one.label, one.caption) in shown
+        ]
         judged_by = TEST if beside is not None and confirm_chose(beside.mined, audited) else CONFIRM
-        fitted.append(fit_variant(variant, lesson, train, train_rows, kept, settings.grid, evaluation, own, judged_by))
-    results = _judged(fitted, variants, train, kept, evaluation, settings)
-    best = _best(fitted, evaluation)
+        fitted.append(fitting.fit(variant, lesson, own, judged_by))
+    results = _judged(fitted, variants, fitting, settings)
+    best = best_fitted(fitted, fitting.evaluation)
     summary = ModelMended(
         name=name,
         architecture=seen.classifier.architecture,
@@ -355,20 +412,21 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
         folder=None,
         mended_sha256=None,
     )
-    heads = {one.variant.name: one.head.head for one in fitted}
     return MendedModel(
         summary=summary,
         classifier=seen.classifier.placed("cpu"),  # the device is for the next model
-        heads=heads,
+        heads={one.variant.name: one.head.head for one in fitted},
         audit=replace(audit, features=audit.features[:, :0].copy()),
         context=context,
-        notes=notes if doubts is None else (f"Warning: {doubts.lines()[0]}", *doubts.lines()[1:], *notes),
+        notes=notes,
     )
 
 
-def _base_notes(name: str, prepared: Prepared, seen: SeenModel, allowed: NDArray[np.bool_]) -> tuple[str, ...]:
-    """What a reader should know of the bases of the datasets to mend with. UserError where a base is near chance."""
-    notes: dict[str, None] = {}
+def _base_notes(prepared: Prepared, seen: SeenModel) -> tuple[str, ...]:
+    """Return what a reader should know of the bases of the datasets. UserError where a base is near chance."""
+    name, notes = seen.classifier.name, dict[str, None]()
+    allowed, chances = seen.allowed(), seen.audit.target.class_map.chances
+    names = [cls.name for cls in prepared.source.recipe.classes]
     for variant in prepared.variants_of(name):
         debug = variant.debug
         if variant.role != "mended" or debug is None or debug.base is None:
@@ -377,14 +435,13 @@ def _base_notes(name: str, prepared: Prepared, seen: SeenModel, allowed: NDArray
         rows = np.flatnonzero(np.isfinite(features).all(axis=1))
         labels = debug.base.labels[rows]
         right = allowed[labels, seen.head.logits(features[rows]).argmax(axis=1)]
-        names = [cls.name for cls in prepared.source.recipe.classes]
-        chances = seen.audit.target.class_map.chances
         more = refuse_near_chance(name, without_folders(debug.dataset), right, labels, chances, names, debug.fewest)
         notes |= dict.fromkeys(more)
     return tuple(notes)
 
 
-def _rows(prepared: Prepared, images, seen: SeenModel) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def _rows(prepared: Prepared, images: LabelledImages, seen: SeenModel) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the rows whose image can be decoded, and their features. RunFailure where there are none."""
     features = features_through(images, seen.embedder)
     rows = np.flatnonzero([digest is not None for digest in prepared.pixels[images.content]])
     if not len(rows):
@@ -394,81 +451,26 @@ def _rows(prepared: Prepared, images, seen: SeenModel) -> tuple[NDArray[np.int64
 
 
 def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, ...]) -> list[Variant]:
-    """Groups by CLIP, which anybody has, or by what is true, which is an oracle."""
+    """Return variants of groups by CLIP, which anybody has, or by what is true, which is an oracle."""
     variants = []
     for one in prepared.given:
-        if one.kind == BALANCED and one.source != BY_CLIP:
-            variants.append(
-                Variant(one.name, role_of(one), groups=numbered_groups(prepared.groups[one.source], keys, one.name))
+        if one.kind != BALANCED:
+            continue
+        if one.source != BY_CLIP:
+            groups = numbered_groups(prepared.groups[one.source], keys, one.name)
+        elif (context >= 0).any():
+            groups = context + 1
+        else:
+            raise UserError(
+                f"--with {one.name}: CLIP finds none of the contexts in the audited images, so there are no groups",
+                "Name a dataset of contexts too: --with built:contexts dfr:clip",
             )
-        elif one.kind == BALANCED:
-            if not (context >= 0).any():
-                raise UserError(
-                    f"--with {one.name}: CLIP finds none of the contexts in the audited images, so there are no groups",
-                    "Name a dataset of contexts too: --with built:contexts dfr:clip",
-                )
-            variants.append(Variant(one.name, role_of(one), groups=context + 1))
+        variants.append(Variant(one.name, role_of(one), groups=groups))
     return variants
 
 
-def _own_contexts(variant: Variant, variants: Sequence[Variant], contexts: Sequence[Context]) -> list[int]:
-    """Which contexts a variant's λ is chosen by: those that its images show, of a control those of what it controls;
-    all of a variant without images."""
-    shown = next((one for one in variants if one.name == variant.of), variant).debug
-    if shown is None:
-        return list(range(len(contexts)))
-    own = {(one.label, one.caption) for one in shown.contexts}
-    return [place for place, one in enumerate(contexts) if (one.label, one.caption) in own]
-
-
-def fit_variant(
-    variant: Variant,
-    lesson: Lesson | None,
-    train: Lesson,
-    train_rows: NDArray[np.int64],
-    kept: KeptHeads,
-    grid: tuple[float, ...],
-    evaluation: HeadEvaluation,
-    own: Sequence[int],
-    judged_by: str = CONFIRM,
-) -> _Fitted:
-    """Heads of a variant: one for each λ where it has one, else one."""
-    values = grid if variant.swept else (0.0,)
-    if variant.weights is not None:
-        # λ = 1 gives the weights of the file.
-        more = variant.weights[train_rows] - 1
-        heads = [kept.fitted(replace(train, weights=np.maximum(0, 1 + value * more)), None, 0.0) for value in values]
-    elif variant.groups is not None:
-        assert lesson is not None
-        heads = [kept.fitted(lesson, None, 0.0)]  # Kirichenko 2023: of balanced rows alone
-    else:
-        heads = [kept.fitted(train, lesson, value) for value in values]
-    answers = [evaluation.answers(head.head) for head in heads]
-    chosen = chosen_on_discover(values, answers, evaluation, own)
-    result = VariantResult(
-        name=variant.name,
-        role=variant.role,
-        of=variant.of,
-        what=variant.what,
-        images=0 if lesson is None else len(lesson),
-        offered=variant.offered or (0 if lesson is None else len(lesson)),
-        lam=values[chosen.place] if variant.swept else None,
-        within_bound=bool(chosen.allowed[chosen.place]),
-        settled=heads[chosen.place].settled,
-        measured=measured_sets(answers[chosen.place], evaluation, judged_by),
-        curve=curve_of(values, answers, chosen, evaluation, judged_by) if variant.swept else (),
-        judged_by=judged_by,
-    )
-    return _Fitted(variant, tuple(heads), tuple(answers), chosen.place, result, lesson, own)
-
-
 def _judged(
-    fitted: Sequence[_Fitted],
-    variants: Sequence[Variant],
-    train: Lesson,
-    kept: KeptHeads,
-    evaluation: HeadEvaluation,
-    settings: MendSettings,
+    fitted: Sequence[FittedVariant], variants: Sequence[Variant], fitting: HeadFitting, settings: MendSettings
 ) -> list[VariantResult]:
     """Return what each variant is worth beside its controls, with its verdict, and effects where these are asked."""
     by_name = {one.variant.name: one for one in fitted}
@@ -478,20 +480,21 @@ def _judged(
         if one.variant.role not in ("retrained", "control"):
             beside = controls_of(one.variant, variants)
             controls = compared_controls(one, {what: by_name[other] for what, other in beside.items()}, settings.grid)
-            comparisons = compared_with(one.chosen, controls, evaluation, result.judged_by)
+            comparisons = compared_with(one.chosen, controls, fitting.evaluation, result.judged_by)
             missing = missing_controls(one.variant, [what for what in beside if what != RETRAINED])
-            outcome, text = verdict_of(comparisons, result, has_test=evaluation.test is not None, missing=missing)
+            has_test = fitting.evaluation.test is not None
+            outcome, text = verdict_of(comparisons, result, has_test=has_test, missing=missing)
             if result.lam == 0:
                 outcome, text = "learned nothing", LEARNED_NOTHING
             result = replace(result, comparisons=comparisons, verdict=text, outcome=outcome)
         if settings.effects and one.variant.role == "mended":
-            result = _with_effects(one, result, train, kept, evaluation, settings.seed)
+            result = _with_effects(one, result, fitting, settings.seed)
         results.append(result)
     return results
 
 
 def compared_controls(
-    one: _Fitted, beside: Mapping[str, _Fitted], grid: tuple[float, ...]
+    one: FittedVariant, beside: Mapping[str, FittedVariant], grid: tuple[float, ...]
 ) -> dict[str, tuple[float | None, RightAnswers]]:
     """Return what a variant is compared with: each control at the λ chosen for it, and at its own where that differs.
 
@@ -510,42 +513,41 @@ def compared_controls(
     return found
 
 
-def _with_effects(
-    one: _Fitted, result: VariantResult, train: Lesson, kept: KeptHeads, evaluation: HeadEvaluation, seed: int
-) -> VariantResult:
-    """The same variant at its λ with fewer contexts a class, and with fewer images a context."""
-    debug, lesson = one.variant.debug, one.lesson
+def _with_effects(one: FittedVariant, result: VariantResult, fitting: HeadFitting, seed: int) -> VariantResult:
+    """Return the same variant at its λ with fewer contexts a class, and with fewer images a context."""
+    debug, lesson, evaluation = one.variant.debug, one.lesson, fitting.evaluation
     assert debug is not None and lesson is not None and result.lam is not None
-    ranks = np.asarray([(debug.contexts[place].rank or 0) if place >= 0 else 0 for place in debug.context.tolist()])
+    ranks = np.asarray([(debug.contexts[index].rank or 0) if index >= 0 else 0 for index in debug.context.tolist()])
+    last = int(ranks.max(initial=0))
     most = int(np.bincount(debug.context[debug.context >= 0], minlength=1).max(initial=0))
-    ks = range(1, int(ranks.max(initial=0)) + 2) if ranks.max(initial=0) else ()
-    asked: list[tuple[str, int, NDArray[np.int64]]] = [("by_k", k, rows_within(ranks, debug.context, k=k)) for k in ks]
-    numbers = [number for number in _IMAGES if number < most] + ([most] if most else [])
-    asked += [("by_images", n, rows_within(ranks, debug.context, images=n, seed=seed)) for n in numbers]
-    found: dict[str, list[EffectPoint]] = {"by_k": [], "by_images": []}
-    for kind, value, rows in track(asked, f"{one.variant.name}: measuring effects"):
-        fewer = Lesson(lesson.features[rows], lesson.targets[rows])
-        answers = evaluation.answers(kept.fitted(train, fewer, result.lam).head)
+    fewer: list[tuple[str, int, NDArray[np.int64]]] = []
+    for k in range(1, last + 2) if last else ():
+        fewer.append(("by_k", k, rows_within(ranks, debug.context, k=k)))
+    for number in [*(number for number in _IMAGES if number < most), *([most] if most else [])]:
+        fewer.append(("by_images", number, rows_within(ranks, debug.context, images=number, seed=seed)))
+    effects: dict[str, list[EffectPoint]] = {"by_k": [], "by_images": []}
+    for kind, value, rows in track(fewer, f"{one.variant.name}: measuring effects"):
+        learned = Lesson(lesson.features[rows], lesson.targets[rows])
+        answers = evaluation.answers(fitting.kept.fitted(fitting.train, learned, result.lam).head)
         shares = shares_of(answers, evaluation.sets(result.judged_by))
-        found[kind].append(
-            EffectPoint(value, len(rows), shares.get(HELDOUT), shares.get(IN_CONTEXTS), shares.get(TEST))
-        )
-    return replace(result, by_k=tuple(found["by_k"]), by_images=tuple(found["by_images"]))
+        point = EffectPoint(value, len(rows), shares.get(HELDOUT), shares.get(IN_CONTEXTS), shares.get(TEST))
+        effects[kind].append(point)
+    return replace(result, by_k=tuple(effects["by_k"]), by_images=tuple(effects["by_images"]))
 
 
-def _saved(asked: str | None, best: str | None, results: Sequence[VariantResult]) -> str | None:
-    """The variant whose head is left: the one that is named, or the best; where nobody asked, only one that helps."""
-    if asked is None:
+def _saved(wanted: str | None, best: str | None, results: Sequence[VariantResult]) -> str | None:
+    """Return the variant whose head is left: the named or the best one; where none is named, only one that helps."""
+    if wanted is None:
         return next((one.name for one in results if one.name == best and one.outcome == HELPS), None)
-    if asked == "none":
+    if wanted == "none":
         return None
-    if asked == "best":
+    if wanted == "best":
         return best
-    return next((one.name for one in results if one.name == asked or one.name.startswith(f"{asked}:")), None)
+    return next((one.name for one in results if one.name == wanted or one.name.startswith(f"{wanted}:")), None)
 
 
-def _best(fitted: Sequence[_Fitted], evaluation: HeadEvaluation) -> str | None:
-    """The best variant of those asked for, each at its λ, by the discover half."""
+def best_fitted(fitted: Sequence[FittedVariant], evaluation: HeadEvaluation) -> str | None:
+    """Return the best variant of those asked for, each at its λ, by the discover half."""
     # An oracle and a baseline that learned from the rows that choose would choose themselves.
     able = [one for one in fitted if one.variant.role in ("mended", "upweighted")]
     return best_variant([(one.variant.name, one.result.within_bound, one.chosen, one.own) for one in able], evaluation)

@@ -211,9 +211,9 @@ def _mine_captions(
         return _mine_slices(replace(run, mine=sliced, settings=settings), asked, (why, *hint))
     audits = asked.audits(clip)
     refuse_others(folder, recipe, mine, [part.content for part in asked.parts])
-    captions = _embed_captions(gathered, clip.model)
+    captions = embed_captions(gathered, clip.model)
     pooled = other_failures(asked, audits, pooled_maps, run.device)
-    found = _find(run, method, audits, captions, pooled)
+    found = find_hypotheses(run, method, audits, captions, pooled)
     rendered = render_round(replace(run, device=devices), found)
     tests = HypothesisTests.of(run, audits, captions, found, rendered)
     doubts = clip_doubts(recipe, clip.model, audits, "words")
@@ -264,7 +264,7 @@ def _mine_slices(run: MiningRun, asked: AskedTarget, without_words: tuple[str, .
     audits = tuple(replace(audited, features=values) for audited in audits)
     method = METHODS[SLICES]
     assert isinstance(method, FindMethod)
-    found = _find(run, method, audits, NO_CAPTIONS, columns=columns)
+    found = find_hypotheses(run, method, audits, NO_CAPTIONS, columns=columns)
     tests = HypothesisTests.of(run, audits, NO_CAPTIONS, found)
     of_others = other_failures(asked, audits, others, run.device)
     rows = _answered_rows(run, asked, audits[0], others)
@@ -283,7 +283,7 @@ def _mine_slices(run: MiningRun, asked: AskedTarget, without_words: tuple[str, .
     return leave(run.folder, findings, pictures, files)
 
 
-def _find(
+def find_hypotheses(
     run: MiningRun,
     method: FindMethod,
     audits: Sequence[Audited],
@@ -327,7 +327,7 @@ def _find(
     )
 
 
-def _embed_captions(gathered: Gathered, clip: ClipModel) -> CandidateCaptions:
+def embed_captions(gathered: Gathered, clip: ClipModel) -> CandidateCaptions:
     texts, references, candidates = gathered
     parts = []
     for start in range(0, len(texts), _MOST_TEXT_STEPS):
