@@ -134,7 +134,8 @@ def mined_answers(pictures: Pictures, name: str, seed: int) -> dict[str, Any]:
         "confirmed": len(confirmed),
         "false": sum(one["true"] <= Mine().margin for one in confirmed),
         "elsewhere": sum(one["class"] not in dict(planted) for one in confirmed),
-        "covered": sum(one["low"] <= one["true"] <= one["high"] for one in outcomes),
+        "intervals": sum(one["interval"] is not None for one in outcomes),
+        "covered": sum(one["interval"][0] <= one["true"] <= one["interval"][1] for one in outcomes if one["interval"]),
     }
 
 
@@ -167,22 +168,19 @@ def _outcome(tests: HypothesisTests, one: Carried, chance: NDArray[np.float64]) 
     rest = hypothesis.tested_on(features, labels) & ~inside
     inside &= hypothesis.tested_on(features, labels)
     truth = chance[audited.rows[confirm], hypothesis.labels[0] // 2]
-    low, high = one.result.compared().difference.interval or (float("nan"),) * 2
     return {
         "class": CLASSES[hypothesis.labels[0]],
         "caption": hypothesis.caption if hypothesis.role == "hard" else "",
         "confirmed": one.result.confirmed,
-        "true": float(truth[inside].mean() - truth[rest].mean()),
-        "low": low,
-        "high": high,
+        # Without a row of the set, or of the rest, there is no difference, and no interval.
+        "true": float(truth[inside].mean() - truth[rest].mean()) if inside.any() and rest.any() else 0.0,
+        "interval": one.result.compared().difference.interval,
     }
 
 
 def main() -> None:
     parser = proving.parser(__doc__, ["conditions"], "other sets of pictures, on which the program was tried")
-    parser.add_argument(
-        "--kept", type=Path, default=Path(".train/conditions-proof"), help="what was measured"
-    )
+    parser.add_argument("--kept", type=Path, default=Path(".train/conditions-proof"), help="what was measured")
     asked = parser.parse_args()
     found = tables(asked.kept, SETTINGS_SEEDS if asked.settings else SEEDS)
     proving.tell("prove_conditions", "Conditions", OPENING, found, ["conditions"], asked.write)
@@ -196,13 +194,13 @@ def tables(kept: Path, seeds: range) -> Iterator[proving.Table]:
         began = time.monotonic()
         results.append(measured(kept / f"{seed}-{code}.json", lambda seed=seed: _of_pictures(seed)))
         print(f"pictures {seed}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    titles = ["planted", "failures", "named", "tested", "confirmed", "false", "elsewhere", "covered"]
+    titles = ["planted", "failures", "named", "tested", "confirmed", "false", "elsewhere", "intervals", "covered"]
     rows = []
     for name in [*PLANTED, "all"]:
         sets = [[one[part] for part in PLANTED if name in (part, "all")] for one in results]
         counts = {key: [sum(one[key] for one in own) for own in sets] for key in results[0]["nothing"]}
         cells = {key: f"{sum(of_set)}" for key, of_set in counts.items()}
-        for key, of in (("named", "planted"), ("false", "confirmed"), ("covered", "tested")):
+        for key, of in (("named", "planted"), ("false", "confirmed"), ("covered", "intervals")):
             if sum(counts[of]):
                 cells[key] += f": {share_of(list(zip(counts[key], counts[of], strict=True))).text(percent=True)}"
         rows.append([name, *cells.values()])

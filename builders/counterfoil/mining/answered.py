@@ -1,18 +1,16 @@
-"""What a classifier's answers alone tell of its failures: by class, by pair of classes, and by label; no words.
+"""A classifier's failures by class, by pair of classes, and by label, without words or CLIP.
 
-It needs no CLIP. All of it describes the audited images, both halves together, and tests nothing: each interval is for
-itself, and labels are candidates to look at.
-
-Failing rows are candidates in the order of the confidence that their label gets, the least first: the self-confidence
-of Kuan and Mueller 2022. `scripts/prove_photographs.py` compares this order with others on labels that people checked.
+All of it describes the audited images, both halves together, and tests nothing: each interval is for itself. Failing
+rows are candidates for a wrong label in the order of the confidence that their label gets, the least first: the
+self-confidence of Kuan and Mueller 2022. `scripts/prove_photographs.py` compares this order with others on labels that
+people checked.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +41,7 @@ class AnsweredRows:
     """The n audited images that have an answer. taken_for: (n,) the class that was answered, -1 for none of them.
 
     confidence: (n,) in the answer. label_confidence: (classifiers, n) in the label, of the audited classifier and any
-    others. paths: by key, where files of a folder lie.
+    others. paths: by key, of files in folders.
     """
 
     keys: Sequence[str]
@@ -68,7 +66,7 @@ class AnsweredRows:
         """Return the rows that fail and are answered another class, the least confidence in their label first.
 
         Several classifiers count alike: each ranks all rows, and a row has its mean rank. Of equal rows, the one with
-        more confidence in its answer comes first. There are none where answers have no confidence of their own.
+        more confidence in its answer comes first. Empty where answers have no confidence of their own.
         """
         wrong = np.flatnonzero(self.failed & (self.taken_for >= 0) & (self.taken_for != self.labels))
         if not len(wrong) or np.ptp(self.confidence) == 0:
@@ -77,12 +75,11 @@ class AnsweredRows:
         return wrong[np.lexsort((-self.confidence[wrong], ranks[wrong]))]
 
     def to_look_at(self) -> NDArray[np.int64]:
-        """Return the first rows of that order: one in a hundred of all rows, rounded up."""
         return self.by_label_doubt()[: math.ceil(LISTED_SHARE * len(self.labels))]
 
 
 def answered(rows: AnsweredRows, recipe: Recipe, without_words: str | None = None) -> AnswersTold:
-    """What the answers tell. Rows of one unit count together in every interval."""
+    """Return what the answers show. Rows of one unit count together in every interval."""
     classes, look = recipe.classes, rows.to_look_at()
     failures, total = int(rows.failed.sum()), len(rows.labels)
     by_class: list[ClassAnswered] = []
@@ -118,30 +115,24 @@ def answered(rows: AnsweredRows, recipe: Recipe, without_words: str | None = Non
 
 
 def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, NDArray[np.bool_]]) -> str:
-    """Every failing row. findings: by name, (n,) which rows are in the set of a confirmed finding."""
-    return csv_text(_failing(rows, recipe, findings), COLUMNS)
-
-
-def _failing(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, NDArray[np.bool_]]) -> Iterator[dict[str, Any]]:
+    """Return a table of every failing row. findings: by name, (n,) which rows are in a confirmed finding's set."""
     rank = {row: place for place, row in enumerate(rows.by_label_doubt().tolist(), 1)}
     listed = len(rows.to_look_at())
+    lines = []
     for row in np.flatnonzero(rows.failed).tolist():
-        label, other = recipe.classes[rows.labels[row]], int(rows.taken_for[row])
-        yield {
-            "key": rows.keys[row],
-            "path": rows.paths.get(rows.keys[row]),
-            "label_id": label.id,
-            "label": label.name,
-            "answered_id": recipe.classes[other].id if other >= 0 else None,
-            "answered": recipe.classes[other].name if other >= 0 else None,
-            "confidence": round(float(rows.confidence[row]), 4),
-            "look_at_label": str(rank.get(row, math.inf) <= listed).lower(),
-            "label_rank": rank.get(row),
-            "findings": " ".join(name for name, inside in findings.items() if inside[row]),
-        }
+        key, label, answer = rows.keys[row], recipe.classes[rows.labels[row]], int(rows.taken_for[row])
+        taken_for = recipe.classes[answer] if answer >= 0 else None
+        inside = [name for name, members in findings.items() if members[row]]
+        look = str(rank.get(row, math.inf) <= listed).lower()
+        values = (
+            key, rows.paths.get(key), label.id, label.name, taken_for and taken_for.id, taken_for and taken_for.name,
+            round(float(rows.confidence[row]), 4), look, rank.get(row), " ".join(inside),
+        )  # fmt: skip
+        lines.append(dict(zip(COLUMNS, values, strict=True)))
+    return csv_text(lines, COLUMNS)
 
 
 def _share(hit: NDArray[np.bool_], units: NDArray[np.int64]) -> tuple[float, Interval]:
-    """The share of some rows, and its interval; Wilson's where each row is its own unit."""
+    """Return the share of some rows, and its interval; Wilson's where each row is its own unit."""
     of_unit = np.unique(units, return_inverse=True)[1].ravel()
     return float(hit.mean()), clustered_interval(np.bincount(of_unit, hit), np.bincount(of_unit))

@@ -1,12 +1,8 @@
-"""What is audited: images with labels, the target's answers to them, CLIP's features, and the two halves.
+"""Audited images: labels, the target's answers as questions, CLIP's features, and the two halves.
 
-Everything heavy is found again in the user's cache by its content, so an interrupted run resumes where it stood.
-What a target answers becomes questions: of one label an image one, of conditions one each. Condition k of K is a
-question of two classes, label 2k for rows that have it and 2k + 1 for rows that do not. All questions share rows,
-features and halves, and everything behind them is the same for both.
-
-A method sees the discover half alone, cut-offs included; halves go by unit where the source names one, and by
-content.
+Everything heavy is found again in the user's cache by its content, so an interrupted run resumes. One label an image is
+one question. Of K conditions, condition k is a question of two classes: label 2k for rows that have it, 2k + 1 for rows
+that do not. All questions share rows, features and halves. A method sees the discover half alone, cut-offs included.
 """
 
 from __future__ import annotations
@@ -50,22 +46,19 @@ from counterfoil.store.layout import user_cache
 def opened_images(
     recipe: Recipe, on: Sequence[str], source: OpenSource
 ) -> tuple[tuple[LabelledImages, ...], ConditionLabels | None]:
-    """Return the images that `mine.on` names, part after part, and the conditions of their rows, where these have any.
-
-    source: the recipe's, opened once a run, so that all of its rows are of one commit.
-    """
+    """Return the images that `mine.on` names, part after part, and the conditions of their rows, if they have any."""
     if recipe.source.conditions is None:
         return opened_parts(recipe, on, source), None
-    places = list(dict.fromkeys(on))
-    others = [place for place in places if not _may_be_a_split(place)]
+    names = list(dict.fromkeys(on))
+    others = [name for name in names if not _may_be_a_split(name)]
     if others:
         raise UserError(
             f"mine.on: '{others[0]}' is not a split of the source, and a recipe with conditions can only audit splits",
             "Name splits of the source.",
         )
-    _refuse_train_split(recipe, places, source, "mine.on")
-    read = [labelled_conditions(recipe.source, split, source.pin) for split in places]
-    present = np.concatenate([found.present for _, found in read])
+    _refuse_train_split(recipe, names, source, "mine.on")
+    read = [labelled_conditions(recipe.source, split, source.pin) for split in names]
+    present = np.concatenate([conditions.present for _, conditions in read])
     return tuple(images for images, _ in read), ConditionLabels(read[0][1].names, present)
 
 
@@ -73,23 +66,23 @@ def opened_parts(
     recipe: Recipe, on: Sequence[str], source: OpenSource, key: str = "mine.on"
 ) -> tuple[LabelledImages, ...]:
     """Return the images that `key` names: splits of the recipe's source, or one built dataset of the same classes."""
-    places = list(dict.fromkeys(on))
-    if all(map(_may_be_a_split, places)):
-        _refuse_train_split(recipe, places, source, key)
-        return tuple(labelled_split(recipe.source, split, recipe.classes, source.pin) for split in places)
-    if len(places) > 1:
-        raise UserError(f"{key}: found {', '.join(places)}, expected splits of the source, or one built dataset")
-    if not is_built(places[0]):
+    names = list(dict.fromkeys(on))
+    if all(map(_may_be_a_split, names)):
+        _refuse_train_split(recipe, names, source, key)
+        return tuple(labelled_split(recipe.source, split, recipe.classes, source.pin) for split in names)
+    if len(names) > 1:
+        raise UserError(f"{key}: found {', '.join(names)}, expected splits of the source, or one built dataset")
+    if not is_built(names[0]):
         raise UserError(
-            f"{key}: '{places[0]}' is neither a split of the source nor a built dataset",
+            f"{key}: '{names[0]}' is neither a split of the source nor a built dataset",
             "Name a split, such as validation, or the folder of a dataset that `counterfoil build` made.",
         )
-    opened = open_dataset(places[0])
-    theirs, ours = ([(cls.id, cls.name) for cls in one.classes] for one in (opened.recipe, recipe))
-    if theirs != ours:
+    opened = open_dataset(names[0])
+    built, wanted = ([(cls.id, cls.name) for cls in of.classes] for of in (opened.recipe, recipe))
+    if built != wanted:
         raise UserError(
-            f"{key}: {places[0]} has {len(theirs)} classes, and they are not the {len(ours)} of the recipe",
-            f"Mine it by its own recipe: counterfoil mine {places[0]} --on {places[0]}",
+            f"{key}: {names[0]} has {len(built)} classes, and they are not the {len(wanted)} of the recipe",
+            f"Mine it by its own recipe: counterfoil mine {names[0]} --on {names[0]}",
         )
     images = opened.labelled()
     # Images of one class and index begin with the same noise in every shift: they are no two observations.
@@ -98,15 +91,15 @@ def opened_parts(
     return (replace(images, units=tuple(f"{label}_{index}" for label, index in numbers) if paired else None),)
 
 
-def _may_be_a_split(place: str) -> bool:
-    return place.replace("-", "_").isidentifier()
+def _may_be_a_split(name: str) -> bool:
+    return name.replace("-", "_").isidentifier()
 
 
 def _refuse_train_split(recipe: Recipe, splits: Sequence[str], source: OpenSource, key: str) -> None:
     train = recipe.source.train_split
-    # Where a source has one split, that is all there is: what was learned from it only its person knows.
+    # A source with one split has nothing else to audit.
     if train in splits and recipe.source.validation_split != train:
-        others = ", ".join(one for one in source.splits if one != train) or "a held-out split"
+        others = ", ".join(split for split in source.splits if split != train) or "a held-out split"
         raise UserError(
             f"{key}: '{train}' is the split that classifiers learn from, where memorised images hide failures",
             f"Name another: {others}.",
@@ -126,19 +119,15 @@ _DIGEST = hashlib.sha256().digest_size
 NO_CONTENT = hashlib.sha256(b"").hexdigest()
 
 
-def contents_seen(parts: Sequence[LabelledImages]) -> list[ContentsSeen]:
-    """Of each of these, kept in the user's cache."""
-    return [ContentsSeen(part, user_cache() / "contents") for part in parts]
-
-
 class ContentsSeen:
-    """The content of each of some images; who reads `images` to look at them leaves it here.
+    """The content of each of some images, noted whenever somebody reads `images`.
 
-    What a whole pass found is kept in `folder`, named after the content of all, so that a run which finds predictions
-    and features in their caches reads no image for this either.
+    Once all are known they are kept in `folder`, so that a run which finds predictions and features in their caches
+    reads no image for this either.
     """
 
-    def __init__(self, images: LabelledImages, folder: Path):
+    def __init__(self, images: LabelledImages, folder: Path | None = None):
+        folder = user_cache() / "contents" if folder is None else folder
         self._plain, self._file, self._seen = images, folder / f"{images.content[:64]}.contents", dict[str, bytes]()
         self.images = replace(images, read=self._read)
 
@@ -148,7 +137,7 @@ class ContentsSeen:
             yield key, image
 
     def known(self) -> list[str]:
-        """The content of each row, in order, as text; what nobody has read yet is read now. RunFailure as the disk."""
+        """Return the content of each row, in order, as text; read what is not known yet."""
         plain = self._plain
         known = kept_digests(self._file, len(plain))
         if known is not None:
@@ -163,7 +152,7 @@ class ContentsSeen:
 
 
 def kept_digests(file: Path, rows: int) -> list[str] | None:
-    """The hashes, as text, that a file holds for exactly so many rows; None for anything else."""
+    """Return the hashes, as text, that a file holds for exactly so many rows; None for anything else."""
     try:
         content = file.read_bytes()
     except OSError:
@@ -174,18 +163,16 @@ def kept_digests(file: Path, rows: int) -> list[str] | None:
 
 
 def keys_sha256(keys: Sequence[str]) -> str:
-    """sha256 over keys in their order."""
     return hashlib.sha256("\n".join(keys).encode()).hexdigest()
 
 
 def condition_labels(present: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(n, K) the label that each row has of each condition, as problems of two classes: 2k where it is present (n, K),
-    2k + 1 where not."""
+    """Return (n, K) labels of each condition: 2k where it is present (n, K), 2k + 1 where not."""
     return (2 * np.arange(present.shape[1]) + ~present).astype(np.int64)
 
 
 def row_labels(present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Every row with each of its K labels: rows and labels, int64 [n * K], a row's labels one after the other."""
+    """Return rows and labels, int64 [n * K]: each row with each of its K labels."""
     n, k = present.shape
     rows = np.repeat(np.arange(n, dtype=np.int64), k)
     return rows, condition_labels(present).reshape(-1)
@@ -196,7 +183,7 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class AuditedTarget:
-    """The audited classifier as it was, without its weights. `about` is what the findings say of it."""
+    """The audited classifier, without its weights. `about` is what the findings say of it."""
 
     classifier: Classifier
     class_map: ClassMap
@@ -208,9 +195,8 @@ class AuditedTarget:
 class Question:
     """A question about all n images and a classifier's answers to it; some images may have no answer.
 
-    classes: labels that the question tells apart: all, or those of one condition, to have it and not to have it.
-    labels, failed: (n,), False where an image has no answer. target: of a condition, its answers are labels, the one
-    given first.
+    classes: labels that the question tells apart. labels, failed: (n,), False where an image has no answer. target: of
+    a condition, its answers are labels.
     """
 
     classes: tuple[int, ...]
@@ -221,10 +207,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a classifier answers to n images, as questions.
+    """A classifier's answers to n images, as questions.
 
     readable: (n,) which images have an answer. dealt_evenly: (n,) labels that both halves have as often. questions: of
-    rows of the discover half, on which thresholds are chosen, so that the other half chose none.
+    rows of the discover half, on which thresholds are chosen.
     """
 
     readable: NDArray[np.bool_]
@@ -272,12 +258,12 @@ def answers_of(
     placement: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
 ) -> dict[str, AuditedTarget]:
-    """The answers of several classifiers to all images, part after part, from their cache where they are known.
+    """Return the answers of several classifiers to all images, part after part, from their cache where they are known.
 
     load: gives the classifier of a name; by default it is loaded anew.
     """
     names = list(maps)
-    found: dict[str, list[Predictions]] = {name: [] for name in names}
+    predictions: dict[str, list[Predictions]] = {name: [] for name in names}
     classifiers: dict[str, Classifier] = {}
     for part in parts:
         scored = score_models(
@@ -291,20 +277,20 @@ def answers_of(
             placement=placement,
         )
         for name in names:
-            found[name].append(scored[name].predictions)
+            predictions[name].append(scored[name].predictions)
             classifiers[name] = scored[name].classifier
     for classifier in classifiers.values():
         refuse_unknown_rows(classifier, parts)
     return {
         name: AuditedTarget(classifiers[name], maps[name], joined(several), {"outputs": maps[name].outputs})
-        for name, several in found.items()
+        for name, several in predictions.items()
     }
 
 
 def conditions_scored(
     parts: Sequence[LabelledImages], name: str, class_map: ClassMap, classes: Sequence[RecipeClass], device: str
 ) -> tuple[Classifier, NDArray[np.float64]]:
-    """A classifier and what it scores n images, part after part, for K conditions: (n, K), NaN without an answer.
+    """Return a classifier and its scores (n, K) of n images for K conditions, NaN without an answer.
 
     class_map: as of `map_conditions`. Raises as `condition_scores`.
     """
@@ -316,13 +302,13 @@ def conditions_scored(
             user_cache() / "predictions",
             device,
             _BATCH,
-            lambda one: load_classifier(one, classes=classes),
+            lambda name: load_classifier(name, classes=classes),
         )
         for part in parts
     ]
     classifier = scored[-1].classifier
     refuse_unknown_rows(classifier, parts)
-    return classifier, np.concatenate([one.values for one in scored])
+    return classifier, np.concatenate([part.values for part in scored])
 
 
 def _answers_by(
@@ -335,15 +321,15 @@ def _answers_by(
     placement: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
 ) -> dict[str, Answers]:
-    """Return what classifiers answer to the images. UserError for a failure rule that a condition cannot have."""
-    found: dict[str, Answers] = {}
+    """Return the answers of classifiers. UserError for a failure rule that a condition cannot have."""
+    answers: dict[str, Answers] = {}
     if has is None:
         labels, every = np.concatenate([part.labels for part in parts]), tuple(range(len(recipe.classes)))
-        for name, one in answers_of(parts, maps, recipe, device, placement, load).items():
-            failed = failures(mine.failure, one.predictions, labels, recipe.classes, one.class_map)
-            question = Question(every, labels, failed, one)
-            found[name] = Answers(one.predictions.readable, labels, lambda rows, question=question: [question])
-        return found
+        for name, target in answers_of(parts, maps, recipe, device, placement, load).items():
+            failed = failures(mine.failure, target.predictions, labels, recipe.classes, target.class_map)
+            question = Question(every, labels, failed, target)
+            answers[name] = Answers(target.predictions.readable, labels, lambda rows, question=question: [question])
+        return answers
     if mine.failure != "top1":
         raise UserError(
             f"mine.failure: the rule '{mine.failure}' needs several classes, but a condition is only yes or no",
@@ -352,8 +338,8 @@ def _answers_by(
     for name, class_map in maps.items():
         classifier, values = conditions_scored(parts, name, class_map, recipe.classes, device)
         questions = partial(condition_questions, classifier, class_map, values, has)
-        found[name] = Answers(np.asarray(~np.isnan(values).any(axis=1)), has.sets()[0], questions)
-    return found
+        answers[name] = Answers(np.asarray(~np.isnan(values).any(axis=1)), has.sets()[0], questions)
+    return answers
 
 
 _MOST_NAMED = 5
@@ -361,12 +347,11 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Audited:
-    """The n images that can be decoded and have an answer, part after part, and one question: of which class each is.
+    """The n images that can be decoded and have an answer, part after part, and one question about them.
 
-    classes: labels that the question tells apart: all, or those of one condition. labels, failed: (n,). features: (n,
-    width), CLIP's unit vectors. units: (n,), equal where rows share one. halves: rows of each. centre, deviation:
-    (width,) of the train split, or of the discover half where there is none: whitened_by says which. unreadable: keys
-    that were left out. dealt_by: whether units are the dataset's own, or each image's content.
+    classes: labels that the question tells apart. labels, failed: (n,). features: (n, width), CLIP's unit vectors.
+    units: (n,), equal where rows share one. halves: rows of each. centre, deviation: (width,) of the rows that
+    `whitened_by` names. unreadable: keys that were left out. rows: (n,) indices among all images.
     """
 
     parts: tuple[LabelledImages, ...]
@@ -392,17 +377,17 @@ class Audited:
 
     @cached_property
     def paths(self) -> Mapping[str, str]:
-        """Key → where an image lies below its folder; of images that lie in none there is no entry."""
+        """Key → path of the image below its folder, if it is in one."""
         return {key: path for part in self.parts for key, path in zip(part.keys, part.paths or (), strict=False)}
 
     @property
     def by_start(self) -> list[tuple[str, LabelledImages]]:
-        """The parts, each with what its keys begin with: nothing."""
+        """The parts, each with the beginning of its keys: nothing."""
         return [("", part) for part in self.parts]
 
 
 def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tuple[str, ...]:
-    """What is said of images that cannot be decoded, by their keys; nothing where there is none."""
+    """Return a note about images that cannot be decoded, by their keys; nothing where there is none."""
     count = len(unreadable)
     named = [on_a_line(paths.get(key, key)) for key in unreadable[:_MOST_NAMED]]
     words = "1 image cannot be decoded and is" if count == 1 else f"{count:,} images cannot be decoded and are"
@@ -411,7 +396,7 @@ def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class RecipeClip:
-    """The CLIP of a recipe's screen, loaded, and what embeds by it."""
+    """The CLIP of a recipe's screen, loaded."""
 
     model: ClipModel
     embedder: Embedder
@@ -433,10 +418,10 @@ def recipe_clip(recipe: Recipe, device: str) -> RecipeClip | RunFailure:
 
 @dataclass(frozen=True)
 class AskedTarget:
-    """The images that `mine.on` names, and the target's answers to them, before CLIP looks at any.
+    """The images that `mine.on` names and the target's answers to them, before CLIP looks at any.
 
-    seen: the same images as `parts`, which keep the contents of what is read. has: which conditions they show, where
-    they have any. elsewhere: whose workers look at them; None for this process.
+    seen: `parts`, which note the contents of what is read. has: the conditions of rows, if any. elsewhere: whose
+    workers look at the images; None for this process.
     """
 
     recipe: Recipe
@@ -454,25 +439,24 @@ class AskedTarget:
         RunFailure where no image can be decoded, or a disk refuses.
         """
         names = ", ".join(part.name for part in self.parts)
-        looked = []
-        for one in self.seen:
-            nothing = np.zeros((len(one.images), 0))
-            looked.append(nothing if clip is None else features_of(one.images, clip.embedder, self.elsewhere))
-        raw = np.concatenate([np.asarray(one, dtype=np.float32) for one in looked])
+        by_part = []
+        for images in (seen.images for seen in self.seen):
+            nothing = np.zeros((len(images), 0))
+            by_part.append(nothing if clip is None else features_of(images, clip.embedder, self.elsewhere))
+        raw = np.concatenate([np.asarray(part, dtype=np.float32) for part in by_part])
         keys = [key for part in self.parts for key in part.keys]
         whole = self.answers.readable & np.isfinite(raw).all(axis=1)
         if not whole.any():
             raise RunFailure(f"{names}: no image can be decoded")
         rows = np.flatnonzero(whole)
-        features, contents = raw[rows], [content for one in self.seen for content in one.known()]
+        features, contents = raw[rows], [content for seen in self.seen for content in seen.known()]
         # Rows share the dataset's unit, or their content where it has none. Halves go by these names, so that another
-        # row, or one that cannot be decoded, deals no other anew.
-        known = [unit for part in self.parts for unit in part.units or (None,) * len(part)]
-        named = [content if unit is None else unit for unit, content in zip(known, contents, strict=True)]
-        shared = np.asarray(named, dtype=object)[rows].astype(str)
-        halves = deal_halves(
-            self.answers.dealt_evenly[rows], self.mine.seed, shared.tolist(), [contents[row] for row in rows.tolist()]
-        )
+        # row, or one that cannot be decoded, does not move other rows between halves.
+        units = [unit for part in self.parts for unit in part.units or (None,) * len(part)]
+        names_of_units = [content if unit is None else unit for unit, content in zip(units, contents, strict=True)]
+        shared = np.asarray(names_of_units, dtype=object)[rows].astype(str)
+        own_contents = [contents[row] for row in rows.tolist()]
+        halves = deal_halves(self.answers.dealt_evenly[rows], self.mine.seed, shared.tolist(), own_contents)
         train, whitened_by = np.zeros((2, 0)), ""
         if clip is not None:
             train, whitened_by = self._train_features(clip.embedder) or (
@@ -485,7 +469,7 @@ class AskedTarget:
                 f" {len(halves.discover):,} of them, expected at least 2",
                 "Name more images, or check their labels.",
             )
-        units = np.unique(shared, return_inverse=True)[1].astype(np.int64)
+        unit_numbers = np.unique(shared, return_inverse=True)[1].astype(np.int64)
         centre = train.mean(axis=0, dtype=np.float64)
         deviation = train.std(axis=0, dtype=np.float64, ddof=1)
         return tuple(
@@ -496,7 +480,7 @@ class AskedTarget:
                 labels=question.labels[rows],
                 failed=question.failed[rows],
                 features=features,
-                units=units,
+                units=unit_numbers,
                 halves=halves,
                 target=question.target,
                 centre=centre,
@@ -510,7 +494,7 @@ class AskedTarget:
         )
 
     def _train_features(self, embedder: Embedder) -> tuple[NDArray[np.floating], str] | None:
-        """Return features of at most so many rows of the train split, evenly spaced, and what they are.
+        """Return features of at most `mine.train_rows` rows of the train split, evenly spaced, and what they are.
 
         None where the source has no such split, or only that, which is audited.
         """
@@ -531,19 +515,19 @@ def ask_target(
     elsewhere: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
 ) -> AskedTarget:
-    """Open what a recipe's `mine` names, and let the target answer. `device` is a resolved one.
+    """Open the images of `mine`, and let the target answer. `device` is a resolved one.
 
-    source: the recipe's, opened once a run. load: gives the target by its name; by default it is loaded anew. UserError
-    for a target whose classes do not fit, a split that is not there, labels of no class, a predictions file with
-    missing, double or unknown rows; RunFailure where a network or a disk refuses.
+    load: gives the target by its name; by default it is loaded anew. UserError for a target whose classes do not fit, a
+    missing split, labels of no class, a predictions file with missing, double or unknown rows; RunFailure where a
+    network or a disk refuses.
     """
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
     maps = {mine.target: class_map_of(recipe, mine.target)}
     parts, has = opened_images(recipe, mine.on, source)
-    seen = contents_seen(parts)
+    seen = [ContentsSeen(part) for part in parts]
     elsewhere = None if elsewhere is None else elsewhere.worth_for(sum(map(len, parts)))
-    images = [one.images for one in seen]
+    images = [part.images for part in seen]
     answers = _answers_by(recipe, mine, images, has, maps, device, elsewhere, load)[mine.target]
     return AskedTarget(recipe, mine, source, parts, seen, has, answers, elsewhere)
 
@@ -562,35 +546,37 @@ def audit_target(
 def audit_without_clip(
     recipe: Recipe, mine: Mine, source: OpenSource, device: str, load: Callable[[str], Classifier] | None = None
 ) -> tuple[Audited, ...]:
-    """The same without CLIP: the features have no width."""
+    """Return the same without CLIP: the features have no width."""
     return ask_target(recipe, mine, source, device, load=load).audits(None)
 
 
 def clip_doubts(
     recipe: Recipe, clip: ClipModel, audits: Sequence[Audited], decides: Literal["words", "contexts"]
 ) -> ScreenDoubts | None:
-    """What speaks against what CLIP says of the audited images: `build`'s check, on them; None where nothing does.
+    """Return `build`'s doubts about CLIP on the audited images; None without any.
 
     Of several audits each asks a question of two classes, and CLIP is asked the same.
     """
     known: KnownClasses | None = None
-    for one in audits:
-        scores = ValidationScores(recipe, clip, one.labels, one.features)
-        more = scores.known_classes(one.classes)
+    for audited in audits:
+        scores = ValidationScores(recipe, clip, audited.labels, audited.features)
+        more = scores.known_classes(audited.classes)
         if more is not None:
             known = more if known is None else replace(more, classes={**known.classes, **more.classes})
     return doubts_of(recipe, known, decides=decides)
 
 
 def features_of(images: LabelledImages, embedder: Embedder, placement: Placement | None = None) -> NDArray[np.floating]:
-    """CLIP's features [n, width] of n images, from the user's cache where they are known; NaN for what is no image."""
+    """Return CLIP's features [n, width] of n images, from the user's cache where they are known; NaN for what is no
+    image.
+    """
     engine, device = (None, "cpu") if placement is None else (placement.engine, placement.device)
     with renamed(f"CLIP: {images.name}"):
         return embed(images, embedder, user_cache() / "embeddings", engine=engine, device=device)
 
 
 def class_map_of(recipe: Recipe, name: str) -> ClassMap:
-    """Which outputs of a classifier are which classes; of one of conditions, which are which conditions."""
+    """Return which outputs of a classifier are which classes, or which conditions."""
     facts, conditions = describe_classifier(name, recipe.classes), recipe.source.conditions
     if conditions is None:
         return map_classes(recipe.classes, facts)
@@ -598,15 +584,15 @@ def class_map_of(recipe: Recipe, name: str) -> ClassMap:
 
 
 def class_of_output(class_map: ClassMap) -> NDArray[np.int64]:
-    """(outputs + 1,) the class of each output of a classifier, -1 where it has none, and for no answer."""
-    found = np.full(class_map.num_classes + 1, -1, dtype=np.int64)
+    """Return (outputs + 1,) the class of each output of a classifier, -1 where it has none, and for no answer."""
+    labels = np.full(class_map.num_classes + 1, -1, dtype=np.int64)
     for label, outputs in enumerate(class_map.targets):
-        found[list(outputs)] = label
-    return found
+        labels[list(outputs)] = label
+    return labels
 
 
 def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages]) -> None:
-    """UserError where a file of predictions answers images that are not audited: it is likely of another dataset.
+    """Raise UserError if a file of predictions answers images that are not audited: it is likely of another dataset.
 
     Rows of the same split that are of no class of the recipe are not unknown.
     """
@@ -638,9 +624,9 @@ _MEASURED = "Findings are also measured on other classifiers; without them: --se
 
 
 def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str, ClassMap]:
-    """The classifiers beside the target that findings are measured on, with their class maps.
+    """Return the class maps of the classifiers beside the target that findings are measured on.
 
-    UserError, before anything heavy, for those that are not there or do not fit.
+    UserError, before anything heavy, for those that do not exist or do not fit.
     """
     names = recipe.evaluate.models if mine.others is None else mine.others
     maps: dict[str, ClassMap] = {}
@@ -658,15 +644,15 @@ def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str,
 def other_failures(
     asked: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
 ) -> list[dict[str, NDArray[np.bool_]]]:
-    """By audit, (n,) failures of other classifiers on the same images, by the same rule.
+    """Return, by audit, (n,) failures of other classifiers on the same images, by the same rule.
 
     Each has its own thresholds of conditions, from the same discover half as the target's.
     """
-    found: list[dict[str, NDArray[np.bool_]]] = [{} for _ in audits]
+    by_audit: list[dict[str, NDArray[np.bool_]]] = [{} for _ in audits]
     rows = audits[0].rows
     discover = rows[audits[0].halves.discover]
     answers = _answers_by(asked.recipe, asked.mine, asked.parts, asked.has, maps, device) if maps else {}
-    for name, own in answers.items():
-        for place, question in enumerate(own.questions(discover)):
-            found[place][name] = question.failed[rows]
-    return found
+    for name, of_model in answers.items():
+        for failed, question in zip(by_audit, of_model.questions(discover), strict=True):
+            failed[name] = question.failed[rows]
+    return by_audit

@@ -37,16 +37,20 @@ def load_words(
     called: str,
     problems: Callable[[Mapping[str, Any]], Iterator[RecipeProblem]],
 ) -> Words:
-    """What a bundled name or a path holds; a plain list is that of the key `kind`.
+    """Load a bundled name or a path; a plain list is that of the key `kind`.
 
-    `kind` is also the folder of bundled ones (`captions`); `expected` describes what a file should hold, `called` is
-    such a file in words; `problems` finds what is wrong across keys. In a text file each line is an item; empty lines
-    and lines that begin with `#` are skipped. UserError if it cannot be read, with every problem, each with its file
-    and line.
+    kind: also the folder of bundled files (`captions`). expected: what a file should hold. called: such a file in
+    words. problems: yields what is wrong across keys. In a text file each line is an item; empty lines and lines that
+    begin with `#` are skipped. UserError with every problem, each with its file and line.
     """
-    path = _found(source, kind)
+    path = _path_of(source, kind)
     shown, text = str(path), text_of(path)
-    raw = _lines(text, shown) if path.suffix == ".txt" else read_yaml(text, shown)
+    if path.suffix == ".txt":
+        numbered = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
+        kept = [(number, line) for number, line in numbered if line and not line.startswith("#")]
+        raw = LocatedList([line for _, line in kept], [Origin(shown, number) for number, _ in kept])
+    else:
+        raw = read_yaml(text, shown)
     if isinstance(raw, LocatedList):
         raw = LocatedMapping({kind: raw}, {kind: Origin(shown)})
     if not isinstance(raw, LocatedMapping):
@@ -61,13 +65,13 @@ def load_words(
 
 
 def with_tuples(value: Any) -> Any:
-    """Lists as tuples, which strict validation wants for fields that are tuples."""
+    """Return lists as tuples, which strict validation wants for fields that are tuples."""
     if isinstance(value, Mapping):
         return {key: with_tuples(item) for key, item in value.items()}
     return tuple(with_tuples(item) for item in value) if isinstance(value, list) else value
 
 
-def _found(source: str | Path, kind: str) -> Path:
+def _path_of(source: str | Path, kind: str) -> Path:
     known = {path.stem: path for path in sorted((bundled_folder() / kind).glob("*.yaml"))}
     if not isinstance(source, str) or not _BARE.fullmatch(source):
         if isinstance(source, str) and not is_local(source):
@@ -81,12 +85,6 @@ def _found(source: str | Path, kind: str) -> Path:
         hint = f"Bundled {kind}: {', '.join(known)}. A file is named by its path, as in ./{source}.yaml."
         raise UserError(f"there are no bundled {kind} named '{source}'{did_you_mean(source, known)}", hint=hint)
     return known[source]
-
-
-def _lines(text: str, place: str) -> LocatedList:
-    lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
-    kept = [(number, line) for number, line in lines if line and not line.startswith("#")]
-    return LocatedList([line for _, line in kept], [Origin(place, number) for number, _ in kept])
 
 
 NOUN, CLASS = "noun", "class"
@@ -139,7 +137,7 @@ def _captions(path: RecipePath, words: Mapping[str, Any]) -> Iterator[RecipeProb
 
 
 def _words(path: RecipePath, words: Mapping[str, Any], key: str) -> Iterator[RecipeProblem]:
-    """Adjectives, prepositions and nouns are plain words, each once."""
+    """Yield problems of adjectives, prepositions and nouns, which are plain words, each once."""
     seen: set[str] = set()
     for index, word in _texts(words.get(key)):
         here = (*path, key, index)
@@ -258,7 +256,7 @@ class CaptionGrammar(Section):
         return self
 
     def of(self, cls: RecipeClass, noun: CaptionNoun) -> ClassCaptions:
-        """The captions of a class, the reference not among the candidates. UserError with every reason against it."""
+        """Return the captions of a class, without the reference. UserError with every reason against it."""
         found = self.captions_or_misfits(cls, noun)
         if isinstance(found, ClassCaptions):
             return found
@@ -267,9 +265,10 @@ class CaptionGrammar(Section):
 
     def captions_or_misfits(self, cls: RecipeClass, noun: CaptionNoun) -> ClassCaptions | list[Misfit]:
         """Return the captions of a class, or every reason why it has none: `gather` reports many classes together."""
-        own = self._own(cls)
+        names = dict.fromkeys(name for name in (cls.category, cls.name) if name is not None)
+        own = [self.by_name[name] for name in names if name in self.by_name]
         texts = (*self.templates, *self.captions, *(text for words in own for text in words.captions))
-        # What is said of its name goes before what is said of its category, and that before what is said of all.
+        # Words for its name come before those for its category, and these before those for all.
         reference = [self.reference, *(words.reference for words in own if words.reference is not None)][-1]
         fillings: dict[str, Sequence[str | None]] = {"class": (cls.name,), NOUN: self._nouns(cls, noun)}
         fillings |= {word: (getattr(cls, word),) for word in ABOUT_CLASS}
@@ -307,27 +306,23 @@ class CaptionGrammar(Section):
         called = cls.category if noun == "category" else cls.name
         return () if called is None else (called,)
 
-    def _own(self, cls: RecipeClass) -> list[WordsOfClass]:
-        names = dict.fromkeys(name for name in (cls.category, cls.name) if name is not None)
-        return [self.by_name[name] for name in names if name in self.by_name]
-
 
 def bundled_captions() -> tuple[str, ...]:
-    """The names of the bundled grammars, sorted."""
+    """Return the names of the bundled grammars, sorted."""
     return tuple(sorted(path.stem for path in (bundled_folder() / _FOLDER).glob("*.yaml")))
 
 
 def load_captions(source: str | Path) -> CaptionGrammar:
-    """The grammar of a bundled name (`imagenet`), of a YAML file, or of a list of captions (YAML, or .txt).
+    """Load the grammar of a bundled name (`imagenet`), a YAML file, or a list of captions (YAML, or .txt).
 
-    In a text file each line is a caption. Raises as `load_words`.
+    Raises as `load_words`.
     """
     expected = "a caption grammar or a list of captions"
     return load_words(CaptionGrammar, source, _FOLDER, expected, "a grammar", grammar_problems)
 
 
 def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iterator[str]:
-    """The template with every combination of what its placeholders may be. What is filled in is never a template."""
+    """Yield the template with every combination of its placeholders. What is filled in is never a template."""
     names = tuple(dict.fromkeys(PLACEHOLDER.findall(template)))
     for words in product(*(fillings[name] for name in names)):
         chosen = dict(zip(names, words, strict=True))
@@ -345,11 +340,11 @@ Gathered = tuple[tuple[str, ...], tuple[int, ...], tuple[NDArray[np.int64], ...]
 
 
 def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: CaptionNoun) -> Gathered:
-    """Return texts, references and candidates, as `mining.method.Captions` holds them.
+    """Return texts, references and candidates, as `CandidateCaptions` has them.
 
-    Texts stand in the order in which the classes come to them, a class's reference before its candidates. References
-    are rows of texts, by label; candidates int64 [m], by label, in the grammar's order. UserError with every class that
-    has no captions and every name of the grammar that is of no class.
+    Texts are in the order of the classes, a class's reference before its candidates. References are rows of texts, by
+    label; candidates int64 [m], by label, in the grammar's order. UserError with every class that has no captions and
+    every name of the grammar that is of no class.
     """
     problems = list(names_of_no_class("captions", grammar.covers, grammar.by_name, classes))
     hints: dict[str, None] = {}
@@ -382,7 +377,7 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
 def names_of_no_class(
     kind: str, covers: Sequence[str], by_name: Iterable[str], classes: Sequence[RecipeClass]
 ) -> Iterator[str]:
-    """Problems of names that have words, but no class; a file that says what it `covers` was compared with that."""
+    """Yield problems of names that have words, but no class; a file with `covers` was compared with that."""
     if covers:
         return
     known = {name: None for cls in classes for name in (cls.name, cls.category) if name is not None}
@@ -398,26 +393,18 @@ _COMPANION_BEFORE = re.compile(r"(?:an? )?(.+) and an?")
 _COMPANION_AFTER = re.compile(r"and (an? .+)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Added:
-    """What stands before the noun and after it; `adjective` may end with "of" ("group of")."""
-
-    adjective: str
-    after: str
-
-
 def words_of(class_name: str, caption: str, reference: str, role: Literal["hard", "far_from"]) -> str:
-    """The set of images that a caption means within a class, in plain words.
+    """Describe the set of images that a caption means within a class, in plain words.
 
     hard: those like the caption ("checked coat", "sandal on the beach"). far_from: those least like it ("coat, not
-    checked", "sandal not on the beach"). The class's name stands where the caption has the reference's noun, which
-    may be a category; a caption with another noun, such as a hyponym, is shown whole ("kob inside (deer)").
+    checked", "sandal not on the beach"). The class's name replaces the reference's noun, which may be a category; a
+    caption with another noun, such as a hyponym, is shown whole ("kob inside (deer)").
     """
-    subject, noun = _subject(caption), _subject(reference)
+    subject, noun = (_LEAD.sub("", " ".join(text.split()), count=1) for text in (caption, reference))
     added = _added(subject, noun) or _added(subject, class_name)
     if added is None:
         return f"{subject} ({class_name})" if role == "hard" else f"{class_name}, not {_article(subject)} {subject}"
-    adjective, after = added.adjective, added.after
+    adjective, after = added
     if role == "hard":
         return " ".join(part for part in (adjective, class_name, after) if part)
     if adjective:
@@ -431,14 +418,11 @@ def words_of(class_name: str, caption: str, reference: str, role: Literal["hard"
     return f"{class_name} not {after}" if after else class_name
 
 
-def _subject(caption: str) -> str:
-    """The caption without "a photo of a"."""
-    text = " ".join(caption.split())
-    return _LEAD.sub("", text, count=1)
+def _added(subject: str, noun: str) -> tuple[str, str] | None:
+    """Return the words before the noun and after it; None where the subject does not have it, or there is none.
 
-
-def _added(subject: str, noun: str) -> _Added | None:
-    """Return what stands around the noun; None where the subject does not have it, or there is none."""
+    The first may end with "of" ("group of").
+    """
     words, sought = subject.split(), noun.split()
     folded, like = [word.casefold() for word in words], [word.casefold() for word in sought]
     places = range(len(folded) - len(like) + 1) if like else ()
@@ -450,7 +434,7 @@ def _added(subject: str, noun: str) -> _Added | None:
         before, after = "", f"with {_article(companion[1])} {companion[1]} {after}".strip()
     elif companion := _COMPANION_AFTER.fullmatch(after):
         after = f"with {companion[1]}"
-    return _Added(before, after)
+    return before, after
 
 
 def _article(words: str) -> str:

@@ -1,4 +1,4 @@
-"""What was found as a layer of a recipe: a few groups of mined shifts over the recipe that was mined, for review."""
+"""The findings as a layer of a recipe: groups of mined shifts over the recipe that was mined, for review."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from counterfoil.recipe.layering import bundled_recipes, find_recipe, same_class
 from counterfoil.recipe.loader import layer_text, merged_deeply, with_classes
 from counterfoil.recipe.names import derived_name, without_folders
 from counterfoil.recipe.schema_inputs import ClassEntry
+from counterfoil.recipe.schema_prompts import ShiftSpec
 from counterfoil.recipe.strict_yaml import LocatedMapping
 
 _LONGEST_SLUG = 60
 
 
 def slugs(names: Sequence[str]) -> list[str]:
-    """Names in the letters that shifts may have, each once: of equal or empty ones the place says which it is."""
+    """Return names in the letters that shifts may have, each once: equal or empty ones get their index."""
     plain = [re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:_LONGEST_SLUG].rstrip("_") for name in names]
     often = Counter(plain)
     taken = {own for own in plain if own and often[own] == 1}
@@ -49,10 +50,10 @@ _MOST_NAMES = 12
 
 
 def layer_of(findings: Findings, run: MiningRun, decoded: Container[str] = ()) -> str | None:
-    """The text of `recipe.yaml`: confirmed findings as shifts of the groups `hard`, `easy`, `reference`.
+    """Return the text of `recipe.yaml`: confirmed findings as shifts of the groups `hard`, `easy`, `reference`.
 
     decoded: ids of the classes whose hard vector is in `VECTORS`. Every inherited shift is dropped. None where nothing
-    was confirmed, and over a recipe of rows, chosen, retrieved or edited, which draws none of noise alone.
+    was confirmed, and over a recipe that does not draw from noise alone.
     """
     recipe = run.recipe
     if not findings.confirmed or not recipe.kind.from_noise:
@@ -65,14 +66,16 @@ def layer_of(findings: Findings, run: MiningRun, decoded: Container[str] = ()) -
 
 
 def shifts_layer(shifts: Mapping[str, Mapping[str, Any]], changes: Mapping[str, Any], run: MiningRun) -> str:
-    """The text of a layer in the run's folder with these shifts alone, of a base of their classes, and with other
-    `changes`; it carries the run's overrides."""
+    """Return the text of a layer in the run's folder with these shifts alone, a base of their classes, and `changes`.
+
+    It carries the run's overrides.
+    """
     below, carried, extends = laid_over(run.source, run.overrides, run.folder)
     classes = {class_id for shift in shifts.values() for class_id in shift["classes"]}
     ids = [cls.id for cls in run.recipe.classes if cls.id in classes]
     dropped: dict[str, Any] = dict.fromkeys(below.prompts.shifts)
     prompts = merged_deeply(carried.get("prompts", {}), {"base": {"classes": ids}}) | {
-        "shifts": dropped | _over(shifts, below)
+        "shifts": dropped | {name: _over(shift, below.prompts.shifts.get(name)) for name, shift in shifts.items()}
     }
     # LoRA weights of levels whose shift is gone would be in every image.
     levelled = {shift.lora: None for shift in run.recipe.all_shifts() if shift.lora is not None}
@@ -80,31 +83,28 @@ def shifts_layer(shifts: Mapping[str, Mapping[str, Any]], changes: Mapping[str, 
     return layer_text(merged_deeply(merged_deeply(carried | {"prompts": prompts}, without), changes), below, extends)
 
 
-def _over(shifts: Mapping[str, Mapping[str, Any]], below: Recipe) -> dict[str, Any]:
-    """Shifts that are laid over others of their name (mining of what was mined): nothing of those is left."""
-    laid: dict[str, Any] = {}
-    for name, shift in shifts.items():
-        spec = below.prompts.shifts.get(name)
-        old: dict[str, Any] = {} if spec is None else spec.model_dump(mode="json", exclude_none=True)
-        own: dict[str, Any] = {**dict.fromkeys(old), **shift}
-        if old.get("mined_from") and shift.get("mined_from"):
-            own["mined_from"] = _instead(old["mined_from"], shift["mined_from"])
-        laid[name] = own
-    return laid
+def _over(shift: Mapping[str, Any], spec: ShiftSpec | None) -> dict[str, Any]:
+    """Return a shift that leaves nothing of another one of its name (mining of what was mined)."""
+    old: dict[str, Any] = {} if spec is None else spec.model_dump(mode="json", exclude_none=True)
+    own: dict[str, Any] = {**dict.fromkeys(old), **shift}
+    if old.get("mined_from") and shift.get("mined_from"):
+        own["mined_from"] = _instead(old["mined_from"], shift["mined_from"])
+    return own
 
 
 def _instead(old: Any, new: Any) -> Any:
-    """A mapping that leaves nothing of another one when it is laid over that."""
+    """Return a mapping that leaves nothing of another one when it is laid over that."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
     return {**dict.fromkeys(old), **{key: _instead(old.get(key), value) for key, value in new.items()}}
 
 
 def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tuple[Recipe, dict[str, Any], str]:
-    """What a layer in `folder` extends: the recipe without `overrides`, these as a mapping, and its name from there.
+    """Return what a layer in `folder` extends: the recipe without `overrides`, these as a mapping, and its name from
+    there.
 
-    Where that recipe leaves its classes to the input dataset, the layer carries those that were found there: what it
-    was written for is the recipe with these. UserError where the overrides change such classes.
+    Where that recipe leaves its classes to the input dataset, the layer carries those that were found there. UserError
+    where the overrides change such classes.
     """
     below, carried = load_recipe(source), _plain(with_overrides(LocatedMapping(), overrides))
     laid = load_recipe(source, overrides)
@@ -128,12 +128,12 @@ def _entry_values(entry: ClassEntry) -> dict[str, Any]:
 
 
 def derived_seed(seed: int, purpose: str, findings: Findings) -> int:
-    """A seed of 53 bits that no other purpose or run of this recipe has, so that no two share their noise."""
+    """Return a seed of 53 bits that no other purpose or run of this recipe has, so that no two share their noise."""
     return seed_for(seed, purpose, findings.method.name, findings.target.name, findings.run_seed)
 
 
 def seed_for(seed: int, purpose: str, method: str, target: str, halves_seed: int) -> int:
-    """`derived_seed`, before there are findings."""
+    """Return `derived_seed`, before there are findings."""
     words = f"{seed}\0{purpose}\0{method}\0{without_folders(target)}\0{halves_seed}"
     return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8]) >> 11
 
@@ -176,7 +176,7 @@ def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = (
 
 
 def drawing_prompt(hypothesis: Hypothesis, found: Found, recipe: Recipe) -> str | None:
-    """What draws the set: its caption; or, far from a caption, the hardest one of the class that no other draws."""
+    """Return what draws the set: its caption; or, far from a caption, the hardest one that no other set draws."""
     classes = [recipe.classes[label] for label in hypothesis.labels]
     if hypothesis.role == "hard":
         return prompt_of(hypothesis.caption, classes)
@@ -187,9 +187,9 @@ def drawing_prompt(hypothesis: Hypothesis, found: Found, recipe: Recipe) -> str 
 
 
 def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
-    """A caption as a prompt: what it calls the class becomes `{class}`, so that a class token can take its place.
+    """Return a caption as a prompt: the class's name becomes `{class}`, so that a class token can take its place.
 
-    A caption that calls it otherwise (by a hyponym) is the prompt as it stands.
+    A caption that calls it otherwise (by a hyponym) is the prompt as it is.
     """
     nouns = {classes[0].name} if len(classes) == 1 else set()
     nouns |= {cls.category for cls in classes if cls.category is not None}
@@ -202,7 +202,7 @@ def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
 
 
 def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
-    """What a shift came from, as its recipe tells it: its rates, its test, and what they were measured on."""
+    """Return the origin of a shift for its recipe: its rates, its test, and what they were measured on."""
     interval = one.difference.reported_interval
     return {
         "finding": one.name,
@@ -224,7 +224,7 @@ def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
 
 
 def _drawn(one: Finding) -> dict[str, Any]:
-    """What images that were drawn for the test say, where some were."""
+    """Return what images drawn for the test show, if some were."""
     if one.pairs is not None:
         test, fresh = one.pairs, one.pairs.fresh
         facts = {"tested_on": one.tested_on, "origin": one.origin, "pairs": _counts(test) | {"log_e": one.last_log_e}}
@@ -240,16 +240,16 @@ def _counts(pairs: CountedPairs) -> dict[str, int]:
 
 
 def _beside(findings: Findings, one: Finding, role: str, caption: str | None) -> dict[str, Any]:
-    """Where a shift comes from that stands beside what fails: no failure of its own was tested."""
+    """Return the origin of a shift for comparison: no failure of its own was tested."""
     facts = {"finding": one.name, "role": role, "caption": caption, **origin_of(findings)}
     return {key: value for key, value in facts.items() if value is not None}
 
 
 def origin_of(findings: Findings) -> dict[str, Any]:
-    """What was audited, and by which method, as `mined_from` tells it."""
+    """Return what was audited, and by which method, for `mined_from`."""
     return {
         "method": findings.method.name,
-        "settings": _shared_settings(findings.method.settings),
+        "settings": _shared(findings.method.settings),
         "target": {"name": without_folders(findings.target.name), "sha256": findings.target.sha256},
         "on": [{"name": without_folders(each.name), "content": each.content} for each in findings.on],
         "failure": findings.failure,
@@ -261,16 +261,12 @@ def origin_of(findings: Findings) -> dict[str, Any]:
     }
 
 
-def _shared_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's settings as a recipe may tell them: files and folders by their names alone."""
-    return {key: _shared(value) for key, value in settings.items()}
-
-
 def _shared(value: Any) -> Any:
+    """Return a method's settings as a recipe may have them: files and folders by their names alone."""
     if isinstance(value, Mapping):
-        return _shared_settings(value)
+        return {key: _shared(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_shared(one) for one in value]
+        return [_shared(item) for item in value]
     return without_folders(value) if isinstance(value, str) else value
 
 
@@ -287,9 +283,9 @@ def mined_shift(
     origin: Mapping[str, Any],
     alone: str | None = None,
 ) -> dict[str, Any]:
-    """A shift of kind `mined`; `caption` is the whole one that it is screened by, where it is.
+    """Return a shift of kind `mined`; `caption` is the whole one that it is screened by, if it is.
 
-    alone: what it says without its class, where that is known.
+    alone: what it says without its class, if that is known.
     """
     added = None if caption is None else alone or _added(caption, classes)
     own: dict[str, Any] = {} if "{class}" in prompt else {"object_caption": prompt}
@@ -305,7 +301,7 @@ def mined_shift(
 
 
 def _added(caption: str, classes: Sequence[RecipeClass]) -> str | None:
-    """The caption of the shift alone: "a photo on the road" of "a photo of a sandal on the road"."""
+    """Return the caption of the shift alone: "a photo on the road" of "a photo of a sandal on the road"."""
     before, found, after = prompt_of(caption, classes).partition("{class}")
     words = before.removeprefix(_A_PHOTO).strip().removeprefix("of").strip()
     words = re.sub(r"^(a|an|the)(\s|$)", "", words)
@@ -314,20 +310,20 @@ def _added(caption: str, classes: Sequence[RecipeClass]) -> str | None:
 
 
 def _decoded(cls: RecipeClass, origin: dict[str, Any]) -> dict[str, Any]:
-    """What the direction itself looks like, without a word (Jain 2023, A.7)."""
+    """Return a shift drawn from the direction itself, without a word (Jain 2023, A.7)."""
     embedding = {"file": f"./{VECTORS}", "key": f"{{class_id}}_{HARD}"}
     return {"kind": "mined", "group": HARD, "classes": [cls.id], "embedding": embedding, "mined_from": origin}
 
 
 def _plain(value: Any) -> Any:
-    """Mappings and lists without the places that they were written at."""
+    """Return mappings and lists without the places that they were written at."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def _extends(source: str | Path, folder: Path) -> str:
-    """How the layer names what it extends: a bundled name, or a path from its own folder."""
+    """Return how the layer names what it extends: a bundled name, or a path from its own folder."""
     found = find_recipe(source)
     if isinstance(source, str) and found == bundled_recipes().get(source):
         return source

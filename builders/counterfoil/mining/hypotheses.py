@@ -1,4 +1,4 @@
-"""What a method is given, half of the images as arrays; and what it gives: hypotheses, each with its set of images.
+"""What a method gets, half of the images as arrays, and what it returns: hypotheses, each with its set of images.
 
 A set ends at a cosine with its caption: a share of each class's rows, chosen on the discover half and then fixed.
 """
@@ -34,7 +34,7 @@ def choose_cutoffs(
     role: Role,
     margin: float,
 ) -> tuple[tuple[float, ...], NDArray[np.bool_], tuple[FailureCount, FailureCount]]:
-    """The cut-off of each class, the set (n,), and its and the rest's failures, for n rows of `classes`.
+    """Return the cut-off of each class, the set (n,), and its and the rest's failures, for n rows of `classes`.
 
     cosines: (n,) with the caption. The same share of every class, so that a set is no choice among classes: the one
     whose set is least likely to fail as seldom as the rest and the margin allow; of equal ones the largest.
@@ -51,7 +51,7 @@ def choose_cutoffs(
 def cutoffs_at(
     cosines: NDArray[np.floating], labels: NDArray[np.int64], classes: Sequence[int], role: Role, share: float
 ) -> tuple[float, ...]:
-    """The cosine that `share` of each class's rows reach (hard) or stay under (far_from)."""
+    """Return the cosine that `share` of each class's rows reach (hard) or stay under (far_from)."""
     level = 1 - share if role == "hard" else share
     return tuple(float(np.quantile(cosines[labels == label], level)) for label in classes)
 
@@ -63,7 +63,7 @@ def cut(
     cutoffs: Sequence[float],
     role: Role,
 ) -> NDArray[np.bool_]:
-    """(n,) which rows are in the set."""
+    """Return (n,) which rows are in the set."""
     limits = np.full(int(labels.max(initial=-1)) + 1, np.nan)
     for label, cutoff in zip(classes, cutoffs, strict=True):
         if label < len(limits):
@@ -73,16 +73,12 @@ def cut(
 
 
 Decide = Callable[[NDArray[np.floating]], NDArray[np.float64]]
-_OF_NO_IMAGE = ("mine", "evaluate", "publish")
+_SECTIONS_WITHOUT_EFFECT_ON_IMAGES = ("mine", "evaluate", "publish")
 
 
 @dataclass(frozen=True)
 class MiningRun:
-    """What a run of mining was asked, and where it works.
-
-    recipe: as it is mined, with `overrides`; source: how its person named it. settings: `mine.settings`, read by the
-    method. folder: where mining leaves its files, and where what was asked of a model is remembered.
-    """
+    """A run of mining. recipe: with `overrides`. source: the recipe as it was named. settings: `mine.settings`."""
 
     recipe: Recipe
     mine: Mine
@@ -93,16 +89,20 @@ class MiningRun:
     device: str = "cpu"
     workers: int | None = None
 
-    def in_round(self, place: Path) -> MiningRun:
-        """The same for a round in `place`: overrides that change no image are left out, so that the round serves
-        another margin as well."""
-        kept = [one for one in self.overrides if one.partition("=")[0].strip().split(".")[0] not in _OF_NO_IMAGE]
-        return replace(self, overrides=kept, folder=place)
+    def in_round(self, folder: Path) -> MiningRun:
+        """Return the run for a round in `folder`, without overrides that change no image."""
+        sections = [override.partition("=")[0].strip().split(".")[0] for override in self.overrides]
+        kept = [
+            override
+            for override, section in zip(self.overrides, sections, strict=True)
+            if section not in _SECTIONS_WITHOUT_EFFECT_ON_IMAGES
+        ]
+        return replace(self, overrides=kept, folder=folder)
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateCaptions:
-    """Candidate captions and what CLIP makes of them, each once.
+    """Candidate captions and CLIP's vectors of them, each once.
 
     texts: all, references included. vectors: (len(texts), width), unit vectors. references: by label, the row of the
     caption that says the class alone. candidates: by label, rows of those that say more.
@@ -119,10 +119,10 @@ NO_CAPTIONS = CandidateCaptions((), np.zeros((0, 0), np.float32), (), ())
 
 @dataclass(frozen=True, slots=True)
 class SliceColumns:
-    """What the columns of some rows' features are, where these are no CLIP's: measures, then shifts, then own features.
+    """The columns of features that are no CLIP's: measures that vary, then shifts (1 where a row is of it), then own
+    features.
 
-    measures: those that vary, a column each. shifts: names, a column each, 1 where a row is of it. The last `width`
-    columns are unit vectors of the classifier's own features.
+    The last `width` columns are unit vectors of the classifier's own features.
     """
 
     measures: tuple[ImageMeasure, ...] = ()
@@ -135,13 +135,12 @@ NO_COLUMNS = SliceColumns()
 
 @dataclass(frozen=True, slots=True)
 class DiscoverHalf:
-    """The n rows that hypotheses are found on; what is found is tested on the other half.
+    """The n rows that hypotheses are found on.
 
-    features: (n, width), CLIP's unit vectors, or what `columns` says. labels: (n,), positions in the recipe's classes.
-    failed: (n,) bool, whether the failure rule calls the target's answer wrong. taken_for: (n,), the class that the
-    target answers, -1 for none of these. pooled: (n,) by name, failures of further classifiers, where a method asks for
-    them. units: (n,), equal where rows share a unit. centre, deviation: (width,), mean and standard deviation (ddof 1)
-    of the train split's features. categories: by label, None where the recipe tells none.
+    features: (n, width), CLIP's unit vectors, or as `columns` says. labels: (n,), indices of the recipe's classes.
+    failed: (n,) bool. taken_for: (n,), the class that the target answers, -1 for none. units: (n,), equal where rows
+    share a unit. centre, deviation: (width,), mean and standard deviation (ddof 1) of the train split's features.
+    categories: by label. pooled: (n,) by name, failures of further classifiers.
     """
 
     features: NDArray[np.floating]
@@ -162,13 +161,12 @@ class DiscoverHalf:
 class Hypothesis:
     """Classes and words of which a method says that they fail together, and the set of images that it means.
 
-    name: unique in a run. labels: one class, or those of a category. words: for people. caption: what names it.
-    vector: (width,), made of the caption, whose cosine with an image decides: at least the cut-off of the image's class
-    where the role is `hard`, at most where it is `far_from`. cutoffs: by place in `labels`. evidence: rows of the
-    discover half, best first; scores: what they are ordered by. easiest: rows there that the method expects the target
-    to get right above all others of the classes, easiest first, and its own scores of them. about: the method's own
-    numbers, as JSON takes them. against: further labels whose rows are in the rest. answered: a class whose answers are
-    counted in place of failures.
+    name: unique in a run. labels: one class, or those of a category. vector: (width,), whose cosine with an image
+    decides: at least the cut-off of the image's class where the role is `hard`, at most where it is `far_from`.
+    cutoffs: by index in `labels`. evidence: rows of the discover half, best first; scores: what they are ordered by.
+    easiest: rows there that the method expects the target to get right, easiest first, with scores. about: the method's
+    own numbers, as JSON. alternatives: vectors that a member is less like. against: further labels whose rows are in
+    the rest. answered: a class whose answers are counted in place of failures.
     """
 
     name: str
@@ -189,18 +187,18 @@ class Hypothesis:
     answered: int | None = None
 
     def counted(self, failed: NDArray[np.bool_], taken_for: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """(n,) which rows its rates count: failures, or answers of one class."""
+        """Return (n,) which rows its rates count: failures, or answers of one class."""
         return failed if self.answered is None else taken_for == self.answered
 
     def tested_on(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """(n,) which rows are of its classes or of those in its rest, and in no set that it is tested outside of."""
+        """Return (n,) which rows are of its classes or of `against`, and in no set that it is tested outside of."""
         rows = np.isin(labels, (*self.labels, *self.against))
         for other in self.outside:
             rows &= ~other.members(features, labels)
         return rows
 
     def members(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """(n,) which rows are in the set: features (n, width), labels (n,)."""
+        """Return (n,) which rows are in the set: features (n, width), labels (n,)."""
         cosines = self.cosines(features)
         members = cut(cosines, labels, self.labels, self.cutoffs, self.role)
         if self.alternatives is None or not len(self.alternatives):
@@ -208,14 +206,12 @@ class Hypothesis:
         return members & (cosines > (np.asarray(features, dtype=np.float32) @ self.alternatives.T).max(axis=1))
 
     def cosines(self, features: NDArray[np.floating]) -> NDArray[np.float32]:
-        """(n,) with the vector."""
         return np.asarray(features, dtype=np.float32) @ self.vector
 
 
 @dataclass(frozen=True, slots=True)
 class ClassNote:
-    """What a method has to say of one class: its direction, or why it has none; captions, most extreme first; and its
-    contexts, those that were chosen first."""
+    """A method's result for one class: its direction, or why it has none; captions, most extreme first; contexts."""
 
     direction: ClassDirection | None = None
     reason: str | None = None
@@ -226,10 +222,10 @@ class ClassNote:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a method found: hypotheses to be tested, a note a class (by label), and arrays worth keeping, by name.
+    """Hypotheses to be tested, a note for each class (by label), and arrays worth keeping, by name.
 
-    decide: by label, for classes that have a direction, how features (n, width) become decision values (n,): below 0
-    where the target is expected to fail. Pure; features are finite.
+    decide: by label, for classes that have a direction, maps finite features (n, width) to decision values (n,): below
+    0 where the target is expected to fail.
     """
 
     hypotheses: tuple[Hypothesis, ...]

@@ -1,4 +1,4 @@
-"""What is measured of an image without knowing what it shows: light, colour, focus, size, compression."""
+"""Measures of an image, whatever it shows: light, colour, focus, size, compression."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOSSLESS = 100
 
 @dataclass(frozen=True, slots=True)
 class ImageMeasure:
-    """A number of an image. low, high: what images with little and with much of it are called. unit: of the number."""
+    """A number of an image; low, high: words for images with little and with much of it."""
 
     name: str
     low: str
@@ -29,7 +29,7 @@ class ImageMeasure:
     unit: str = ""
 
     def words(self, *values: float) -> str:
-        """A value, or the span of several: `62 of 255`, `41 to 80 of 255`."""
+        """Return a value, or the span of several: `62 of 255`, `41 to 80 of 255`."""
         ends = [f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}" for value in (min(values), max(values))]
         return " to ".join(dict.fromkeys(ends)) + self.unit
 
@@ -47,7 +47,7 @@ MEASURES = (
 
 
 def measure_image(image: Image, encoded: bytes) -> tuple[float, ...]:
-    """The measures of an RGB image and of the file that it was read from, in the order of `MEASURES`.
+    """Return the measures of an RGB image and of the file that it was read from, in the order of `MEASURES`.
 
     brightness, contrast: mean and standard deviation of the luma (ITU-R BT.601). saturation: mean of HSV's.
     """
@@ -72,7 +72,7 @@ def measure_image(image: Image, encoded: bytes) -> tuple[float, ...]:
 
 
 def jpeg_quality(encoded: bytes) -> float:
-    """libjpeg's quality of a JPEG, 1 to 100, by its luminance table; 100 for a file of another format."""
+    """Return libjpeg's quality of a JPEG, 1 to 100, by its luminance table; 100 for a file of another format."""
     table = getattr(open_image(encoded, photograph=True), "quantization", {}).get(0)
     if table is None:
         return float(_LOSSLESS)

@@ -1,11 +1,11 @@
-"""Whether rows that a classifier gets wrong look mislabelled: as CLIP sees them, are they of the class that it answers?
+"""Check whether rows that a classifier gets wrong look mislabelled: does CLIP see the class that it answers?
 
-A row looks mislabelled where both agree: CLIP finds the caption of the answer nearer than the label's, and the row's
-neighbours of that class are nearer than those of its own. Neighbours are of other units and were answered right, so
-that a wrong label speaks for none. Where classifier and CLIP err alike both agree too. So a finding is judged by how
-deep its rows lie in the class that was answered: those that are truly of it lie as its right rows do, half of them
-beyond the median; those that are only taken for it lie at its edge. So twice the share beyond the median estimates the
-share of wrong labels, as p-values above one half estimate the share of true nulls (Storey 2002, J. R. Stat. Soc. B).
+A row looks mislabelled where CLIP finds the caption of the answer nearer than the label's, and the row's neighbours of
+that class are nearer than those of its own. Neighbours are of other units and were answered right, so that a wrong
+label speaks for none. Where classifier and CLIP err alike both agree too. So a finding is judged by how deep its rows
+lie in the class that was answered: half of those that are truly of it lie beyond the median of its right rows; those
+that are only taken for it lie at its edge. Twice the share beyond the median estimates the share of wrong labels, as
+p-values above one half estimate the share of true nulls (Storey 2002, J. R. Stat. Soc. B).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _ROWS_AT_ONCE = 1024
 class CheckedRows:
     """m rows between the class of their label and another one; all (m,).
 
-    rows: places. others: the other class. captions: the cosine to its caption minus that to the label's. neighbours:
-    the mean cosine to its nearest right rows minus that to the label's. depth: the share of its right rows that are
-    less of it than the row, by both together: 1 is the deepest.
+    captions: the cosine to the other class's caption minus that to the label's. neighbours: the mean cosine to its
+    nearest right rows minus that to the label's. depth: the share of its right rows that are less of it than the row,
+    by both together: 1 is the deepest.
     """
 
     rows: NDArray[np.int64]
@@ -55,7 +55,6 @@ class CheckedRows:
 
     @property
     def mislabelled(self) -> NDArray[np.bool_]:
-        """(m,) whether a row looks it."""
         return (self.captions > 0) & (self.neighbours > 0) & (self.depth >= _LISTED_DEPTH)
 
     @property
@@ -68,8 +67,8 @@ class CheckedRows:
 class SeenLabels:
     """n labelled rows as CLIP sees them.
 
-    features: (n, width), unit vectors. labels: (n,), units: (n,), right: (n,) bool, whether the classifier answers the
-    label. captions: (classes, width), unit vectors by label. known: (classes,) bool, whether CLIP knows a class.
+    features: (n, width), unit vectors. right: (n,), whether the classifier answers the label. captions: (classes,
+    width), unit vectors by label. known: (classes,), whether CLIP knows a class.
     """
 
     features: NDArray[np.float32]
@@ -80,7 +79,7 @@ class SeenLabels:
     known: NDArray[np.bool_]
 
     def check(self, rows: NDArray[np.int64], taken_for: NDArray[np.int64]) -> tuple[LabelCheck, CheckedRows]:
-        """Check the labels of failing rows (m,), and the classes (m,) that they are taken for, -1 for none of these."""
+        """Check the labels of failing rows (m,), and the classes (m,) that they are taken for, -1 for none."""
         labels = self.labels[rows]
         usable = (taken_for >= 0) & self.known[labels] & self.known[taken_for]
         rows, others, labels = rows[usable], taken_for[usable], labels[usable]
@@ -104,7 +103,7 @@ class SeenLabels:
         return LabelCheck(len(rows), int(checked.mislabelled.sum()), checked.share, right, suspected), checked
 
     def _between(self, rows: NDArray[np.int64], label: int, other: int) -> CheckedRows:
-        """Some rows, whatever their label, between two classes."""
+        """Place rows, whatever their label, between two classes."""
         theirs = self._some_right(other)
         every = np.concatenate([rows, theirs])
         towards = self.captions[other].astype(np.float64) - self.captions[label]
@@ -118,14 +117,14 @@ class SeenLabels:
         return CheckedRows(rows, np.full(len(rows), other), captions[first], neighbours[first], depth)
 
     def _some_right(self, label: int) -> NDArray[np.int64]:
-        """Right rows of a class, at most so many, evenly spaced."""
+        """Return right rows of a class, at most so many, evenly spaced."""
         there = np.flatnonzero((self.labels == label) & self.right)
         if len(there) <= _MOST_RIGHT:
             return there
         return there[np.linspace(0, len(there) - 1, _MOST_RIGHT).round().astype(np.int64)]
 
     def _nearness(self, rows: NDArray[np.int64], label: int) -> NDArray[np.float64]:
-        """(m,) the mean cosine to the nearest right rows of a class that share no unit with a row; -1 for none."""
+        """Return (m,) the mean cosine to the nearest right rows of a class in other units; -1 for none."""
         there = np.flatnonzero((self.labels == label) & self.right)
         found = np.full(len(rows), -1.0)
         count = min(NEIGHBOURS, len(there))

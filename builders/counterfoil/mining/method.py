@@ -1,4 +1,4 @@
-"""What a method of mining is: one finds hypotheses among images that exist, another draws what it looks at."""
+"""A mining method: one finds hypotheses among images that exist, another draws its images."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from counterfoil.recipe.schema_mine import MethodSection, Mine
 class FindMethod:
     """A way to find failures among images that exist: a function from arrays; it loads and renders nothing.
 
-    settings: the form of `mine.settings`. find: hypotheses of a half, the recipe's section, its settings, and a number
-    of workers: the same half, settings and seed give the same hypotheses, in the same order. captions: candidate
-    captions as `CandidateCaptions` has them (texts, references, candidates), and what is odd about them, for people;
-    None for a method that needs no words, and so no CLIP. layer: the text of the recipe that it leaves, where that is
-    not as findings usually are; None where there is nothing to build. notes: what is odd about what it found. pooled:
-    classifiers of `settings` whose failures it wants beside the target's.
+    settings: the form of `mine.settings`. find: hypotheses of a half, from the recipe's section, its settings and a
+    number of workers: the same half, settings and seed give the same hypotheses, in the same order. captions: candidate
+    captions, and notes about them; None for a method that needs no words, and so no CLIP. layer: the text of the recipe
+    that it leaves, if not as findings usually are; None if there is nothing to build. notes: about what it found.
+    pooled: classifiers whose failures it wants beside the target's.
     """
 
     settings: type[MethodSection]
@@ -35,11 +34,7 @@ class FindMethod:
 
 @dataclass(frozen=True, slots=True)
 class SearchMethod:
-    """A way to find failures in images that it draws itself.
-
-    settings: the form of `mine.settings`. search: from nothing to the files in the run's folder; it resumes from what
-    lies there.
-    """
+    """A way to find failures in images that it draws itself; `search` writes the run's folder, and resumes there."""
 
     settings: type[MethodSection]
     search: Callable[[MiningRun], MineResult]

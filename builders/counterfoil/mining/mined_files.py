@@ -1,4 +1,4 @@
-"""The files that mining leaves in its folder, written so that one which has findings has everything."""
+"""The files that mining leaves in its folder; a folder that has findings has every file."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MineResult:
 
 
 def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Path:
-    """The file of a recipe that code handed over: what is written there extends it. UserError for overrides."""
+    """Write a recipe that code handed over, which layers extend, and return its path. UserError for overrides."""
     load_recipe(recipe, overrides)
     try_folder(folder)
     make_folder(folder)
@@ -63,7 +63,7 @@ def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Pa
 
 
 def what_is_odd(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> tuple[str, ...]:
-    """What a reader must know about the images, and why the findings have no recipe if they cannot have one.
+    """Return notes about the images, and why the findings have no recipe if they cannot have one.
 
     in_words: whether findings have words that could be drawn.
     """
@@ -92,18 +92,18 @@ def what_is_odd(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> 
 
 
 def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[str]) -> None:
-    """UserError where an earlier run left what was found of something else in the folder.
-
-    By recipe, target, method or the contents of the labelled images: nothing is lost by a wrong name.
-    """
+    """Raise UserError if the folder holds findings of another recipe, target, method or other images."""
     path = folder / FINDINGS
     if not path.exists():
         return
     known = read_document(path, Findings)
-    theirs = (known.recipe.name, known.target.name, known.method.name, tuple(one.content for one in known.on))
-    ours = (recipe.name, mine.target, mine.method, tuple(contents))
-    names = ("recipe", "target", "method", "images")
-    other = [name for name, one, another in zip(names, theirs, ours, strict=True) if one != another]
+    same = {
+        "recipe": known.recipe.name == recipe.name,
+        "target": known.target.name == mine.target,
+        "method": known.method.name == mine.method,
+        "images": [images.content for images in known.on] == list(contents),
+    }
+    other = [name for name, is_same in same.items() if not is_same]
     if other:
         raise UserError(
             f"{folder} holds findings of another {' and '.join(other)} ({known.recipe.name}, {known.target.name})",
@@ -116,7 +116,9 @@ def pictures_of(
     several: Iterable[tuple[str, LabelledImages]],
     decoded: Callable[[bytes], Image | None] = readable_image,
 ) -> dict[str, bytes]:
-    """Thumbnails of the images that the page shows, by key. several: images, each with what their keys begin with."""
+    """Return thumbnails of the images that the page shows, by key. several: images, each with the beginning of its
+    keys.
+    """
     wanted, found = pictures_wanted(findings), dict[str, bytes]()
     for start, images in several:
         own = {key.removeprefix(start) for key in wanted if key.startswith(start)} & set(images.keys)
@@ -133,9 +135,9 @@ def leave(
     more: Sequence[Callable[[], object]] = (),
     pool: FilteredPool | None = None,
 ) -> MineResult:
-    """Write what was found, its table, its page and other `files`, by name, and what `more` writes before these.
+    """Write the findings, their table, their page and other `files`, by name, and before these what `more` writes.
 
-    What an earlier run left goes first: it would lie beside findings that are not its own.
+    Files of an earlier run are removed first: they belong to other findings.
     """
     whole = dict(files) | {
         TABLE: findings_csv(findings).encode(),

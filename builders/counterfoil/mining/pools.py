@@ -1,11 +1,10 @@
-"""What a direction is good for in training: rows of a pool that are chosen, and weights of rows that are there.
+"""Use a direction in training: rows of a pool that are chosen, and weights of rows that exist.
 
 *Filter* takes the rows of a pool that a direction calls hardest, so many a class, whether or not their decision value
 is negative (Jain et al. 2023, Appendix A.5). They become a layer of `generator.kind: rows`, so they are built, carded
-and published like any dataset. *Upweight* doubles the weight of training rows with a negative one (A.2, B.1.2).
-
-A pool is images that nothing was named or tested on. What shares an image or a unit with the audited images is left out
-and counted: filtered rows are trained on, and who then looks at the findings again would look at what was learned.
+and published like any dataset. *Upweight* doubles the weight of training rows with a negative one (A.2, B.1.2). Rows of
+a pool that share an image or a unit with the audited images are left out and counted: otherwise the findings could not
+be checked again.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from counterfoil.errors import UserError, some_of
 from counterfoil.mining.audited import (
     NO_CONTENT,
     Audited,
+    ContentsSeen,
     answers_of,
     class_map_of,
     class_of_output,
     conditions_scored,
-    contents_seen,
     features_of,
     row_labels,
     train_rows,
@@ -62,8 +61,7 @@ _OF_RENDERING = (
 class Hardest:
     """Rows of a pool by label, the hardest first, with their decision values; and how many rows were left out.
 
-    unreadable: those without a decision value, whose image could not be decoded. unlabelled: those of no class that has
-    a direction.
+    unreadable: whose image could not be decoded. unlabelled: of no class that has a direction.
     """
 
     rows: Mapping[int, NDArray[np.int64]]
@@ -75,11 +73,11 @@ class Hardest:
 def hardest_rows(
     decisions: NDArray[np.floating], labels: NDArray[np.int64], most: int, rows: NDArray[np.int64] | None = None
 ) -> Hardest:
-    """At most `most` rows a class of the least decision values, whatever their sign; of equal ones the first row.
+    """Return at most `most` rows a class of the least decision values, whatever their sign; of equal ones the first.
 
     decisions: (m,), each by the direction of its label; NaN where the image could not be decoded. labels: (m,), below 0
-    where a row is of no class, or of one without a direction. rows: (m,), where one row of the pool is of several
-    classes (conditions) and so stands here several times; else entry i is row i.
+    where a row is of no class, or of one without a direction. rows: (m,), if a row of the pool is of several classes
+    (conditions); else entry i is row i.
     """
     rows = np.arange(len(labels)) if rows is None else rows
     if most < 1 or not len(decisions) == len(labels) == len(rows):
@@ -97,10 +95,10 @@ def hardest_rows(
 
 
 def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: str = "label") -> str:
-    """Where the labels of a pool are from: a column of it, or `predicted`, the target's answer.
+    """Return where the labels of a pool are from: a column of it, or `predicted`, the target's answer.
 
-    stated: what a person said, None where nothing. usual: the column that is meant where nothing is said. UserError for
-    a pool without that column and with nothing stated: a class that was guessed would not look like one.
+    stated: the column or `predicted`, None if not stated; then the column `usual`. UserError for a pool without that
+    column.
     """
     if stated == PREDICTED:
         return PREDICTED
@@ -120,10 +118,7 @@ def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: st
 
 @dataclass(frozen=True, slots=True)
 class PoolOrigin:
-    """Where a pool is and what its labels are: `labels` is a column's name or `predicted` (`pool_labels`).
-
-    reference: with its split, its folder absolute. license: of its images, as the Hub spells it.
-    """
+    """The pool, with its split, and its labels: a column's name or `predicted`. license: as the Hub spells it."""
 
     reference: NamedDataset
     labels: str
@@ -139,12 +134,11 @@ def pool_files(
     changes: Mapping[str, Any] | None = None,
     mined_from: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
-    """The chosen rows as a layer that `counterfoil build` takes, and the table that it names, by file.
+    """Return the chosen rows as a layer that `counterfoil build` takes, and the table that it names, by file.
 
-    It has one shift, `hard`, of the classes that have rows.
-    recipe: as it was mined; below: what the layer extends, named `extends` from its folder; changes: what lies between
-    the two (`--set`), as a mapping. Nothing is rendered, every inherited shift is dropped, and no threshold drops a
-    row: they were chosen already. mined_from: what the direction came from, for the card.
+    It has one shift, `hard`, of the classes that have rows. recipe: as it was mined; below: what the layer extends,
+    named `extends` from its folder; changes: what lies between the two (`--set`). Nothing is rendered, every inherited
+    shift is dropped, and no threshold drops a row. mined_from: the direction's origin, for the card.
 
     UserError where no row was chosen, for more rows than a table may hold, and for a recipe that is a set of rows
     itself; ValueError for a pool without a split.
@@ -240,17 +234,17 @@ def _generator(pool: PoolOrigin, both: Sequence[Recipe]) -> dict[str, Any]:
 
 
 def _dropped(names: Sequence[str] | set[str], sections: Sequence[Any]) -> dict[str, None]:
-    """Null for each of these keys that any of the sections has another value than the default of."""
+    """Return null for each of these keys that any of the sections does not have at its default."""
     fields = type(sections[0]).model_fields
     others = [name for name in sorted(names) for one in sections if getattr(one, name) != fields[name].get_default()]
     return dict.fromkeys(others)
 
 
 def hard_weights(decisions: NDArray[np.floating], factor: float = FACTOR) -> NDArray[np.float64]:
-    """Weights of training rows: `factor` where the decision value is below 0, else 1, NaN (unreadable) included.
+    """Return weights of training rows: `factor` where the decision value is below 0, else 1, NaN (unreadable) included.
 
-    decisions: (n,), each by the direction of its label; or (n, K) by those of K conditions, since then each is a loss
-    of its own. ValueError for a factor that is not above 0.
+    decisions: (n,), each by the direction of its label; or (n, K) by those of K conditions. ValueError for a factor
+    that is not above 0.
     """
     if not (np.isfinite(factor) and factor > 0):
         raise ValueError(f"found a factor of {factor}, expected one above 0")
@@ -262,10 +256,10 @@ def weights_parquet(
     weights: Mapping[str, NDArray[np.float64]],
     origin: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """A Parquet of weights of n rows of a split: `key`, `row` (its number there) and the columns of `weights`.
+    """Return a Parquet of weights of n rows of a split: `key`, `row` (its number there) and the columns of `weights`.
 
-    weights: `weight`, or one a condition, (n,) each. origin: what they came from, as JSON in the file's metadata under
-    `ORIGIN`. Equal values give equal bytes.
+    weights: `weight`, or one a condition, (n,) each. origin: as JSON in the file's metadata under `ORIGIN`. Equal
+    values give equal bytes.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -286,8 +280,9 @@ _ROWS = 50
 
 @dataclass(frozen=True)
 class OpenedPool:
-    """m images and where they are from. `rows`, `labels`: each row with each label that it has, -1 for none; None where
-    the target tells them."""
+    """m images and their origin. `rows`, `labels`: each row with each label that it has, -1 for none; None if
+    predicted.
+    """
 
     images: LabelledImages
     origin: PoolOrigin
@@ -297,10 +292,9 @@ class OpenedPool:
 
 @dataclass(frozen=True, slots=True)
 class FilteredPool:
-    """What was taken of a pool: the hardest rows of each class that has a direction.
+    """The hardest rows of each class that has a direction.
 
-    without: names of the classes that have none, and so give no row. shared: rows that were left out since they share
-    an image or a unit with the audited ones.
+    without: names of the classes that have none. shared: how many rows share an image or a unit with the audited ones.
     """
 
     origin: PoolOrigin
@@ -310,11 +304,9 @@ class FilteredPool:
 
     @property
     def count(self) -> int:
-        """How many rows were chosen."""
         return sum(map(len, self.hardest.rows.values()))
 
     def to_json(self) -> dict[str, Any]:
-        """What it tells, as JSON values."""
         return {
             "pool": self.origin.reference.dataset,
             "split": self.origin.reference.split,
@@ -327,7 +319,7 @@ class FilteredPool:
         }
 
     def sentence(self) -> str:
-        """The result, for people."""
+        """Return the result, for people."""
         left = {
             "in no class with a direction": self.hardest.unlabelled,
             "among the audited images": self.shared,
@@ -342,9 +334,9 @@ class FilteredPool:
 def asked_pool(
     pool: str | None, rows: int | None, stated: str | None, recipe: Recipe, mine: Mine, source: OpenSource
 ) -> tuple[OpenedPool, int] | None:
-    """The pool that a person names, and how many rows a class are wanted of it; None where none is named.
+    """Return the named pool, and how many rows a class are wanted of it; None where none is named.
 
-    Raises as `open_pool`, and UserError for what is said of a pool that is not named.
+    Raises as `open_pool`, and UserError for options of a pool that is not named.
     """
     if pool is None:
         said = [name for name, value in (("--pool-rows", rows), ("--pool-labels", stated)) if value is not None]
@@ -357,7 +349,7 @@ def asked_pool(
 
 
 def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened: OpenSource) -> OpenedPool:
-    """A split of the recipe's source by its name, or a folder or Hub dataset, as `labelled_source` takes it.
+    """Open a split of the recipe's source by its name, or a folder or Hub dataset, as `labelled_source` takes it.
 
     stated: the column of its labels, or `predicted`. opened: the source, as the run has it pinned. UserError for the
     audited split itself, for labels that nobody states or that fit no class, and for predicted ones where the target is
@@ -439,7 +431,7 @@ def filter_pool(
 def decided(
     features: NDArray[np.floating], rows: NDArray[np.int64], labels: NDArray[np.int64], found: Found
 ) -> NDArray[np.float64]:
-    """(m,) decision values of rows of features (n, width), each by the direction of its label (m,).
+    """Return (m,) decision values of rows of features (n, width), each by the direction of its label (m,).
 
     NaN where a row could not be decoded, 0 where its label has no direction.
     """
@@ -453,9 +445,10 @@ def decided(
 
 
 def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> NDArray[np.bool_]:
-    """(m,) which images of the pool are audited too, by their content; or by their unit, within one dataset."""
+    """Return (m,) which images of the pool are audited too, by their content; or by their unit, within one dataset."""
     audited_contents, own = (
-        [content for one in contents_seen(parts) for content in one.known()] for parts in (audited.parts, [pool.images])
+        [content for part in parts for content in ContentsSeen(part).known()]
+        for parts in (audited.parts, [pool.images])
     )
     contents = set(audited_contents) - {NO_CONTENT}
     shared = np.asarray([content in contents for content in own], dtype=bool)
@@ -466,7 +459,7 @@ def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> NDArray[np.bo
 
 
 def need_train_split(recipe: Recipe, source: OpenSource) -> None:
-    """UserError for a source without the split that weights are of."""
+    """Raise UserError if a source lacks the split that weights are of."""
     splits = source.splits
     if recipe.source.train_split not in splits:
         raise UserError(
@@ -476,9 +469,9 @@ def need_train_split(recipe: Recipe, source: OpenSource) -> None:
 
 
 def weigh_train_rows(recipe: Recipe, source: OpenSource, found: Found, embedder: Embedder, findings: Findings) -> bytes:
-    """Weights of every row of the train split: 1 where its class has no direction, or nobody can decode it.
+    """Return weights of every row of the train split: 1 where its class has no direction, or it cannot be decoded.
 
-    As `weights_parquet`, one column or one a condition, with the split's content and what it was mined on.
+    As `weights_parquet`, with one column, or one a condition.
     """
     images, has = train_rows(recipe, source)
     features = features_of(images, embedder)

@@ -1,12 +1,10 @@
 """Rounds: images drawn for a question are a dataset, a layer beside its build, which the target answers.
 
-So they are built, resumed and verified as any dataset, and what was drawn is never picked by what a classifier answers
-to it: every candidate is drawn, and no rule but the screen's thresholds. `rounds/01` tests the hypotheses of a method,
-where `mine.confirm` says so: a shift a hypothesis, the base of the same classes beside it, with noise of its own.
-
-What `mine.confirm` tests on is a layer over the mined recipe in `rounds/01/recipe.yaml` and its build beside it. Its
-`samples.seed` is its own, no rule but the screen's thresholds picks, and of a pooled hypothesis only whole pairs are
-compared with the base. Another layer there is refused. Where rows and rendered images both test, p is the larger.
+They are built, resumed and verified as any dataset. Every candidate is drawn, and no rule but the screen's thresholds
+picks, so nothing is picked by a classifier's answers. `rounds/01` tests the hypotheses of a method, where
+`mine.confirm` says so: a shift for each hypothesis, and the base of the same classes, with a `samples.seed` of its own.
+Of a pooled hypothesis only whole pairs are compared with the base. Where rows and rendered images both test, p is the
+larger.
 """
 
 from __future__ import annotations
@@ -47,11 +45,8 @@ from counterfoil.store.atomic import make_folder, write_atomically
 LAYER, DATASET = "recipe.yaml", "dataset"
 
 
-def built_round(place: Path, name: str, device: str, workers: int | None) -> OpenDataset | None:
-    """The round in the folder `place`, whose layer is there, built and opened; None where no base image was accepted.
-
-    Raises as `build` does. What an earlier run had rendered is not rendered again.
-    """
+def built_round(folder: Path, name: str, device: str, workers: int | None) -> OpenDataset | None:
+    """Build and open the round whose layer is in `folder`; None where no base image was accepted. Raises as `build`."""
 
     def stage(event: BuildProgress | TokenProgress | Stage | ScreenDoubts) -> Stage:
         if isinstance(event, Stage):
@@ -63,13 +58,13 @@ def built_round(place: Path, name: str, device: str, workers: int | None) -> Ope
         return Stage(f"{name}: images", event.images_done, event.images)
 
     with renamed(stage):
-        built = build(load_recipe(place / LAYER), place / DATASET, device=device, workers=workers)
-    return open_dataset(place / DATASET) if built.counts.get(BASE, {}).get(ACCEPTED) else None
+        built = build(load_recipe(folder / LAYER), folder / DATASET, device=device, workers=workers)
+    return open_dataset(folder / DATASET) if built.counts.get(BASE, {}).get(ACCEPTED) else None
 
 
-def round_doubts(place: Path) -> ScreenDoubts | None:
-    """What speaks against the screen of the round in the folder `place`, by what its build measured."""
-    standing = read_dataset(place / DATASET, "thresholds") if (place / DATASET).is_dir() else None
+def round_doubts(folder: Path) -> ScreenDoubts | None:
+    """Return the doubts about the screen of the round in `folder`, by what its build measured."""
+    standing = read_dataset(folder / DATASET, "thresholds") if (folder / DATASET).is_dir() else None
     if standing is None or standing.recipe is None or standing.read_thresholds is None:
         return None
     return screen_doubts(standing.recipe, standing.read_thresholds)
@@ -77,7 +72,7 @@ def round_doubts(place: Path) -> ScreenDoubts | None:
 
 @dataclass(frozen=True)
 class AnsweredRound:
-    """The n accepted images of a round that was built, and what the target answers.
+    """The n accepted images of a round that was built, and the target's answers.
 
     failed: (n,) by the failure rule; `predictions.readable` says which images can be decoded. sets: of the round that
     tests hypotheses, by their names.
@@ -90,14 +85,14 @@ class AnsweredRound:
     sets: Mapping[str, RenderedSet] = field(default_factory=dict)
 
     def key(self, row: int) -> str:
-        """How the findings name an image of the round: apart from rows of the audited images."""
+        """Return the key of an image of the round in the findings, apart from rows of the audited images."""
         return f"{self.images.name}/{self.images.keys[row]}"
 
 
 def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | None:
-    """Return the round called `name` in the run's folder, by its layer; None where the screen accepted no base image.
+    """Return the round called `name` in the run's folder; None where the screen accepted no base image.
 
-    Raises as `build` does, and UserError where a round of another layer stands there.
+    Raises as `build` does, and UserError where the folder holds a round of another layer.
     """
     place = run.folder / name
     path = place / LAYER
@@ -139,7 +134,7 @@ class RenderedSet:
 
 
 def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
-    """UserError, before anything is computed, where nothing can be rendered, or no new image answered."""
+    """Raise UserError, before anything is computed, if nothing can be rendered, or no new image answered."""
     if mine.confirm == "rows":
         return
     problems = []
@@ -155,10 +150,9 @@ def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
 
 
 def render_round(run: MiningRun, found: Found) -> AnsweredRound | None:
-    """Render what `mine.confirm` asks for, and let the target answer it; None where that is nothing.
+    """Render what `mine.confirm` asks for, and let the target answer it; None if that is nothing.
 
-    A round that is there is resumed. Raises as `build` does, and UserError where the folder holds a round of other
-    hypotheses or settings.
+    Resumes. Raises as `answered_round`.
     """
     prompts = prompts_of(run.recipe, run.mine, found)
     if not prompts:
@@ -198,17 +192,18 @@ def compared_rows(
     indices: NDArray[np.int64],
     whole: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(m,) rows of a round that a hypothesis is tested on, and (m,) which are its own; the others are of the base, 0.
+    """Return (m,) rows of a round that a hypothesis is tested on, and (m,) which are its own; the others are of the
+    base.
 
     shifts, labels, indices, whole (n,): of the round's accepted images; `whole` says which can be decoded.
 
-    An image and the base image of its class and index begin with one noise, so that they are alike, and fail alike:
-    their failures are positively correlated, if at all. The unpaired score test (`stats.score_test`) takes the
-    variance of a difference as if they were not, which is too large then, so that its p is conservative; the pairs that
-    the screen has broken are used as well. Within the set and within the base no two images share noise.
+    An image and the base image of its class and index begin with one noise, so their failures are positively
+    correlated, if at all. The unpaired score test (`stats.score_test`) then takes a variance that is too large, and its
+    p is conservative; the pairs that the screen has broken are used as well. Within the set and within the base no two
+    images share noise.
 
-    Several classes pass the screen at rates of their own, and a set of other classes than its base would differ by
-    that alone: of a pooled hypothesis only whole pairs are compared.
+    Several classes pass the screen at rates of their own, and a set of other classes than its base would differ by that
+    alone: of a pooled hypothesis only whole pairs are compared.
     """
     ours = (shifts == shift) & whole
     base = (shifts == 0) & whole & np.isin(labels, hypothesis.labels)
@@ -222,7 +217,7 @@ def compared_rows(
 
 
 def prompts_of(recipe: Recipe, mine: Mine, found: Found) -> dict[str, str]:
-    """Hypothesis → the prompt that draws it, of those that are rendered for the test."""
+    """Return hypothesis → the prompt that draws it, of those that are rendered for the test."""
     if mine.confirm == "rows":
         return {}
     # What lies far from a caption no caption draws: images of another one would test other words.
@@ -232,10 +227,11 @@ def prompts_of(recipe: Recipe, mine: Mine, found: Found) -> dict[str, str]:
 
 
 def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: MiningRun) -> str:
-    """The text of the round's recipe: `mine.rendered` candidates a hypothesis, dealt over its classes, and its base.
+    """Return the text of the round's recipe: `mine.rendered` candidates a hypothesis, dealt over its classes, and its
+    base.
 
-    The screen asks for what a hypothesis says by the caption that draws it, as the last layer does, where the recipe
-    has a shift threshold that is a number: a percentile would wait for a person.
+    The screen asks for a hypothesis by the caption that draws it, where the recipe has a shift threshold that is a
+    number: a percentile would wait for a person.
     """
     recipe, mine = run.recipe, run.mine
     threshold = recipe.screen.shift_threshold

@@ -1,7 +1,7 @@
-"""What slices are cut by, measured of the audited images: pixels and files, shifts, the classifier's own features.
+"""The columns that slices are cut by: pixels and files, shifts, and the classifier's own features.
 
-The features that a classifier's last layer reads decide its answer, so groups of them would tell little more than the
-answer does. Groups are of what is left of the features once everything that this layer reads is taken out.
+The features that a classifier's last layer reads decide its answer, so groups of them would show little more than the
+answer does. Groups are of what is left of the features without everything that this layer reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEAST = 1e-6  # of the largest singular value: what is below is rounding
 def slice_columns(
     audited: Audited, recipe: Recipe, device: str
 ) -> tuple[SliceColumns, NDArray[np.float32], tuple[str, ...]]:
-    """What the columns are, their values (n, columns) of the n audited images, and what people must know of them."""
+    """Return the columns, their values (n, columns) of the n audited images, and notes for people."""
     measured, notes = _measured(audited), list[str]()
     if blind := int(np.isnan(measured[:, 0]).sum()):
         notes.append(f"{blind:,} of {len(measured):,} images cannot be decoded, so nothing was measured of them")
@@ -47,7 +47,7 @@ def slice_columns(
 
 
 def _measured(audited: Audited) -> NDArray[np.float64]:
-    """(n, measures) of the audited images, NaN for what is no image."""
+    """Return (n, measures) of the audited images, NaN for what is no image."""
     found, first = np.full((sum(map(len, audited.parts)), len(MEASURES)), np.nan), 0
     for part in audited.parts:
         images = track(part.images(), f"{part.name}: measuring images", len(part), 1000)
@@ -60,14 +60,14 @@ def _measured(audited: Audited) -> NDArray[np.float64]:
 
 
 def _shifts(audited: Audited) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    """The shifts of built datasets beside the base, and (n, shifts) 1 where an image is of one."""
+    """Return the shifts of built datasets beside the base, and (n, shifts) 1 where an image is of one."""
     names = np.concatenate([np.asarray(part.group_names, dtype=object)[part.groups] for part in audited.parts])
     shifts = tuple(sorted({*names.tolist()} - {BASE, EVERYTHING}))
     return shifts, (names[audited.rows][:, None] == np.asarray(shifts, dtype=object)[None]).astype(np.float64)
 
 
 def _own_features(audited: Audited, recipe: Recipe, device: str) -> NDArray[np.float64]:
-    """(n, width) unit vectors of what the classifier's last layer is given and does not read.
+    """Return (n, width) unit vectors of the features that the classifier's last layer does not read.
 
     UserError or RunFailure where the classifier gives no features, or its head is no single Linear that leaves any.
     """
