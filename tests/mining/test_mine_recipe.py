@@ -196,7 +196,8 @@ def test_the_curve_and_the_caption_check_are_about_the_confirm_half(mined: Path,
 def test_mining_what_was_mined_leaves_nothing_of_the_shifts_below(layer: Recipe) -> None:
     name, spec = next((name, spec) for name, spec in layer.prompts.shifts.items() if spec.caption is not None)
     assert spec.mined_from is not None
-    laid = _over({name: {"prompt": "a photo of a {class}", "classes": ["05"], "mined_from": {"new": 1}}}, layer)[name]
+    shift = {"prompt": "a photo of a {class}", "classes": ["05"], "mined_from": {"new": 1}}
+    laid = _over(shift, layer.prompts.shifts[name])
     assert laid["caption"] is None and laid["group"] is None
     assert {key for key, value in laid["mined_from"].items() if value is not None} == {"new"}
 

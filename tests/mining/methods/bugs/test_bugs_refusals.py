@@ -15,7 +15,7 @@ from small_search import RECIPE, SANDAL_CLASS, TARGET, World, searched
 
 from counterfoil import mine
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.mining.findings_layer import _shared_settings
+from counterfoil.mining.findings_layer import _shared
 from counterfoil.mining.methods.bugs.search import FailedImages, refuse_small_search, search_bugs
 from counterfoil.mining.methods.bugs.trials import RoundDrawer
 from counterfoil.prediction.class_map import ClassMap
@@ -156,7 +156,7 @@ def test_paths_in_the_settings_are_from_the_recipe_that_names_them_and_told_by_t
     assert list(found["seeds"]) == [str(tmp_path / "built")]
     assert [one["image"] for one in found["examples"]] == [str(tmp_path / "photos" / "boot.png")]
     # Neither what is published nor what a mined shift tells of its search names a folder of this machine.
-    for text in (recipe.portable_yaml, json.dumps(_shared_settings(found))):
+    for text in (recipe.portable_yaml, json.dumps(_shared(found))):
         assert str(tmp_path) not in text and "boot.png" in text and "./built" in text
 
 
