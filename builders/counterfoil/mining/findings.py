@@ -287,7 +287,6 @@ class LabelCheck(Strict):
 
     @property
     def verdict(self) -> str:
-        """In words, for a table."""
         if self.reason is not None:
             return "not checked"
         return PERHAPS_WRONG_LABELS if self.suspected else "no doubt"
@@ -409,7 +408,7 @@ class Finding(Strict):
         return self.pairs.looks[-1].log_e if self.pairs is not None and self.pairs.looks else None
 
     def perhaps_under(self, margin: float) -> bool:
-        """Whether fresh pairs of a confirmed finding leave a smaller difference open: the test only denies none."""
+        """Check whether fresh pairs of a confirmed finding leave a smaller difference open."""
         reported = self.difference.reported_interval
         return self.pairs is not None and reported is not None and reported[0] < margin
 
@@ -685,7 +684,7 @@ class Findings(Strict):
 
     @property
     def run_seed(self) -> int:
-        """The seed that the run had, with or without halves."""
+        """The seed of the run, with or without halves."""
         return self.halves.seed if self.halves is not None else self.seed or 0
 
     @property
@@ -705,31 +704,29 @@ class Findings(Strict):
         return self.doubts[0].partition(":")[0] if self.doubts else ""
 
     def doubted(self, doubts: ScreenDoubts | None) -> Findings:
-        """The same with the doubts about CLIP, and with the findings of doubted classes marked."""
+        """Return the findings with the doubts about CLIP, those of doubted classes marked."""
         if doubts is None:
             return self
         marked = (replace(one, words_untrusted=doubts.of_any(one.classes)) for one in self.findings)
         return replace(self, doubts=tuple(doubts.lines()), findings=tuple(marked))
 
     def to_json(self) -> dict[str, Any]:
-        """The document as JSON values; what methods add is sorted by key."""
+        """Return the document as JSON values; what methods add is sorted by key."""
         document = plain(self)
         return {"findings_version": document.pop("findings_version"), **document}
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "findings.json") -> Findings:
-        """The document in a text. UserError, with every problem, if it does not have this version's form."""
+        """Parse a document. UserError, with every problem, if it does not have this version's form."""
         return parse_document(cls, text, where)
 
 
 def findings_json(findings: Findings) -> str:
-    """The text of findings.json; equal findings give equal text. ValueError for a number that is not finite, or a value
-    of another type than the document's."""
+    """Return the text of findings.json; equal findings give equal text. ValueError for a number that is not finite."""
     return document_text(findings)
 
 
 def findings_json_schema_text() -> str:
-    """The text of `recipes/findings.schema.json`."""
     return schema_text(Findings, "Counterfoil findings")
 
 
@@ -776,7 +773,7 @@ CSV_COLUMNS = {
 
 
 def findings_csv(findings: Findings) -> str:
-    """The text of findings.csv: a row for each hypothesis that was tested, in the document's order; None is empty."""
+    """Return the text of findings.csv: a row for each tested hypothesis, in the document's order; None is empty."""
     same = {"target": findings.target.name, "method": findings.method.name}
 
     def cell(one: Finding, column: str) -> Any:

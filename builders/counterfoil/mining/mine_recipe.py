@@ -363,7 +363,7 @@ def _vectors(tests: HypothesisTests) -> bytes:
 
 
 def refuse_unused(mine: Mine, **given: object) -> None:
-    """UserError for options of methods that audit images, where one draws its own."""
+    """Raise UserError for options of methods that audit images, where one draws its own."""
     asked = [f"--{option.replace('_', '-')}" for option, value in given.items() if value is not None]
     if asked:
         raise UserError(
@@ -373,7 +373,7 @@ def refuse_unused(mine: Mine, **given: object) -> None:
 
 
 def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:
-    """UserError for what only methods can do that score any image of a class."""
+    """Raise UserError for options of methods that score any image of a class."""
     asked = [option for option, given in (("--pool", pool is not None), ("--weights", weights)) if given]
     if asked:
         raise UserError(
@@ -391,7 +391,7 @@ def _mined_recipe(
     on: Sequence[str] | None,
     confirm: str | None,
 ) -> tuple[Recipe, Mine, Sequence[str]]:
-    """Return the recipe, its section `mine` with what the command line says instead, and the overrides of both."""
+    """Return the recipe, its section `mine` with the command line's values, and the overrides of both."""
     loaded = load_recipe(recipe, overrides)
     section = loaded.mine or Mine()
     if method in METHODS and method != section.method:

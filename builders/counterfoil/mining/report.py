@@ -1,4 +1,4 @@
-"""What mining says to people: a headline, tables for terminal and page, and the page, one HTML file by itself."""
+"""Mining for people: a headline, tables for terminal and page, and the page, one HTML file by itself."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _CURVE_HEIGHT = 120
 
 
 class FindingCell(NamedTuple):
-    """A number of a table, its interval, and the counts behind it; what there is none of is empty."""
+    """A number of a table, its interval, and the counts behind it; empty where there is none."""
 
     text: str
     interval: str = ""
@@ -74,7 +74,7 @@ class FindingCell(NamedTuple):
 
 
 def headline(findings: Findings) -> tuple[str, str]:
-    """What a run says first: in a few words, and the sentence behind them."""
+    """Return a run's result in a few words, and the sentence behind them."""
     answered = findings.answered
     if findings.confirmed:
         one, count = by_weight(findings.standing)[0], len(findings.confirmed)
@@ -109,7 +109,7 @@ def headline(findings: Findings) -> tuple[str, str]:
 
 
 def unseen(findings: Findings) -> str:
-    """How large a difference would have been seen, and what may be there beside it."""
+    """Return how large a difference would have been seen, and what may be missed."""
     seen, drawn = findings.smallest_difference, is_drawn(findings)
     if drawn and (seen is None or seen.difference is None):
         return "The intervals in the report show how large a missed difference may be."
@@ -130,7 +130,7 @@ def unseen(findings: Findings) -> str:
 
 
 def table(findings: Findings, some: Iterable[Finding]) -> tuple[list[str], list[tuple[Finding, list[FindingCell]]]]:
-    """Columns and rows of findings, for terminal and page alike."""
+    """Return columns and rows of findings, for terminal and page alike."""
     drawn, some = is_drawn(findings), list(some)
     ended = drawn and not all(one.confirmed for one in some)
     columns = ["wrong (%)", f"{'without it' if drawn else 'the rest'} (%)", "more (points)"]
@@ -139,7 +139,7 @@ def table(findings: Findings, some: Iterable[Finding]) -> tuple[list[str], list[
 
 
 def classes_table(answered: AnswersTold) -> tuple[list[str], list[list[str]]]:
-    """Which classes fail, the worst first, and what they are most taken for."""
+    """Return which classes fail, the worst first, and what they are most taken for."""
     rows = []
     for one in answered.classes:
         taken = [other for other in answered.taken_for if other.id == one.id][:2]
@@ -174,8 +174,10 @@ def _cells(one: Finding, *, drawn: bool, ended: bool) -> Iterator[FindingCell]:
 
 
 def pictures_wanted(findings: Findings) -> tuple[str, ...]:
-    """Keys of the labelled images that the page shows, each once: at most 32 for each finding that is shown in full,
-    or 44 of one that was tested in pairs."""
+    """Return keys of the labelled images that the page shows, each once.
+
+    At most 32 for each finding that is shown in full, or 44 of one that was tested in pairs.
+    """
     wanted: dict[str, None] = {}
     for one in _in_full(findings):
         wanted |= dict.fromkeys(piece.key for strip in strips(one).values() for piece in strip)
@@ -243,27 +245,26 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe
 
 
 def is_sliced(findings: Findings) -> bool:
-    """Whether hypotheses are groups without words."""
     return findings.method.name == SLICES
 
 
 def is_drawn(findings: Findings) -> bool:
-    """Whether hypotheses were tested on pairs that were drawn for them, and no images were dealt into halves."""
+    """Check whether hypotheses were tested on pairs that were drawn for them, and no images were dealt into halves."""
     return findings.halves is None or bool(findings.findings and all(one.pairs for one in findings.findings))
 
 
 def _in_full(findings: Findings) -> list[Finding]:
-    """The surest findings, as many as the page shows with their pictures."""
+    """Return the surest findings, as many as the page shows with their pictures."""
     return by_weight(findings.standing)[: MOST_PAIRS_IN_FULL if is_drawn(findings) else MOST_IN_FULL]
 
 
 def by_weight(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings in the order in which people read them: the surest first, of equals the largest difference."""
+    """Return findings in reading order: the surest first, of equals the largest difference."""
     return sorted(findings, key=lambda one: (one.q, -(one.difference.value or 0.0), one.name))
 
 
 def strips(one: Finding) -> dict[str, list[Evidence | NearestImage]]:
-    """The images of a finding's strips: of its set wrong and right, those nearest to its caption, and the easiest.
+    """Return the images of a finding's strips: of its set wrong and right, those nearest to its caption, the easiest.
 
     Of pairs, those that are shown beside their base image already are left out.
     """
@@ -284,7 +285,7 @@ def strips(one: Finding) -> dict[str, list[Evidence | NearestImage]]:
 
 
 def counts_from(findings: Findings, one: Finding) -> float | None:
-    """The log e-value from which e-BH confirms a hypothesis beside those that it did (Wang and Ramdas 2022)."""
+    """Return the log e-value from which e-BH confirms a hypothesis beside those that it did (Wang and Ramdas 2022)."""
     rejected = len(findings.confirmed) + (0 if one.confirmed else 1)
     if not (findings.fdr and findings.tested and rejected):
         return None
@@ -292,7 +293,7 @@ def counts_from(findings: Findings, one: Finding) -> float | None:
 
 
 def base_key(key: str, classes: Sequence[str]) -> str | None:
-    """The key of the base image that a described image has its noise from; None for what is no key of a round."""
+    """Return the key of the base image with a described image's noise; None for what is no key of a round."""
     folder, _, sample = key.rpartition("/")
     stem, _, index = sample.rpartition("_")
     if not (folder and index.isdecimal()):
@@ -302,14 +303,14 @@ def base_key(key: str, classes: Sequence[str]) -> str | None:
 
 
 def of_description(one: Finding) -> tuple[Evidence, ...]:
-    """The evidence of a finding that is of its set: base images may stand beside it, as the other half of a pair."""
+    """Return the evidence of a finding's set, without base images, which may be the other half of a pair."""
     if one.tested_on != "pairs":
         return one.evidence
     return tuple(piece for piece in one.evidence if base_key(piece.key, one.classes) != piece.key)
 
 
 def pairs_beside(one: Finding) -> list[tuple[Evidence, Evidence]]:
-    """(base, described) of the first pairs of which the description fails and the base, also evidence, is right."""
+    """Return (base, described) of the first pairs that fail as described and are right on the base."""
     if one.pairs is None:
         return []
     known = {piece.key: piece for piece in one.evidence}
@@ -322,7 +323,7 @@ def pairs_beside(one: Finding) -> list[tuple[Evidence, Evidence]]:
 
 
 def curve_figure(one: Finding, accuracy: float | None) -> Markup:
-    """Accuracy from 0 to 100 % over K, on a logarithmic axis; dashed, the accuracy of all images of the classes."""
+    """Draw accuracy from 0 to 100 % over K, on a logarithmic axis; dashed, that of all images of the classes."""
     points = [
         (point.k, point.accuracy, f"{point.k:,} images: {100 * point.accuracy:.0f} % right")
         for point in one.nearest_curve
@@ -332,7 +333,7 @@ def curve_figure(one: Finding, accuracy: float | None) -> Markup:
 
 
 def looks_figure(one: Finding, line: float | None) -> Markup:
-    """The e-value after each look over pairs, both logarithmic; dashed, the line from which it counts.
+    """Draw the e-value after each look over pairs, both logarithmic; dashed, the line from which it counts.
 
     Grid lines are powers of ten, the strong one E = 1.
     """
@@ -351,10 +352,10 @@ def looks_figure(one: Finding, line: float | None) -> Markup:
 
 
 def _line_figure(points: Sequence[tuple[int, float, str]], lines: Sequence[tuple[float, str]]) -> Markup:
-    """Points (count, height from 0 to 1, title) over the counts' logarithm, and lines across, by their CSS class.
+    """Draw points (count, height from 0 to 1, title) over the counts' logarithm, and lines across, by CSS class.
 
-    Places across are in percent of the width, so a drawing is as wide as its column and its dots stay round. The
-    numbers stand beside every drawing, so readers of the page's text lose nothing by its being hidden.
+    Positions across are in percent of the width, so a drawing is as wide as its column and its dots stay round. The
+    numbers stand beside every drawing, so it is hidden from readers of the page's text.
     """
     from markupsafe import Markup
 
@@ -381,23 +382,22 @@ def _line_figure(points: Sequence[tuple[int, float, str]], lines: Sequence[tuple
 
 
 def thumbnail(image: Image) -> bytes:
-    """An image as a small WebP, for the page. The image is left as it is."""
+    """Return an image as a small WebP, for the page. The image is left as it is."""
     return webp(image.convert("RGB"), _QUALITY, SIDE, method=6)
 
 
 def thumbnails(images: Mapping[str, bytes], decoded: Callable[[bytes], Image | None]) -> dict[str, bytes]:
-    """Key → a picture that the page takes."""
+    """Return key → a picture for the page."""
     found = {key: decoded(encoded) for key, encoded in images.items()}
     return {key: thumbnail(image) for key, image in found.items() if image is not None}
 
 
 def picture_uri(encoded: bytes | None) -> str | None:
-    """A `thumbnail` as an address that holds it."""
     return None if encoded is None else data_uri(encoded)
 
 
 def _rule(findings: Findings) -> str:
-    """What counts as wrong, in words; a class is shown by its name where the document has it."""
+    """Return what counts as wrong, in words; a class is shown by its name where the document has it."""
     if not findings.failure.startswith(ANSWERED):
         return _RULES.get(findings.failure, findings.failure)
     wanted = findings.failure.removeprefix(ANSWERED).strip()
@@ -405,14 +405,14 @@ def _rule(findings: Findings) -> str:
 
 
 def _accuracy(findings: Findings, one: Finding) -> float | None:
-    """The target's accuracy on all images of a finding's classes; None where they have none."""
+    """Return the target's accuracy on all images of a finding's classes; None where they have none."""
     audits = [audit for audit in findings.classes if audit.id in one.classes]
     rows = sum(audit.rows for audit in audits)
     return 1 - sum(audit.errors for audit in audits) / rows if rows else None
 
 
 def _apart(caption: str, own: str) -> str:
-    """A caption from where it parts from the finding's own: the words below a picture are few."""
+    """Return a caption from where it parts from the finding's own: the words below a picture are few."""
     words, others = caption.split(), own.split()
     same = next((at for at, pair in enumerate(zip(words, others, strict=False)) if pair[0] != pair[1]), len(others))
     return f"… {' '.join(words[same:])}" if 1 < same < len(words) else caption
@@ -423,10 +423,10 @@ def _bounds(interval: tuple[float, float] | None, in_words: Callable[[float], st
 
 
 def _unbroken(in_words: Callable[[Any], str]) -> Callable[[Any], str]:
-    """A number in words that no line of a page ends in."""
+    """Return a function whose numbers in words are not broken across lines."""
     return lambda value: in_words(value).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _bare(text: str) -> str:
-    """A number without its equals sign, as a column has it."""
+    """Return a number without its equals sign, for a column."""
     return text.replace("\N{NO-BREAK SPACE}", " ").removeprefix("= ")

@@ -1,10 +1,8 @@
 """Contexts of every class of a recipe (Chegini 2023): of people's lists, of a chat model, or both, each once a class.
 
-A model's answer is taken where it is the JSON that was asked for and nothing else; any other is shown to the model with
-what is wrong with it. Every question and its answer is kept in a file and replayed: a run repeats without the model.
-
-Each answer is on the disk before the next question and is found again by the hash of all that decides it: model,
-talk, schema, seed, temperature, tokens. `chat.answers` repeats a run without the model.
+A model's answer is taken if it is the JSON that was asked for and nothing else; any other is shown to the model with
+its problems. Each answer is on the disk before the next question and is found again by the hash of all that decides it:
+model, talk, schema, seed, temperature, tokens. `chat.answers` repeats a run without the model.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ MOST_CONTEXTS = 2_000
 
 
 def context_problem(text: str) -> str | None:
-    """What keeps a text from being a context, or None."""
+    """Return what keeps a text from being a context, or None."""
     shown = text if len(text) <= 60 else f"{text[:57]}…"
     if not text.strip():
         return "found empty text, expected words"
@@ -57,7 +55,7 @@ def context_problem(text: str) -> str | None:
 
 
 def list_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    """Every problem of a list of contexts as (path in the file, message); parts of wrong types are passed over."""
+    """Yield every problem of a list of contexts as (path in the file, message); skip parts of wrong types."""
     contexts, by_name, covers = (document.get(key) for key in ("contexts", "by_name", "covers"))
     yield from _contexts(("contexts",), contexts)
     names = by_name if isinstance(by_name, Mapping) else {}
@@ -91,7 +89,7 @@ _UNIT = 1e-3
 
 
 def same_words(text: str) -> str:
-    """The normal form of a text: contexts of one form are one. Case, punctuation and articles are nothing in it."""
+    """Return the normal form of a text, without case, punctuation and articles: contexts of one form are one."""
     folded = unicodedata.normalize("NFKC", text).casefold().replace("'", "").replace("’", "")
     words = _WORD.findall(folded)
     plain = [word for word in words if word not in _ARTICLES]
@@ -99,7 +97,7 @@ def same_words(text: str) -> str:
 
 
 def without_same_words(contexts: Sequence[str]) -> list[int]:
-    """Places of the contexts without those whose words an earlier one has; the first one stays."""
+    """Return indices of the contexts without those whose words an earlier one has."""
     first: dict[str, int] = {}
     for place, text in enumerate(contexts):
         first.setdefault(same_words(text), place)
@@ -107,11 +105,11 @@ def without_same_words(contexts: Sequence[str]) -> list[int]:
 
 
 def without_duplicates(contexts: Sequence[str], vectors: NDArray[np.floating], similarity: float) -> list[int]:
-    """Places of the contexts without those that say what an earlier one says; the first one stays.
+    """Return indices of the contexts without those that say what an earlier one says.
 
-    vectors: (n, d), CLIP's unit vectors of the contexts' captions. A context is dropped where an earlier one has its
-    words, or where its cosine with one that stays is above `similarity`: chains of neighbours do not fall together.
-    Raises ValueError for vectors that are not n, not finite or not of unit length.
+    vectors: (n, d), CLIP's unit vectors of the contexts' captions. A context is dropped if an earlier one has its
+    words, or if its cosine with one that stays is above `similarity`: chains of neighbours do not fall together.
+    ValueError for vectors that are not n, not finite or not of unit length.
     """
     rows = np.asarray(vectors, dtype=np.float64)
     if rows.ndim != 2 or len(rows) != len(contexts):
@@ -149,7 +147,7 @@ class ContextList(Section):
         return self
 
     def of(self, cls: RecipeClass) -> tuple[str, ...]:
-        """The contexts of a class, as they are written: those of all classes, its category's, its own."""
+        """Return the contexts of a class, as they are written: those of all classes, its category's, its own."""
         names = dict.fromkeys(name for name in (cls.category, cls.name) if name is not None)
         return (*self.contexts, *(text for name in names for text in self.by_name.get(name, ())))
 
@@ -171,9 +169,8 @@ class ContextList(Section):
 
 
 def load_contexts(source: str | Path) -> ContextList:
-    """The list of a bundled name (`imagenet`), of a YAML file, or a plain list (YAML, or .txt with one a line).
-
-    Raises as `load_words`.
+    """Load the list of a bundled name (`imagenet`), a YAML file, or a plain list (YAML, or .txt). Raises as
+    `load_words`.
     """
     return load_words(ContextList, source, "contexts", "a list of contexts", "a list", list_problems)
 
@@ -186,8 +183,6 @@ _MOST_BYTES = 1 << 28
 
 
 class Turn(Section):
-    """One turn of a talk."""
-
     role: Literal["user", "assistant"]
     content: str = Field(max_length=LONGEST_ANSWER + 10_000)
 
@@ -195,7 +190,7 @@ class Turn(Section):
 class Answered(Section):
     """A question, with all that decides its answer, and the answer; `taken` says whether it could be used.
 
-    `model` is the model's name, of a folder its last part. Nothing of a key, an address or a time is kept.
+    `model` is the model's name, of a folder its last part. No key, address or time is kept.
     """
 
     model: str
@@ -209,7 +204,6 @@ class Answered(Section):
 
     @property
     def sha256(self) -> str:
-        """The hash of the question: what was asked of whom, and how."""
         asked = self.model_dump(mode="json", exclude={"text", "taken"})
         asked["temperature"] = float(self.temperature)
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
@@ -232,10 +226,10 @@ class Record:
 
     @classmethod
     def open(cls, folder: Path, settings: ChatSettings, model: str | None) -> Record:
-        """What `folder` and `settings.answers` hold. UserError for files that are no recorded answers.
+        """Read `folder` and `settings.answers`. UserError for files that are no recorded answers.
 
-        `model` is the name that questions are kept under; without one it is that of the recorded answers, and
-        UserError where they are not of one model.
+        `model` is the name that questions are kept under; None: that of the recorded answers, and UserError where they
+        are not of one model.
         """
         path = folder / ANSWERS
         own = _read(path) if path.exists() else {}
@@ -250,7 +244,7 @@ class Record:
         return cls(path, model if model is not None else models[0], own, earlier)
 
     def find(self, question: Answered) -> Answered | None:
-        """What was answered to a question, of this folder first; what an earlier run brings is kept here too."""
+        """Return the answer to a question, of this folder first; an earlier run's answer is kept here too."""
         key = question.sha256
         if key not in self.own and key in self.earlier:
             self.own[key] = self.earlier[key]
@@ -258,7 +252,7 @@ class Record:
         return self.own.get(key)
 
     def forget(self, answers: Sequence[Answered]) -> None:
-        """Take answers for not given: their questions are asked anew."""
+        """Remove answers: their questions are asked anew."""
         for one in answers:
             self._unsaved |= self.own.pop(one.sha256, None) is not None
 
@@ -324,7 +318,7 @@ ChatAnswer = Callable[..., str]
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """The contexts of an answer, or what is wrong with it; one of the two is empty."""
+    """The contexts of an answer, or its problems; one of the two is empty."""
 
     contexts: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -333,10 +327,10 @@ class Understood:
 def ask_contexts(
     chat_answer: ChatAnswer, class_names: Sequence[str], settings: ContextsSettings, record: Record
 ) -> dict[int, list[str]]:
-    """Contexts by label, as the model named them. `settings.chat` is set.
+    """Return contexts by label, as the model named them. `settings.chat` is set.
 
-    Raises RunFailure with every class (five at most) whose answers could not be used, and what `chat_answer` raises;
-    what was answered until then is in the record.
+    Raises RunFailure with every class (five at most) whose answers could not be used, and as `chat_answer`; earlier
+    answers are in the record.
     """
     assert settings.chat is not None
     report(_STAGE, 0, len(class_names))
@@ -365,7 +359,7 @@ def ask_contexts(
 
 
 def understood(text: str, class_name: str, settings: ContextsSettings, most: int) -> Understood:
-    """What an answer says. White space, a code fence around all of it and a thought before it are nothing in it."""
+    """Parse an answer, without white space, a code fence around all of it and a thought before it."""
     plain = _THOUGHT.sub("", text, count=1).strip() if text.lstrip().startswith("<think>") else text.strip()
     fenced = _FENCED.fullmatch(plain)
     try:
@@ -383,7 +377,10 @@ def understood(text: str, class_name: str, settings: ContextsSettings, most: int
             problems.append(f"found {type(context).__name__} among the contexts, expected texts")
             continue
         problem = context_problem(context)
-        if problem is None and _repeats(class_name, settings.caption(class_name, context)):
+        # The class twice in a row: "a photo of a sandal a sandal in the snow".
+        name = re.escape(class_name)
+        twice = rf"\b{name}\W+(?:(?:a|an|the)\W+)?{name}\b"
+        if problem is None and re.search(twice, settings.caption(class_name, context), re.IGNORECASE):
             problem = f"found '{context}', expected it without '{class_name}': the sentence has it"
         problems += [problem] if problem is not None else []
     return Understood(problems=tuple(problems)) if problems else Understood(tuple(contexts))
@@ -451,7 +448,7 @@ def _again(turns: Sequence[Turn], text: str, outcome: Understood) -> list[Turn]:
 
 
 def _shown(text: str) -> str:
-    """The beginning of a model's words, in one line that a terminal shows and does not obey."""
+    """Return the beginning of a model's words, in one line that a terminal shows and does not obey."""
     words = " ".join(text[:1000].split())[:80]
     return "".join(character if character.isprintable() else "�" for character in words)
 
@@ -462,22 +459,13 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _repeats(class_name: str, caption: str) -> bool:
-    """Whether a caption says the class twice in a row: "a photo of a sandal a sandal in the snow"."""
-    name = re.escape(class_name)
-    return re.search(rf"\b{name}\W+(?:(?:a|an|the)\W+)?{name}\b", caption, re.IGNORECASE) is not None
-
-
 def proposed_contexts(
     recipe: Recipe, settings: ContextsSettings, folder: Path, device: str
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
-    """Return contexts of every class by label, a list's before a chat model's, and what is odd about them, for people.
+    """Return contexts of every class by label, a list's before a chat model's, and notes for people.
 
-    No class is without any.
-
-    What a chat model is asked and answers is recorded in `folder` (`ANSWERS`); an interrupted run resumes behind
-    the last answer. Raises UserError for lists that cannot be used and classes without contexts, and as
-    `ask_contexts`.
+    Each class has one. Questions and answers of a chat model are recorded in `folder` (`ANSWERS`). Raises UserError for
+    lists that cannot be used and classes without contexts, and as `ask_contexts`.
     """
     listed = None
     if settings.contexts is not None:
@@ -513,7 +501,7 @@ def proposed_contexts(
 
 
 class _Asked:
-    """The chat model of the settings, loaded when it is first asked: what is recorded needs none."""
+    """The chat model of the settings, loaded when it is first asked: recorded answers need none."""
 
     def __init__(self, settings: ChatSettings, device: str) -> None:
         self.settings, self.device = settings, device

@@ -1,18 +1,14 @@
-"""Method `contexts` (Chegini and Feizi 2023, section 4): what a class's failures have around them, of a few proposals.
+"""Method `contexts` (Chegini and Feizi 2023, section 4): the contexts of a class's failures, among a few proposals.
 
-A list or a chat model proposes contexts of each class; CLIP says in which of them each image is, the one whose caption
-is most like it; the k that hold most of the class's failures are the hypotheses. No cut-off bounds a set. A context
-that is as frequent among right answers is no reason to fail, so both shares are counted, and contexts can be ranked by
-their ratio.
+A list or a chat model proposes contexts of each class; CLIP assigns each image to the one whose caption is most like
+it; the k that hold most of the class's failures are the hypotheses. No cut-off bounds a set. A context that is as
+frequent among right answers is no reason to fail, so both shares are counted, and contexts can be ranked by their
+ratio.
 
-What is chosen becomes a recipe that a classifier can learn from, with two controls of as many images. Group `contexts`
-has a shift a class and context with the paper's prompt; `class_name` draws each class without any context (the paper's
-*random debugging*), and `random_contexts` as many other contexts of the class. Samples of one class and index begin
-with the same noise in all of them. What the confirm half says decides nothing here: it is there to judge what is
-learned.
-
-What is drawn is chosen on the discover half alone, confirmed or not: what learns from it is judged on the confirm
-half.
+What is chosen, on the discover half alone and confirmed or not, becomes a recipe that a classifier can learn from, with
+two controls of as many images. Group `contexts` has a shift a class and context with the paper's prompt; `class_name`
+draws each class without any context (the paper's *random debugging*), and `random_contexts` as many other contexts.
+Samples of one class and index begin with the same noise in all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import some_of
 from counterfoil.mining.captions import Gathered, words_of
-from counterfoil.mining.findings import ClassContext, Finding, Findings
+from counterfoil.mining.findings import ClassContext, Findings
 from counterfoil.mining.findings_layer import derived_seed, mined_from, mined_shift, origin_of, shifts_layer, slugs
 from counterfoil.mining.hypotheses import ClassNote, DiscoverHalf, Found, Hypothesis, MiningRun
 from counterfoil.mining.method import FindMethod
@@ -40,22 +36,20 @@ _CONTEXT, _CLASS = "{context}", "{class}"
 
 
 def prompt_in(settings: ContextsSettings, context: str) -> str:
-    """The template in a context, with `{class}` left for its name or its token."""
     return settings.prompt.replace(_CONTEXT, context)
 
 
 def plain_prompt(settings: ContextsSettings) -> str:
-    """The template without a context: `a photo of a {class}`."""
+    """Return the template without a context: `a photo of a {class}`."""
     return " ".join(settings.prompt.replace(_CONTEXT, " ").split())
 
 
 def plain_caption(settings: ContextsSettings, class_name: str) -> str:
-    """The class alone, which captions of contexts are compared with."""
     return plain_prompt(settings).replace(_CLASS, class_name)
 
 
 def words_alone(settings: ContextsSettings, class_name: str, caption: str) -> str:
-    """The context of a caption that `settings.caption` made of this class."""
+    """Return the context of a caption that `settings.caption` made of this class."""
     before, _, after = settings.prompt.partition(_CONTEXT)
     return caption.removeprefix(before.replace(_CLASS, class_name)).removesuffix(after.replace(_CLASS, class_name))
 
@@ -65,7 +59,7 @@ Rank = Literal["count", "lift"]
 
 @dataclass(frozen=True, slots=True)
 class ContextCount:
-    """A context of a class among the rows of one half: `place` among the class's contexts, and what is in it.
+    """A context of a class in one half: `place` among the class's contexts, and the images assigned to it.
 
     failures of `of_failures`, and right ones of `of_right`, were assigned to it.
     """
@@ -78,29 +72,27 @@ class ContextCount:
 
     @property
     def share_of_failures(self) -> float | None:
-        """None where the class has no failure."""
         return self.failures / self.of_failures if self.of_failures else None
 
     @property
     def share_of_right(self) -> float | None:
-        """None where the class has no right answer."""
         return self.right / self.of_right if self.of_right else None
 
     @property
     def lift(self) -> float | None:
-        """How many times as frequent it is among failures as among right answers; None where it is in none of these."""
+        """How many times as frequent it is among failures as among right answers; None if in none of these."""
         there, elsewhere = self.share_of_failures, self.share_of_right
         return there / elsewhere if there is not None and elsewhere else None
 
     def steadied_lift(self, contexts: int) -> float:
-        """`lift` with an image more of both kinds in each of so many contexts: one failure alone is no proof."""
+        """Return `lift` with an image more of both kinds in each of so many contexts: one failure alone is no proof."""
         there = (self.failures + 1) / (self.of_failures + contexts)
         elsewhere = (self.right + 1) / (self.of_right + contexts)
         return there / elsewhere
 
 
 def nearest_context(features: NDArray[np.floating], captions: NDArray[np.floating]) -> NDArray[np.int64]:
-    """(n,) the caption of the largest cosine, of equal ones the first.
+    """Return (n,) the caption of the largest cosine, of equal ones the first.
 
     features: (n, width), captions: (m, width), unit vectors, at least one caption.
     """
@@ -109,7 +101,7 @@ def nearest_context(features: NDArray[np.floating], captions: NDArray[np.floatin
 
 
 def count_contexts(assigned: NDArray[np.int64], failed: NDArray[np.bool_], contexts: int) -> list[ContextCount]:
-    """Of each of so many contexts. assigned: (n,) from `nearest_context`; failed: (n,)."""
+    """Count each of so many contexts. assigned: (n,) from `nearest_context`; failed: (n,)."""
     wrong = np.bincount(assigned[failed], minlength=contexts)
     right = np.bincount(assigned[~failed], minlength=contexts)
     of_failures, of_right = int(failed.sum()), int((~failed).sum())
@@ -119,8 +111,9 @@ def count_contexts(assigned: NDArray[np.int64], failed: NDArray[np.bool_], conte
 
 
 def choose_contexts(counts: Sequence[ContextCount], k: int, rank: Rank, fewest_failures: int) -> list[int]:
-    """Places of the at most `k` contexts that are chosen, first the one with most failures (`count`), or with the
-    largest steadied lift (`lift`); of equal ones the first place. A context with fewer failures is none.
+    """Return indices of the at most `k` contexts with most failures (`count`), or the largest steadied lift (`lift`).
+
+    Of equal ones the first. A context with fewer failures than `fewest_failures` is not chosen.
     """
     able = [one for one in counts if one.failures >= max(fewest_failures, 1)]
     if rank == "count":
@@ -131,7 +124,7 @@ def choose_contexts(counts: Sequence[ContextCount], k: int, rank: Rank, fewest_f
 
 
 def images_a_context(failures: int, a_failure: int, at_most: int) -> int:
-    """How many images of a context are drawn: so many a failure (Chegini 2023: about 5), up to `at_most`."""
+    """Return how many images of a context are drawn: so many a failure (Chegini 2023: about 5), up to `at_most`."""
     return min(failures * a_failure, at_most)
 
 
@@ -142,7 +135,7 @@ _MOST_NAMED = 8
 
 
 def contexts_layer(findings: Findings, run: MiningRun) -> str | None:
-    """The text of `recipe.yaml`; None where no context was chosen, and over a recipe of rows."""
+    """Return the text of `recipe.yaml`; None where no context was chosen, and over a recipe of rows."""
     if not run.recipe.kind.from_noise:
         return None
     shifts = context_shifts(findings, run.recipe, ContextsSettings.model_validate(findings.method.settings))
@@ -170,24 +163,30 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
             continue
         # An image that several pooled classifiers fail on is one.
         failed = [one.failures if one.failed_images is None else one.failed_images for one in own]
-        counts = [images_a_context(count, settings.images, settings.at_most_images) for count in failed]
+        images = [images_a_context(count, settings.images, settings.at_most_images) for count in failed]
         names = slugs([f"{stem} {context.words}" for context in own])
-        for name, context, count in zip(names, own, counts, strict=True):
-            origin = _came_from(findings, context, tested.get((cls.id, context.caption)))
+        for name, context, count in zip(names, own, images, strict=True):
+            finding = tested.get((cls.id, context.caption))
+            origin = {"role": "hard", "caption": context.caption, **origin_of(findings)}
+            if finding is not None:
+                origin = mined_from(findings, finding) | {"confirmed": finding.confirmed}
+            counts = {"failures": context.failures, "of_failures": context.of_failures}
+            counts |= {"right": context.right, "of_right": context.of_right}
+            origin |= {"rank": context.rank, "counts": counts, "lift": context.lift}
             chosen[name] = _shift(settings, recipe, cls, context, CHOSEN_CONTEXTS, count, origin)
         if not settings.controls:
             continue
         plain = mined_shift(
             plain_prompt(settings), None, CLASS_NAME, [cls], {"role": CLASS_NAME, **origin_of(findings)}
         )
-        alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(sum(counts))
+        alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(sum(images))
         order = draw.permutation(len(others))[: len(own)].tolist()
         # Fewer are left than were chosen: as many images all the same, or mending could not compare this class.
-        numbers = counts
+        numbers = images
         if len(order) != len(own):
-            images, contexts = sum(counts), len(order)
+            total, contexts = sum(images), len(order)
             # As evenly as they go.
-            numbers = [images // contexts + (place < images % contexts) for place in range(contexts)]
+            numbers = [total // contexts + (place < total % contexts) for place in range(contexts)]
         names = slugs([f"{stem} random {others[at].words}" for at in order])
         for place, name, count in zip(order, names, numbers, strict=True):
             origin = {"role": "random_context", "caption": others[place].caption, **origin_of(findings)}
@@ -196,7 +195,7 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
 
 
 def control_notes(found: Found, run: MiningRun) -> tuple[str, ...]:
-    """A word of the classes whose contexts were all chosen, so that no other one is left for a control."""
+    """Return a note of the classes whose contexts were all chosen, so that none is left for a control."""
     if not run.settings.controls or not run.recipe.kind.from_noise:
         return ()
     every = [
@@ -210,16 +209,6 @@ def control_notes(found: Found, run: MiningRun) -> tuple[str, ...]:
         f"All contexts of {some_of(every, _MOST_NAMED)} were chosen, so none is left for {RANDOM_CONTEXTS}, and mending"
         " has no such control for these classes",
     )
-
-
-def _came_from(findings: Findings, context: ClassContext, one: Finding | None) -> dict[str, Any]:
-    """What a chosen context came from: its rank among those of its class, its counts, and the test of it."""
-    counts = {"failures": context.failures, "of_failures": context.of_failures}
-    counts |= {"right": context.right, "of_right": context.of_right}
-    test = {"role": "hard", "caption": context.caption, **origin_of(findings)}
-    if one is not None:
-        test = mined_from(findings, one) | {"confirmed": one.confirmed}
-    return test | {"rank": context.rank, "counts": counts, "lift": context.lift}
 
 
 def _shift(
@@ -248,7 +237,7 @@ _NO_CUTOFF = -2.0
 
 
 def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
-    """The caption of each class alone, and of each class in each context that is proposed for it."""
+    """Return the caption of each class alone, and of each class in each context that is proposed for it."""
     recipe, settings = run.recipe, run.settings
     proposed, notes = proposed_contexts(recipe, settings, run.folder, run.device)
     rows: dict[str, int] = {}
@@ -261,7 +250,7 @@ def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
 
 
 def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, workers: int | None) -> Found:
-    """At most `settings.k` hypotheses a class: the contexts that its failures are in, most frequent first.
+    """Return at most `settings.k` hypotheses a class: the contexts of its failures, most frequent first.
 
     All that are chosen are carried, whether or not they fail more than the rest on the discover half: the confirm half
     says so of each, and what is drawn to mend a classifier may not be chosen by it.
@@ -306,7 +295,22 @@ def _of_class(
     counts = count_contexts(np.tile(assigned, len(every)), np.concatenate(every), len(candidates))
     chosen = choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures)
     failed_images = np.bincount(assigned[np.any(every, axis=0)], minlength=len(candidates)) if half.pooled else None
-    contexts = _noted(half, candidates, words, counts, chosen, failed_images)
+    # Those that were chosen first, the others by their failures.
+    left = sorted(set(range(len(counts))) - set(chosen), key=lambda place: (-counts[place].failures, place))
+    contexts = tuple(
+        ClassContext(
+            words=words[place],
+            caption=half.captions.texts[int(candidates[place])],
+            failures=counts[place].failures,
+            of_failures=counts[place].of_failures,
+            right=counts[place].right,
+            of_right=counts[place].of_right,
+            lift=counts[place].lift,
+            rank=chosen.index(place) if place in chosen else None,
+            failed_images=None if failed_images is None else int(failed_images[place]),
+        )
+        for place in [*chosen, *left]
+    )
     if not chosen:
         reason = f"no context has {settings.fewest_failures} failures on the discover half"
         return ClassNote(reason=reason, contexts=contexts), []
@@ -334,29 +338,3 @@ def _of_class(
             )
         )
     return ClassNote(contexts=contexts), hypotheses
-
-
-def _noted(
-    half: DiscoverHalf,
-    candidates: NDArray[np.int64],
-    words: list[str],
-    counts: list[ContextCount],
-    chosen: list[int],
-    failed_images: NDArray[np.int64] | None,
-) -> tuple[ClassContext, ...]:
-    """All contexts of a class, those that were chosen first, the others by their failures."""
-    left = sorted(set(range(len(counts))) - set(chosen), key=lambda place: (-counts[place].failures, place))
-    return tuple(
-        ClassContext(
-            words=words[place],
-            caption=half.captions.texts[int(candidates[place])],
-            failures=counts[place].failures,
-            of_failures=counts[place].of_failures,
-            right=counts[place].right,
-            of_right=counts[place].of_right,
-            lift=counts[place].lift,
-            rank=chosen.index(place) if place in chosen else None,
-            failed_images=None if failed_images is None else int(failed_images[place]),
-        )
-        for place in [*chosen, *left]
-    )

@@ -64,7 +64,7 @@ def caption_scores(
     deviation: NDArray[np.floating],
     how: CaptionScore = "difference",
 ) -> NDArray[np.float64]:
-    """(m,) score of each candidate caption.
+    """Return (m,) the score of each candidate caption.
 
     reference: (width,) and candidates: (m, width), unit vectors of CLIP's text encoder. centre, deviation: (width,), by
     which images are whitened. By `difference` a candidate equal to the reference scores the intercept. ValueError for
@@ -93,10 +93,9 @@ def caption_scores(
 
 
 def extreme_captions(scores: NDArray[np.floating], number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of the `number` hardest captions, hardest first, and of the easiest, easiest first.
+    """Return rows of the `number` hardest captions, hardest first, and of the easiest, easiest first.
 
-    There are fewer where there are fewer captions. Of equal scores the earlier row comes first: equal inputs name
-    equal captions.
+    Of equal scores the earlier row comes first.
     """
     scores = np.asarray(scores, dtype=np.float64)
     hard, easy = np.argsort(scores, kind="stable"), np.argsort(-scores, kind="stable")
@@ -104,7 +103,7 @@ def extreme_captions(scores: NDArray[np.floating], number: int) -> tuple[NDArray
 
 
 def _units(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows of length 1; a row of zeros stays one."""
+    """Return rows of length 1; a row of zeros stays one."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
 
@@ -113,7 +112,7 @@ _LEAST_SINE = 1e-6
 
 
 def slerp(start: ArrayLike, end: ArrayLike, share: float) -> NDArray[np.float64]:
-    """The unit vector (width,) that lies `share` of the angle from `start` to `end`, whatever their lengths.
+    """Return the unit vector (width,) at `share` of the angle from `start` to `end`, whatever their lengths.
 
     ValueError for a share outside 0 to 1, other widths, vectors without a direction, and opposite ones, between which
     no way is the shortest.
@@ -134,11 +133,10 @@ def slerp(start: ArrayLike, end: ArrayLike, share: float) -> NDArray[np.float64]
 
 
 def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike | None = None) -> NDArray[np.float64]:
-    """A hyperplane's unit normal (width,) in the encoder's own space.
+    """Return a hyperplane's unit normal (width,) in the encoder's own space.
 
     weights: (width,), found there, or in the space whitened by `deviation` (width,), which maps back as w/σ: the
-    decision w·(x − μ)/σ is (w/σ)·x but for a constant. A dimension of no deviation says nothing and gets 0. ValueError
-    as `slerp`.
+    decision w·(x − μ)/σ is (w/σ)·x but for a constant. A dimension of no deviation gets 0. ValueError as `slerp`.
     """
     normal = np.asarray(weights, np.float64)
     if deviation is not None:
@@ -152,11 +150,11 @@ def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike | None = Non
 def decoded_vectors(
     reference: ArrayLike, weights: ArrayLike, alpha: float, norm: float, deviation: ArrayLike | None = None
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """What to draw for the hard and for the easy side of a direction: two vectors (width,) of length `norm`.
+    """Return what to draw for the hard and for the easy side of a direction: two vectors (width,) of length `norm`.
 
-    reference: (width,), the reference caption's embedding. weights, deviation: as `direction_in_raw_space` takes;
-    positive decisions are easy, so the hard one lies towards −w. alpha: how far, 0 to 0.3 of the angle. norm: the usual
-    length of the encoder's vectors. ValueError for another alpha or norm, and as `slerp`.
+    reference: (width,), the reference caption's embedding. Positive decisions are easy, so the hard one lies towards
+    −w. alpha: how far, 0 to 0.3 of the angle. norm: the usual length of the encoder's vectors. ValueError for another
+    alpha or norm, and as `slerp`.
     """
     if not 0 <= alpha <= MOST_ALPHA:
         raise ValueError(f"alpha is {alpha}, expected 0 to {MOST_ALPHA}")

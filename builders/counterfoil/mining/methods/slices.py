@@ -1,8 +1,8 @@
 """Method `slices`: groups of images that need no words: by class and answer, by measures, by shifts, by look-alikes.
 
-A group is fixed on the discover half, cut-offs included, and whether an image of the other half is in it never depends
-on the answer to that image: an answered class is what is counted there, and no group. Images are compared with others
-of their class. Over all classes a group takes the same share of each, so that it is no choice among classes.
+A group is fixed on the discover half, cut-offs included, and never depends on the answer to an image of the other half:
+an answered class is counted there, and is no group. Images are compared with others of their class. Over all classes a
+group takes the same share of each, so that it is no choice among classes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STARTS = 4  # of each clustering, of which the best is kept
 
 
 def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, workers: int | None) -> Found:
-    """Find, of each kind and class and of all classes together, the groups that fail most surely on this half.
+    """Return, of each kind and class and of all classes together, the groups that fail most surely on this half.
 
     At most `settings.most` of each, with a p of at most `PROMISING_P` here.
     """
@@ -78,7 +78,7 @@ SLICES = FindMethod(SlicesSettings, find_slices)
 
 
 def _by_answers(half: DiscoverHalf, label: int) -> Iterator[Hypothesis]:
-    """A class against all others: whether it fails more, and whether it is answered another class more than these."""
+    """Yield a class against all others: whether it fails more, and whether it is answered another class more."""
     name, labels = half.class_names[label], set(np.unique(half.labels).tolist())
     start = _hypothesis(half, (label,), name, np.zeros(half.features.shape[1]), _NO_CUTOFF)
     if len(labels) > 1:
@@ -120,7 +120,6 @@ def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Ite
 
 
 def _by_shifts(half: DiscoverHalf, labels: tuple[int, ...]) -> Iterator[Hypothesis]:
-    """The images of each shift."""
     for place, shift in enumerate(half.columns.shifts, len(half.columns.measures)):
         inside = half.features[:, place] > 0
         shares = {label: float(inside[half.labels == label].mean()) for label in labels}
@@ -130,7 +129,7 @@ def _by_shifts(half: DiscoverHalf, labels: tuple[int, ...]) -> Iterator[Hypothes
 
 
 def _by_looks(half: DiscoverHalf, label: int, mine: Mine, settings: SlicesSettings) -> Iterator[Hypothesis]:
-    """Clusters of a class's images in the classifier's own features; each has the images nearest to its centre."""
+    """Yield clusters of a class's images in the classifier's own features, by the nearest centre."""
     width, rows = half.columns.width, np.flatnonzero(half.labels == label)
     clusters = min(settings.clusters, len(rows) // 2)
     if not width or clusters < 2:

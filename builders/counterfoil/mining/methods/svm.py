@@ -36,20 +36,20 @@ from counterfoil.stats import balanced_accuracy_interval, sequential_p
 
 
 def balanced_accuracy(right: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> float:
-    """The mean of the share of right rows predicted right and that of wrong rows predicted wrong; both (n,)."""
+    """Return the mean of the share of right rows predicted right and that of wrong rows predicted wrong; both (n,)."""
     return float((np.mean(~predicted[~right]) + np.mean(predicted[right])) / 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One fold: rows that are trained on and rows that are scored, both ascending as scikit-learn gives them."""
+    """Rows that are trained on and rows that are scored, both ascending as scikit-learn gives them."""
 
     train: NDArray[np.int64]
     test: NDArray[np.int64]
 
 
 def why_not(right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: int, fewest_errors: int) -> str | None:
-    """Why these rows have no direction, for people; None where they may have one.
+    """Return why these rows have no direction, for people; None if they may have one.
 
     right: (n,), whether the target's answer is right. units: (n,), rows of equal number share a unit.
     """
@@ -76,10 +76,10 @@ def why_not(right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: in
 def deal_folds(
     right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: int, seed: int
 ) -> tuple[Fold, ...] | str:
-    """Stratified folds, shuffled with the seed; where rows share units, each unit's rows in one fold.
+    """Return stratified folds, shuffled with the seed; where rows share units, each unit's rows in one fold.
 
-    What scikit-learn's `StratifiedKFold` and `StratifiedGroupKFold` give. A few units of unequal
-    errors may leave a fold without an error, or with nothing else: then the reason, for people.
+    As scikit-learn's `StratifiedKFold` and `StratifiedGroupKFold`. A few units of unequal errors may leave a fold
+    without an error, or with nothing else: then return the reason, for people.
     """
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
@@ -106,7 +106,7 @@ _SMALL = 0.9
 
 @dataclass(frozen=True, slots=True)
 class SmallC:
-    """What is known without a fit: for C below `limit` the score of this fold is at most `most`."""
+    """A bound without a fit: for C below `limit` the score of this fold is at most `most`."""
 
     limit: float
     most: float
@@ -122,15 +122,15 @@ class Solver(Protocol):
     def folds(self) -> Sequence[Fold]: ...
 
     def predicted(self, fold: int, right: NDArray[np.bool_], C: float) -> NDArray[np.bool_]:
-        """Whether the fold's test rows are predicted right by an SVM of its training rows; right: (n,), all rows."""
+        """Predict the fold's test rows by an SVM of its training rows; right: (n,), all rows."""
         ...
 
     def small(self, fold: int, right: NDArray[np.bool_]) -> SmallC:
-        """How high the fold's scores can be for small C."""
+        """Bound the fold's scores for small C."""
         ...
 
     def plane(self, right: NDArray[np.bool_], C: float) -> tuple[NDArray[np.float64], float]:
-        """Weights (width,) and intercept of the SVM of all rows."""
+        """Return weights (width,) and intercept of the SVM of all rows."""
         ...
 
 
@@ -217,13 +217,13 @@ class LinearSolver:
 
 
 def balanced_weights(right: NDArray[np.bool_]) -> dict[int, float]:
-    """What scikit-learn's "balanced" comes to, n / (2 · rows of a kind): to find it takes longer than a small fit."""
+    """Return scikit-learn's "balanced", n / (2 · rows of a kind): to find it takes longer than a small fit."""
     rows, count = len(right), int(right.sum())
     return {0: rows / (2 * (rows - count)), 1: rows / (2 * count)}
 
 
 def balanced_signs(right: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Duals at their bounds for C 1: the weight of each row, above zero for right rows and below for wrong ones."""
+    """Return duals at their bounds for C 1: each row's weight, above zero for right rows and below for wrong ones."""
     weights = balanced_weights(right)
     return np.where(right, weights[1], -weights[0])
 
@@ -235,7 +235,7 @@ def _small_c(
     right: NDArray[np.bool_],
     least: float,
 ) -> SmallC:
-    """From the decisions of C 1 with every dual at its bound; `least`: what another intercept may score."""
+    """Bound scores by the decisions of C 1 with every dual at its bound; `least`: what another intercept may score."""
     lowest, highest = min(trained.min(), tested.min()), max(trained.max(), tested.max())
     # With the threshold at zero no decision may reach 1 itself.
     span = max(highest - lowest, abs(highest), abs(lowest))
@@ -258,7 +258,7 @@ def permutation_p(
     permutations: int,
     seed: int,
 ) -> float:
-    """The p of `score`, the best mean balanced accuracy of the grid; see `sequential_p` for what it is exactly.
+    """Return the p of `score`, the best mean balanced accuracy of the grid; see `sequential_p`.
 
     Each permutation asks only whether its own best reaches the score, so that most need no more than two or three fits.
     """
@@ -269,7 +269,7 @@ def permutation_p(
 def permuted(
     right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: Sequence[Fold], seed: int
 ) -> Iterator[NDArray[np.bool_]]:
-    """Permuted labels without end, (n,) each."""
+    """Yield permuted labels without end, (n,) each."""
     rng = np.random.default_rng([seed, 1])  # 1: other draws than those of the folds
     blocks = [block for fold in folds for block in _blocks(fold.test, units)]
     while True:
@@ -280,7 +280,7 @@ def permuted(
 
 
 def _blocks(rows: NDArray[np.int64], units: NDArray[np.int64] | None) -> list[NDArray[np.int64]]:
-    """A fold's rows as (units, size) arrays, one for each size of unit."""
+    """Return a fold's rows as (units, size) arrays, one for each size of unit."""
     if units is None:
         return [rows[:, None]]
     order = np.argsort(units[rows], kind="stable")
@@ -291,7 +291,7 @@ def _blocks(rows: NDArray[np.int64], units: NDArray[np.int64] | None) -> list[ND
 
 
 def reaches(solver: Solver, right: NDArray[np.bool_], grid: Sequence[float], score: float) -> bool:
-    """Whether the best mean balanced accuracy over the grid is `score` or more.
+    """Check whether the best mean balanced accuracy over the grid is `score` or more.
 
     No fit is made whose outcome cannot matter: of small C, whose best is known (`Solver.small`), and of folds that
     could not reach the score any more if all their rows were right.
@@ -319,10 +319,10 @@ MOST_KERNEL_ROWS = 5000
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """Where a class is easy and where it is hard, in whitened and normalised space.
+    """The direction of a class in whitened and normalised space.
 
     weights: (width,). strength: mean balanced accuracy of the folds at `C`, with its 95 % `interval`; p: how often
-    permuted labels reach it. rows, errors: what it was fitted on. solver: what fitted it.
+    permuted labels reach it. rows, errors: of the fit.
     """
 
     weights: NDArray[np.float64]
@@ -336,18 +336,18 @@ class Direction:
     solver: Literal["kernel", "linear"]
 
     def decision(self, points: NDArray[np.floating]) -> NDArray[np.float64]:
-        """(n,) decision values of (n, width) whitened and normalised points: above 0 easy, below 0 hard."""
+        """Return (n,) decision values of (n, width) whitened and normalised points: above 0 easy, below 0 hard."""
         return np.asarray(points, np.float64) @ self.weights + self.intercept
 
 
 def whiten(
     features: NDArray[np.floating], centre: NDArray[np.floating], deviation: NDArray[np.floating]
 ) -> NDArray[np.float64]:
-    """(x - centre) / deviation, then of unit length: (n, width) from (n, width), (width,) and (width,).
+    """Return (x - centre) / deviation, then of unit length: (n, width) from (n, width), (width,) and (width,).
 
-    centre, deviation: mean and standard deviation of the train split (ddof 1). A column without any says nothing
-    of the train split and is left out (0); a row that is the centre itself stays 0. ValueError for other shapes, for
-    numbers that are not finite, and for a negative deviation.
+    centre, deviation: mean and standard deviation of the train split (ddof 1). A column without any is left out (0); a
+    row that is the centre itself stays 0. ValueError for other shapes, for numbers that are not finite, and for a
+    negative deviation.
     """
     features, centre, deviation = (np.asarray(array, np.float64) for array in (features, centre, deviation))
     if features.ndim != 2 or {centre.shape, deviation.shape} != {features.shape[1:]}:
@@ -376,12 +376,12 @@ def fit_direction(
     fewest_errors: int = FEWEST_ERRORS,
     most_kernel_rows: int = MOST_KERNEL_ROWS,
 ) -> Direction | str:
-    """The direction of one class, or why it has none, for people: `6 errors, at least 10 are needed`.
+    """Return the direction of one class, or why it has none, for people: `6 errors, at least 10 are needed`.
 
     points: (n, width), whitened and normalised. right: (n,), whether the target is right. units: (n,), rows of equal
-    number share a unit: they stand in one fold, and are permuted and counted together. The SVM is scikit-learn's
-    `SVC(kernel="linear", class_weight="balanced")`; past `most_kernel_rows` rows its `LinearSVC`, and `solver` says so.
-    ValueError for arrays that do not fit each other, points that are not finite, and settings out of range.
+    number share a unit: they are in one fold, and are permuted and counted together. The SVM is scikit-learn's
+    `SVC(kernel="linear", class_weight="balanced")`; past `most_kernel_rows` rows its `LinearSVC`. ValueError for arrays
+    that do not fit each other, points that are not finite, and settings out of range.
     """
     _check(points, right, units)
     if not grid or min(grid) <= 0 or permutations < 0:

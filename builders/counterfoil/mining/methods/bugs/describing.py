@@ -44,8 +44,7 @@ _Floats = NDArray[np.float64]
 class Cluster:
     """Failures that may have one cause.
 
-    rows: (m,) int64, places in what was clustered, most central first. answered: the answer that most of them got; all
-    of them, but where the answer of each was too rare to be a cluster of its own.
+    rows: (m,) int64, indices of what was clustered, most central first. answered: the answer that most of them got.
     """
 
     rows: NDArray[np.int64]
@@ -59,9 +58,8 @@ def cluster_failures(
 
     features: (n, width) unit vectors. answers: (n,), what each was taken for. Rows of one answer are split by features;
     a part that is too small joins the nearest of that answer. Rows of answers with fewer than `least` rows are put
-    together and split likewise, since a cause may lead to many answers; where even they are too few, they are dropped.
-    Equal arguments give equal clusters. ValueError for arrays that do not fit each other, features that are not finite,
-    and numbers below 1.
+    together and split likewise, since a cause may lead to many answers; too few of these are dropped. ValueError for
+    arrays that do not fit each other, features that are not finite, and numbers below 1.
     """
     features, answers = np.asarray(features, dtype=np.float64), np.asarray(answers)
     if features.ndim != 2 or answers.shape != features.shape[:1]:
@@ -82,7 +80,7 @@ def cluster_failures(
 
 
 def _by_answer(answers: NDArray[np.integer], least: int) -> Iterator[NDArray[np.int64]]:
-    """Rows of each answer that has enough of them, then those of all others, if these are enough."""
+    """Yield rows of each answer that has enough of them, then those of all others, if these are enough."""
     values, places, counts = np.unique(answers, return_inverse=True, return_counts=True)
     for place in range(len(values)):
         if counts[place] >= least:
@@ -93,7 +91,7 @@ def _by_answer(answers: NDArray[np.integer], least: int) -> Iterator[NDArray[np.
 
 
 def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
-    """Return the places of each part; all in one where no number of parts is good."""
+    """Return the rows of each part; all in one where no number of parts is good."""
     whole = np.arange(len(features), dtype=np.int64)
     # At most `PRINCIPAL` principal parts (n, k), and their standard deviations (k,).
     left, singular, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
@@ -120,7 +118,7 @@ def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
 
 
 def _silhouette(points: _Floats, number: int, least: int, seed: int) -> float:
-    """The silhouette of parts as `_labels` has them; 0 where one is left."""
+    """Return the silhouette of parts by `_labels`; 0 where one is left."""
     from sklearn.metrics import silhouette_score
 
     labels = _labels(points, number, least, seed)
@@ -128,7 +126,7 @@ def _silhouette(points: _Floats, number: int, least: int, seed: int) -> float:
 
 
 def _labels(points: _Floats, number: int, least: int, seed: int) -> NDArray[np.int64]:
-    """(n,) which part each row is in; a part with fewer than `least` rows joins the nearest, smallest first."""
+    """Return (n,) the part of each row; a part with fewer than `least` rows joins the nearest, smallest first."""
     if number == 1:
         return np.zeros(len(points), dtype=np.int64)
     from sklearn import config_context
@@ -152,14 +150,13 @@ _Score = Callable[[Sequence[Description]], ArrayLike]
 
 
 def combine(pieces: Sequence[Piece], score: _Score, most: int) -> list[tuple[Description, float]]:
-    """At most `most` of the pieces, each step the one that makes the description most likely for the images.
+    """Join at most `most` of the pieces, each step the one that makes the description most likely for the images.
 
-    score: called once a step, with k descriptions; gives (k, images), the log-likelihood under the captioner of each
-    one's prompt for each image: the sum over its tokens, the end's included, divided by their number. A word or a
-    phrase is tried in every place among those of its kind, since captioners have an order ("red striped"); a sentence
-    comes last. It ends where no piece raises the mean over the images; the first piece is added in any case. Of equal
-    ones the first is taken; pieces that contradict each other may both be there, the likelihood decides. ValueError
-    where `most` is below 1, and where scores are not numbers, or not of that shape.
+    score: maps k descriptions to (k, images), the log-likelihood under the captioner of each one's prompt for each
+    image, divided by its tokens. A word or a phrase is tried in every place among those of its kind, since captioners
+    have an order ("red striped"); a sentence comes last. It ends where no piece raises the mean over the images; the
+    first piece is added in any case. Of equal ones the first is taken. ValueError where `most` is below 1, and where
+    scores are not numbers, or not of that shape.
     """
     if most < 1:
         raise ValueError("expected 1 piece or more")
@@ -184,7 +181,7 @@ def combine(pieces: Sequence[Piece], score: _Score, most: int) -> list[tuple[Des
 
 
 def _with(description: Description, piece: Piece) -> Iterator[Description]:
-    """The description with one piece more, in every order that differs; none where its place is taken."""
+    """Yield the description with one piece more, in every order that differs, if its place is free."""
     pieces = description.pieces
     if piece in pieces or (piece.rank < 2 and any(other.rank == piece.rank for other in pieces)):
         return
@@ -208,7 +205,7 @@ class FailureCluster:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a captioner made of a cluster: a description, or why there is none."""
+    """A cluster's description, or why there is none."""
 
     description: Description | None
     reason: str | None = None
@@ -296,7 +293,7 @@ class ClusterDescriber:
         return found
 
     def _per_token(self, keys: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
-        """(captions, images): log-likelihoods per token, of images that can be decoded."""
+        """Return (captions, images): log-likelihoods per token, of images that can be decoded."""
         parts = []
         for images, own in self._by_images(keys):
             likely = likelihoods_of(

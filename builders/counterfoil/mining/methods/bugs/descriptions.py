@@ -64,11 +64,11 @@ _A_PHOTO = "a photo"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One thing that a description says.
+    """One part of a description.
 
-    place `lead`: what stands for the base's "a photo of", without its article ("oil painting of"); `before`: before
-    the class's name ("striped"; "person and a"); `after`: behind it, a phrase ("in the snow"), or a sentence, which
-    ends with a full stop. ValueError for words that no prompt template takes: none, braces, line breaks, over 400
+    place `lead`: in place of the base's "a photo of", without its article ("oil painting of"); `before`: before the
+    class's name ("striped"; "person and a"); `after`: behind it, a phrase ("in the snow"), or a sentence, which ends
+    with a full stop. ValueError for words that no prompt template takes: none, braces, line breaks, over 400
     characters.
     """
 
@@ -84,12 +84,11 @@ class Piece:
 
     @property
     def sentence(self) -> bool:
-        """Whether it is a sentence of its own."""
         return self.place == "after" and self.words.endswith(".")
 
     @property
     def opening(self) -> bool:
-        """Whether it stands before the class's name and its adjectives: "person and a"."""
+        """Whether it comes before the class's name and its adjectives: "person and a"."""
         return self.place == "before" and opens_noun(self.words.split()[-1])
 
     @property
@@ -102,10 +101,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Pieces in the order in which a prompt says them; none is the base alone.
+    """Pieces in the order of a prompt; no piece is the base alone.
 
-    Pieces of one rank keep the order that they were given in. ValueError for a piece that is there twice, and for two
-    leads or two openings, for which a prompt has one place each.
+    Pieces of one rank keep their order. ValueError for a piece twice, and for two leads or two openings.
     """
 
     pieces: tuple[Piece, ...]
@@ -124,7 +122,7 @@ class Description:
 
     @property
     def styled(self) -> bool:
-        """Whether it says that the picture is another than the base's: an oil painting."""
+        """Whether it names another kind of picture than the base: an oil painting."""
         return any(piece.place == "lead" for piece in self.pieces)
 
     @property
@@ -177,7 +175,7 @@ class Description:
         return text if class_name is None else text.replace(CLASS, class_name)
 
     def words(self, class_name: str) -> str:
-        """For people: "sandal in the snow", "sandal with a person", "fly: it is on a yellow flower"."""
+        """Return it for people: "sandal in the snow", "sandal with a person", "fly: it is on a yellow flower"."""
         lead, _, _, phrases, sentences = self._by_rank()
         near = Description(tuple(piece for piece in self.pieces if piece.rank in (1, 2)))
         text = near.prompt(f"a {CLASS}", class_name, mended=True)
@@ -193,12 +191,12 @@ class Description:
 
 
 def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | None:
-    """What a caption says beyond the base prompt, in its order; None where it does not name the class.
+    """Return what a caption adds to the base prompt, in its order; None where it does not name the class.
 
-    The base's own words are passed over, and so is another way to say that it is a photo. Placeholders of the base but
-    `{class}` are best filled, or what stands for them may be taken for words of the caption. Case, spaces and
-    punctuation go, what comes twice comes once; a piece with braces, special tokens or words without end is left out,
-    and so is what comes after 1,000 characters of pieces. ValueError for a base without `{class}`, or no class name.
+    The base's own words are skipped, and so is another way to say that it is a photo. Placeholders of the base but
+    `{class}` are best filled, or their words may be taken for words of the caption. Case, spaces and punctuation go,
+    repetitions come once; a piece with braces, special tokens or words without end is left out, and so is what comes
+    after 1,000 characters of pieces. ValueError for a base without `{class}`, or no class name.
     """
     stem, _, tail, _, rest = _cut(base)
     name = tidy(class_name)
@@ -228,7 +226,7 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
 
 
 def _beyond(name: str, phrases: list[str]) -> list[str]:
-    """Phrases behind a noun, without that noun where it is said again at once: "sandal, sandal running"."""
+    """Return phrases behind a noun, without that noun where it is repeated at once: "sandal, sandal running"."""
     noun = " ".join(word for word in words_of_text(name) if word)
     while phrases and f"{phrases[0]} ".startswith(f"{noun} "):
         phrases = list(dict.fromkeys([*phrases_of(phrases[0].removeprefix(noun)), *phrases[1:]]))
@@ -236,7 +234,7 @@ def _beyond(name: str, phrases: list[str]) -> list[str]:
 
 
 def _cut(base: str) -> tuple[str, str, str, str, str]:
-    """A base around its class: "a photo of ", "a", " (insect)", ".", and what comes after its first sentence."""
+    """Split a base at its class: "a photo of ", "a", " (insect)", ".", and what comes after its first sentence."""
     head, found, tail = base.partition(CLASS)
     if not found:
         raise ValueError(f"expected '{CLASS}' in the base prompt '{base}'")
@@ -247,7 +245,7 @@ def _cut(base: str) -> tuple[str, str, str, str, str]:
 
 
 def _lead(before: str, stem: str) -> tuple[str | None, str]:
-    """A lead that is not the base's, and what follows it; another way to say "a photo of" is passed over."""
+    """Return a lead that is not the base's, and what follows it; skip another way to say "a photo of"."""
     # A refused word stays one, for whoever reads what is left.
     before = " ".join("{}" if word is None else word for word in words_of_text(re.sub(r"[,;:]", " ", before)))
     while True:
@@ -269,7 +267,7 @@ def _lead(before: str, stem: str) -> tuple[str | None, str]:
 
 
 def _pattern(text: str, noun: str) -> str:
-    """A regular expression of a tidy part of a base; a placeholder is itself, or up to 80 characters in its place."""
+    """Return a regular expression of a tidy part of a base; a placeholder is itself, or up to 80 characters."""
     parts = re.split(r"(\{[^{}]*\})", text)
     kinds = (noun if part == CLASS else rf"(?:{re.escape(part)}|.{{1,80}}?)" for part in parts[1::2])
     found = re.escape(parts[0]) + "".join(
@@ -279,7 +277,7 @@ def _pattern(text: str, noun: str) -> str:
 
 
 def _behind(phrases: Sequence[str]) -> str:
-    """Phrases as they follow a noun; a comma stands where one would else run into the next."""
+    """Return phrases as they follow a noun; a comma parts those that would run into each other."""
     text = ""
     for before, words in zip([None, *phrases], phrases, strict=False):
         alone = phrases_of(f"{before} {words}") == [before, words]
@@ -306,7 +304,7 @@ _ENDS = listed("of to that which who is are was were has have it")
 
 
 def shorter(description: Description) -> tuple[Description, ...]:
-    """What may say enough with fewer words, shortest first, each once; none for the base and for a single word.
+    """Return what may be enough with fewer words, shortest first, each once; empty for the base and for a single word.
 
     Every single piece; the description without each piece; without each adjective, without all of a piece, and without
     all. Adjectives are the words between a determiner and the last word of its phrase, "black and white" as one.
@@ -321,27 +319,24 @@ def shorter(description: Description) -> tuple[Description, ...]:
 
 
 def shortest_kept(candidates: Sequence[tuple[Description, PairCount]], whole: PairCount) -> int | None:
-    """The place of the shortest candidate that fails no less often than the whole description, or None.
+    """Return the index of the shortest candidate that fails no less often than the whole description, or None.
 
-    That is: its rate is not below the lower bound of the whole one's 95 % Wilson interval. Of equally short ones the
-    one with the higher rate, then the first. Without pairs of its own none is kept, nor where the whole has none.
+    Its rate is not below the lower bound of the whole one's 95 % Wilson interval. Of equally short ones the one with
+    the higher rate, then the first. Without pairs on either side it is not kept.
     """
     kept = [at for at, (_, count) in enumerate(candidates) if keeps_up(count, whole)]
     return min(kept, key=lambda at: (candidates[at][0].length, -candidates[at][1].rate, at), default=None)
 
 
 def keeps_up(count: PairCount, whole: PairCount) -> bool:
-    """Whether a description fails no less often than another: not below the lower bound of that one's Wilson interval.
-
-    Without pairs on either side nothing is known, and it does not.
-    """
+    """Check that a description's rate is not below the lower bound of another's Wilson interval."""
     if min(whole.pairs, count.pairs) < 1:
         return False
     return count.rate >= wilson_interval(round(whole.rate * whole.pairs), whole.pairs)[0]
 
 
 def _one_less(piece: Piece) -> Iterator[Piece]:
-    """The piece without each of its adjectives; of what stands before the class, none has one that stands apart."""
+    """Yield the piece without each of its adjectives; words before the class have none."""
     if piece.place != "after":
         return
     words = piece.words.removesuffix(".").split()
@@ -360,7 +355,7 @@ def _plainest(piece: Piece) -> Piece:
 
 
 def _adjectives(words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """From and to where each adjective stands: between a determiner and the last word of its phrase."""
+    """Yield from and to of each adjective: between a determiner and the last word of its phrase."""
     ends = {at for at in range(len(words)) if _ends(words, at)} | set(openings(words)) | {len(words)}
     for determiner in (at for at, word in enumerate(words) if word in DETERMINERS):
         at = determiner + 1
@@ -374,7 +369,7 @@ def _adjectives(words: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _ends(words: Sequence[str], at: int) -> bool:
-    """Whether the phrase before this word is over."""
+    """Check whether the phrase before this word is over."""
     word, after = words[at], words[at + 1] if at + 1 < len(words) else None
     if word in JOINING:
         return after is None or after in DETERMINERS
@@ -424,7 +419,7 @@ class BackgroundCounts:
 
     @property
     def explains(self) -> Explains | None:
-        """What is enough for the failure: the `background`, the `rest`, `either`, or it takes `both`; None if unknown.
+        """What is enough for the failure: the `background`, the `rest`, `either`, or `both` together; None if unknown.
 
         Enough is what keeps up with the whole (`keeps_up`). An absent rest is never enough.
         """
@@ -436,7 +431,7 @@ class BackgroundCounts:
 
 
 def is_background(piece: Piece) -> bool:
-    """Whether a piece of a description says where the class is, by the rule above."""
+    """Check whether a piece of a description says where the class is, by the rule above."""
     if piece.place != "after":
         return False
     words = piece.words.removesuffix(".").replace(",", "").split()
@@ -454,19 +449,18 @@ def is_background(piece: Piece) -> bool:
 
 
 def background_of(description: Description) -> tuple[Piece, ...]:
-    """The pieces of a description that are its background, in its order."""
     return tuple(piece for piece in description.pieces if is_background(piece))
 
 
 def parts_of(description: Description) -> tuple[Description, Description] | None:
-    """A description's background alone, and all but its background; None where either would be nothing."""
+    """Return a description's background alone, and all but its background; None where either would be empty."""
     background = background_of(description)
     rest = tuple(piece for piece in description.pieces if piece not in background)
     return (Description(background), Description(rest)) if background and rest else None
 
 
 def tried_shorter(description: Description, most: int) -> tuple[Description, ...]:
-    """At most so many shorter descriptions, shortest first: its background and its rest, then the shortest others."""
+    """Return at most so many shorter descriptions, shortest first: its background and its rest, then the others."""
     parts = parts_of(description) or ()
     every = dict.fromkeys((*shorter(description), *parts))
     left = [one for one in every if one not in parts][: max(most - len(parts), 0)]
@@ -474,7 +468,7 @@ def tried_shorter(description: Description, most: int) -> tuple[Description, ...
 
 
 def background_facts(description: Description, counts: BackgroundCounts | None = None) -> dict[str, Any]:
-    """What a finding's `about` says of its background, as JSON takes it; nothing where it has none."""
+    """Return the facts of its background for a finding's `about`; empty where it has none."""
     words = [piece.words.removesuffix(".") for piece in background_of(description)]
     if not words:
         return {}
@@ -489,7 +483,7 @@ def background_facts(description: Description, counts: BackgroundCounts | None =
 def counts_of_background(
     label: int, description: Description, drawn: Mapping[tuple[int, Description], PairCount]
 ) -> BackgroundCounts | None:
-    """The counts of a description's background among those of a class and a description, all on the same new noise.
+    """Return the counts of a description's background among those of a class and a description, on the same new noise.
 
     None where it has no background beside a rest, or was not drawn itself.
     """

@@ -1,8 +1,8 @@
 """A search for bugs as the findings document: every hypothesis with its pairs, judged together, and its rates.
 
-A test ends when its pairs look bad enough, and a finding is one because they did: what they show is too much. So its
-rates are of pairs that entered no test: one batch of new noise, its size fixed before any of it is drawn, looked at
-once and reported whatever it says, so that they are unbiased and their intervals plain ones.
+A test ends when its pairs look bad enough, so the rates of these pairs are too high. Reported rates are of pairs that
+entered no test: one batch of new noise, its size fixed before any of it is drawn, looked at once and reported whatever
+it shows.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _MOST_EXAMPLES = 3
 def document_of(
     search: BugSearch, run: MiningRun, target: Target, answer_names: Sequence[str], seeds: Sequence[AuditedImages] = ()
 ) -> Findings:
-    """The findings of a search. answer_names: what each of the target's outputs is called."""
+    """Return the findings of a search. answer_names: of each of the target's outputs."""
     recipe, mine, settings = run.recipe, run.mine, run.settings
     words = {
         one.hypothesis.name: one.hypothesis.description.words(recipe.classes[one.hypothesis.label].name)
@@ -123,7 +123,6 @@ def document_of(
 
 
 def round_drawn(drawn: DrawnRound) -> RoundDrawn:
-    """A round, as the document tells it."""
     return RoundDrawn(drawn.asked.name, drawn.asked.purpose, drawn.seed, drawn.asked.images, len(drawn.images))
 
 
@@ -188,7 +187,7 @@ def finding_of(
 
 
 def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
-    """What a hypothesis that was tested to the end would have shown; None where nothing was tested.
+    """Return what a hypothesis that was tested to the end would have shown; None where nothing was tested.
 
     Its pairs are those of what was not decided earlier, and its base rate that of all pairs.
     """
@@ -204,7 +203,7 @@ def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
 
 
 def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
-    """Pairs first that fail as described and are right on the base; the score is how telling an image is."""
+    """Return pairs first that fail as described and are right on the base; the score is how telling an image is."""
     shown: list[tuple[Evidence, Evidence]] = []
     for each in pairs:
         drawn = each.drawn
@@ -225,12 +224,12 @@ def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
 
 
 def wrong_answers(pairs: Sequence[Pairs], names: Sequence[str]) -> WrongAnswers:
-    """What the target answers to the base and to the description of some pairs, where that is wrong."""
+    """Return the target's wrong answers to the base and to the description of some pairs."""
     return WrongAnswers(_wrong(pairs, names, own=False), _wrong(pairs, names, own=True))
 
 
 def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, own: bool) -> tuple[AnswerCount, ...]:
-    """Wrong answers of one side of all pairs, most frequent first."""
+    """Return wrong answers of one side of all pairs, most frequent first."""
     keys: dict[int, list[str]] = {}
     often: Counter[int] = Counter()
     images = 0
@@ -249,7 +248,7 @@ def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, own: bool) -> tuple[
 
 
 def target_of(recipe: Recipe, mine: Mine, class_map: ClassMap) -> Target:
-    """The audited classifier, as the document tells it. Raises as `load_classifier`."""
+    """Return the audited classifier, for the document. Raises as `load_classifier`."""
     classifier = load_classifier(mine.target or "", classes=recipe.classes)
     return Target(mine.target or classifier.name, classifier.sha256, {"outputs": class_map.outputs})
 
@@ -258,13 +257,13 @@ def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) ->
     """Return findings tested in pairs, in the document's order, with q-values, confirmations and intervals over all.
 
     Confirmed are those that e-BH rejects, that were not given up as futile, and that fail by the margin or more above
-    the base (`confirmed_among`): the test's word stands, whatever fresh pairs say. Where shorter words stand for
-    longer ones and are not confirmed themselves, the longer ones stand for themselves (`Findings.standing`). Intervals
-    of the differences of those that stand hold for all of them at once (Bonferroni).
+    the base (`confirmed_among`), whatever fresh pairs show. Shorter words replace longer ones only if they are
+    confirmed (`Findings.standing`). Intervals of the differences of those that stand hold for all of them at once
+    (Bonferroni).
 
     e-BH holds for hypotheses that were fixed beforehand. Who adds more by hand until one is confirmed spends the level
-    each time anew, though each costs all of them some: of true nulls tried one by one, looked at at 16 to 128 pairs,
-    5 % of five and 7 % of twenty had a confirmed one among them, where 10 % are allowed.
+    each time anew, though each costs all of them some: of true nulls tried one by one, looked at at 16 to 128 pairs, 5
+    % of five and 7 % of twenty had a confirmed one among them, where 10 % are allowed.
     """
     q = e_q_values([log_e_of(one) for one in findings])
     of_name = {one.name: one for one in findings}
@@ -295,9 +294,8 @@ def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) ->
 
 
 def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[RoundDrawn]) -> Findings:
-    """The document with some more findings, which were tested in some more rounds.
-
-    One whose name is taken gets another: a search may come to the words that a person had tried before.
+    """Return the document with more findings, which were tested in some more rounds; a name that is taken gets a
+    number.
     """
     taken = {one.name for one in findings.findings}
     apart: list[Finding] = []
@@ -322,12 +320,11 @@ def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[Roun
 
 
 def with_rounds(findings: Findings, rounds: Sequence[RoundDrawn]) -> tuple[RoundDrawn, ...]:
-    """The rounds of a document and some more, each folder once."""
     return tuple({one.name: one for one in (*findings.rounds, *rounds)}.values())
 
 
 def tried_of(findings: Findings) -> Findings:
-    """The document of what a person tried by hand, and of nothing else."""
+    """Return the document of what a person tried by hand, and of nothing else."""
     tried = tuple(one for one in findings.findings if one.origin == "tried")
     rounds = tuple(one for one in findings.rounds if one.name.startswith(f"{TRIED}/"))
     return replace(
@@ -336,13 +333,13 @@ def tried_of(findings: Findings) -> Findings:
 
 
 def log_e_of(one: Finding) -> float:
-    """Natural logarithm of a finding's e-value, as it stood last."""
+    """Return the natural logarithm of a finding's e-value, as it was last."""
     looks = pairs_of(one).looks
     return looks[-1].log_e if looks else 0.0
 
 
 def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, Difference]:
-    """The rates of the description and of its base, and their difference; level: of a second interval of that."""
+    """Return the rates of the description and of its base, and their difference; level: of its second interval."""
     if not count.pairs:
         return Rate(0, 0, 0, None, None), Rate(0, 0, 0, None, None), Difference(None, None)
     described, base = (
@@ -354,7 +351,7 @@ def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, 
 
 
 def pairs_of(one: Finding) -> PairedTest:
-    """A finding's test. ValueError for one that was not tested in pairs."""
+    """Return a finding's test. ValueError for one that was not tested in pairs."""
     if one.pairs is None:
         raise ValueError(f"{one.name} was not tested in pairs")
     return one.pairs
@@ -373,11 +370,11 @@ def estimate_rates(
     answer_names: Sequence[str],
     purpose: Purpose = "estimate",
 ) -> Findings:
-    """The document with rates of fresh pairs for each finding that stands, drawn for those that have none.
+    """Return the document with rates of fresh pairs for each finding that stands, drawn for those that have none.
 
-    Each has a round of its own, of the first number from `number` on at which `draw` finds that very round, or none:
-    so it is the same round however many others are asked for beside it. Of longer words that shorter ones stand for
-    nothing is drawn.
+    Each has a round of its own, of the first number from `number` on at which `draw` finds that very round, or none: so
+    it is the same round however many others are asked for beside it. Nothing is drawn of longer words that shorter ones
+    replace.
     """
     wanted = sorted(
         (one for one in findings.standing if one.pairs is not None and one.pairs.fresh is None),
@@ -405,8 +402,10 @@ def estimate_rates(
 
 
 def pairs_to_draw(one: Finding, settings: BugsSettings) -> int:
-    """How many pairs are drawn for a finding: as many as should let its interval reach `settings.half_width` once the
-    screen has accepted what it did in the test, `settings.estimate_pairs` at most."""
+    """Return how many pairs are drawn for a finding: `settings.estimate_pairs` at most.
+
+    As many as should let its interval reach `settings.half_width` once the screen has accepted as it did in the test.
+    """
     test = pairs_of(one)
     accepted = test.pairs / test.drawn if test.drawn else 1.0
     needed = pairs_of_half_width(test, settings.half_width)
@@ -414,7 +413,7 @@ def pairs_to_draw(one: Finding, settings: BugsSettings) -> int:
 
 
 def described_cell(one: Finding, recipe: Recipe, settings: BugsSettings) -> BugHypothesis | None:
-    """What draws a finding: its class and the words that its caption adds to the base.
+    """Return what draws a finding: its class and the words that its caption adds to the base.
 
     None where the recipe lacks the class, and where the words that are read from the caption make another prompt.
     """

@@ -1,7 +1,7 @@
 """Method `bugs` (Wiles 2022): failures found in what a generator draws, described in words, tested in pairs.
 
-The search with real rounds, a real captioner and a real target; and the files that it leaves: beside findings a recipe
-of what was asked, what was tried by hand, and a layer that builds many images of confirmed findings (section 4.2).
+The search with real rounds, a real captioner and a real target; and its files: beside findings a recipe of what was
+asked, what was tried by hand, and a layer that builds many images of confirmed findings (section 4.2).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ _MOST_EXAMPLE_BYTES = 1 << 26
 
 
 def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
-    """UserError, before anything is computed, where nothing can be drawn or answered."""
+    """Raise UserError, before anything is computed, where nothing can be drawn or answered."""
     problems = []
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
@@ -127,7 +127,7 @@ def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
 
 
 def refuse_wordless(recipe: Recipe, settings: BugsSettings) -> None:
-    """UserError where a recipe has no base prompt to add words to, or its classes none of the words that it uses."""
+    """Raise UserError if a recipe has no base prompt to add words to, or its classes none of the words that it uses."""
     problems = _wordless(recipe, settings)
     if problems:
         raise UserError(problems)
@@ -151,8 +151,9 @@ def written(
     asked: str | None = None,
     relabel: str | None = None,
 ) -> MineResult:
-    """Write the findings, their table, page and recipes; asked: what was asked, where that is new; relabel: the table
-    of rows to relabel."""
+    """Write the findings, their table, page and recipes; asked: a new `mine.yaml`; relabel: the table of rows to
+    relabel.
+    """
     folder = run.folder
     if findings.halves is None and findings.rounds:
         # The first round shows every class.
@@ -188,7 +189,7 @@ def written(
 
 
 def kept_tries(run: MiningRun) -> Findings | None:
-    """What was tried by hand in the run's folder, if anything was.
+    """Return what was tried by hand in the run's folder, if anything was.
 
     UserError where that was of another recipe, target, base or failure rule: its answers mean something else.
     """
@@ -206,7 +207,7 @@ def kept_tries(run: MiningRun) -> Findings | None:
 
 
 def images_of_rounds(folder: Path, rounds: Sequence[RoundDrawn]) -> dict[str, LabelledImages]:
-    """The images of a folder's rounds, by where their keys begin, of those that are there."""
+    """Return the images of a folder's rounds that exist, by the beginning of their keys."""
     found = {}
     for one in rounds:
         place = folder / one.name / DATASET
@@ -217,19 +218,18 @@ def images_of_rounds(folder: Path, rounds: Sequence[RoundDrawn]) -> dict[str, La
 
 @dataclass
 class KeptImages:
-    """What was drawn, by where keys begin, so that it can be looked at again."""
+    """Drawn images, by the beginning of their keys, so that they can be looked at again."""
 
     drawer: Draw
     images: dict[str, LabelledImages] = field(default_factory=dict)
 
     def draw(self, asked: RoundAsked) -> DrawnRound:
-        """A `Draw` that remembers."""
         drawn = self.drawer(asked)
         self.images[f"{drawn.asked.name}/"] = drawn.images
         return drawn
 
     def look(self, recipe: Recipe, device: str) -> Features:
-        """By the recipe's CLIP, which is loaded when first asked."""
+        """Return features by the recipe's CLIP, which is loaded when first asked."""
         loaded: list[Embedder] = []
 
         def features(keys: Sequence[str]) -> NDArray[np.float32]:
@@ -254,8 +254,8 @@ class KeptImages:
 def mine_bugs(run: MiningRun) -> MineResult:
     """Draw rounds in the run's folder, then write findings, their table, page and recipes.
 
-    An interrupted run is resumed: its rounds are there, and answers, features and captions are found in the user's
-    cache. UserError for what cannot be drawn, described or answered, before anything is drawn.
+    Resumes: rounds, answers, features and captions are found again. UserError for what cannot be drawn, described or
+    answered, before anything is drawn.
     """
     recipe, mine, settings, device = run.recipe, run.mine, run.settings, run.device
     refuse_undrawn(recipe, mine, settings)
@@ -299,7 +299,7 @@ def mine_bugs(run: MiningRun) -> MineResult:
 
 
 def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
-    """The described images that a captioner is shown. UserError where it takes none, or an image cannot be read."""
+    """Return the described images that a captioner is shown. UserError if it takes none, or one cannot be read."""
     takes = describe_captioner(settings.captioner).takes_examples
     if settings.examples and not takes:
         raise UserError(

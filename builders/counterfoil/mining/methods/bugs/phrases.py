@@ -1,6 +1,6 @@
-"""What a captioner wrote, cleaned and cut: words before a noun, phrases behind it, and whole sentences.
+"""A captioner's text, cleaned and cut: words before a noun, phrases behind it, and whole sentences.
 
-No grammar is parsed. A few closed lists (articles, prepositions, participles that open a phrase) say where a text is
+No grammar is parsed. A few closed lists (articles, prepositions, participles that open a phrase) decide where a text is
 cut, so that what was cut can be put together again and is cut in the same places.
 """
 
@@ -13,7 +13,7 @@ from itertools import pairwise
 
 
 def listed(words: str) -> frozenset[str]:
-    """Words of a list that is written as one text."""
+    """Split a list of words that is written as one text."""
     return frozenset(words.split())
 
 
@@ -57,7 +57,7 @@ _Words = Sequence[str | None]
 
 
 def tidy(text: str) -> str:
-    """A text in lower case on one line, with plain quotes and single spaces, cut at `LONGEST_CAPTION` characters."""
+    """Return a text in lower case on one line, with plain quotes and single spaces, cut at `LONGEST_CAPTION`."""
     text = "".join(map(_printed, text[: 2 * LONGEST_CAPTION].translate(_AS_PLAIN)))
     text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
     text = " ".join(text.split())
@@ -65,13 +65,13 @@ def tidy(text: str) -> str:
 
 
 def first_sentence(text: str) -> tuple[str, str]:
-    """A text up to its first full stop, and what comes after it."""
+    """Return a text up to its first full stop, and what comes after it."""
     stop = _STOP.search(text)
     return (text, "") if stop is None else (text[: stop.start()], text[stop.end() :])
 
 
 def before_noun(text: str) -> list[str]:
-    """What stands before a noun, without its article: "person and a", "black and white", "red".
+    """Return the words before a noun, without its article: "person and a", "black and white", "red".
 
     The first is all up to the last word that opens a noun, "a" for "an"; the others are single words, but for those
     that belong together. Text that is not tidy, or without words that say something, gives fewer.
@@ -87,12 +87,12 @@ def before_noun(text: str) -> list[str]:
 
 
 def opens_noun(word: str) -> bool:
-    """Whether a noun phrase of its own begins behind this word."""
+    """Check whether a noun phrase of its own begins behind this word."""
     return word in ARTICLES or word in _PREPOSITIONS or word in _TRANSITIVE
 
 
 def grouped(words: _Words) -> list[list[str | None]]:
-    """Words one by one, but "black and white" and "pair of" as one; a last "and" stays with the word before it."""
+    """Return words one by one, but "black and white" and "pair of" as one; a last "and" stays with its word."""
     groups: list[list[str | None]] = []
     at = 0
     while at < len(words):
@@ -126,7 +126,7 @@ def phrases_of(text: str) -> list[str]:
 
 
 def openings(words: _Words) -> list[int]:
-    """Where phrases open; a run of words that could each open one opens one: "sitting on", "next to", "out of"."""
+    """Return where phrases open; of a run of words that could each open one only the first does: "sitting on"."""
     found: list[int] = []
     before, opened, between = None, False, False
     for at, word in enumerate(words):
@@ -145,22 +145,22 @@ def openings(words: _Words) -> list[int]:
 
 
 def sentences_of(text: str) -> list[str]:
-    """Whole sentences, each with its full stop: "it is on a yellow flower."."""
+    """Return whole sentences, each with its full stop: "it is on a yellow flower."."""
     return _each_once(_sentence(part) for part in _STOP.split(text))
 
 
 def words_of_text(text: str) -> list[str | None]:
-    """Words without the punctuation around them; None for one that is refused."""
+    """Return words without the punctuation around them; None for one that is refused."""
     return [word for word in map(_word, text.split()) if word != ""]
 
 
 def article_for(words: str) -> str:
-    """ "a" or "an", by the first letter."""
+    """Return "a" or "an", by the first letter."""
     return "an" if words[:1].lower() in "aeiou" else "a"
 
 
 def says_something(word: str) -> bool:
-    """Whether a word could alone say something of an image: no preposition, article or the like."""
+    """Check whether a word alone could say something of an image: no preposition, article or the like."""
     return word not in _EMPTY
 
 
@@ -203,7 +203,7 @@ def _sentence(text: str) -> str | None:
 
 
 def _joined(words: _Words) -> str | None:
-    """The words as one text, a repeated one once; None where one was refused, none has a letter, or they are many."""
+    """Join the words, a repeated one once; None where one was refused, none has a letter, or they are many."""
     kept = [word for at, word in enumerate(words) if word is not None and (at == 0 or words[at - 1] != word)]
     if None in words or not 0 < len(kept) <= MOST_WORDS:
         return None

@@ -1,7 +1,7 @@
 """The search for bugs (Wiles 2022, section 3): draw, cluster failures, describe them, test the words, shorten them.
 
 The functions that draw and describe are arguments: the search itself loads no model and knows no folder. The same
-answers give the same search, so that an interrupted one resumes when it is run again.
+answers give the same search, so that an interrupted run resumes when it is run again.
 """
 
 from __future__ import annotations
@@ -48,10 +48,7 @@ _LONGEST_NAME = 56
 
 @dataclass(frozen=True, slots=True)
 class FailedImages:
-    """Images that the target gets wrong, or any that it answered, by class: n rows.
-
-    keys, labels (n,), failed (n,), answers (n,): as of a round.
-    """
+    """Answered images by class: keys, labels (n,), failed (n,), answers (n,), as of a round."""
 
     keys: tuple[str, ...]
     labels: NDArray[np.int64]
@@ -69,8 +66,8 @@ class BugSearch:
     """All that a search drew and found.
 
     baseline: of each class that was looked at. confirmed: by name. shortened_to: name → the shorter one that stands for
-    it. drawn_again: pairs by name that compare it with others and entered no test. backgrounds: by name, what fails of
-    it with its background alone and without it, where it has both parts.
+    it. drawn_again: pairs by name that compare it with others and entered no test. backgrounds: by name, failures with
+    its background alone and without it, where it has both parts.
     """
 
     baseline: tuple[ClassAudit, ...]
@@ -95,8 +92,8 @@ def search_bugs(
 ) -> BugSearch:
     """Look for descriptions under which the target fails more often than on the base.
 
-    classes: those that are looked at. seeds: images that exist, whose failures are described in place of the
-    base's. UserError where the budget could confirm nothing.
+    seeds: images that exist, whose failures are described in place of the base's. UserError where the budget could
+    confirm nothing.
     """
     budget = Budget(settings.images, 1)
     asked = RoundAsked(1, "baseline", settings.baseline, {}, tuple(cls.label for cls in classes))
@@ -154,7 +151,7 @@ def search_bugs(
 
 
 def refuse_small_search(classes: int, mine: Mine, settings: BugsSettings) -> None:
-    """UserError, before anything is drawn, where even one hypothesis that always fails could not be confirmed."""
+    """Raise UserError, before anything is drawn, if even one hypothesis that always fails could not be confirmed."""
     refuse_small_budget(1, mine, settings)
     base, needed = classes * settings.baseline, 2 * most_pairs_to_decide(1, mine.fdr)
     if base + needed > settings.images:
@@ -166,13 +163,13 @@ def refuse_small_search(classes: int, mine: Mine, settings: BugsSettings) -> Non
 
 
 def confirmed_names(tested: Sequence[Trial], mine: Mine) -> frozenset[str]:
-    """Names of those that e-BH confirms over all that were tested."""
+    """Return the names of those that e-BH confirms over all that were tested."""
     found = confirmed_among(tested, mine)
     return frozenset(one.hypothesis.name for one, yes in zip(tested, found, strict=True) if yes)
 
 
 def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) -> ClassAudit:
-    """A class's failure rate on the base, and why it is left out where it is.
+    """Return a class's failure rate on the base, and why it is left out where it is.
 
     seeded: failures come from elsewhere, so that a base without one is no reason.
     """
@@ -198,7 +195,7 @@ def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) 
 
 
 def name_of(class_name: str, description: Description, taken: Sequence[str]) -> str:
-    """A shift's name for a class and a description, that no other of a run has."""
+    """Return a shift's name for a class and a description, unique in a run."""
     words = f"{class_name} {' '.join(piece.words for piece in description.pieces)}"
     stem = slugs([words])[0][:_LONGEST_NAME].strip("_")
     name, place = stem, 2
@@ -237,12 +234,12 @@ def _clusters(
 def _shortened(
     search: BugSearch, class_names: Mapping[int, str], draw: Draw, mine: Mine, settings: BugsSettings, *, family: int
 ) -> BugSearch:
-    """Shorter words, on noise of their own; of what is confirmed, its background and its rest are among them.
+    """Try shorter words, on noise of their own; of what is confirmed, its background and its rest are among them.
 
     A shorter description is a hypothesis of its own, with words that were fixed before its images were drawn. What was
     tested before is drawn once more beside it, and only what is drawn here compares them: those tests were stopped when
     they looked well. Of what is not confirmed, each piece is tried by itself: "green" may rescue as often as "in the
-    snow" fails. Nothing longer stands back for it.
+    snow" fails.
     """
     tested = search.tested
     names = [one.hypothesis.name for one in tested]
@@ -315,9 +312,9 @@ def _shortened(
 
 
 def _estimated(one: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -> DrawnRound | None:
-    """Images of a description, as many as should have `until` failures among them; None where too few are left.
+    """Draw as many new images of a description as should have `until` failures; None where too few are left.
 
-    They are new ones: those of the test were stopped when they looked well.
+    Those of the test were stopped when they looked well.
     """
     assert settings.until is not None
     # Half as many again as it should take, at the rate that was seen (of one half, where none was), past the screen.

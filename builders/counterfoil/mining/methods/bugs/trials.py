@@ -31,10 +31,10 @@ TRIED = "tries"
 
 @dataclass(frozen=True, slots=True)
 class BugHypothesis:
-    """A class and a description of which is asked whether it makes the target fail more often than the base.
+    """A class and a description, asked whether it makes the target fail more often than the base.
 
     name: a shift's. origin: whether a cluster was described so, that was shortened (from `parent`), or a person wrote
-    it. evidence: keys of the failures that were described. about: what is reported of it, as JSON takes it.
+    it. evidence: keys of the failures that were described. about: facts to report, as JSON.
     """
 
     name: str
@@ -48,8 +48,11 @@ class BugHypothesis:
 
 @dataclass(frozen=True, slots=True)
 class RoundAsked:
-    """A round: its number in the run and its purpose, `candidates` images a cell, cells by their hypothesis' name, and
-    the base of some classes beside them: as many images, or `base_candidates`."""
+    """A round: its number and purpose, `candidates` images a cell, cells by hypothesis name, and the base of some
+    classes.
+
+    The base has as many images, or `base_candidates`.
+    """
 
     number: int
     purpose: Purpose
@@ -65,12 +68,10 @@ class RoundAsked:
 
     @property
     def of_base(self) -> int:
-        """Images of the base a class."""
         return self.candidates if self.base_candidates is None else self.base_candidates
 
     @property
     def images(self) -> int:
-        """How many images it draws."""
         return self.candidates * len(self.cells) + self.of_base * len(self.labels)
 
 
@@ -94,13 +95,13 @@ class DrawnRound:
     images: LabelledImages
 
     def of(self, label: int, name: str | None = None) -> NDArray[np.int64]:
-        """Rows of a class on the base, or of a cell, in drawing order."""
+        """Return rows of a class on the base, or of a cell, in drawing order."""
         shift = 0 if name is None else self.shift_names.index(name)
         rows = np.flatnonzero((self.shifts == shift) & (self.labels == label))
         return rows[np.argsort(self.indices[rows], kind="stable")]
 
     def pairs(self, name: str) -> Pairs:
-        """The cell's images that the screen accepted together with the base image of their noise."""
+        """Return the cell's images that the screen accepted together with the base image of their noise."""
         label = self.asked.cells[name].label
         own, base = self.of(label, name), self.of(label)
         _, there, here = np.intersect1d(self.indices[own], self.indices[base], assume_unique=True, return_indices=True)
@@ -130,8 +131,8 @@ _ROWS_PER_SHARD = 64
 class RoundDrawer:
     """Draws rounds for one run of mining, and lets its target answer them. It is a `Draw`.
 
-    past_others: a round of whose number another one stands there takes the next number, where a search, whose rounds
-    follow from each other, refuses it.
+    past_others: if another round has the number, take the next one; a search, whose rounds follow from each other,
+    refuses.
     """
 
     run: MiningRun
@@ -160,12 +161,12 @@ class RoundDrawer:
         )
 
     def seed(self, asked: RoundAsked) -> int:
-        """Noise that no other round has. The target is not of it: two targets' rounds of one purpose look alike."""
+        """Return noise of this round alone. The target is not of it: two targets' rounds of one purpose look alike."""
         purpose = f"bugs {asked.purpose} {asked.number}"
         return seed_for(self.run.recipe.samples.seed, purpose, self.run.mine.method, "", self.run.mine.seed)
 
     def layer(self, asked: RoundAsked, seed: int) -> str:
-        """The text of the round's recipe: every candidate is drawn, and no rule but the screen's thresholds picks."""
+        """Return the round's recipe: every candidate is drawn, and no rule but the screen's thresholds picks."""
         ids = [self.run.recipe.classes[label].id for label in asked.labels]
         base: dict[str, Any] = {"classes": ids}
         if self.run.settings.base is not None:
@@ -184,7 +185,7 @@ class RoundDrawer:
         return shifts_layer(shifts, changes, self.run.in_round(self.run.folder / asked.name))
 
     def shift(self, cell: BugHypothesis) -> dict[str, Any]:
-        """A description as a shift: screened for its object alone, since words of a captioner have no threshold."""
+        """Return a description as a shift, screened for its object alone: a captioner's words have no threshold."""
         cls = self.run.recipe.classes[cell.label]
         # An oil painting is screened by the caption of styles: it is no photo of its object.
         screened = (
@@ -202,7 +203,7 @@ class RoundDrawer:
 
 
 def base_prompt(recipe: Recipe, settings: BugsSettings) -> str:
-    """The open prompt that descriptions are added to. ValueError where the recipe draws its base from no prompt."""
+    """Return the open prompt that descriptions are added to. ValueError where the base has no prompt."""
     prompt = settings.base if settings.base is not None else recipe.prompts.base.prompt
     if prompt is None:
         raise ValueError("the base has no prompt")
@@ -210,7 +211,7 @@ def base_prompt(recipe: Recipe, settings: BugsSettings) -> str:
 
 
 def nothing_drawn(asked: RoundAsked, seed: int) -> DrawnRound:
-    """A round of which the screen accepted no base image, so that it has no pair either."""
+    """Return a round of which the screen accepted no base image, so that it has no pair either."""
     none = np.zeros(0, dtype=np.int64)
     images = LabelledImages(asked.name, "", (), none, none, (BASE,), lambda keys: iter(()))
     names = (BASE, *asked.cells)
@@ -218,7 +219,7 @@ def nothing_drawn(asked: RoundAsked, seed: int) -> DrawnRound:
 
 
 def filled_base(base: str, cls: RecipeClass) -> str:
-    """The base prompt of one class with everything but its name filled in, as captions are compared with it."""
+    """Return the base prompt of one class with all but its name filled in, as captions are compared with it."""
     return cls.text(base, "{class}")
 
 
@@ -229,7 +230,7 @@ State = Literal["confirmed", "futile", "open"]
 
 @dataclass(frozen=True)
 class Trial:
-    """A hypothesis with what was drawn for it. looks: (pairs, log e-value) after each round."""
+    """A hypothesis with the pairs that were drawn for it. looks: (pairs, log e-value) after each round."""
 
     hypothesis: BugHypothesis
     pairs: tuple[Pairs, ...] = ()
@@ -253,7 +254,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Trials:
-    """What became of some hypotheses, in their order, and the rounds that were drawn for them."""
+    """Trials of hypotheses, in their order, and the rounds that were drawn for them."""
 
     tested: tuple[Trial, ...]
     rounds: tuple[DrawnRound, ...]
@@ -271,7 +272,7 @@ class Budget:
 
 
 def refuse_small_budget(hypotheses: int, mine: Mine, settings: BugsSettings) -> None:
-    """UserError where not even pairs that all disagree would confirm one of so many hypotheses."""
+    """Raise UserError if not even pairs that all disagree would confirm one of so many hypotheses."""
     needed = most_pairs_to_decide(max(hypotheses, 1), mine.fdr)
     if settings.pairs < needed:
         raise UserError(
@@ -294,9 +295,8 @@ def carry_to_test(
     """Draw each hypothesis beside the base of its class, and look at all of them after each round.
 
     Rounds double the pairs, from `settings.batch` to `settings.pairs`. A hypothesis leaves when it is futile, or when
-    no other of a `family` of so many could take its confirmation away. Its words were fixed before any image of these
-    rounds was drawn, and hypotheses of one class share the base images beside them. What the images of the budget do
-    not reach stays open.
+    no other of a `family` of so many could take its confirmation away. Hypotheses of one class share the base images.
+    What the budget's images do not reach stays open.
     """
     threshold = log(max(family, 1) / mine.fdr)
     tested = {one.name: Trial(one) for one in hypotheses}
@@ -326,7 +326,7 @@ def carry_to_test(
 
 
 def looked_at(one: Trial, pairs: Pairs, threshold: float, mine: Mine) -> Trial:
-    """The hypothesis with some more pairs, and where it stands now."""
+    """Return the trial with more pairs, and its new state."""
     more = replace(one, pairs=(*one.pairs, pairs))
     count = more.count
     found = log_e_value(count.failing, count.discordant)
@@ -335,10 +335,10 @@ def looked_at(one: Trial, pairs: Pairs, threshold: float, mine: Mine) -> Trial:
 
 
 def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:
-    """Which are confirmed by e-BH over all of them.
+    """Return which are confirmed by e-BH over all of them.
 
-    What was given up as futile is none, whatever its e-value, nor what fails by less than the margin above the base:
-    the e-value is against no difference at all, and with pairs enough it shows differences of no account.
+    Not confirmed is what was given up as futile, whatever its e-value, and what fails by less than the margin above the
+    base: the e-value is against no difference at all, and enough pairs show differences of no account.
     """
     rejected = e_bh([one.log_e for one in tested], mine.fdr)
     return [

@@ -1,8 +1,8 @@
 """Hypotheses by hand, in the folder of a search: a person's words, drawn in pairs on new noise, tested with the rest.
 
-And the same findings once more: with another recipe, whose generator draws them anew, or on images that exist. Wiles
-2022, section 4.1, looks for photographs by the words. Here they are rows of labelled images: the set of a description
-is cut off on the discover half, and tested on the other, as any method's.
+And the same findings once more: with another recipe, whose generator draws them anew, or on images that exist (Wiles
+2022, section 4.1). There the set of a description is cut off on the discover half, and tested on the other, as any
+method's.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _FEWEST_TRAIN_ROWS = 2
 
 
 def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> tuple[Findings, Audited, str | None]:
-    """The hypotheses on the images that `mine.on` names: findings, what was audited, and the table to relabel, if any.
+    """Test the hypotheses on the images of `mine.on`: findings, the audit, and the table to relabel, if any.
 
     Raises as `audit_target`.
     """
@@ -89,7 +89,7 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
 def _captions(
     hypotheses: Sequence[BugHypothesis], recipe: Recipe, settings: BugsSettings, clip: ClipModel
 ) -> CandidateCaptions:
-    """Every class's base, and what the hypotheses say of it."""
+    """Return every class's base, and the captions of the hypotheses."""
     base = base_prompt(recipe, settings)
     rows: dict[str, int] = {}
     references = tuple(rows.setdefault(cls.text(base), len(rows)) for cls in recipe.classes)
@@ -111,7 +111,7 @@ def _on_rows(
     settings: BugsSettings,
     margin: float,
 ) -> Hypothesis:
-    """The set of a description among rows of its class, cut off on the discover half."""
+    """Return the set of a description among rows of its class, cut off on the discover half."""
     rows = audited.halves.discover
     rows = rows[audited.labels[rows] == one.label]
     caption = _said(one, recipe, settings)
@@ -283,8 +283,7 @@ def mine_again(
 
 
 def _refuse_another(inside: Path, other: Recipe, found: Findings | None = None) -> None:
-    """UserError where another recipe of the same name was tested already, or, with what was `found`, other images whose
-    name ends alike: nothing is lost by a change of either."""
+    """Raise UserError if another recipe of the same name, or with `found` other images, was tested in the folder."""
     path = inside / FINDINGS
     before = read_document(path, Findings) if path.exists() else None
     if before is not None and before.recipe.sha256 != other.recipe_hash:
@@ -300,7 +299,7 @@ def _refuse_another(inside: Path, other: Recipe, found: Findings | None = None) 
 
 
 def opened_search(folder: Path, device: str = "cpu", workers: int | None = None) -> tuple[MiningRun, Findings]:
-    """What a search in a folder was asked, and what it found. UserError where none was."""
+    """Open a search in a folder: the run and its findings. UserError where there is none."""
     path, asked = folder / FINDINGS, folder / ASKED
     _refuse_unsearched(folder)
     findings = read_document(path, Findings)
@@ -315,7 +314,7 @@ def opened_search(folder: Path, device: str = "cpu", workers: int | None = None)
 
 
 def _refuse_unsearched(folder: Path) -> None:
-    """UserError where a folder has no findings of a search, before anything is locked or made there."""
+    """Raise UserError if a folder has no findings of a search, before anything is locked or made there."""
     if not (folder / FINDINGS).is_file() or not (folder / ASKED).is_file():
         raise UserError(
             f"{folder} holds no search for bugs ({FINDINGS} and {ASKED})",
@@ -324,7 +323,7 @@ def _refuse_unsearched(folder: Path) -> None:
 
 
 def class_called(recipe: Recipe, name: str) -> RecipeClass:
-    """The class of an id or a name. UserError where there is none."""
+    """Return the class of an id or a name. UserError where there is none."""
     for cls in recipe.classes:
         if name in (cls.id, cls.name):
             return cls
@@ -358,7 +357,7 @@ def _described(texts: Sequence[str], cls: RecipeClass, recipe: Recipe, settings:
 
 
 def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> list[BugHypothesis]:
-    """The confirmed findings as hypotheses of another recipe."""
+    """Return the confirmed findings as hypotheses of another recipe."""
     by_id = {cls.id: cls for cls in other.classes}
     own = {cls.id: cls for cls in searched.recipe.classes}
     base = base_prompt(searched.recipe, searched.settings)
