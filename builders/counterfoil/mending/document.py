@@ -1,9 +1,7 @@
-"""What a run of mending reports: `mend.json`, which is a strict document, and `mend.csv` of the same values.
+"""The documents of a run of mending: `mend.json`, which is strict, and `mend.csv` of the same values.
 
-No clock, no host: the same run gives the same bytes.
-
-Nothing is called mended that is not shown to help: a variant's outcome is decided with its verdict, and only `helps`
-leaves a model unasked. Who is near chance on a dataset's base learns nothing of its failures from it, and is refused.
+No clock, no host: the same run gives the same bytes. Nothing is called mended that is not shown to help: a variant's
+outcome is decided with its verdict, and only `helps` saves a model without being asked.
 """
 
 from __future__ import annotations
@@ -96,7 +94,6 @@ class SetMeasured:
 
     @property
     def listed(self) -> bool:
-        """Whether tables have it."""
         return not self.set.startswith((CONTEXT, CLASS)) or self.rows >= FEWEST_LISTED
 
 
@@ -104,9 +101,9 @@ class SetMeasured:
 class GainDifference:
     """How much more a variant gains than a control on the same rows, with its interval.
 
-    against: the control's kind, behind it " at the same λ" where the control has the variant's λ and not the one chosen
-    for it; lam: the control's λ, None of what has none. ahead, behind: units of which the variant gets more, and fewer,
-    rows right than the control. p: the exact sign test of these, two-sided.
+    against: the control's kind, with " at the same λ" if the control has the variant's λ; lam: the control's λ, if any.
+    ahead, behind: units of which the variant gets more, and fewer, rows right than the control. p: the exact sign test
+    of these, two-sided.
     """
 
     against: str
@@ -122,7 +119,7 @@ class GainDifference:
 
     @property
     def side(self) -> int:
-        """1 where it surely gains more, -1 where it surely gains less, by the interval and the sign test; else 0.
+        """1 if it surely gains more, -1 if surely less, by the interval and the sign test; else 0.
 
         An interval of few units is too narrow: three that agree would be enough for it.
         """
@@ -134,16 +131,13 @@ class GainDifference:
 
     @property
     def too_few(self) -> bool:
-        """Whether so few units are decided differently that no sign test could tell."""
+        """Whether so few units are decided differently that no sign test could show it."""
         return self.ahead + self.behind < FEWEST_UNITS
 
 
 @dataclass(frozen=True, slots=True)
 class LambdaPoint:
-    """One λ. worst_context, discover: on the discover half, by which λ is chosen; the others are only reported.
-
-    allowed: whether it loses little enough there.
-    """
+    """One λ. worst_context, discover: on the discover half, by which λ is chosen; the others are only reported."""
 
     value: float
     worst_context: Share | None
@@ -157,7 +151,7 @@ class LambdaPoint:
 
 @dataclass(frozen=True, slots=True)
 class EffectPoint:
-    """A head that had fewer drawn images: at most so many contexts a class (`k`), or images a context."""
+    """A head with fewer drawn images: at most so many contexts a class (`k`), or images a context."""
 
     value: Count
     images: Count
@@ -168,8 +162,7 @@ class EffectPoint:
 
 @dataclass(frozen=True, slots=True)
 class VariantResult:
-    """A variant with its chosen λ. images: learned from; offered: before equal numbers. verdict: None for controls, as
-    `outcome`, which says it in a word.
+    """A variant with its chosen λ. offered: images before equal numbers. verdict, outcome: None for controls.
 
     judged_by: `confirm`; or `test`, where the confirm half chose what is learned from: nothing is measured on it then.
     """
@@ -199,7 +192,6 @@ class VariantResult:
 
     @property
     def called(self) -> str:
-        """What the head is called in tables."""
         return "retrained, λ = 0" if self.role == "retrained" else self.name
 
     @property
@@ -211,19 +203,16 @@ class VariantResult:
         return found
 
     def of_set(self, name: str) -> SetMeasured | None:
-        """What was measured on a set."""
         return next((one for one in self.measured if one.set == name), None)
 
     def in_tables(self, name: str) -> SetMeasured | None:
-        """The same as tables have it: nothing of the rows that a head of balanced groups learned from."""
+        """Return the set for tables: nothing of the rows that a head of balanced groups learned from."""
         return None if self.role in BALANCED_ROLES and name == SEED else self.of_set(name)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelMended:
-    """A model and everything that was tried on it. best: the variant that the discover half would leave; saved: the one
-    whose head is in `folder`, or was given to the code that handed the model over; None where none was.
-    """
+    """A model and its variants. best: the one that the discover half would leave; saved: the one whose head is left."""
 
     name: str
     architecture: str
@@ -237,12 +226,11 @@ class ModelMended:
     mended_sha256: str | None
 
     def variant(self, name: str) -> VariantResult:
-        """A variant by its name."""
         return next(one for one in self.arms if one.name == name)
 
     @property
     def shown_first(self) -> VariantResult:
-        """The variant that is shown first: the one that was saved, else the best, else the first that was asked for."""
+        """The variant that was saved, else the best, else the first that was asked for."""
         asked = [one.name for one in self.arms if one.verdict is not None]
         return self.variant(
             next(name for name in (self.saved, self.best, *asked, self.arms[0].name) if name is not None)
@@ -250,12 +238,12 @@ class ModelMended:
 
     @property
     def titles(self) -> dict[str, str]:
-        """The sets of rows that tables have; failures of the test only where they judge."""
+        """The sets of rows of tables; failures of the test only where they judge."""
         by_test = any(one.judged_by == TEST for one in self.arms)
         return {name: title for name, title in TITLES.items() if by_test or name != TEST_FAILED}
 
     def changed(self, kind: str) -> list[SetMeasured]:
-        """Every context, or class, that tables list, under the variant that is shown first: what changes most first."""
+        """Return every listed context, or class, under the variant that is shown first: what changes most first."""
         found = [one for one in self.shown_first.measured if one.set.startswith(kind) and one.listed]
         return sorted(found, key=lambda one: -abs(one.gain or 0.0))
 
@@ -281,8 +269,9 @@ class ContextShown:
 
 @dataclass(frozen=True, slots=True)
 class GainKept:
-    """What a model gains by a variant: on held-out failures, and there beyond the retrained head; each also as a share
-    of the same of the model's own images. own: whether these are its own."""
+    """A model's gain by a variant: on held-out failures, and there beyond the retrained head; each also as a share of
+    the gain by the model's own images. own: whether these are its own.
+    """
 
     model: str
     arm: str
@@ -297,7 +286,7 @@ class GainKept:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """How alike the models fail, and what images of others are worth. overlap: (m, m), NaN as None."""
+    """How alike the models fail, and the worth of others' images. overlap: (m, m), NaN as None."""
 
     models: tuple[str, ...]
     families: tuple[str, ...]
@@ -308,7 +297,7 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class AuditedRows:
-    """What was audited, what a failure is there, and by which units the halves were dealt."""
+    """The audited rows, the failure rule, and the units by which the halves were dealt."""
 
     on: tuple[AuditedImages, ...]
     failure: str
@@ -332,7 +321,7 @@ class TrainRows:
 
 @dataclass(frozen=True, slots=True)
 class RowsTested:
-    """What judges beside the confirm half, or the confirm half again."""
+    """The rows that judge beside the confirm half, or the confirm half again."""
 
     name: str
     content: str | None
@@ -379,9 +368,7 @@ class AskedFor:
 
 @dataclass(frozen=True)
 class Mended:
-    """A run: which rows were used, what was learned from, and each model. headline: whether it helps, a sentence a
-    model. classes: id → name. Names have no folders of any machine.
-    """
+    """A run. headline: whether it helps, a sentence a model. classes: id → name. Names have no folders."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     FORM: ClassVar[Form] = Form(f"a mended document of version {MEND_VERSION}", "Name another folder.")
@@ -401,7 +388,6 @@ class Mended:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
         values = plain(self)
         values["asked"]["with"] = values["asked"].pop("using")
         values["fit"] = {key: value for key, value in values["fit"].items() if value is not None}
@@ -409,21 +395,21 @@ class Mended:
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str) -> Mended:
-        """What `document_text` wrote. UserError, in words, for any other text."""
+        """Parse what `document_text` wrote. UserError for any other text."""
         return parse_document(cls, text, where)
 
 
 def headline_of(models: Sequence[ModelMended]) -> str:
-    """Whether it helps, in one sentence; of several models one each."""
+    """Return whether it helps, in one sentence; of several models one each."""
     return " ".join((f"{one.name}: " if len(models) > 1 else "") + one.headline for one in models)
 
 
 def mend_csv(mended: Mended) -> str:
-    """Every set of rows that every head was judged on, and the differences to controls, one line each.
+    """Return every set of rows that every head was judged on, and the differences to controls, one line each.
 
     Without `against` the gain over the model as it was, with it the difference of gains to a control. A context or a
-    class of few rows has no line. A control at the λ of what it controls says so behind its kind. gained, lost and p
-    are of rows; in lines with `against` of units, of which more, or fewer, rows are right.
+    class of few rows has no line. gained, lost and p are of rows; in lines with `against` of units, of which more, or
+    fewer, rows are right.
     """
     lines: list[dict[str, Any]] = []
     for model in mended.models:

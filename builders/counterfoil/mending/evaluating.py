@@ -3,12 +3,10 @@
 Accuracies before and after are of the same rows, their differences paired; rows of one unit (a garment, a patient) are
 drawn together. All but the rows themselves are pure functions on arrays.
 
-A variant stands alone: its λ is chosen with the discover rows dealt among its own contexts, so that it is the same
-whatever else is mended with. Tables deal confirm rows among the contexts of all variants, for heads side by side need
-the same rows; so do `dfr:clip`, weights of training rows, and `best`.
-
-One head is said to gain more than another where the interval and an exact sign test of units both say so: a bootstrap
-of three units that agree excludes 0.
+A variant's λ is chosen with the discover rows dealt among its own contexts, so that it is the same whatever else is
+mended with. Tables deal confirm rows among the contexts of all variants, for heads side by side need the same rows; so
+do `dfr:clip`, weights of training rows, and `best`. One head is said to gain more than another if the interval and an
+exact sign test of units both say so: a bootstrap of three units that agree excludes 0.
 """
 
 from __future__ import annotations
@@ -58,9 +56,9 @@ BY_TEST = "The confirm half confirmed the failures in these images, so it cannot
 
 @dataclass(frozen=True, eq=False)
 class ChosenLambda:
-    """The place in the grid that was chosen. worst: (g,), what was compared. allowed: (g,) bool, within the bound.
+    """The index in the grid that was chosen. worst: (g,), what was compared. allowed: (g,) bool, within the bound.
 
-    Where no λ is within the bound, the place is that of the least loss, and nothing is allowed.
+    Where no λ is within the bound, it is that of the least loss.
     """
 
     place: int
@@ -69,8 +67,9 @@ class ChosenLambda:
 
 
 def lambda_grid(values: Iterable[float]) -> tuple[float, ...]:
-    """The values in order, each once, with 0, which is the control. UserError for a negative one, NaN, and one that
-    mended.json may not tell."""
+    """Return the values in order, each once, with 0, which is the control. UserError for one out of range, and for
+    none.
+    """
     given = list(values)
     wrong = [value for value in given if not 0 <= value <= LARGEST_LAMBDA]
     if wrong or not given:
@@ -91,14 +90,13 @@ def choose_lambda(
     most_loss: float = MOST_LOSS,
     fewest: int = FEWEST_ROWS,
 ) -> ChosenLambda:
-    """The λ with the largest accuracy of its worst context, among those that lose little overall.
+    """Choose the λ with the largest accuracy of its worst context, among those that lose little overall.
 
     All on the discover half: context_accuracy (g, c) and overall (g,) for each of g values, context_rows (c,) of each
     context, `before` the accuracy of the model as it was. Little is `most_loss`, against `before` and against λ = 0,
     which `grid` holds. untouched: where the audited rows are a built dataset, `overall` (g,) and `before` of its base
-    alone: it may lose no more against the model as it was, whatever shifts gain. Which is the worst context:
-    `worst_accuracy`. Of equals that of the largest mean over the same contexts, for a worst one that no λ helps decides
-    nothing; then the smallest λ.
+    alone: it may lose no more against the model as it was, whatever shifts gain. Of equals that of the largest mean
+    over the same contexts (`worst_accuracy`), for a worst one that no λ helps decides nothing; then the smallest λ.
     """
     values = np.asarray(grid)
     if 0.0 not in grid or context_accuracy.shape != (len(grid), len(context_rows)) or overall.shape != values.shape:
@@ -123,9 +121,9 @@ def worst_accuracy(
     context_rows: NDArray[np.int64],
     fewest: int = FEWEST_ROWS,
 ) -> NDArray[np.float64]:
-    """(g,) the accuracy of each of g heads in its worst context; arrays as `choose_lambda` takes them.
+    """Return (g,) the accuracy of each of g heads in its worst context; arrays as `choose_lambda` takes them.
 
-    Contexts of fewer than `fewest` rows are no worst one; where all are so few, their rows are counted together, and
+    Contexts of fewer than `fewest` rows are left out; where all are so few, their rows are counted together, and
     without any row it is the overall accuracy.
     """
     many = context_rows >= fewest
@@ -140,8 +138,9 @@ def worst_accuracy(
 def measure(
     name: str, before: NDArray[np.bool_], after: NDArray[np.bool_], units: NDArray[np.int64], *, seed: int
 ) -> SetMeasured:
-    """A set of n rows that were answered rightly `before` (n,) and `after` (n,), of units (n,), equal where rows share
-    one. The draws depend on `seed`, the name of the set and the rows.
+    """Measure a set of n rows that were answered rightly `before` (n,) and `after` (n,), of units (n,).
+
+    The draws depend on `seed`, the name of the set and the rows.
     """
     if not len(before):
         return SetMeasured(name, 0, 0, None, None, None, None, None, 0, 0, None)
@@ -161,10 +160,10 @@ def difference_of_gains(
     seed: int,
     salt: str,
 ) -> Estimate:
-    """How much more one head gains than another on the same n rows, from the same model: (n,) right answers of both.
+    """Return how much more one head gains than another on the same n rows, from the same model.
 
-    What the model answered before falls out of the difference. Either may be a share in [0, 1], of several heads of
-    one kind. Units are drawn together (`mean_over_units`). ValueError of no rows.
+    right_a, right_b: (n,) right answers, or shares in [0, 1], of several heads of one kind. Units are drawn together
+    (`mean_over_units`). ValueError of no rows.
     """
     if not len(units):
         raise ValueError("a gain of no row has no value")
@@ -181,7 +180,7 @@ def compare_heads(
     seed: int,
     lam: float | None = None,
 ) -> GainDifference:
-    """As `difference_of_gains`, on the set `name` against a control, with the units that are decided differently."""
+    """Return `difference_of_gains` on the set `name` against a control, with the units that are decided differently."""
     found = difference_of_gains(right_a, right_b, units, seed=seed, salt=f"{name} {against}")
     of_unit = np.unique(units, return_inverse=True)[1].ravel()
     net = np.round(np.bincount(of_unit, right_a.astype(np.float64) - right_b.astype(np.float64)), 9)
@@ -202,15 +201,14 @@ def verdict(
     notes: Sequence[str] = (),
     rows_are: tuple[str, str] = ("held-out failures", "the confirm half"),
 ) -> tuple[Helped, str]:
-    """Whether mending helped: in a word, and in one or more plain sentences.
+    """Return whether mending helped: in a word, and in one or more plain sentences.
 
-    against: on held-out failures, the difference of gains to each control by what it is called ("the head retrained
-    without drawn images"). controls: of each control of as many images, what it is called at each λ that it has there;
-    the others are heads retrained alone. On failures, which are all wrong, a head can only gain, and what moves it
-    further gains more: so it helps in part only where it gains more than the retrained heads and than some control at
-    every λ of that one. test: the change of accuracy on test, None where there is no such row; test_is: what that
-    accuracy is called. everywhere: the difference to the head retrained alone on all rows, failures and not.
-    notes: sentences that belong to the comparison, before that of test. rows_are: what failures and all rows are.
+    against: on held-out failures, the difference of gains to each control by its name in words. controls: of each
+    control of as many images, its names at each λ; the others are heads retrained alone. On failures, which are all
+    wrong, a head can only gain, and what moves it further gains more: so it helps in part only where it gains more than
+    the retrained heads and than some control at every λ of that one. test: the change of accuracy on test, None without
+    such a row; test_is: the name of that accuracy. everywhere: the difference to the head retrained alone on all rows.
+    notes: sentences before that of test. rows_are: what failures and all rows are.
     """
     failures, every = rows_are
     equal = {name for names in controls for name in names}
@@ -267,7 +265,7 @@ def verdict(
 
 
 def _difference(one: GainDifference) -> str:
-    """The difference with its interval, and with the sign test where that is what forbids to believe the interval."""
+    """Return the difference with its interval, and with the sign test if that forbids to believe the interval."""
     words = f"{points(one.difference, signed=True)}{_interval(one.low, one.high)}"
     excluded = one.low is not None and one.high is not None and not one.low <= 0 <= one.high
     if one.side or not excluded:
@@ -298,7 +296,7 @@ def _interval(low: float | None, high: float | None) -> str:
 
 @dataclass(frozen=True)
 class EvaluationRows:
-    """n rows to evaluate heads on. features: (n, d) float32. labels: (n,). units: (n,), equal where rows share one."""
+    """n rows to evaluate heads on. features: (n, d) float32. labels, units: (n,)."""
 
     features: NDArray[np.float32]
     labels: NDArray[np.int64]
@@ -307,12 +305,10 @@ class EvaluationRows:
 
 @dataclass(frozen=True)
 class HeadEvaluation:
-    """The rows that heads of one model are evaluated on. audited (n,), with `discover` and `confirm` rows, which
-    `failed`, which are `untouched` and in which `context` each is (-1: in none); test (m,), None where the confirm half
-    has to do. right answers: `allowed`.
+    """The rows that heads of one model are evaluated on. test (m,), None where the confirm half has to do.
 
-    context: dealt among the contexts of all variants, so that tables are of the same rows. among: dealt among those of
-    some places alone, by which a variant's λ is chosen, whatever other variants there are.
+    context: (n,) which context each audited row is in (-1: none), dealt among the contexts of all variants, so that
+    tables are of the same rows. among: deals among some contexts alone, by which a variant's λ is chosen.
     """
 
     audited: EvaluationRows
@@ -330,15 +326,16 @@ class HeadEvaluation:
     seed: int
 
     def answers(self, head: LinearHead) -> RightAnswers:
-        """What a head gets right of all rows."""
         return answers_of(head, self.audited, self.test, self.allowed)
 
     def units(self, on_test: bool) -> NDArray[np.int64]:
-        """The unit of each row of test, or of each that was audited."""
+        """Return the unit of each row of test, or of each that was audited."""
         return self.test.units if on_test and self.test is not None else self.audited.units
 
     def sets(self, judged_by: str = CONFIRM) -> Iterator[tuple[str, bool, NDArray[np.int64]]]:
-        """(name, whether of test, rows) of each set, as tables have them; judged by test, without the confirm half."""
+        """Yield (name, whether of test, rows) of each set, in the order of tables; judged by test, without the confirm
+        half.
+        """
         confirm, failed = self.confirm, self.failed
         yield TEST, self.test is not None, confirm if self.test is None else np.arange(len(self.test.labels))
         if self.test is not None and self.before.test is not None:
@@ -363,7 +360,6 @@ class RightAnswers:
     test: NDArray[np.bool_] | None
 
     def of(self, on_test: bool, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Of some rows."""
         if not on_test:
             return self.audited[rows]
         assert self.test is not None
@@ -373,7 +369,7 @@ class RightAnswers:
 def answers_of(
     head: LinearHead, audited: EvaluationRows, test: EvaluationRows | None, allowed: NDArray[np.bool_]
 ) -> RightAnswers:
-    """What a head gets right; allowed: (classes, outputs)."""
+    """Return what a head gets right; allowed: (classes, outputs)."""
 
     def right(rows: EvaluationRows) -> NDArray[np.bool_]:
         return allowed[rows.labels, head.logits(rows.features).argmax(axis=1)]
@@ -384,10 +380,10 @@ def answers_of(
 def chosen_on_discover(
     grid: tuple[float, ...], answers: Sequence[RightAnswers], evaluation: HeadEvaluation, own: Sequence[int]
 ) -> ChosenLambda:
-    """The λ of a variant; answers: one each of the grid. own: places of the contexts that it is chosen by.
+    """Choose the λ of a variant; answers: one each of the grid. own: indices of the contexts that it is chosen by.
 
-    Where retraining alone loses more than the bound, that loss is not λ's: it is chosen against λ = 0 alone, and none
-    is said to be within the bound.
+    Where retraining alone loses more than the bound, that loss is not λ's: λ is chosen against λ = 0 alone, and none is
+    said to be within the bound.
     """
     rows = evaluation.discover
     accuracy, overall, counts = _by_context(answers, evaluation, own)
@@ -412,7 +408,7 @@ def chosen_on_discover(
 def _by_context(
     answers: Sequence[RightAnswers], evaluation: HeadEvaluation, own: Sequence[int]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """On the discover half, of each of g heads: accuracy in each of c contexts (g, c) and overall (g,); rows (c,)."""
+    """Return, on the discover half, of g heads: accuracy in c contexts (g, c) and overall (g,); rows (c,)."""
     rows = evaluation.discover
     context = evaluation.among(own)[rows]
     places = [rows[context == place] for place in own]
@@ -426,9 +422,9 @@ def _by_context(
 def best_variant(
     candidates: Sequence[tuple[str, bool, RightAnswers, Sequence[int]]], evaluation: HeadEvaluation
 ) -> str | None:
-    """The variant of the best worst context on the discover half, those within the bound first; of equals the first.
+    """Return the variant of the best worst context on the discover half, those within the bound first.
 
-    candidates: of each its name, whether its λ is within the bound, its answers and the places of its contexts. All
+    candidates: of each its name, whether its λ is within the bound, its answers and the indices of its contexts. All
     are compared in the contexts of all of them: the worst of a few easy ones is no better than that of many.
     """
     if not candidates:
@@ -441,7 +437,7 @@ def best_variant(
 
 
 def shares_of(answers: RightAnswers, sets: Iterable[tuple[str, bool, NDArray[np.int64]]]) -> dict[str, float | None]:
-    """The accuracy on each of some sets, None of an empty one."""
+    """Return the accuracy on each of some sets, None of an empty one."""
     return {name: float(answers.of(on_test, rows).mean()) if len(rows) else None for name, on_test, rows in sets}
 
 
@@ -452,7 +448,7 @@ def curve_of(
     evaluation: HeadEvaluation,
     judged_by: str = CONFIRM,
 ) -> tuple[LambdaPoint, ...]:
-    """Each λ with what it does, on the half that chooses and on those that do not."""
+    """Return each λ with its accuracies, on the half that chooses and on those that do not."""
     names = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST)
     sets = [one for one in evaluation.sets(judged_by) if one[0] in names]
     points = []
@@ -466,7 +462,7 @@ def curve_of(
 
 
 def measured_sets(after: RightAnswers, evaluation: HeadEvaluation, judged_by: str = CONFIRM) -> tuple[SetMeasured, ...]:
-    """Every set of rows, before and after; of one that is empty there are counts alone."""
+    """Return every set of rows, before and after; of an empty one counts alone."""
     return tuple(
         measure(
             name, evaluation.before.of(on_test, rows), after.of(on_test, rows), evaluation.units(on_test)[rows],
@@ -482,7 +478,7 @@ def compared_with(
     evaluation: HeadEvaluation,
     judged_by: str = CONFIRM,
 ) -> tuple[GainDifference, ...]:
-    """How much more a head gains than each control, on the same rows: by control, then set.
+    """Return how much more a head gains than each control, on the same rows: by control, then set.
 
     controls: kind → its λ, None of one without, and what it gets right.
     """
@@ -498,13 +494,13 @@ def compared_with(
 
 
 def controls_of(variant: Variant, variants: Sequence[Variant]) -> dict[str, str]:
-    """What a variant is compared with: kind of control → name of its variant."""
+    """Return what a variant is compared with: kind of control → name of its variant."""
     own = {one.what or "": one.name for one in variants if one.of == variant.name}
     return {RETRAINED: RETRAINED} | own
 
 
 def control_words(against: str, lam: float | None = None) -> str:
-    """How a control is called, with the λ that was chosen for it where it has one."""
+    """Return a control in words, with the λ that was chosen for it where it has one."""
     what = against.removesuffix(SAME_LAMBDA)
     words = CONTROL_WORDS.get(what, what)
     if what != against:
@@ -515,11 +511,11 @@ def control_words(against: str, lam: float | None = None) -> str:
 def verdict_of(
     comparisons: Sequence[GainDifference], variant: VariantResult, *, has_test: bool, missing: str = ""
 ) -> tuple[Helped, str]:
-    """Whether a variant helped: on held-out failures against controls, on all confirm rows, and on test (`verdict`).
+    """Return whether a variant helped: on held-out failures against controls, on all confirm rows, and on test.
 
     What the confirm half chose is judged by the failures of test, and by all its rows. A control whose λ is 0 is the
-    head retrained alone, which is said and counted once. has_test: whether the rows of test are a split of their own;
-    else they are the confirm half. missing: what `missing_controls` says.
+    head retrained alone, which is said and counted once. has_test: whether test is a split of its own. missing: of
+    `missing_controls`.
     """
     by_test = variant.judged_by == TEST
     failures, every = (TEST_FAILED, TEST) if by_test else (HELDOUT, CONFIRM)
@@ -561,7 +557,7 @@ def verdict_of(
 
 
 def missing_controls(variant: Variant, kinds: Collection[str]) -> str:
-    """A sentence about the equal-number controls that a variant lacks, or nothing; kinds: those that it has."""
+    """Return a sentence about the equal-number controls that a variant lacks, or nothing; kinds: those that it has."""
     alone = "The only control is the head retrained alone. Whether"
     if variant.debug is None:
         what = (

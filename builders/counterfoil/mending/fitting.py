@@ -71,9 +71,9 @@ class Lesson:
 
 @dataclass(frozen=True, eq=False)
 class FittedHead:
-    """A head, the objective where it ended, how many steps that took, and the length of the gradient there.
+    """A head, the objective where it ended, its steps, and the length of the gradient there.
 
-    `settled`: whether the end is the minimum, as far as the length tells.
+    `settled`: whether the end is the minimum, as far as the length shows.
     """
 
     head: LinearHead
@@ -226,12 +226,12 @@ def balanced_lesson(
     seed: int,
     fewest: int = FEWEST_IN_A_CELL,
 ) -> Lesson:
-    """Deep Feature Reweighting (Kirichenko 2023): of n rows of the discover half, equal numbers by class and group.
+    """Return, of n rows of the discover half, equal numbers by class and group: Deep Feature Reweighting (Kirichenko
+    2023).
 
-    Groups by truth are an oracle of what mending could reach, groups by CLIP a baseline that draws no image.
-
-    features (n, d), targets, classes and groups (n,). Cells with fewer than `fewest` rows bring all of theirs; the
-    number is that of the smallest of the others. UserError where no cell has so many rows.
+    Groups by truth are an oracle of what mending could reach, groups by CLIP a baseline that draws no image. features
+    (n, d), targets, classes and groups (n,). Cells with fewer than `fewest` rows bring all of theirs; the number is
+    that of the smallest of the others. UserError where no cell has so many rows.
     """
     _, cells, sizes = np.unique(np.stack([classes, groups]), axis=1, return_inverse=True, return_counts=True)
     cells = cells.ravel().astype(np.int64)
@@ -299,7 +299,7 @@ def _digest(*arrays: np.ndarray) -> str:
 
 
 def _read(path: Path) -> FittedHead | None:
-    """What was kept; None for what is not there or not whole, which is fitted again."""
+    """Return a kept head; None for what is missing or not whole, which is fitted again."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

@@ -43,7 +43,7 @@ _NEXT = "Write them with: counterfoil mine RECIPE --weights --out mined"
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One of them. `name` is as it was written; `source` the dataset, file or column; `group` of a dataset alone."""
+    """One of them. `name` as it was written; `source` the dataset, file or column; `group` of a dataset alone."""
 
     kind: Literal["images", "weights", "balanced"]
     name: str
@@ -52,14 +52,14 @@ class Given:
 
 
 def given_variants(written: list[str]) -> tuple[Given, ...]:
-    """Each of `written`, once. UserError for none, and for one that nothing can have."""
+    """Parse each of `written`, once. UserError for none, and for one that cannot be."""
     if not written:
         raise UserError("nothing to mend with: --with is missing", "Name a built dataset: --with built:contexts")
     return tuple(dict.fromkeys(_given(text) for text in written))
 
 
 def balanced_by(text: str) -> str | None:
-    """What `dfr:…` balances by; None for a name of anything else."""
+    """Return what `dfr:…` balances by; None for another name."""
     return text.removeprefix(_BALANCED) if text.startswith(_BALANCED) else None
 
 
@@ -85,8 +85,7 @@ def _given(text: str) -> Given:
 
 
 def shown_names(names: Iterable[str]) -> dict[str, str]:
-    """Name as it was given → as documents have it, without folders. Of several that would be called alike the later
-    have a number."""
+    """Return name as it was given → name in documents, without folders; equal ones get a number."""
     found: dict[str, str] = {}
     for name in dict.fromkeys(names):
         source = balanced_by(name)
@@ -99,7 +98,7 @@ def shown_names(names: Iterable[str]) -> dict[str, str]:
 def read_key_table(
     path: Path, where: str, columns: Mapping[str, type], hint: str | None = None
 ) -> tuple[dict[str, list[Any]], Mapping[bytes, bytes]]:
-    """Some columns, each of `str` or `float`, of a Parquet file: a value a row, in its order; and its metadata.
+    """Read some columns, each of `str` or `float`, of a Parquet file: a value a row, in order; and its metadata.
 
     No text is longer than `LONGEST_TEXT`. UserError, begun by `where`, for any other file.
     """
@@ -144,7 +143,7 @@ def read_key_table(
 
 
 def numbered_groups(by_key: Mapping[str, str], keys: Sequence[str], name: str) -> NDArray[np.int64]:
-    """(n,) a number for the group of each of n rows. UserError for a row without one."""
+    """Return (n,) a number for the group of each of n rows. UserError for a row without one."""
     missing = [key for key in keys if key not in by_key]
     if missing:
         raise UserError(
@@ -156,9 +155,10 @@ def numbered_groups(by_key: Mapping[str, str], keys: Sequence[str], name: str) -
 
 
 def read_groups(given: Given, opened: OpenSource, audited: Sequence[LabelledImages]) -> dict[str, str]:
-    """Key of an audited row → its group, that `dfr:` names; by CLIP there are none before a model's contexts are known.
+    """Return key of an audited row → its group; empty by CLIP, whose groups need a model's contexts.
 
-    UserError for a column or a file that is not there, or no such table."""
+    UserError for a missing column or file, or a table of another form.
+    """
     if given.source == BY_CLIP:
         return {}
     if Path(given.source).suffix in _TABLES:
@@ -206,10 +206,10 @@ def _table(name: str) -> dict[str, str]:
 def read_train_weights(
     name: str, whole: LabelledImages, keys: Sequence[str]
 ) -> tuple[NDArray[np.float64], Mapping[str, Any]]:
-    """The weights of n rows of the train split `whole`, by key (n,), and the record of what they were mined from.
+    """Return the weights of n rows of the train split `whole`, by key (n,), and what they were mined from.
 
-    UserError for what is no such file, one of other rows than the split's, one that does not tell what it came from,
-    and where no row weighs more than another.
+    UserError for no such file, one of other rows than the split's, one without its origin, and where no row weighs more
+    than another.
     """
     path = named_path(name)
     if not path.is_file():

@@ -1,8 +1,7 @@
 """`mend`: fit a model's head again with drawn images, judge it beside its controls, and leave it as a model folder.
 
-A folder has the document with its table, the report, and a folder of each model. Several models of one run also stand
-beside each other: how alike they fail, and what is kept of their own repairs' gains (Chegini 2023, sections 5.2.2 and
-5.3.2).
+Several models of one run are also compared: how alike they fail, and what is kept of their own repairs' gains (Chegini
+2023, sections 5.2.2 and 5.3.2).
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ Models: TypeAlias = "str | Sequence[str] | Callable[[Any], Any] | Mapping[str, C
 
 
 def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collective | None:
-    """None of one model. Failures are those of the confirm half, which no image was chosen by."""
+    """Compare models; None of one model. Failures are those of the confirm half, which chose no image."""
     if len(found) < 2:
         return None
     failed = np.stack([one.audit.failed[one.audit.halves.confirm] for one in found])
@@ -116,7 +115,7 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
 
 
 def failure_overlap(failed: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """(m, m) intersection over union of the failures of m models on the same n rows, failed (m, n); NaN of none."""
+    """Return (m, m) intersection over union of the failures of m models on n rows, failed (m, n); NaN of none."""
     counted = failed.astype(np.float64)
     both = counted @ counted.T
     each = counted.sum(axis=1)
@@ -125,12 +124,12 @@ def failure_overlap(failed: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def kept_gain(own: float, other: float) -> float | None:
-    """The gain by another's images as a share of the gain by its own; None where its own gained nothing to keep."""
+    """Return the gain by another's images as a share of the gain by its own; None where its own gained nothing."""
     return other / own if own > 0 else None
 
 
 def run_document(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
-    """The document of models that were mended on the same rows."""
+    """Return the document of models that were mended on the same rows."""
     source, settings, audit = prepared.source, prepared.settings, found[0].audit
     test = source.test
     models, collective = _called([one.summary for one in found], collective_of(prepared, found))
@@ -194,12 +193,12 @@ def run_document(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
 
 
 def test_name(source: MendSource) -> str:
-    """What is judged on beside the confirm half, as a document calls it."""
+    """Return the name of the test in documents."""
     return "the confirm half" if source.test is None else without_folders(source.test.name)
 
 
 def asked_names(given: Sequence[Given], own: Mapping[str, Given], mine: Mine) -> AskedFor:
-    """What a person named to mend with and to audit, as a document calls it."""
+    """Return what a person named to mend with and to audit, with the names of documents."""
     models = shown_names(own)
     datasets = shown_names(one.name for one in own.values())
     return AskedFor(
@@ -212,7 +211,7 @@ def asked_names(given: Sequence[Given], own: Mapping[str, Given], mine: Mine) ->
 def _called(
     models: Sequence[ModelMended], collective: Collective | None
 ) -> tuple[tuple[ModelMended, ...], Collective | None]:
-    """The same under the names that a document has, of models and of variants."""
+    """Return the same with the names of documents, of models and of variants."""
     names = shown_names(one.name for one in models)
     every = [variant for one in models for variant in one.arms]
     variants: dict[str | None, str | None] = {None: None}
@@ -261,7 +260,7 @@ def _contexts(prepared: Prepared, one: MendedModel) -> tuple[ContextShown, ...]:
 
 
 def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[ModelMended]) -> tuple[str, ...]:
-    """What a reader should know about this run in addition to its numbers."""
+    """Return what a reader should know about this run in addition to its numbers."""
     notes = []
     classes = prepared.source.recipe.classes
     for one, model in zip(found, models, strict=True):
@@ -325,7 +324,7 @@ class MendResult:
 def refuse_another_run(
     folder: Path, source: MendSource, models: Sequence[str], settings: MendSettings, asked: AskedFor
 ) -> None:
-    """UserError where a folder holds what came of other models, rows or settings: nothing is lost by a wrong name.
+    """Raise UserError if a folder holds the result of other models, rows or settings.
 
     More to mend with is the same run: all that it found before is found again.
     """
@@ -365,10 +364,7 @@ def refuse_another_run(
 
 
 def model_places(models: Sequence[str]) -> dict[str, str]:
-    """Where each of several models is left, under the folder of a run: no two in one place.
-
-    It is what a model is called, with a number where another one has that already.
-    """
+    """Return the folder of each model below that of a run: its name, with a number if another one has it already."""
     if len(models) == 1:
         return {models[0]: MODEL}
     found: dict[str, str] = {}
@@ -471,7 +467,7 @@ def about_model(one: MendedModel, prepared: Prepared) -> MendedNote:
 
 
 def fitted_pixels(one: MendedModel, role: str, debug: DebugImages | None, prepared: Prepared) -> list[str]:
-    """The pixels of what a head of such a role was fitted to, by which `evaluate` knows it again.
+    """Return the pixels that a head of such a role was fitted to, by which `evaluate` knows it again.
 
     Of every image, and of every row of the source that one is an edit of.
     """

@@ -82,10 +82,7 @@ _IMAGES = (1, 2, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True)
 class SeenModel:
-    """A model and its audit: `audited` are all rows that `Audited` has, in its order.
-
-    clip: None where no image to learn from has a context, so nothing asks it.
-    """
+    """A model and its audit: `audited` are all rows of `audit`. clip: None if no image to learn from has a context."""
 
     classifier: Classifier
     head: LinearHead
@@ -95,7 +92,7 @@ class SeenModel:
     audited: EvaluationRows
 
     def allowed(self) -> NDArray[np.bool_]:
-        """(classes, outputs): which answers are right."""
+        """Return (classes, outputs): which answers are right."""
         class_map = self.audit.target.class_map
         found = np.zeros((len(class_map.targets), class_map.num_classes), dtype=bool)
         for label, outputs in enumerate(class_map.targets):
@@ -105,7 +102,7 @@ class SeenModel:
     def lesson(
         self, features: NDArray[np.float32], labels: NDArray[np.int64], weights: NDArray[np.floating] | None = None
     ) -> Lesson:
-        """What a head learns of some rows: of a class with several outputs, the one that the model itself prefers."""
+        """Return rows to learn from: of a class with several outputs, the target is the one that the model prefers."""
         logits = np.where(self.allowed()[labels], self.head.logits(features), -np.inf)
         return Lesson(features, logits.argmax(axis=1), weights)
 
@@ -168,13 +165,13 @@ def see_model(classifier: Classifier, source: MendSource, device: str, *, with_c
 
 
 def features_through(images: LabelledImages, embedder: Embedder) -> NDArray[np.float32]:
-    """(n, d) float32 of n images, NaN for what is no image, from the user's cache where they are known."""
+    """Return (n, d) float32 of n images, NaN for what is no image, from the user's cache where they are known."""
     with renamed(f"{embedder.name}: {images.name}"):
         return np.asarray(embed(images, embedder, user_cache() / "embeddings", precision="float32"))
 
 
 def refuse_infinite(model: str, features: NDArray[np.floating], images: str) -> None:
-    """RunFailure for features of decoded images that are no numbers."""
+    """Raise RunFailure for features of decoded images that are no finite numbers."""
     wrong = int((~np.isfinite(features).all(axis=1)).sum())
     if wrong:
         raise RunFailure(
@@ -186,9 +183,9 @@ def refuse_infinite(model: str, features: NDArray[np.floating], images: str) -> 
 
 @dataclass(frozen=True, eq=False)
 class ContextRows:
-    """Rows that can be dealt among any of the contexts: a variant's among its own, whatever other variants there are.
+    """Rows that can be dealt among any of the contexts.
 
-    features: (n, width), labels: (n,), vectors: (m, width) of each context and of each class alone, whose place `alone`
+    features: (n, width), labels: (n,), vectors: (m, width) of each context and of each class alone, whose row `alone`
     has by label. Unit vectors.
     """
 
@@ -199,7 +196,7 @@ class ContextRows:
     alone: Mapping[int, int]
 
     def among(self, places: Sequence[int]) -> NDArray[np.int64]:
-        """(n,) of these places the context that CLIP finds most like each row, -1 where the class alone is.
+        """Return (n,) of these contexts the one that CLIP finds most like each row, -1 where the class alone is.
 
         A row is compared with the contexts of its own class.
         """
@@ -220,7 +217,7 @@ def context_rows(
     labels: NDArray[np.int64],
     embed_texts: Callable[[Sequence[str]], NDArray[np.floating]] | None,
 ) -> ContextRows:
-    """Rows and contexts as CLIP sees them. features: (n, width), unit vectors, labels: (n,).
+    """Return rows and contexts as CLIP sees them. features: (n, width), unit vectors, labels: (n,).
 
     embed_texts: CLIP's; None where there is no context.
     """
@@ -238,7 +235,7 @@ def context_rows(
 
 @dataclass(frozen=True)
 class MendedModel:
-    """A model with what was found, and what its folder is written from.
+    """A model with its result, and what its folder is written from.
 
     audit: of its n rows, without CLIP's features: of several models these are held one at a time. context: (n,) in
     which context each row is.
@@ -290,7 +287,7 @@ class HeadFitting:
 
     @classmethod
     def of(cls, seen: SeenModel, prepared: Prepared, folder: Path) -> HeadFitting:
-        """Return it for a model; `folder` keeps the heads. Raise RunFailure for images that give no usable features."""
+        """Return it for a model; `folder` keeps the heads. RunFailure for images that give no usable features."""
         audit, source, settings = seen.audit, prepared.source, prepared.settings
         train_rows, features = _rows(prepared, source.train, seen)
         train = seen.lesson(features, source.train.labels[train_rows])

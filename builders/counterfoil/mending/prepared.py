@@ -1,14 +1,12 @@
-"""What of a run needs no model: images opened, decoded once, and refused where two sides share any.
+"""Everything of a run before its models: images opened, decoded once, and refused where two sides share any.
 
 Images to learn from and images to judge by share no picture, unit or noise. Nor may what is judged here have given the
 words of what is learned from: contexts are named on the discover half alone. Confirmed findings were chosen by the
-confirm half, so images of these are judged by the test.
+confirm half, so images of these are judged by the test; without a test they are refused.
 
-Images of both sides are compared by their pixels, however they are encoded, by the source's units and by the noise
-that drawn ones began with; what is audited with the test alike. Images and weights that were mined on the test, or on
-other rows than this run's discover half, are refused, and what cannot be compared is a note. Without a test, a variant
-that learns from confirmed findings is refused. A new kind of variant brings its images or rows through the same
-comparison.
+Images of both sides are compared by their pixels, however they are encoded, by the source's units and by the noise that
+drawn ones began with; what is audited with the test alike. Images and weights that were mined on the test, or on other
+rows than this run's discover half, are refused, and what cannot be compared is a note.
 """
 
 from __future__ import annotations
@@ -81,10 +79,10 @@ class AuditedBuild:
 
 @dataclass(frozen=True)
 class MendSource:
-    """A recipe's images for mending. train: at most so many rows a class, with their units where the recipe names any.
+    """A recipe's images for mending. train: at most so many rows a class, with their units if the recipe names any.
 
-    opened: its source, pinned once for the run. whole_train: the train split, of which `train` is a part. test: None
-    where all rows of the confirm half have to do. audited: of the audited images, where they are a built dataset.
+    opened: its source, pinned once for the run. test: None where all rows of the confirm half have to do. audited:
+    facts of the audited images, if they are a built dataset.
     """
 
     recipe: Recipe
@@ -179,9 +177,9 @@ def _test_split(
 
 
 def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
-    """For each image the sha256 of its size and its pixels as RGB, kept in the user's cache; None of what is no image.
+    """Return for each image the sha256 of its size and its pixels as RGB, kept in the user's cache; None of no image.
 
-    A set of rows stores a pool's images anew, so that the bytes of a file tell less than what is seen in it.
+    A set of rows stores a pool's images anew, so bytes of files cannot be compared.
     """
     file = user_cache() / "pixels" / f"{images.content[:64]}.pixels"
     known = kept_digests(file, len(images))
@@ -216,10 +214,10 @@ class Known:
 
 
 def refuse_shared(learned: Iterable[Known], judged: Sequence[Known], test: Sequence[Known] = ()) -> None:
-    """UserError, with everything that both sides share.
+    """Raise UserError, with everything that both sides share.
 
-    test: what is judged on beside `judged`, a half of which chooses λ and teaches heads of balanced groups: these two
-    share nothing either.
+    test: judged on beside `judged`, a half of which chooses λ and teaches heads of balanced groups: these two share
+    nothing either.
     """
     problems = []
     for ours in learned:
@@ -270,7 +268,7 @@ def refuse_mined_on_judges(
     discover_sha256: str,
     test: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """UserError for what was mined on rows that are judged here; notes of what cannot be compared with them.
+    """Raise UserError for what was mined on rows that are judged here; return notes of what cannot be compared.
 
     learned: names of images, or of weights of training rows, with what each was mined from. audited, test: content →
     name of the labelled images. discover_sha256: of the keys of this run's discover half.
@@ -331,10 +329,11 @@ def refuse_near_chance(
     classes: Sequence[str],
     fewest: int,
 ) -> tuple[str, ...]:
-    """UserError where a model is near chance on a dataset's base, as `evaluate` says it; a note of such classes.
+    """Raise UserError if a model is near chance on a dataset's base, as `evaluate` says it; return a note of such
+    classes.
 
     right, labels: (n,) of base images; chances: (classes,), how often a guess is right. Classes of fewer images than
-    `fewest` are left out; of none nothing is said.
+    `fewest` are left out.
     """
     images = np.bincount(labels, minlength=len(classes))
     kept = np.flatnonzero(images >= fewest)
@@ -362,7 +361,7 @@ def refuse_near_chance(
 
 
 def confirm_chose(mined: MinedRecords, audited: Mapping[str, str]) -> bool:
-    """Whether the confirm half of rows that are audited here chose any of what is learned from.
+    """Check whether the confirm half of rows that are audited here chose any of what is learned from.
 
     A recipe of findings has those that were confirmed. Contexts say whether they were and are drawn all the same; what
     was tested on drawn images alone was chosen by these.
@@ -384,7 +383,7 @@ def _listed(value: Any) -> list[Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class MendSettings:
-    """What a person says of a run beside what is mended on what."""
+    """The settings of a run."""
 
     grid: tuple[float, ...]
     how: Any
@@ -398,9 +397,8 @@ class MendSettings:
 class Prepared:
     """A run before its models. variants: of images and of weights; groups: of balanced ones, by what names the groups.
 
-    own: model → the variant of its own dataset, which others do not have; own_given: how that was named. pixels: by
-    content of labelled images.
-    contexts: what all images that were asked for show, a class and caption once.
+    own: model → the variants of its own dataset; own_given: how that was named. pixels: by content of labelled images.
+    contexts: of all images, a class and caption once.
     """
 
     source: MendSource
@@ -415,12 +413,11 @@ class Prepared:
     audited: tuple[LabelledImages, ...]
 
     def variants_of(self, model: str) -> tuple[Variant, ...]:
-        """The variants of a model, its own among them."""
         known = {variant.name for variant in self.variants}
         return (*self.variants, *(variant for variant in self.own.get(model, ()) if variant.name not in known))
 
     def drawn(self) -> list[tuple[Variant, DebugImages]]:
-        """All variants with their images, each once by its name and images."""
+        """Return all variants with their images, each once by its name and images."""
         every = [*self.variants, *(variant for variants in self.own.values() for variant in variants)]
         return list(
             {
@@ -431,7 +428,7 @@ class Prepared:
         )
 
     def every_mined(self) -> list[tuple[str, MinedRecords]]:
-        """Everything that was mined and is learned from, images and weights, by name."""
+        """Return everything that was mined and is learned from, images and weights, by name."""
         images: list[tuple[str, MinedRecords]] = [(debug.name, debug.mined) for _, debug in self.drawn()]
         return images + [(variant.name, variant.mined) for variant in self.variants if variant.weights is not None]
 
@@ -491,7 +488,7 @@ def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given]
 
 
 def _sides(prepared: Prepared) -> tuple[list[Known], list[Known], list[Known]]:
-    """What is learned from, what is audited, and the test."""
+    """Return what is learned from, what is audited, and the test."""
     source, dataset, pixels = prepared.source, prepared.source.recipe.source.dataset, prepared.pixels
 
     def rows(images: LabelledImages, name: str, built: AuditedBuild | None = None) -> Known:

@@ -44,7 +44,7 @@ MOST_LISTED = 60
 
 
 def gains_figure(model: ModelMended, place: int) -> str:
-    """A row a head, a dot with its whisker for the gain on each set of rows, in points."""
+    """Draw a row a head, a dot with its whisker for the gain on each set of rows, in points."""
     variants = model.arms
     figure, axes = new_figure(_WIDTH, 0.9 + 0.5 * len(variants))
     axes.axvline(0, color=RULE, linewidth=1)
@@ -69,8 +69,10 @@ def gains_figure(model: ModelMended, place: int) -> str:
 
 
 def curve_figure(variant: VariantResult, points: Sequence[LambdaPoint | EffectPoint], over: str, name: str) -> str:
-    """What each point adds to the retrained head: over λ, the chosen one dashed (Figure 5a of Chegini 2023), or over
-    how many contexts a class, or images a context (5b)."""
+    """Draw what each point adds to the retrained head: over λ, the chosen one dashed (Figure 5a of Chegini 2023).
+
+    Or over how many contexts a class, or images a context (5b).
+    """
     figure, axes = new_figure(_WIDTH / 2, 2.6)
     axes.axhline(0, color=RULE, linewidth=1)
     for title, (field, colour) in _DRAWN.items():
@@ -90,7 +92,7 @@ def curve_figure(variant: VariantResult, points: Sequence[LambdaPoint | EffectPo
 
 
 def overlap_figure(collective: Collective) -> str:
-    """Failures in common over failures of either, pair by pair, models of one family side by side (Figure 4)."""
+    """Draw failures in common over failures of either, pair by pair, models of one family side by side (Figure 4)."""
     from matplotlib.patches import Rectangle
 
     order = sorted(range(len(collective.models)), key=lambda at: (collective.families[at], at))
@@ -124,13 +126,11 @@ def model_card(
     trained_on: Sequence[str] = (),
     chosen_on: Sequence[str] = (),
 ) -> str:
-    """The card of a model, whose mended.json is `about`: what it was, what it was mended with, and the verdict.
+    """Return the card of a model, whose mended.json is `about`: what it was, what it was mended with, and the verdict.
 
-    `about` holds "model" {"name", "sha256"}, "on" and "datasets" [{"name", …}], "lambda", "fit", "weight_decay" and
-    "rows" {what: number}; a dataset's "group" and "recipe" are shown where they are known. role: what the variant is.
-    headline: the verdict in one sentence; helps: whether it does, else nothing is called mended. trained_on: names of
-    the sets whose rows the head was fitted to; chosen_on: of those whose discover half chose, and taught nothing. Names
-    are those that everybody may see, without folders of this machine. Equal facts give equal cards.
+    role: what the variant is. headline: the verdict in one sentence; helps: whether it does, else nothing is called
+    mended. trained_on: names of the sets whose rows the head was fitted to; chosen_on: of those whose discover half
+    chose, and taught nothing. Names are without folders of this machine. Equal facts give equal cards.
     """
     filters = {"code": code, "cell": code_cell, "inline": inline, "number": "{:,}".format}
     environment = template_environment(CARD, filters, markdown=True)
@@ -146,7 +146,7 @@ def model_card(
 
 
 def mend_report(mended: Mended) -> str:
-    """The page as text; equal documents give equal bytes."""
+    """Return the page as text; equal documents give equal bytes."""
     from markupsafe import Markup
 
     filters = {

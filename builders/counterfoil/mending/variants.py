@@ -1,14 +1,12 @@
-"""The variants of a run: images to mend with, and beside them controls of equal numbers, which nobody has to ask for.
+"""The variants of a run: images to mend with, and beside them controls of equal numbers, which are always there.
 
-Images are a group of a built dataset with what its shifts say in words. What is drawn of a class depends on the seed,
-the class and its own rows alone.
+Images are a group of a built dataset with its shifts in words. What is drawn of a class depends on the seed, the class
+and its own rows alone.
 
-The head at λ = 0 is always a variant; images of class names and of random contexts are where the dataset has them, cut
-to equal numbers a class together with what they control. A control's λ is chosen by the contexts of what it controls,
-and it is compared at that variant's λ too: where its own is 0 it is the retrained head again. What is not shown to gain
-more than a control at both λ, and than the retrained head, does not help in part either; what loses on all confirm
-rows does not simply help. Where retraining alone loses more than the bound, λ is chosen against λ = 0, and the
-document says so. An oracle, and what learned from the rows that choose, is never `best`.
+The head at λ = 0 is always a variant; images of class names and of random contexts are if the dataset has them, cut to
+equal numbers a class together with what they control. A control's λ is chosen by the contexts of what it controls, and
+it is compared at that variant's λ too: if its own is 0 it is the retrained head again. An oracle, and what learned from
+the rows that choose, is never `best`.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ SAVED_ROLES = ("mended", "upweighted", "rival")
 
 
 def usual_per_class(classes: int) -> int:
-    """How many training images a class where nobody says: as many in all as the paper has, which few classes need.
+    """Return how many training images a class are usual: as many in all as the paper has.
 
     With 30 each, ten classes of the lab lose more by retraining than drawn images can give.
     """
@@ -56,7 +54,7 @@ def usual_per_class(classes: int) -> int:
 
 
 def train_rows(labels: NDArray[np.int64], most_per_class: int = _FEWEST_PER_CLASS, seed: int = 0) -> NDArray[np.int64]:
-    """Rows of n labels, in order: at most so many of each class, all of a class that has fewer.
+    """Return rows of n labels, in order: at most so many of each class, all of a class that has fewer.
 
     Fewer are a part of more: rows at 10 a class are among those at 30.
     """
@@ -64,7 +62,7 @@ def train_rows(labels: NDArray[np.int64], most_per_class: int = _FEWEST_PER_CLAS
 
 
 def equal_numbers(variants: Mapping[str, NDArray[np.int64]], seed: int = 0) -> dict[str, NDArray[np.int64]]:
-    """For variants by name, each with its images' labels (n_arm,), rows of each variant that leave all variants alike.
+    """Return, for variants by name, each with its images' labels (n_arm,), rows that leave all variants alike.
 
     Of each class every variant keeps as many as the variant that has the fewest; of a class that one lacks, none.
     """
@@ -74,7 +72,7 @@ def equal_numbers(variants: Mapping[str, NDArray[np.int64]], seed: int = 0) -> d
 
 
 def rows_of_cells(cells: NDArray[np.int64], most: Mapping[int, int], seed: int) -> NDArray[np.int64]:
-    """Rows of n cell numbers, in order: at most `most[cell]` of each cell, drawn without replacement.
+    """Return rows of n cell numbers, in order: at most `most[cell]` of each cell, drawn without replacement.
 
     A cell's draw is the beginning of one shuffle, whatever the others and the numbers are.
     """
@@ -106,13 +104,13 @@ class Context:
 
 @dataclass(frozen=True)
 class DebugImages:
-    """The n images of a group. labels: (n,) positions in the classes of the source that is mended on.
+    """The n images of a group. labels: (n,) indices of the classes of the source that is mended on.
 
-    contexts: what its shifts say. context: (n,) which of them each image shows, -1 for none. seeds: of each sample's
-    noise; none where no noise began the images. units: of rows of the source's own pool, None of others. mined: what
-    the used shifts were mined from. content: of the whole dataset. base: its base images of these classes, with their
-    labels; fewest: how many of a class measure it. edits: the rows that they are edits of, of whichever pool. edited:
-    those of the source itself, where they are of its rows.
+    contexts: of its shifts. context: (n,) which of them each image shows, -1 for none. seeds: of each sample's noise.
+    units: of rows of the source's own pool, None of others. mined: what the used shifts were mined from. content: of
+    the whole dataset. base: its base images of these classes, with their labels; fewest: how many of a class measure
+    it. edits: the rows that they are edits of, of any pool. edited: those of the source itself, if they are of its
+    rows.
     """
 
     name: str
@@ -137,7 +135,7 @@ class DebugImages:
         return len(self.labels)
 
     def only(self, rows: NDArray[np.int64]) -> DebugImages:
-        """Some of the images, by ascending rows."""
+        """Return some of the images, by ascending rows."""
         return replace(
             self,
             images=rows_of(self.images, rows),
@@ -148,11 +146,10 @@ class DebugImages:
 
 
 def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[str, DebugImages]]:
-    """Open the group that a person names, or the first of `contexts`, `hard` and all shifts.
+    """Open the group that a person names, or the first of `contexts`, `hard` and all shifts, and its controls.
 
-    Beside it come its dataset's controls, by what they are: `class_name`, `random_contexts`.
-
-    UserError for what is no built dataset, a group that it has not or that is empty, and classes that `recipe` has not.
+    Controls are by kind: `class_name`, `random_contexts`. UserError for what is no built dataset, a group that is
+    missing or empty, and classes that `recipe` does not have.
     """
     opened = open_dataset(given.source)
     groups = _groups(opened)
@@ -188,7 +185,7 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
 
 
 def _groups(opened: OpenDataset) -> dict[str, tuple[int, ...]]:
-    """Group, or the name of a shift that is in a group of several → places of its shifts; of levels the highest.
+    """Return group, or the name of a shift that is in a group of several → its shifts; of levels the highest.
 
     A milder level goes by its own name alone.
     """
@@ -245,7 +242,7 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
 
 
 def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
-    """The seed of the noise that each of some images began with; none for rows of a pool and for edits of rows."""
+    """Return the seed of each image's noise; empty for rows of a pool and for edits of rows."""
     recipe = opened.recipe
     if recipe.kind.takes_rows:
         return []
@@ -259,7 +256,7 @@ def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
 
 
 def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> tuple[str, ...] | None:
-    """The units of chosen rows, taken or edited, that are of the very source, where it names any; else None."""
+    """Return the units of chosen rows, taken or edited, that are of the very source, if it names any; else None."""
     source = recipe.source
     if source.unit_column is None or not _of_source(opened, recipe):
         return None
@@ -282,9 +279,9 @@ def _rows_in_pool(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
 
 
 def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
-    """Whether images are, or are edits of, rows of the recipe's input dataset: by its name, or by what was pinned.
+    """Check whether images are, or are edits of, rows of the recipe's input dataset: by its name, or by its pin.
 
-    A dataset's own recipe does not tell where a folder lies, so that its content alone can be compared.
+    A dataset's own recipe does not name a folder's place, so that its content alone can be compared.
     """
     if not opened.recipe.kind.takes_rows:
         return False
@@ -297,14 +294,14 @@ def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
 
 
 def edited_rows(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> frozenset[str]:
-    """The keys of the source's rows that chosen images are edits of; none where they are no edits of it."""
+    """Return the keys of the source's rows that chosen images are edits of; none where they are no edits of it."""
     if not opened.recipe.kind.alters_rows or not _of_source(opened, recipe):
         return frozenset()
     return frozenset(row_key(opened.recipe.generator.split, row) for row in _rows_in_pool(opened, rows))
 
 
 def edited_images(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> LabelledImages | None:
-    """The same rows as the source has them, to be known again by their pixels; None where they are no edits of it."""
+    """Return the same rows as the source has them, to be known by their pixels; None if they are no edits of it."""
     own = edited_rows(opened, rows, recipe)
     if not own:
         return None
@@ -316,7 +313,7 @@ def edited_images(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) 
 def _contexts(
     opened: OpenDataset, shifts: Sequence[int], recipe: Recipe, label_of: NDArray[np.int64]
 ) -> tuple[tuple[Context, ...], dict[tuple[int, int], int]]:
-    """What the shifts say of each of their classes, and (shift, label of the dataset) → place in that.
+    """Return what the shifts say of each of their classes, and (shift, label of the dataset) → index in that.
 
     Nothing for a prompt that says the class alone.
     """
@@ -357,11 +354,11 @@ def rows_within(
     images: int | None = None,
     seed: int = 0,
 ) -> NDArray[np.int64]:
-    """Rows of n drawn images, in order: of each class's first k contexts, at most so many images a context.
+    """Return rows of n drawn images, in order: of each class's first k contexts, at most so many images a context.
 
-    ranks: (n,), 0 for the context that most failures of its class have. shifts: (n,), which context it is, -1 for
-    none: such an image is of no context, and in every point. None is all. Fewer are a part of more, so that a curve's
-    points differ by what was added.
+    ranks: (n,), 0 for the context that most failures of its class have. shifts: (n,), which context it is, -1 for none:
+    such an image is in every point. None is all. Fewer are a part of more, so that a curve's points differ by what was
+    added.
     """
     kept = np.arange(len(ranks)) if k is None else np.flatnonzero(ranks < k)
     if images is None:
@@ -376,8 +373,8 @@ class Variant:
     """One way to a new head. `of` is the variant whose control it is, `what` the control's kind; both None for others.
 
     debug: its images. weights: (train rows,), by λ more than 1. groups: (audited rows,), -1 for a row without one.
-    offered: how many images there were before all variants of a comparison got equal numbers. lacking: by control,
-    labels of images here of which it has none, so that none of these is learned from. mined: what weights came from.
+    offered: images before all variants of a comparison got equal numbers. lacking: by control, labels of images here of
+    which it has none, so that none of these is learned from. mined: what weights came from.
     """
 
     name: str
@@ -393,12 +390,11 @@ class Variant:
 
     @property
     def swept(self) -> bool:
-        """Whether it has a λ."""
         return self.role in ("mended", "control", "upweighted")
 
 
 def image_variants(images: DebugImages, controls: Mapping[str, DebugImages], seed: int) -> list[Variant]:
-    """A set of images with its controls after it, all of equal numbers a class. UserError where that leaves none."""
+    """Return images with their controls after them, all of equal numbers a class. UserError if that leaves none."""
     every = {images.name: images} | dict(controls)
     rows = equal_numbers({name: one.labels for name, one in every.items()}, seed)
     if not len(rows[images.name]):
@@ -419,7 +415,6 @@ def image_variants(images: DebugImages, controls: Mapping[str, DebugImages], see
 
 
 def role_of(given: Given) -> VariantRole:
-    """What becomes of what a person names."""
     if given.kind == BALANCED:
         return "rival" if given.source == BY_CLIP else "bound"
     return "mended" if given.kind == IMAGES else "upweighted"
