@@ -1,0 +1,208 @@
+"""The page of what detectors miss and invent: true boxes, found, missed and false ones, on the base and under shifts.
+
+`detection_failures` chooses what is shown and is pure. `write_detection_failures` writes pictures and page. Boxes are
+drawn over the pictures by the page, so that no pixel is changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil import __version__
+from counterfoil.detection_stats import AREAS, Detections, Matches, Objects, image_f1
+from counterfoil.progress import report
+from counterfoil.report.pictures import webp
+from counterfoil.report.templates import template_environment
+from counterfoil.report.words import in_words
+from counterfoil.store.atomic import make_folder, write_atomically
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+TEMPLATE = "detections.html.j2"
+PAGE = "failures.html"
+FOLDER = "failures"
+# Each brings a picture of its own of some 40 kB, and one of the base that shifts share.
+MOST_ROWS = 1_000
+# The longer side of a picture in pixels; a smaller image keeps its own.
+SIDE = 640
+_OWN = re.compile(r"\d{5,}\.webp")
+_SIZES = [name for name in AREAS if name != "all"]
+
+
+@dataclass(frozen=True)
+class ScoredDetector:
+    """One detector on every group, the base first. score: from it on detections count (`best_f1_score` of the base)."""
+
+    name: str
+    score: float
+    groups: Sequence[tuple[Detections, Matches]]
+
+
+@dataclass(frozen=True)
+class DetectionFailures:
+    """What the page shows. data: what its script reads. pictures: (group, image) of each picture, by its number.
+
+    failing: how many images, by detector and shift, have a missed or a false box; the page may show fewer.
+    """
+
+    data: dict[str, Any]
+    pictures: list[tuple[int, int]]
+    failing: int
+
+
+def detection_failures(
+    objects: Objects,
+    detectors: Sequence[ScoredDetector],
+    groups: Sequence[str],
+    categories: Sequence[str],
+    sides: NDArray[np.int64],
+    keys: Sequence[Sequence[str]],
+    most: int = MOST_ROWS,
+) -> DetectionFailures:
+    """Choose the images with missed or false boxes under a shift, those first that lose most F1 from the base.
+
+    objects: true boxes, the same for every group. groups: their names, the base first. sides: (images, 2) width and
+    height in pixels. keys: of each group, of each image. Where there are more than `most`, every detector and shift
+    gives as many as it has, up to one bound.
+    """
+    f1 = np.stack([[image_f1(matches, one.score) for _, matches in one.groups] for one in detectors])
+    lost = f1[:, :1] - f1[:, 1:]
+    detector, shift, image = np.nonzero(f1[:, 1:] < 1)
+    order = np.lexsort((image, shift, detector, -lost[detector, shift, image]))
+    detector, shift, image = detector[order], shift[order], image[order]
+    cell = detector * len(groups) + shift
+    by_cell = np.argsort(cell, kind="stable")
+    rank = np.empty(len(cell), np.int64)
+    rank[by_cell] = np.arange(len(cell)) - np.searchsorted(cell[by_cell], cell[by_cell])
+    chosen = np.sort(np.lexsort((np.arange(len(cell)), rank))[:most])
+    answers: dict[tuple[int, int, int], int] = {}
+    pictures: dict[tuple[int, int], int] = {}
+    rows = []
+    for number, group, scene in zip(*(part[chosen].tolist() for part in (detector, shift + 1, image)), strict=True):
+        pair = [answers.setdefault((number, side, scene), len(answers)) for side in (0, group)]
+        shown = [pictures.setdefault((side, scene), len(pictures)) for side in (0, group)]
+        loss = round(float(lost[number, group - 1, scene]), 4)
+        rows.append({"detector": number, "shift": group, "scene": scene, "lost": loss, "answers": pair, "shown": shown})
+    shown_scenes = sorted({scene for _, _, scene in answers})
+    place = {scene: number for number, scene in enumerate(shown_scenes)}
+    for row in rows:
+        row["scene"] = place[row["scene"]]
+    sizes = _sizes(objects.area)
+    marks = [
+        _marked(*detectors[number].groups[group], detectors[number].score, scene, objects)
+        for number, group, scene in answers
+    ]
+    for (number, group, scene), mark in zip(answers, marks, strict=True):
+        mark["f1"] = round(float(f1[number, group, scene]), 4)
+    data = {
+        "detectors": [{"name": one.name, "score": one.score} for one in detectors],
+        "groups": [{"id": name, "name": in_words(name)} for name in groups],
+        "categories": list(categories),
+        "sizes": _SIZES,
+        "scenes": [
+            {
+                "sides": [int(side) for side in sides[scene]],
+                "objects": [
+                    [*_rounded(objects.box[row]), int(objects.category[row]), int(sizes[row]), int(objects.crowd[row])]
+                    for row in _of_image(objects.image, scene)
+                ],
+            }
+            for scene in shown_scenes
+        ],
+        "answers": marks,
+        "rows": rows,
+        "pictures": [
+            {"file": picture_file(number), "key": keys[group][scene]} for (group, scene), number in pictures.items()
+        ],
+    }
+    return DetectionFailures(data, list(pictures), len(cell))
+
+
+def picture_file(number: int) -> str:
+    """A picture's path beside the page."""
+    return f"{FOLDER}/{number:05d}.webp"
+
+
+def _marked(detections: Detections, matches: Matches, score: float, scene: int, objects: Objects) -> dict[str, Any]:
+    """Return what a detector says of one image: which of its objects it finds, and its boxes, true and false.
+
+    found: of each object of the image 1 or 0. boxes: x, y, width, height, category, size, score in percent, and the
+    object's number in its image or -1.
+    """
+    first = int(np.searchsorted(objects.image, scene))
+    found = [0] * len(_of_image(objects.image, scene))
+    said = np.flatnonzero((matches.image == scene) & (matches.score >= score) & ~matches.ignored[0, 0])
+    boxes = []
+    for place in said[np.argsort(-matches.score[said], kind="stable")]:
+        box = detections.box[matches.row[place]]
+        met = int(matches.found[place]) - first if matches.matched[0, 0, place] else -1
+        if met >= 0:
+            found[met] = 1
+        size = int(_sizes(np.array([box[2] * box[3]]))[0])
+        boxes.append(
+            [*_rounded(box), int(matches.category[place]), size, round(100 * float(matches.score[place])), met]
+        )
+    return {"found": found, "boxes": boxes}
+
+
+def _of_image(image: NDArray[np.int64], scene: int) -> range:
+    """Return the rows of an image, which stand together."""
+    return range(int(np.searchsorted(image, scene)), int(np.searchsorted(image, scene, side="right")))
+
+
+def _sizes(area: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the number of each area's size; an area at a bound belongs to both ranges, and is shown as the smaller."""
+    return np.searchsorted([AREAS[name][1] for name in _SIZES[:-1]], area)
+
+
+def _rounded(box: NDArray[np.float64]) -> list[float]:
+    return [round(float(side), 1) for side in box]
+
+
+def detection_page(name: str, failures: DetectionFailures, images: int) -> str:
+    """Return the page as text; equal evaluations give equal bytes. images: how many there are in each group."""
+    return (
+        template_environment(TEMPLATE)
+        .get_template(TEMPLATE)
+        .render(
+            name=name,
+            data=failures.data,
+            failing=failures.failing,
+            shown=len(failures.data["rows"]),
+            shifts=len(failures.data["groups"]) - 1,
+            images=images,
+            version=__version__,
+        )
+    )
+
+
+def write_detection_failures(
+    name: str, failures: DetectionFailures, images: int, picture: Callable[[int, int], Image | None], folder: Path
+) -> Path:
+    """Write the pictures and then the page, and return its path.
+
+    picture: gives the picture of (group, image) as it was stored, or None where it cannot be read.
+    """
+    make_folder(folder / FOLDER)
+    written = set()
+    for number, (group, scene) in enumerate(failures.pictures):
+        stored = picture(group, scene)
+        if stored is not None:
+            file = folder / picture_file(number)
+            write_atomically(file, webp(stored.convert("RGB"), 82, SIDE))
+            written.add(file.name)
+        report("pictures of failures", number + 1, len(failures.pictures))
+    page = (folder / PAGE).resolve()
+    write_atomically(page, detection_page(name, failures, images).encode())
+    for old in (folder / FOLDER).iterdir():
+        if _OWN.fullmatch(old.name) and old.name not in written:
+            old.unlink()  # of an evaluation with more failures
+    return page
