@@ -168,7 +168,8 @@ def measured(detector: Detector, split: str) -> dict[str, float]:
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
-    return {f"{split}_ap": round(evaluation.stats[0], 4), f"{split}_ap50": round(evaluation.stats[1], 4)}
+    names = (f"{split}_ap", f"{split}_ap50")
+    return {name: round(float(value), 4) for name, value in zip(names, evaluation.stats, strict=False)}
 
 
 def _of(image: int) -> dict[str, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -229,7 +230,7 @@ def never_ask_for_code() -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the progress bars, reports and questions of transformers for a time."""
+    """Silence the progress bars, reports, warnings and questions of transformers for a time."""
     from transformers.utils import logging
 
     never_ask_for_code()
@@ -237,7 +238,8 @@ def quiet() -> Iterator[None]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
+            yield
     finally:
         logging.set_verbosity(level)
         if shown:
