@@ -195,7 +195,9 @@ def evaluate(
     if write_keys is not None:
         _write_keys(context, dataset, write_keys, recipe, groups, base)
         return
+    from counterfoil.cli.detection_table import print_detection
     from counterfoil.engines import EngineChoice
+    from counterfoil.evaluation.detection.evaluate_detectors import DetectionEvaluation
     from counterfoil.evaluation.evaluate_dataset import evaluate
     from counterfoil.report.results import NESTED
 
@@ -227,6 +229,8 @@ def evaluate(
         )
     if json:
         print_json(evaluation.to_json())
+    elif isinstance(evaluation, DetectionEvaluation):
+        print_detection(evaluation, PIPED_WIDTH)
     else:
         _print_table(evaluation)
     if "report" in evaluation.files:
@@ -285,6 +289,7 @@ def _write_keys(
         " key or"
     )
     say("path, and with a label (a class's name), a class_id, or a column of scores for each class.")
+    say("For a detector: a row a detection, with category, score and bbox, or COCO results.")
 
 
 def _print_table(evaluation: Evaluation) -> None:

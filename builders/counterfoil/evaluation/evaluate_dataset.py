@@ -12,7 +12,12 @@ import numpy as np
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import UserError
 from counterfoil.evaluation.class_order import ClassOrder
-from counterfoil.evaluation.dataset import Subject
+from counterfoil.evaluation.dataset import OpenDataset, Subject
+from counterfoil.evaluation.detection.evaluate_detectors import (
+    DetectionSettings,
+    evaluate_detectors,
+    refuse_of_classifiers,
+)
 from counterfoil.evaluation.gate import check_names, judge_gate, judged_models, models_of, read_gate
 from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES
 from counterfoil.evaluation.measures.comparison import ComparedModels
@@ -166,6 +171,12 @@ def evaluate(
             raise UserError("into_card stores the results of a dataset's own shifts", "Leave out one of the two.")
         make_ready(dataset)
     subject = open_subject(dataset, recipe, base, groups, beside or {})
+    if isinstance(subject, OpenDataset) and subject.recipe.source.objects is not None:
+        others = {"into_card": into_card, "transform": transform, "version": version, "beside": beside}
+        others |= {"outputs": outputs, "distances": distances, "against": against, "compare": compare}
+        refuse_of_classifiers(others | {"reference": reference, "min_images_per_class": min_images_per_class})
+        settings = DetectionSettings(out, device, batch_size, seed, class_order, gate, allow_undecided)
+        return evaluate_detectors(subject, models, settings)
     if into_card and subject.directory is None:
         raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
     if allow_undecided and gate is None:

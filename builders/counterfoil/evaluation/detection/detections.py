@@ -1,0 +1,315 @@
+"""The detections of a model on every image of a dataset: read from a file, or asked of a detector that runs here.
+
+A file is a JSON list of COCO results (`image_id`, `category_id`, `bbox`, `score`), or a Parquet or CSV table with a row
+a detection: `key`, `category`, `score`, and `bbox` or `x`, `y`, `width`, `height`. An image is named by its key, by a
+file name that ends in its key, or by its `id` in the file that `--write-keys` wrote. An entry with an image alone
+says that nothing was found there.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.data.object_folders import is_box, is_number
+from counterfoil.detection_stats import Detections
+from counterfoil.documents import parse_json
+from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of
+from counterfoil.evaluation.detection.categories import category_ids, map_found, map_names
+from counterfoil.evaluation.detection.subject import DetectionSubject
+from counterfoil.progress import report
+from counterfoil.recipe.names import quoted
+from counterfoil.regular_files import named_path, read_regular
+from counterfoil.store.decoding import readable_image
+
+PREFIX = "predictions:"
+# 4,952 images in 20 groups with 100 detections each are 10 million rows: 1 GB of JSON.
+_MOST_BYTES = 1 << 31
+_MOST_DETECTIONS = 20_000_000
+_KEYS = ("key", "image_id", "file_name", "image", "path")
+_CATEGORIES = ("category", "category_id", "label", "class", "class_name")
+_SCORES = ("score", "confidence")
+_FORM = (
+    "Expected COCO results (a JSON list of image_id, category_id or category, bbox, score), or a Parquet or CSV table"
+    " with the columns key, category, score and bbox, or x, y, width, height. Boxes are [x, y, width, height] in pixels"
+    " of the stored image."
+)
+
+
+@dataclass(frozen=True)
+class ModelDetections:
+    """A model's detections, (d,) each; row is an image's place in the dataset's order.
+
+    box: (d, 4), x, y, width and height in pixels. matched: how categories were matched, in words. sha256: of the file
+    or of the weights, if known.
+    """
+
+    name: str
+    row: NDArray[np.int64]
+    box: NDArray[np.float64]
+    category: NDArray[np.int64]
+    score: NDArray[np.float64]
+    matched: str = ""
+    sha256: str = ""
+
+    def of_group(self, subject: DetectionSubject, place: int) -> Detections:
+        """Return the detections on a group's images, by the numbers of images."""
+        number = np.full(len(subject.dataset.keys), -1, np.int64)
+        chosen = subject.of_group(place)
+        number[subject.rows[chosen]] = subject.image[chosen]
+        image = number[self.row]
+        own = image >= 0
+        return Detections.of(image[own], self.box[own], self.category[own], self.score[own])
+
+
+def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[str] | None) -> ModelDetections:
+    """Read `predictions:FILE`. UserError, collected, for a file of another form or of other images."""
+    path = named_path(name.removeprefix(PREFIX))
+    try:
+        content = read_regular(path, _MOST_BYTES)
+    except OSError as error:
+        raise UserError(f"{name}: {error.strerror or 'cannot be read'}", _FORM) from error
+    rows, answered, problems, wrong = [], set[int](), [], 0
+    known = _Images(subject)
+    for place, entry in enumerate(_entries(path, content, name)):
+        row, problem = known.find(_first(entry, _KEYS)), None
+        category, box, score = _first(entry, _CATEGORIES), _box(entry), _first(entry, _SCORES)
+        if row is None:
+            problem = f"there is no image {quoted(str(_first(entry, _KEYS)))} in the dataset"
+        elif box is None and category is None and score is None:
+            answered.add(row)  # nothing was found there
+        elif box is None:
+            problem = f"bbox is {quoted(str(entry.get('bbox')))}, expected [x, y, width, height] in pixels"
+        elif not is_number(score):
+            problem = f"score is {quoted(str(score))}, expected a number"
+        elif type(category) not in (int, str):
+            problem = f"category is {quoted(str(category))}, expected a name or a number"
+        else:
+            rows.append((row, box, category, float(score)))
+        if problem is not None:
+            wrong += 1
+            if len(problems) < MOST_SHOWN:
+                problems.append(f"{name}: detection {place}: {problem}")
+        if len(rows) > _MOST_DETECTIONS:
+            raise UserError(f"{name} has more than {_MOST_DETECTIONS:,} detections", "Leave out those of low scores.")
+    if wrong:
+        raise UserError(first_of(problems, count=wrong), _FORM)
+    if not rows:
+        raise UserError(f"{name} holds no detection", _FORM)
+    found = list(dict.fromkeys(category for _, _, category, _ in rows))
+    categories = map_found(found, subject.categories, name, order)
+    kept = [one for one in rows if one[2] in categories.place]
+    _refuse_other_images(name, subject, answered | {row for row, *_ in rows})
+    return ModelDetections(
+        name,
+        np.array([row for row, *_ in kept], np.int64),
+        np.array([box for _, box, *_ in kept], np.float64).reshape(-1, 4),
+        np.array([categories.place[category] for _, _, category, _ in kept], np.int64),
+        np.array([score for *_, score in kept], np.float64),
+        categories.matched,
+        hashlib.sha256(content).hexdigest(),
+    )
+
+
+def _refuse_other_images(name: str, subject: DetectionSubject, answered: set[int]) -> None:
+    """Raise UserError if a whole group has no detection: its images were not looked at."""
+    dataset = subject.dataset
+    there = set(dataset.shifts[sorted(answered)].tolist())
+    silent = [group.name for place, group in enumerate(dataset.groups) if place not in there]
+    if silent:
+        raise UserError(
+            f"{name} has no detection on any image of {', '.join(silent[:10])}",
+            "A file answers every group of the dataset (`--write-keys FILE` lists all images). If nothing was found"
+            " there, list an image of the group by its key alone.",
+        )
+
+
+class _Images:
+    """Finds an image by its key, by a file name with its key, or by its number in the list of keys."""
+
+    def __init__(self, subject: DetectionSubject) -> None:
+        self.row_of, self.count = subject.row_of, len(subject.dataset.keys)
+
+    def find(self, told: Any) -> int | None:
+        if type(told) is int:
+            return told - 1 if 1 <= told <= self.count else None
+        if not isinstance(told, str):
+            return None
+        row = self.row_of.get(told)
+        if row is None:
+            row = self.row_of.get(PurePosixPath(told.replace("\\", "/")).stem)
+        return row
+
+
+def _first(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((entry[name] for name in names if entry.get(name) is not None), None)
+
+
+def _box(entry: Mapping[str, Any]) -> list[float] | None:
+    box = entry.get("bbox")
+    if box is None:
+        box = [entry.get(name) for name in ("x", "y", "width", "height")]
+    # A box without width finds nothing, and a negative one is another form.
+    return [*map(float, box)] if is_box(box) and box[2] >= 0 and box[3] >= 0 else None
+
+
+def _entries(path: Path, content: bytes, name: str) -> Iterator[Mapping[str, Any]]:
+    """Yield each detection of a file as a mapping. UserError for a file of another form."""
+    ending = path.suffix.lower()
+    try:
+        if ending == ".json":
+            document = parse_json(content)
+            if not isinstance(document, list) or not all(isinstance(entry, Mapping) for entry in document):
+                raise ValueError("it is no list of mappings")
+            yield from document
+        elif ending == ".parquet":
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            with pq.ParquetFile(pa.BufferReader(content)) as file:
+                if file.metadata.num_rows > _MOST_DETECTIONS:
+                    raise ValueError(f"it has {file.metadata.num_rows:,} rows")
+                for batch in file.iter_batches(batch_size=10_000):
+                    yield from batch.to_pylist()
+        elif ending == ".csv":
+            for line in csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True):
+                yield {key: _value(key, text) for key, text in line.items() if key is not None}
+        else:
+            raise ValueError(f"its name ends in {ending or 'nothing'}, expected .json, .parquet or .csv")
+    except UserError:
+        raise
+    except Exception as error:  # files may hold anything
+        raise UserError(f"{name}: cannot be read: {' '.join(str(error).split())[:200]}", _FORM) from error
+
+
+_NUMBERS = frozenset(("x", "y", "width", "height", *_SCORES, "category_id", "image_id"))
+
+
+def _value(column: str, text: str | None) -> Any:
+    """Return a cell of a CSV file as the number or list that its column holds."""
+    if text is None or column not in {*_NUMBERS, "bbox"}:
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if column in ("category_id", "image_id", "bbox") or not isinstance(value, int) else float(value)
+
+
+# ---- Detectors that run here
+
+
+def run_detector(
+    name: str,
+    detector: Callable[[list[Any]], Sequence[Mapping[str, Any]]],
+    subject: DetectionSubject,
+    names: Sequence[str] | None,
+    batch_size: int,
+    sha256: str = "",
+) -> ModelDetections:
+    """Ask a detector about every image: a function of a list of PIL images that returns `boxes` (corners in pixels),
+    `scores` and `labels` of each, as torchvision's detectors do.
+
+    names: what its labels are called, by number; None: its `label_names`. UserError without either, and for answers of
+    another form.
+    """
+    names = getattr(detector, "label_names", None) if names is None else names
+    if names is None:
+        raise UserError(
+            f"{name}: it does not say what its labels are called",
+            'Give it a list `label_names`, by number, or pass class_order={"NAME": [names]}.',
+        )
+    categories = map_names([str(label) for label in names], subject.categories, name)
+    rows: list[NDArray[np.int64]] = []
+    parts: dict[str, list[NDArray[Any]]] = {"boxes": [], "labels": [], "scores": []}
+    batch: list[tuple[int, Any]] = []
+
+    def ask() -> None:
+        pictures = [picture for _, picture in batch]
+        answers = list(detector(pictures))
+        if len(answers) != len(pictures):
+            raise UserError(f"{name}: {len(answers)} answers to {len(pictures)} images, expected one an image")
+        for (row, _), answer in zip(batch, answers, strict=True):
+            own = _answer(answer, name)
+            rows.append(np.full(len(own["scores"]), row, np.int64))
+            for key, values in own.items():
+                parts[key].append(values)
+        batch.clear()
+
+    for row, (_, encoded) in enumerate(subject.dataset.images()):
+        report(f"detecting with {name}", row, len(subject.dataset.keys))
+        picture = readable_image(encoded)
+        if picture is None:
+            raise RunFailure(f"{subject.dataset.directory}: {subject.dataset.keys[row]} has no image that decodes")
+        batch.append((row, picture))
+        if len(batch) == batch_size:
+            ask()
+    if batch:
+        ask()
+    row, labels = np.concatenate(rows), np.concatenate(parts["labels"])
+    corners, scores = np.concatenate(parts["boxes"]), np.concatenate(parts["scores"])
+    known = np.isin(labels, list(categories.place))
+    place = np.array([categories.place[label] for label in labels[known].tolist()], np.int64)
+    box = corners[known]
+    box = np.concatenate([box[:, :2], np.maximum(0.0, box[:, 2:] - box[:, :2])], axis=1)
+    return ModelDetections(name, row[known], box, place, scores[known], categories.matched, sha256)
+
+
+def _answer(answer: Any, name: str) -> dict[str, NDArray[Any]]:
+    """Return one image's boxes (n, 4), scores and labels (n,) as arrays."""
+    try:
+        arrays = {key: _array(answer[key]) for key in ("boxes", "scores", "labels")}
+        boxes = arrays["boxes"].astype(np.float64).reshape(-1, 4)
+        scores, labels = arrays["scores"].astype(np.float64), arrays["labels"].astype(np.int64)
+        if not len(boxes) == len(scores) == len(labels):
+            raise ValueError(f"{len(boxes)} boxes, {len(scores)} scores and {len(labels)} labels")
+        if not (np.isfinite(boxes).all() and np.isfinite(scores).all()):
+            raise ValueError("a box or a score that is not finite")
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{name}: an answer is not of torchvision's form: {error}",
+            "Expected a mapping of boxes [n, 4] (corners in pixels), scores [n] and labels [n] for each image.",
+        ) from error
+    return {"boxes": boxes, "scores": scores, "labels": labels}
+
+
+def _array(values: Any) -> NDArray[Any]:
+    return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
+
+
+def coco_document(subject: DetectionSubject) -> dict[str, Any]:
+    """Return the dataset as a COCO file, by whose ids a file of results may name images and categories."""
+    from counterfoil.store.decoding import open_image
+
+    dataset, suffix = subject.dataset, subject.dataset.recipe.output.image.format
+    ids = category_ids(subject.categories)
+    images, annotations = [], []
+    for row, (key, encoded) in enumerate(dataset.images()):
+        with open_image(encoded) as picture:
+            width, height = picture.size
+        group = dataset.groups[dataset.shifts[row]].name
+        image = {"id": row + 1, "file_name": f"{key}.{suffix}", "width": width, "height": height, "group": group}
+        images.append(image)
+        objects = subject.objects[row]
+        for place, box in enumerate(objects["bbox"]):
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": row + 1,
+                    "category_id": ids[objects["category"][place]],
+                    "bbox": box,
+                    "area": objects["area"][place],
+                    "iscrowd": int(objects["iscrowd"][place]),
+                }
+            )
+    categories = [{"id": number, "name": name} for number, name in zip(ids, subject.categories, strict=True)]
+    return {"images": images, "annotations": annotations, "categories": categories}

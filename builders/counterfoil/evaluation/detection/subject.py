@@ -1,0 +1,90 @@
+"""A built dataset with objects, opened for scoring: its groups, and the objects of every image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.data.object_folders import is_box, is_number
+from counterfoil.detection_stats import Objects
+from counterfoil.errors import RunFailure
+from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.recipe.objects import OBJECTS, objects_feature
+from counterfoil.store.manifest import VERIFY
+from counterfoil.store.reading import read_receipts, shard_batches
+from counterfoil.store.rows import TableForm
+
+
+@dataclass(frozen=True)
+class DetectionSubject:
+    """The images of a dataset whose row of the source is in every group, so that groups differ by their shift alone.
+
+    rows: (n,) places of these images in the dataset's order. image: (n,) the number of the source's row that each is
+    made from, 0 to `images` - 1, the same in every group. left_out: images whose row some group lacks.
+    """
+
+    dataset: OpenDataset
+    objects: tuple[Mapping[str, list[Any]], ...]
+    rows: NDArray[np.int64]
+    image: NDArray[np.int64]
+    images: int
+    left_out: int
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        return self.dataset.recipe.source.categories
+
+    def of_group(self, place: int) -> NDArray[np.int64]:
+        """Return which of the chosen images are of a group, (m,)."""
+        return np.flatnonzero(self.dataset.shifts[self.rows] == place)
+
+    def truth(self, place: int) -> Objects:
+        """Return the objects of a group, by the numbers of images."""
+        chosen = self.of_group(place)
+        own = [self.objects[self.rows[row]] for row in chosen]
+        counts = [len(objects["bbox"]) for objects in own]
+        parts = {name: [value for objects in own for value in objects[name]] for name in objects_feature(())}
+        return Objects.of(
+            np.repeat(self.image[chosen], counts), parts["bbox"], parts["category"], parts["area"], parts["iscrowd"]
+        )
+
+    @cached_property
+    def row_of(self) -> Mapping[str, int]:
+        """Key → the image's place in the dataset's order."""
+        return {key: row for row, key in enumerate(self.dataset.keys)}
+
+
+def open_objects(dataset: OpenDataset) -> DetectionSubject:
+    """Read the objects of a dataset. RunFailure for a table that no build wrote."""
+    form = TableForm.of(dataset.recipe)
+    objects: list[Mapping[str, list[Any]]] = []
+    for receipt in read_receipts(dataset.directory):
+        for batch in shard_batches(dataset.directory, receipt, ["key", OBJECTS], "data", form):
+            keys = batch.column("key").to_pylist()
+            for key, cell in zip(keys, batch.column(OBJECTS).to_pylist(), strict=True):
+                if not _is_whole(cell, len(form.categories)):
+                    raise RunFailure(f"{dataset.directory}: {key[:80]} has objects that no build writes", VERIFY)
+                objects.append(cell)
+    groups = range(len(dataset.groups))
+    per_group = [set(dataset.indices[dataset.shifts == place].tolist()) for place in groups]
+    shared = sorted(set.intersection(*per_group))
+    number = {index: place for place, index in enumerate(shared)}
+    rows = np.flatnonzero(np.isin(dataset.indices, shared))
+    image = np.array([number[index] for index in dataset.indices[rows].tolist()], dtype=np.int64)
+    return DetectionSubject(dataset, tuple(objects), rows, image, len(shared), len(dataset.keys) - len(rows))
+
+
+def _is_whole(cell: Any, categories: int) -> bool:
+    """Check one row's objects as a stranger's table may have them."""
+    if not isinstance(cell, Mapping) or any(cell.get(name) is None for name in objects_feature(())):
+        return False
+    if len({len(values) for values in cell.values()}) > 1 or any(None in values for values in cell.values()):
+        return False
+    boxes = all(is_box(box) and box[2] >= 0 and box[3] >= 0 for box in cell["bbox"])
+    areas = all(is_number(area) and area >= 0 for area in cell["area"])
+    return boxes and areas and all(0 <= category < categories for category in cell["category"])
