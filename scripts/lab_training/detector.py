@@ -35,7 +35,7 @@ DETECTOR: dict[str, Any] = {
 FOLDER = WEIGHTS / "rtdetr_boxes"
 _WIDTHS = [32, 64, 96, 128]
 _WIDTH = 96
-_KEYS = ("boxes", "scores", "labels")
+_AT_ONCE = 50
 
 Objects = dict[str, list[Any]]
 
@@ -99,7 +99,7 @@ def train_detector(work: Path) -> None:
     loop.load_averages()
     _save(model)
     detector = load_detector(f"transformers:{FOLDER}")
-    metrics = measured(detector, "validation") | measured(detector, "audit")
+    metrics = measured(detector, "validation")
     update_metrics(FOLDER, parameters=detector.param_count, **metrics)
     print(f"detector: {metrics}", flush=True)
 
@@ -149,16 +149,20 @@ def measured(detector: Detector, split: str) -> dict[str, float]:
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    images, truth, answers = range(ROWS[split]), list[dict[str, Any]](), list[dict[str, Any]]()
-    for image in images:
-        objects = split_objects(split)[image]
+    truth: list[dict[str, Any]] = []
+    for image, objects in enumerate(split_objects(split)):
         for box, category, area in zip(objects["bbox"], objects["category"], objects["area"], strict=True):
             number = len(truth) + 1
             truth.append({"id": number, "bbox": box, "category_id": category, "area": area} | _of(image))
-        (found,) = detector([Image.fromarray(split_pixels(split, image))])
-        for (left, top, right, bottom), score, category in zip(*(found[key].tolist() for key in _KEYS), strict=True):
-            box = [left, top, right - left, bottom - top]
-            answers.append({"bbox": box, "category_id": category, "score": score} | _of(image))
+    images, answers = range(ROWS[split]), list[dict[str, Any]]()
+    for start in images[::_AT_ONCE]:
+        part = images[start : start + _AT_ONCE]
+        detections = detector([Image.fromarray(split_pixels(split, image)) for image in part])
+        for image, found in zip(part, detections, strict=True):
+            columns = (found[key].tolist() for key in ("boxes", "scores", "labels"))
+            for (left, top, right, bottom), score, category in zip(*columns, strict=True):
+                box = [left, top, right - left, bottom - top]
+                answers.append({"bbox": box, "category_id": category, "score": score} | _of(image))
     with contextlib.redirect_stdout(io.StringIO()):
         known: Any = COCO()
         categories = [{"id": number} for number in range(len(CLASSES))]

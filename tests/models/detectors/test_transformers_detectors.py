@@ -184,7 +184,7 @@ def test_a_processor_that_makes_no_boxes_is_refused(mine: Path) -> None:
         ("detr", "no kind of detector ''"),
         ("transformer:x", "no kind of detector 'transformer'; did you mean 'transformers'"),
         ("transformers:./no/such", "there is no folder"),
-        ("transformers:lab:resnet10t", "it is a timm model"),
+        ("transformers:lab:resnet10t", "found null, and transformers has no detector of that kind"),
         ("lab:no_such", "the lab has no 'no_such'"),
     ],
 )

@@ -131,7 +131,8 @@ def checked_transformers(model: str, folder: Path, kind: ModelKind = CLASSIFIERS
     """Check the configuration of the model in `folder`, and return it. UserError with all problems."""
     document = read_config(folder / CONFIG, model, MOST_JSON_BYTES)
     model_type = document.get("model_type")
-    if model_type == "timm_wrapper" or (model_type is None and "architecture" in document):
+    of_timm = model_type == "timm_wrapper" or (model_type is None and "architecture" in document)
+    if of_timm and kind is CLASSIFIERS:
         refuse_problems(model, [f"{CONFIG}: it is a timm model: name it hf-hub:NAME, or local-dir:FOLDER"])
     common, problems = declared(TransformersDocument, document)
     problems += number_problems({key: value for key, value in document.items() if key not in _LABELS}, "config")
