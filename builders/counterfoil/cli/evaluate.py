@@ -33,7 +33,7 @@ PIPED_WIDTH = 160
 
 # In printing order; files of nested measures come between the two.
 _FIRST_FILES = ("report", "failures", "document", "measures", "results", "robustness", "shifts", "classes")
-_LAST_FILES = ("predictions", "entries", "gate", "junit", "card")
+_LAST_FILES = ("predictions", "entries", "gate", "junit", "card", "exported")
 
 
 @app.command(
@@ -169,6 +169,15 @@ def evaluate(
     allow_undecided: Annotated[
         bool, typer.Option("--allow-undecided", help="With --gate: exit with 0 if no line fails.")
     ] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export-failures",
+            metavar="FOLDER",
+            help="Also write the images that a model gets wrong to a new folder: by class, as CSV and COCO, and as a"
+            " dataset of FiftyOne.",
+        ),
+    ] = None,
     write_keys: Annotated[
         Path | None,
         typer.Option(
@@ -199,8 +208,11 @@ def evaluate(
     from counterfoil.engines import EngineChoice
     from counterfoil.evaluation.detection.evaluate_detectors import DetectionEvaluation
     from counterfoil.evaluation.evaluate_dataset import evaluate
+    from counterfoil.evaluation.failure_folder import check_new_folder
     from counterfoil.report.results import NESTED
 
+    if export is not None:
+        check_new_folder(export)
     with StageProgress():
         evaluation = evaluate(
             dataset,
@@ -227,6 +239,8 @@ def evaluate(
             workers=workers,
             engine=EngineChoice(engine, address),
         )
+        if export is not None:
+            evaluation = replace(evaluation, files={**evaluation.files, "exported": evaluation.export_failures(export)})
     if json:
         print_json(evaluation.to_json())
     elif isinstance(evaluation, DetectionEvaluation):

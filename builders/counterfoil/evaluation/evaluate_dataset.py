@@ -229,6 +229,7 @@ def evaluate(
         unreadable_paths=() if paths is None else tuple(paths[row] for row in unreadable),
         gate=judge_gate(answered, lines, judged, results.label_checks, allow_undecided, stored) if lines else None,
         notes=subject.notes,
+        answered=answered,
     )
     dataset_id = repo or (subject.published.repo if subject.published else subject.repo)
     with writing_lock(folder):  # of two evaluations into one folder the files are those of one

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import plain
+from counterfoil.errors import UserError
 from counterfoil.evaluation.gate import GateResult
 from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
@@ -20,6 +21,9 @@ from counterfoil.report.severity import ACCURACY, DROP, FAILED, MEDIAN, RANK, TE
 from counterfoil.report.transfer import Transfer
 from counterfoil.report.words import NOTHING, counted, points, shown_table
 from counterfoil.stats import Estimate
+
+if TYPE_CHECKING:
+    from counterfoil.evaluation.scores import AllAnswers
 
 # Fractions without an interval of their own: a column each, where the others are three.
 _BARE = ("base_accuracy", "accuracy")
@@ -122,6 +126,7 @@ class Evaluation:
     they are not a built dataset. `unreadable` are keys of images that could not be decoded, `unreadable_paths` their
     paths below their folder, None for images that are not in a folder. What a dataset stores has no path. gate: the
     answers to a gate's lines, where one was given. notes: what was skipped, joined or seen in folders of images.
+    answered: every model's answer to every image.
     """
 
     results: Results
@@ -132,6 +137,7 @@ class Evaluation:
     unreadable_paths: tuple[str | None, ...] = ()
     gate: GateResult | None = None
     notes: tuple[str, ...] = ()
+    answered: AllAnswers | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<Evaluation of {self.name}: {'; '.join(self._summary())}>"
@@ -321,6 +327,19 @@ class Evaluation:
         from counterfoil.evaluation.failures import failures_frame
 
         return failures_frame(self.files["predictions"], [one.name for one in self.models], model)
+
+    def export_failures(self, folder: str | Path) -> Path:
+        """Write the images that a model gets wrong as a folder that FiftyOne and other tools open; return its path.
+
+        `images/CLASS/` has the images, failures.csv a row per image and model that is wrong, coco.json all answers as
+        COCO has them; `fiftyone.Dataset.from_dir(folder, dataset_type=fiftyone.types.FiftyOneDataset)` loads it.
+        UserError for a folder that is not empty.
+        """
+        from counterfoil.evaluation.failure_folder import write_failure_folder
+
+        if self.answered is None:
+            raise UserError("these results were not made by an evaluation in this process", "Evaluate again.")
+        return write_failure_folder(self.answered, folder)
 
     def to_json(self) -> dict[str, Any]:
         """The document as JSON values, as results.json has it, with what was evaluated, and files by path."""
