@@ -26,6 +26,7 @@ from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import csv_text, document_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset, Subject
+from counterfoil.evaluation.detection.image_keys import write_image_keys
 from counterfoil.evaluation.failures import pick_examples, write_failures
 from counterfoil.evaluation.gate_files import JUNIT, MARKDOWN, gate_junit, gate_markdown
 from counterfoil.evaluation.measures import NESTED_MEASURES
@@ -466,8 +467,6 @@ def write_keys(
         raise UserError(f"{place} is inside the dataset and would change it", "Name a place outside it.")
     subject = open_subject(dataset, recipe, base, groups, {})
     if isinstance(subject, OpenDataset) and subject.recipe.source.objects is not None:
-        from counterfoil.evaluation.detection.evaluate_detectors import write_image_keys
-
         return write_image_keys(subject, place)
     paths = subject.paths or (None,) * len(subject.keys)
     rows = (

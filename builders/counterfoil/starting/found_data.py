@@ -28,8 +28,10 @@ from counterfoil.generate.screen.thresholds import images_needed
 from counterfoil.models.names import LAB
 from counterfoil.recipe.layering import class_slug
 from counterfoil.recipe.names import LONGEST_NAME, is_local, label_by_name
+from counterfoil.recipe.objects import OBJECTS
 from counterfoil.regular_files import read_regular
 from counterfoil.report.words import counted
+from counterfoil.starting.found_objects import FoundObjects, find_objects, object_folder, objects_column
 
 # Ids that stand for names elsewhere: WordNet's, and plain numbers.
 _NO_WORD = re.compile(r"n\d{8}|[\d_.\- ]+")
@@ -152,7 +154,7 @@ class FoundData:
     """A dataset as a recipe's `source` names it, with its classes in label order and what should be said of it.
 
     rows: by split. labels: what the data calls every label, those that are no class here too. side: the median of the
-    shorter sides of its images in pixels, where some were opened.
+    shorter sides of its images in pixels, where some were opened. objects: of images with boxes, which have no classes.
     """
 
     origin: NamedDataset
@@ -163,6 +165,7 @@ class FoundData:
     classes: tuple[FoundClass, ...]
     notes: tuple[str, ...]
     side: int | None = None
+    objects: FoundObjects | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +194,10 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
             f"{str(source)[:200]}: found a split after the colon, expected the whole dataset",
             "Name splits with --train-split and --validation-split.",
         )
-    folder = plain_folder(origin)
+    boxes = object_folder(origin) if wanted.label_column is None else None
+    if boxes is not None:
+        origin = replace(origin, objects=OBJECTS)
+    folder = None if boxes is not None else plain_folder(origin)
     if folder is not None:
         named = (wanted.train_split, wanted.validation_split)
         # A split may be without classes, unless it is named.
@@ -209,6 +215,13 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
             "Name the folder of your images, or user/name on the Hub (which may be unreachable just now).",
         )
     outline = opened.outline(MOST_FETCHED)
+    column = objects_column(outline) if wanted.label_column is None else None
+    if column is not None:
+        origin = replace(origin, image_column=_image_column(outline, wanted), objects=column)
+        train, validation = _splits(outline, wanted)
+        rows = open_source(origin, pin=opened.pin).rows(validation, labelled=False)
+        objects = find_objects(rows, column, boxes)
+        return FoundData(origin, outline.rows, train, validation, (), (), objects.notes, objects.side, objects)
     flat = [] if folder is None else [split for split in folder.splits if folder.is_flat(split)]
     outline = replace(outline, rows={split: count for split, count in outline.rows.items() if split not in flat})
     columns = {"image_column": _image_column(outline, wanted), "label_column": _label_column(outline, wanted)}

@@ -34,6 +34,7 @@ from counterfoil.recipe.names import dataset_name_problem, derived_name, is_loca
 from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.starting.found_data import PERCENTILE, FoundData, Wanted, class_entries, find_data
+from counterfoil.starting.found_objects import FoundObjects
 from counterfoil.store.atomic import write_atomically
 
 BASE = {"prompt": "a photo of the {class}"}
@@ -401,6 +402,69 @@ def corrupt_recipe_text(found: FoundData, name: str, named: str) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+# Larger pictures are what detectors are trained on.
+_SIDE_OF_OBJECTS = 640
+_MOST_WITH_OBJECTS = 300
+# What hides objects is left out: their boxes stay.
+_KINDS_WITH_OBJECTS = tuple(kind for kind in KINDS if kind != "occlusion")
+
+
+def object_recipe_text(found: FoundData, objects: FoundObjects, name: str, named: str) -> str:
+    """The YAML text of a dataset of images with objects, with the values of `found`."""
+    source = {
+        "dataset": named,
+        "config": found.origin.config,
+        "revision": found.origin.revision,
+        "image_column": found.origin.image_column,
+        "objects": objects.column,
+        "boxes": None if objects.form == "coco" else objects.form,
+        "train_split": found.train_split,
+        "validation_split": found.validation_split,
+        "categories": list(objects.names),
+    }
+    generator: dict[str, Any] = {"kind": "corrupt", "split": found.validation_split}
+    large = objects.side is None or objects.side > _SIDE_OF_OBJECTS
+    if large:
+        generator["size"] = _SIDE_OF_OBJECTS
+    lossless = not large and objects.side is not None and objects.side < _LOSSLESS_BELOW
+    image = {"format": "png"} if lossless else {"format": "jpg", "quality": 95}
+    lines = [
+        *opening(name, f"Photographs with objects, as they are and under {len(_KINDS_WITH_OBJECTS)} known changes."),
+        said("Objects of other categories are left out. Call categories as your detector calls them, in this order."),
+        "source:",
+        values({key: value for key, value in source.items() if value is not None}, 2),
+        "",
+        said("Each shift is a known change that leaves every object where it is, so boxes hold for every image."),
+        said(
+            "Your detector should not have been trained on these images."
+            + (f" Larger images are first reduced to a shorter side of {_SIDE_OF_OBJECTS} pixels." if large else "")
+        ),
+        "generator:",
+        values(generator, 2),
+        "",
+        said("Corruptions at a severity from 1 (slight) to 5 (severe). The base is the unchanged image."),
+        "prompts:",
+        "  shifts:",
+        *(f"    {kind}: {{corruption: {kind}, severity: 3}}" for kind in _KINDS_WITH_OBJECTS),
+        "",
+        "samples:",
+        said("Images, the same ones under every shift.", 2),
+        values({"candidates": min(_MOST_WITH_OBJECTS, objects.images), "seed": 0}, 2),
+        "",
+        "output:",
+        values({"image": image, "rows_per_shard": 200}, 2),
+        "",
+        "evaluate:",
+        said(
+            "Name your own detectors here, or with `counterfoil evaluate --models`: predictions:answers.json (COCO"
+            " results), transformers:./my-model, onnx:model.onnx.",
+            2,
+        ),
+        values({"models": []}, 2),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
 RECIPE = "recipe.yaml"
 # As bundled recipes are called after what they shift: pets-star, and ImageNet* in the paper.
 _DRAWN, _CORRUPTED = "star", "corrupt"
@@ -480,6 +544,13 @@ def init(
     last = re.sub(r"[^A-Za-z0-9_]+", "-", found.origin.dataset.removeprefix(LAB).rstrip("/").rpartition("/")[2])
     dataset = name or derived_name(last.strip("-_") or "photos", _CORRUPTED if corrupts else _DRAWN)
     named = _from(path, found.origin)
+    if found.objects is not None:
+        if generator is not None or clip is not None:
+            raise UserError(
+                "these images have boxes, and an image that is drawn has none",
+                "Leave out --generator and --clip, or name a column of labels with --label-column.",
+            )
+        return _init_objects(path, found, found.objects, dataset, named)
     text = corrupt_recipe_text(found, dataset, named) if models is None else recipe_text(found, models, dataset, named)
     recipe = load_recipe_text(text, [f"source.dataset={json.dumps(found.origin.dataset)}"], place=str(path))
     recipe = resolve_classes(recipe, names=found.labels)
@@ -501,6 +572,30 @@ def init(
         notes=tuple(notes),
         models=WITHOUT_GPU if models is None else models.reason,
         commands=_commands(path, dataset, cut=not corrupts),
+    )
+
+
+def _init_objects(path: Path, found: FoundData, objects: FoundObjects, dataset: str, named: str) -> InitResult:
+    """Write the recipe of images with objects, and beside it the picture of some."""
+    text = object_recipe_text(found, objects, dataset, named)
+    recipe = load_recipe_text(text, [f"source.dataset={json.dumps(found.origin.dataset)}"], place=str(path))
+    _write(path, text)
+    picture = path.with_name(f"{path.stem}-boxes.png")
+    write_atomically(picture, objects.picture)
+    check, build, evaluate = _commands(path, dataset, cut=False)
+    return InitResult(
+        path=path,
+        recipe=recipe,
+        images={each.name: {split: count or 0 for split, count in found.rows.items()} for each in recipe.classes},
+        rows=found.rows,
+        notes=(*objects.notes, f"{picture} shows some images with their boxes: look whether they are right"),
+        models="Each shift is a known change to your own photographs, which leaves every object where it is.",
+        commands=(
+            check,
+            build,
+            f"counterfoil evaluate {shlex.quote(dataset)} --write-keys keys.json",
+            evaluate.replace("YOUR-MODEL", "predictions:FILE"),
+        ),
     )
 
 

@@ -24,7 +24,7 @@ from counterfoil.data.object_folders import is_box, is_number
 from counterfoil.detection_stats import Detections
 from counterfoil.documents import parse_json
 from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of
-from counterfoil.evaluation.detection.categories import category_ids, map_found, map_names
+from counterfoil.evaluation.detection.categories import map_found, map_names
 from counterfoil.evaluation.detection.subject import DetectionSubject
 from counterfoil.progress import report
 from counterfoil.recipe.names import quoted
@@ -284,32 +284,3 @@ def _answer(answer: Any, name: str) -> dict[str, NDArray[Any]]:
 
 def _array(values: Any) -> NDArray[Any]:
     return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
-
-
-def coco_document(subject: DetectionSubject) -> dict[str, Any]:
-    """Return the dataset as a COCO file, by whose ids a file of results may name images and categories."""
-    from counterfoil.store.decoding import open_image
-
-    dataset, suffix = subject.dataset, subject.dataset.recipe.output.image.format
-    ids = category_ids(subject.categories)
-    images, annotations = [], []
-    for row, (key, encoded) in enumerate(dataset.images()):
-        with open_image(encoded) as picture:
-            width, height = picture.size
-        group = dataset.groups[dataset.shifts[row]].name
-        image = {"id": row + 1, "file_name": f"{key}.{suffix}", "width": width, "height": height, "group": group}
-        images.append(image)
-        objects = subject.objects[row]
-        for place, box in enumerate(objects["bbox"]):
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": row + 1,
-                    "category_id": ids[objects["category"][place]],
-                    "bbox": box,
-                    "area": objects["area"][place],
-                    "iscrowd": int(objects["iscrowd"][place]),
-                }
-            )
-    categories = [{"id": number, "name": name} for number, name in zip(ids, subject.categories, strict=True)]
-    return {"images": images, "annotations": annotations, "categories": categories}

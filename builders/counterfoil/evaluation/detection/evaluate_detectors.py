@@ -12,10 +12,10 @@ import numpy as np
 from counterfoil.documents import csv_text, document_text
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.detection.categories import COCO_80, COCO_91, POSITION
 from counterfoil.evaluation.detection.detections import (
     PREFIX,
     ModelDetections,
-    coco_document,
     read_detections,
     run_detector,
 )
@@ -37,6 +37,9 @@ from counterfoil.evaluation.gate_files import JUNIT, MARKDOWN, gate_junit, gate_
 from counterfoil.evaluation.result_files import report_folder
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import named_models, short_name
+from counterfoil.models.classifiers.of_python import imported, is_code
+from counterfoil.models.detectors import load_detector
+from counterfoil.models.devices import resolve_device
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.results import ClassFacts, GroupFacts, ModelFacts, ResultRow, ResultRows, Results, rounded_row
 from counterfoil.report.words import counted, csv_interval
@@ -126,19 +129,22 @@ def _detections(name: str, detector: Any, subject: DetectionSubject, settings: D
     order = _order(settings.order, name)
     if isinstance(detector, str) and detector.startswith(PREFIX):
         return replace(read_detections(detector, subject, order), name=name)
-    names = None if order is None else subject.categories if order == "position" else order
+    names = None if order is None else subject.categories if order == POSITION else order
     if isinstance(names, str):
         raise UserError(f"{name}: found the order '{names[:40]}', expected position, or the names of its labels")
+    if isinstance(detector, str) and is_code(detector):
+        detector, _ = imported(detector)
     if not isinstance(detector, str):
         return run_detector(name, detector, subject, names, settings.batch_size)
-    raise UserError(f"{name}: no detector of this kind is known", _NAMED)
+    loaded = load_detector(detector, resolve_device(settings.device))
+    return run_detector(name, loaded, subject, names, settings.batch_size, loaded.sha256)
 
 
 def _order(told: Any, name: str) -> str | Sequence[str] | None:
     """Return what a person says of a model's labels: one of the known orders, or the names in a file or a list."""
     if isinstance(told, Mapping):
         told = told.get(name)
-    if told is None or not isinstance(told, str) or told in ("position", "coco80", "coco91"):
+    if told is None or not isinstance(told, str) or told in (POSITION, COCO_80, COCO_91):
         return told
     try:
         text = read_regular(named_path(told), _LONGEST_LIST).decode("utf-8-sig")
@@ -286,27 +292,6 @@ def images_parquet(answered: DetectionAnswers) -> bytes:
     buffer = pa.BufferOutputStream()
     pq.write_table(pa.table(columns).take(order), buffer)
     return buffer.getvalue().to_pybytes()
-
-
-KEY_COLUMNS = ("key", "file_name", "shift")
-
-
-def write_image_keys(dataset: OpenDataset, place: Path) -> int:
-    """Write the images of a dataset with objects, and return how many they are.
-
-    A name that ends in .json gets a COCO file (images, annotations, categories), by whose ids a file of results names
-    images; any other a CSV of keys.
-    """
-    if place.suffix.lower() == ".json":
-        write_atomically(place, document_text(coco_document(open_objects(dataset))).encode())
-        return len(dataset.keys)
-    suffix = dataset.recipe.output.image.format
-    rows = (
-        dict(zip(KEY_COLUMNS, (key, f"{key}.{suffix}", dataset.groups[shift].name), strict=True))
-        for key, shift in zip(dataset.keys, dataset.shifts.tolist(), strict=True)
-    )
-    write_atomically(place, csv_text(rows, KEY_COLUMNS).encode())
-    return len(dataset.keys)
 
 
 def refuse_of_classifiers(given: Mapping[str, Any]) -> None:

@@ -103,7 +103,9 @@ def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: 
     return MeasuredModel(detections, matches, score, numbers, by_category, category_draws, f1)
 
 
-def intervals(values: NDArray[np.float64], draws: NDArray[np.float64], low: float = -1.0) -> list[Estimate]:
+def intervals(
+    values: NDArray[np.float64], draws: NDArray[np.float64], low: float = -1.0, high: float = 1.0
+) -> list[Estimate]:
     """Return an interval of each value, (m,), from its draws (r, m), that hold together; none of no width."""
     spread = np.nanstd(draws, axis=0)
     varying = spread > 1e-9  # sums of floats differ by less
@@ -112,7 +114,7 @@ def intervals(values: NDArray[np.float64], draws: NDArray[np.float64], low: floa
         reach = simultaneous_reach(values[varying], draws[:, varying])
         ends[varying] = reach * spread[varying]
     return [
-        Estimate(value, max(low, value - end), min(1.0, value + end)) if np.isfinite(end) else Estimate(value)
+        Estimate(value, max(low, value - end), min(high, value + end)) if np.isfinite(end) else Estimate(value)
         for value, end in zip(values.tolist(), ends.tolist(), strict=True)
     ]
 
@@ -157,7 +159,7 @@ def corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator
         if np.isfinite(value) and base.value > 0:
             with np.errstate(invalid="ignore", divide="ignore"):
                 share = np.where(base.draws > 0, draws / base.draws, np.nan)
-            found = intervals(np.array([value / base.value]), share[:, None], low=0.0)[0]
+            found = intervals(np.array([value / base.value]), share[:, None], low=0.0, high=np.inf)[0]
             yield row(RPC, found, model=model.name, at=name, n=subject.images)
 
 

@@ -1,0 +1,60 @@
+"""The images of a dataset with objects, listed for a detector that runs elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from counterfoil.documents import csv_text, document_text
+from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.detection.categories import category_ids
+from counterfoil.evaluation.detection.subject import DetectionSubject, open_objects
+from counterfoil.store.atomic import write_atomically
+from counterfoil.store.decoding import open_image
+
+COLUMNS = ("key", "file_name", "shift")
+
+
+def write_image_keys(dataset: OpenDataset, place: Path) -> int:
+    """Write the images of a dataset with objects, and return how many they are.
+
+    A name that ends in .json gets a COCO file (images, annotations, categories), by whose ids a file of results may
+    name images and categories; any other a CSV of keys.
+    """
+    if place.suffix.lower() == ".json":
+        write_atomically(place, document_text(coco_document(open_objects(dataset))).encode())
+        return len(dataset.keys)
+    suffix = dataset.recipe.output.image.format
+    rows = (
+        dict(zip(COLUMNS, (key, f"{key}.{suffix}", dataset.groups[shift].name), strict=True))
+        for key, shift in zip(dataset.keys, dataset.shifts.tolist(), strict=True)
+    )
+    write_atomically(place, csv_text(rows, COLUMNS).encode())
+    return len(dataset.keys)
+
+
+def coco_document(subject: DetectionSubject) -> dict[str, Any]:
+    """Return the dataset as a COCO file, by whose ids a file of results may name images and categories."""
+    dataset, suffix = subject.dataset, subject.dataset.recipe.output.image.format
+    ids = category_ids(subject.categories)
+    images, annotations = [], []
+    for row, (key, encoded) in enumerate(dataset.images()):
+        with open_image(encoded) as picture:
+            width, height = picture.size
+        group = dataset.groups[dataset.shifts[row]].name
+        image = {"id": row + 1, "file_name": f"{key}.{suffix}", "width": width, "height": height, "group": group}
+        images.append(image)
+        objects = subject.objects[row]
+        for place, box in enumerate(objects["bbox"]):
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": row + 1,
+                    "category_id": ids[objects["category"][place]],
+                    "bbox": box,
+                    "area": objects["area"][place],
+                    "iscrowd": int(objects["iscrowd"][place]),
+                }
+            )
+    categories = [{"id": number, "name": name} for number, name in zip(ids, subject.categories, strict=True)]
+    return {"images": images, "annotations": annotations, "categories": categories}

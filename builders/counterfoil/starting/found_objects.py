@@ -1,0 +1,192 @@
+"""The objects of a newcomer's images: how boxes are written, what is wrong with some, and a picture that shows them.
+
+A wrong form of boxes is the commonest mistake, and shows in no number: so the picture is written beside the recipe.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from counterfoil.data import NamedDataset
+from counterfoil.data.folders import folder_listing
+from counterfoil.data.object_folders import ObjectFolder, read_object_folder
+from counterfoil.data.objects import BoxForm, Size, cells_of, in_image, in_pixels
+from counterfoil.data.pictures import evenly_spread
+from counterfoil.data.tables import Outline, Rows
+from counterfoil.errors import UserError
+from counterfoil.recipe.names import is_local
+from counterfoil.recipe.objects import categories_problem
+from counterfoil.report.words import counted, listed
+from counterfoil.store.decoding import UnreadableImage, open_image, readable_image
+
+# Images of which the size is looked up, and those of the picture.
+_MOST_LOOKED_AT, SHOWN = 500, 12
+_MOST_NAMED = 12
+_WRITTEN: Mapping[BoxForm, str] = {
+    "coco": "[x, y, width, height] in pixels, as COCO",
+    "yolo": "centre and size as shares of the image, as YOLO",
+    "pascal": "two corners in pixels, as Pascal VOC",
+}
+_TOLERANCE = 1.0  # pixels by which rounding may push a box out
+
+
+@dataclass(frozen=True)
+class FoundObjects:
+    """The objects of a split. column, form: where they are, and how a table writes them. picture: PNG of some images
+    with their boxes. notes: what must be said of them."""
+
+    column: str
+    form: BoxForm
+    names: tuple[str, ...]
+    images: int
+    notes: tuple[str, ...]
+    picture: bytes
+    side: int | None
+
+
+def object_folder(origin: NamedDataset) -> ObjectFolder | None:
+    """Return a folder of COCO or YOLO files; None for any other dataset. Raises as `read_object_folder`."""
+    folder = Path(origin.dataset)
+    if not is_local(origin.dataset) or not folder.is_dir() or origin.config is not None:
+        return None
+    return read_object_folder(folder.resolve(), folder_listing(folder))
+
+
+def objects_column(outline: Outline) -> str | None:
+    """Return the column of objects of a dataset; None if it has none. UserError for several."""
+    columns = [name for name, kind in outline.columns.items() if kind == "objects"]
+    if len(columns) > 1:
+        raise UserError(
+            f"several columns hold boxes: {', '.join(columns)[:300]}", "Keep one, or write the recipe by hand."
+        )
+    return columns[0] if columns else None
+
+
+def find_objects(rows: Rows, column: str, folder: ObjectFolder | None) -> FoundObjects:
+    """Look at the objects of a split. UserError for what is no object, and for categories without names."""
+    cells = cells_of(rows, column)
+    used = Counter(category for cell in cells for category in cell["category"])
+    names = rows.class_names(column)
+    if names is None:
+        if any(not isinstance(category, str) for category in used):
+            raise UserError(
+                f"{rows.place}: categories are numbers without names",
+                "Declare their names (a ClassLabel), or write names instead of numbers.",
+            )
+        names = tuple(sorted(used))
+    if not names or (problem := categories_problem(names)) is not None:
+        raise UserError(f"{rows.place}: categories: {problem if names else 'no image has an object'}")
+    with_boxes = [row for row, cell in enumerate(cells) if cell["bbox"]]
+    looked = evenly_spread(with_boxes, _MOST_LOOKED_AT)
+    sizes = _sizes(rows, looked)
+    form: BoxForm = "coco" if folder is not None else _form_of(cells, sizes)
+    written: BoxForm = "yolo" if folder is not None and folder.form == "YOLO" else form
+    counts = Counter({names[one] if isinstance(one, int) else one: count for one, count in used.items()})
+    notes = [
+        f"boxes are read as {_WRITTEN[written]} writes them",
+        f"{counted(sum(used.values()), 'object')} of {counted(len(counts), 'category', 'categories')}: "
+        + listed([f"{name} ({count:,})" for name, count in counts.most_common()], _MOST_NAMED),
+        *_odd_boxes(cells, sizes, form),
+    ]
+    if empty := len(cells) - len(with_boxes):
+        notes.append(f"{counted(empty, 'image has', 'images have')} no object")
+    if folder is not None and (absent := folder.absent.get(rows.split)):
+        notes.append(f"{counted(absent, 'image')} of the JSON file are not in the folder, and are left out")
+    side = sorted(min(size) for size in sizes.values())[len(sizes) // 2] if sizes else None
+    return FoundObjects(column, form, tuple(names), rows.count, tuple(notes), _picture(rows, cells, names, form), side)
+
+
+def _sizes(rows: Rows, chosen: Sequence[int]) -> dict[int, Size]:
+    """Return the sizes of those of some images that open."""
+    sizes: dict[int, Size] = {}
+    for row in chosen:
+        if rows.rendered is not None:
+            sizes[row] = rows.image(row).size
+            continue
+        try:
+            with open_image(next(rows.images([row])), photograph=True) as picture:
+                sizes[row] = picture.size
+        except UnreadableImage:
+            continue
+    return sizes
+
+
+def _form_of(cells: Sequence[Mapping[str, list[Any]]], sizes: Mapping[int, Size]) -> BoxForm:
+    """Return the form in which boxes lie in their images: of two that fit as well, COCO's, which the Hub uses."""
+    boxes = [(box, size) for row, size in sizes.items() for box in cells[row]["bbox"]]
+    if boxes and all(0 <= value <= 1 for box, _ in boxes for value in box):
+        return "yolo"
+    forms: tuple[BoxForm, ...] = ("coco", "pascal")
+    return min(forms, key=lambda form: sum(_is_outside(in_pixels(box, form, size), size) for box, size in boxes))
+
+
+def _is_outside(box: Sequence[float], size: Size) -> bool:
+    x, y, width, height = box
+    beyond = max(-x, -y, x + width - size[0], y + height - size[1])
+    return beyond > _TOLERANCE or width < 0 or height < 0
+
+
+def _odd_boxes(cells: Sequence[Mapping[str, list[Any]]], sizes: Mapping[int, Size], form: BoxForm) -> list[str]:
+    """Return sentences on boxes that leave their image, are empty, or are of crowds."""
+    outside = empty = total = 0
+    for row, size in sizes.items():
+        for box in cells[row]["bbox"]:
+            own = in_pixels(box, form, size)
+            total += 1
+            if in_image(own, size) is None:
+                empty += 1
+            elif _is_outside(own, size):
+                outside += 1
+    crowds = sum(bool(crowd) for cell in cells for crowd in cell["iscrowd"])
+    notes = []
+    where = f"of {counted(total, 'box', 'boxes')} in {counted(len(sizes), 'image')}"
+    if outside:
+        notes.append(f"{where}, {outside:,} leave their image, and are cut at its edge")
+    if empty:
+        notes.append(f"{where}, {empty:,} have no area in their image, and are left out")
+    if crowds:
+        notes.append(f"{counted(crowds, 'box is', 'boxes are')} of crowds, which are neither found nor missed")
+    if total and (outside + empty) / total > 0.05:
+        notes.append("so many boxes leave their images that they may be in another form: look at the picture")
+    return notes
+
+
+_TILE = 320
+_COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#800000")
+
+
+def _picture(rows: Rows, cells: Sequence[Mapping[str, list[Any]]], names: Sequence[str], form: BoxForm) -> bytes:
+    """Return a PNG of some images with their boxes and categories."""
+    from PIL import Image, ImageDraw
+
+    chosen = evenly_spread([row for row, cell in enumerate(cells) if cell["bbox"]], SHOWN)
+    columns = min(4, len(chosen)) or 1
+    sheet = Image.new("RGB", (columns * _TILE, -(-max(1, len(chosen)) // columns) * _TILE), "white")
+    for place, row in enumerate(chosen):
+        picture = rows.image(row) if rows.rendered is not None else readable_image(next(rows.images([row])))
+        if picture is None:
+            continue
+        size = picture.size
+        scale = (_TILE - 8) / max(size)
+        picture = picture.convert("RGB").resize((max(1, round(size[0] * scale)), max(1, round(size[1] * scale))))
+        draw = ImageDraw.Draw(picture)
+        for box, category in zip(cells[row]["bbox"], cells[row]["category"], strict=True):
+            own = in_image(in_pixels(box, form, size), size)
+            if own is None:
+                continue
+            x, y, width, height = (value * scale for value in own)
+            number = category if isinstance(category, int) else list(names).index(category)
+            colour = _COLOURS[number % len(_COLOURS)]
+            draw.rectangle((x, y, x + width, y + height), outline=colour, width=2)
+            text = names[number][:24].encode("ascii", "replace").decode()
+            draw.rectangle((x, max(0, y - 11), x + 6 * len(text) + 4, max(11, y)), fill=colour)
+            draw.text((x + 2, max(0, y - 11)), text, fill="white")
+        sheet.paste(picture, (place % columns * _TILE + 4, place // columns * _TILE + 4))
+    stream = io.BytesIO()
+    sheet.save(stream, "PNG")
+    return stream.getvalue()

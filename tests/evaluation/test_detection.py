@@ -1,0 +1,240 @@
+"""The walk of a person with a detector: a folder of images with boxes, `init`, `build`, predictions, the report."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from counterfoil.building import build
+from counterfoil.dataset.verification import verify
+from counterfoil.errors import UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.dataset import open_dataset
+from counterfoil.evaluation.detection.evaluate_detectors import DetectionEvaluation
+from counterfoil.evaluation.detection.subject import open_objects
+from counterfoil.evaluation.result_files import write_keys
+from counterfoil.starting.init_recipe import init
+from support.boxes import coco_folder
+from support.colour_detector import NAMES, ColourDetector
+
+SHIFTS = "prompts.shifts={gaussian_noise: {corruption: gaussian_noise, severity: {levels: [0.2, 1.0]}}, \
+jpeg_compression: {corruption: jpeg_compression, severity: 5}}"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of twelve images of 160 × 120 pixels, reduced to 96 × 128."""
+    folder = tmp_path_factory.mktemp("objects")
+    coco_folder(folder / "coco")
+    result = init(folder / "coco", folder / "recipe.yaml", device="cpu")
+    assert any("[x, y, width, height] in pixels, as COCO" in note for note in result.notes)
+    with Image.open(folder / "recipe-boxes.png") as picture:
+        assert picture.size == (4 * 320, 3 * 320)
+    overrides = [
+        "prompts.shifts={}",
+        SHIFTS,
+        "generator.size=96",
+        "output.image.format=png",
+        "output.image.quality=null",
+    ]
+    build(folder / "recipe.yaml", folder / "built", overrides=overrides, device="cpu", workers=1)
+    return folder / "built"
+
+
+@pytest.fixture(scope="module")
+def results_file(built: Path) -> Path:
+    """COCO results by the ids of the file that `--write-keys` writes, as a program beside Counterfoil makes them."""
+    keys = built.parent / "keys.json"
+    write_keys(built, keys)
+    document = json.loads(keys.read_text())
+    number = {image["file_name"]: image["id"] for image in document["images"]}
+    category = {one["name"]: one["id"] for one in document["categories"]}
+    results = []
+    for key, encoded in open_dataset(built).images():
+        (answer,) = ColourDetector()([Image.open(io.BytesIO(encoded or b""))])
+        for (x0, y0, x1, y1), score, label in zip(answer["boxes"], answer["scores"], answer["labels"], strict=True):
+            box = [x0, y0, x1 - x0, y1 - y0]
+            identity = {"image_id": number[f"{key}.png"], "category_id": category[NAMES[label]]}
+            results.append({**identity, "bbox": box, "score": score})
+    file = built.parent / "results.json"
+    file.write_text(json.dumps(results))
+    return file
+
+
+@pytest.fixture(scope="module")
+def evaluation(built: Path, results_file: Path) -> DetectionEvaluation:
+    evaluation = evaluate(built, [f"predictions:{results_file}"], out=built.parent / "report")
+    assert isinstance(evaluation, DetectionEvaluation)
+    return evaluation
+
+
+def test_stored_boxes_are_those_of_the_source_scaled_with_their_image(built: Path) -> None:
+    source = json.loads((built.parent / "coco" / "annotations.json").read_text())
+    boxes: dict[int, list[list[float]]] = {}
+    for annotation in source["annotations"]:
+        boxes.setdefault(annotation["image_id"], []).append([value * 96 / 120 for value in annotation["bbox"]])
+    subject = open_objects(open_dataset(built))
+    assert subject.images == 12 and subject.left_out == 0
+    stored = sorted(json.dumps(np.round(objects["bbox"], 6).tolist()) for objects in subject.objects)
+    expected = sorted(json.dumps(np.round(boxes.get(image["id"], []), 6).tolist()) for image in source["images"])
+    assert stored == sorted(expected * 4)  # base, two severities and one more shift
+
+
+def test_every_group_has_the_numbers_of_pycocotools(
+    built: Path, results_file: Path, evaluation: DetectionEvaluation
+) -> None:
+    document = json.loads((built.parent / "keys.json").read_text())
+    results = json.loads(results_file.read_text())
+    groups = {image["group"] for image in document["images"]}
+    assert groups == {"base", "gaussian_noise_1", "gaussian_noise", "jpeg_compression"}
+    for group in sorted(groups):
+        with contextlib.redirect_stdout(io.StringIO()):
+            truth = COCO()
+            truth.dataset = document | {"info": {}}
+            truth.createIndex()
+            judge = COCOeval(truth, truth.loadRes(results), "bbox")
+            judge.params.imgIds = [image["id"] for image in document["images"] if image["group"] == group]
+            judge.evaluate()
+            judge.accumulate()
+            judge.summarize()
+        for name, place in (("AP", 0), ("AP50", 1), ("AP75", 2), ("AP_small", 3), ("AP_medium", 4), ("recall", 8)):
+            found = evaluation.results.rows.value(name, model=evaluation.results.models[0].name, group=group)
+            assert found == pytest.approx(judge.stats[place], abs=1e-12), (group, name)
+
+
+def test_drops_are_differences_and_their_intervals_hold_them(evaluation: DetectionEvaluation) -> None:
+    rows, model = evaluation.results.rows, evaluation.results.models[0].name
+    base = rows.value("AP", model=model, group="base") or 0.0
+    noise = rows.value("AP", model=model, group="gaussian_noise") or 0.0
+    drop = rows.estimate("drop", model=model, group="gaussian_noise", at="AP")
+    assert drop is not None and drop.value == pytest.approx(base - noise) and drop.value > 0.1
+    assert drop.low is not None and drop.high is not None and drop.low < drop.value < drop.high
+    others = [rows.value("AP", model=model, group=group) or 0.0 for group in ("gaussian_noise_1", "jpeg_compression")]
+    mean = ((noise + others[0]) / 2 + others[1]) / 2
+    assert rows.value("mPC", model=model, at="AP") == pytest.approx(mean)
+    assert rows.value("rPC", model=model, at="AP") == pytest.approx(mean / base)
+
+
+def test_the_report_begins_with_what_the_detector_loses(evaluation: DetectionEvaluation) -> None:
+    page = Path(evaluation.files["report"]).read_text()
+    sentence = re.search(r'<p class="verdict">(.*?)</p>', page)
+    assert sentence is not None
+    assert re.fullmatch(
+        r"Your detector loses most under gaussian noise: [\d.]+ points of AP \([\d.]+ to [\d.]+\)\.", sentence[1]
+    )
+    assert "class average" not in page and "https://" not in page
+    assert "12 images, each unchanged and under 3 shifts" in page
+
+
+def test_a_function_gives_the_same_numbers_as_its_file(built: Path, evaluation: DetectionEvaluation) -> None:
+    again = evaluate(built, {"mine": ColourDetector()}, out=built.parent / "function", batch_size=5)
+    for one in evaluation.results.rows:
+        key = {name: getattr(one, name) for name in ("group", "class_id", "against", "at")}
+        other = again.results.rows.one(one.measure, model="mine", **key)
+        assert other is not None and other.value == pytest.approx(one.value) and other.low == pytest.approx(one.low)
+
+
+def test_a_gate_judges_drops_of_any_measure(built: Path, results_file: Path) -> None:
+    lines = [
+        "drop(gaussian_noise, AP50) <= 100",
+        "AP50(base) >= 99.9",
+        "drop(any) <= 0",
+        "drop(gaussian_noise@1) <= 90",
+    ]
+    gate = evaluate(built, f"predictions:{results_file}", out=built.parent / "gate", gate=lines).gate
+    assert gate is not None
+    verdicts = {(one.line.text, one.group): one.verdict for one in gate.judged}
+    assert verdicts["drop(gaussian_noise, AP50) <= 100", "gaussian_noise"] == "pass"
+    assert verdicts["AP50(base) >= 99.9", "base"] == "fail"
+    assert verdicts["drop(any) <= 0", "gaussian_noise"] == "fail"
+    assert verdicts["drop(gaussian_noise@1) <= 90", "gaussian_noise_1"] == "pass"
+    assert (built.parent / "gate" / "gate.md").is_file() and len(gate.judged) == 6
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("drop(fog, AP51) <= 5", "there is no measure 'AP51', did you mean"),
+        ("accuracy(base) >= 5", "there is no measure 'accuracy'"),
+        ("drop(base) <= 5", "the base has no drop"),
+        ("AP(base) <= 5", "AP takes >="),
+        ("AP(base, AP50) >= 5", "AP takes one group"),
+    ],
+)
+def test_a_line_of_another_form_is_refused(line: str, problem: str, built: Path, results_file: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        evaluate(built, f"predictions:{results_file}", gate=[line])
+    assert problem.partition(", did")[0] in caught.value.problems[0]
+
+
+def changed(**values: Any) -> Callable[[list[dict[str, Any]]], None]:
+    return lambda results: results[0].update(values)
+
+
+def without_noise(results: list[dict[str, Any]]) -> None:
+    results[:] = [one for one in results if one["image_id"] <= 12]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (changed(image_id=999), "detection 0: there is no image '999' in the dataset"),
+        (changed(image_id="base_images_999999"), "there is no image"),
+        (changed(bbox=[5, 5, -3, 4]), "bbox is"),
+        (changed(bbox=[5, 5, 3]), "bbox is"),
+        (changed(score="high"), "score is 'high', expected a number"),
+        (changed(category_id=9), "its numbers of categories are not those of 2 categories"),
+        (without_noise, "has no detection on any image of gaussian_noise_1, gaussian_noise, jpeg_compression"),
+    ],
+)
+def test_a_file_of_predictions_of_another_form_is_refused_in_words(
+    change: Callable[[list[dict[str, Any]]], None], problem: str, built: Path, results_file: Path, tmp_path: Path
+) -> None:
+    results = json.loads(results_file.read_text())
+    change(results)
+    (tmp_path / "other.json").write_text(json.dumps(results))
+    with pytest.raises(UserError) as caught:
+        evaluate(built, f"predictions:{tmp_path / 'other.json'}")
+    assert problem in "\n".join(caught.value.problems)
+
+
+def test_tables_of_detections_are_read_as_results_are(
+    built: Path, results_file: Path, evaluation: DetectionEvaluation, tmp_path: Path
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    keys, results = open_dataset(built).keys, json.loads(results_file.read_text())
+    rows = [{"key": keys[one["image_id"] - 1], "category": NAMES[one["category_id"] - 1], **one} for one in results]
+    wanted = ("key", "category", "score", "bbox")
+    pq.write_table(pa.Table.from_pylist([{name: row[name] for name in wanted} for row in rows]), tmp_path / "a.parquet")
+    lines = [f"{row['key']}.png,{row['category']},{row['score']!r},{','.join(map(repr, row['bbox']))}" for row in rows]
+    (tmp_path / "b.csv").write_text("\n".join(["file_name,category,score,x,y,width,height", *lines]))
+    files = [f"predictions:{tmp_path / name}" for name in ("a.parquet", "b.csv")]
+    again = evaluate(built, files, out=tmp_path / "report")
+    first = evaluation.results.models[0].name
+    for group in evaluation.results.groups:
+        value = evaluation.results.rows.value("AP", model=first, group=group.name)
+        assert [again.results.rows.value("AP", model=file, group=group.name) for file in files] == [value, value]
+
+
+def test_what_only_classifiers_have_is_refused_by_name(built: Path, results_file: Path) -> None:
+    with pytest.raises(UserError, match="detectors take no into_card"):
+        evaluate(built, f"predictions:{results_file}", into_card=True)
+
+
+def test_the_dataset_is_whole_and_renders_again(built: Path) -> None:
+    source = f"source.dataset={built.parent / 'coco'}"
+    report = verify(built, rerender=6, overrides=[source])
+    assert not report.problems and [one.outcome for one in report.rerendered] == ["identical bytes"] * 6
