@@ -85,7 +85,7 @@ class RaterAnswers:
     again: int = 0
 
     def with_later(self, later: RaterAnswers) -> RaterAnswers:
-        """These with what the same person answered to another page: of what both answer, the later file counts."""
+        """Return these with the same person's answers to another page; the later file counts."""
         answered = {(grid.task, grid.label, each) for grid in later.grids for each in grid.shown}
         left, replaced = [], 0
         for grid in self.grids:
@@ -112,7 +112,7 @@ class Asked:
     shifts: Sequence[str]
 
     def can_show(self, task: Task, label: str, id: str) -> bool:
-        """Whether a page of the dataset can show a picture under a label: of it, or as a control."""
+        """Return whether a page of the dataset can show a picture under a label: of it, or as a control."""
         picture = self.known.get(id)
         if isinstance(picture, RealControl):
             return task == "class" and self.classes[picture.label] == label
@@ -120,10 +120,7 @@ class Asked:
 
 
 def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers]:
-    """The answers in these files, a person each, in the order of their first files. UserError with every problem.
-
-    One person may have answered several pages, which have one token: what they say is one person's.
-    """
+    """Return the answers in these files, one for each token. Raise UserError with every problem."""
     if not paths:
         raise UserError("found no answers", "Name the answers.json of each person.")
     if len(paths) > MOST_RATERS:
@@ -161,7 +158,7 @@ def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers
 
 
 def _problems(found: AnsweredPage, asked: Asked) -> Iterator[str]:
-    """What the dataset says of answers that are of the form."""
+    """Yield what the dataset says of answers that are of the form."""
     if found.content != asked.content:
         yield (
             f"is for another dataset, or for this one before it changed: content {found.content!r:.40}, expected"

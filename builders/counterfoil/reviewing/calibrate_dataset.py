@@ -6,7 +6,7 @@ The page is one HTML file with no outside resource. It shows few images: spread 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from counterfoil.dataset.card.index_page import write_index
 from counterfoil.errors import UserError
 from counterfoil.generate.screen import ScreenDoubts, screen_doubts
 from counterfoil.plan import sample_key
-from counterfoil.recipe import Recipe, layer_text
+from counterfoil.recipe import layer_text
 from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.loader import layer_head
 from counterfoil.recipe.names import did_you_mean
@@ -94,11 +94,7 @@ def pictures_of(
     shown: Sequence[int],
     groups: Sequence[ObjectGroup],
 ) -> list[Picture]:
-    """Pictures for the sliders of the `shown` shifts, of their contrast where it was measured, and of all groups'
-    classes, by shift and ascending score.
-
-    RunFailure for an image that does not open.
-    """
+    """Return pictures for the sliders of `shown` shifts, contrasts and classes, by shift and ascending score."""
     objects = [one for group in groups for one in group.objects]
     measured = [unit for unit in shown if scores[unit].contrast is not None]
     wanted = MOST_A_SHIFT * len(shown) + MOST_A_CLASS * len(objects) + MOST_A_CONTRAST * len(measured)
@@ -124,7 +120,12 @@ def pictures_of(
         keys.setdefault(int(own.shards[rank]), {})[key] = (unit, rank)
     found: dict[tuple[int, int], Picture] = {}
     for at, wanted_keys in sorted(keys.items()):
-        for key, uri in _read(directory, receipts[at], wanted_keys.keys()).items():
+        uris: dict[str, str] = {}
+        for file in filter(None, (receipts[at].file("data"), receipts[at].file("rejected"))):
+            left = wanted_keys.keys() - uris.keys()
+            for key, encoded in encoded_images(directory / file.path, left) if left else ():
+                uris[key] = data_uri(webp(reduced(encoded, f"{file.path}: {key}", SIDE), _QUALITY, method=6))
+        for key, uri in uris.items():
             unit, rank = wanted_keys[key]
             own = scores[unit]
             found[unit, rank] = Picture(
@@ -142,10 +143,10 @@ def pictures_of(
 
 
 def chosen_places(scores: np.ndarray, has_image: np.ndarray, line: float | None, most: int) -> list[int]:
-    """Places among ascending scores [n] of at most so many images that are there.
+    """Return places among ascending scores [n] of at most so many existing images.
 
-    The lowest and the highest are among them, the others are next to the line or evenly spread: wherever a line stands,
-    some lie near on either side.
+    They include the lowest and the highest; others are next to the line or evenly spread, so that some lie near every
+    line.
     """
     there = np.flatnonzero(has_image)
     if there.size <= most:
@@ -161,105 +162,49 @@ def chosen_places(scores: np.ndarray, has_image: np.ndarray, line: float | None,
     return sorted(int(there[place]) for place in chosen)
 
 
-def _read(directory: Path, receipt: Receipt, keys: Set[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for what in ("data", "rejected"):
-        file = receipt.file(what)
-        if file is not None:
-            left = keys - found.keys()
-            for key, encoded in encoded_images(directory / file.path, left) if left else ():
-                found[key] = data_uri(webp(reduced(encoded, f"{file.path}: {key}", SIDE), _QUALITY, method=6))
-    return found
+@dataclass(frozen=True)
+class ScoredShifts:
+    """What the page is made of. shown: the positions in `scores` of the shifts with a slider. candidates, n_shifts: of
+    the whole dataset, also where they are not shown. doubts: why CLIP may not know the classes, a line each."""
+
+    recipe: Recipe
+    directory: str
+    scores: Sequence[ShiftScores]
+    shown: Sequence[int]
+    groups: Sequence[ObjectGroup]
+    candidates: int
+    n_shifts: int
+    doubts: Sequence[str] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether the page holds the scores of all candidates, and has sliders of objects too."""
+        return self.candidates <= MOST_CANDIDATES
 
 
-def calibration_page(
-    recipe: Recipe,
-    directory: str,
-    scores: Sequence[ShiftScores],
-    shown: Sequence[int],
-    groups: Sequence[ObjectGroup],
-    pictures: Sequence[Picture],
-    *,
-    exact: bool,
-    candidates: int,
-    n_shifts: int,
-    doubts: Sequence[str] = (),
-) -> str:
-    """The page as text; equal datasets give equal bytes.
-
-    `shown` are the positions of the shifts with a slider. With `exact` the page holds the scores of all candidates, and
-    has sliders of objects too. `candidates` and `n_shifts` count what is not shown too,
-    `doubts` why CLIP may not know the classes, a line each.
-    """
-    filters = {"in_words": in_words, "number": "{:,}".format}
-    environment = template_environment(TEMPLATE, filters)
+def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
+    """Return the page as text; equal datasets give equal bytes."""
+    recipe, scores, groups = scored.recipe, scored.scores, scored.groups
+    environment = template_environment(TEMPLATE, {"in_words": in_words, "number": "{:,}".format})
     objects = shown_groups(groups)
     stores: dict[str, list[tuple[int, Picture]]] = {}
     for at, picture in enumerate(pictures):
         stores.setdefault(picture.shift, []).append((at, picture))
-    specs = {BASE: recipe.prompts.base} | dict(recipe.prompts.shifts)
-    everywhere = len(groups) == 1 and all(specs[each.shift.of].object_threshold is None for each in scores)
     shifts = recipe.all_shifts()
-    data = {
-        "exact": exact,
-        "units": [
-            {
-                "name": each.shift.name,
-                "key": _yaml_key(each.shift.of),
-                "top": each.shift.top,
-                "base": each.shift.name == BASE,
-                "candidates": each.candidates,
-                "scored": int(each.scores.size),
-                # Also where the page has no slider for it; what has no score is reached by nothing.
-                "threshold": (2.0 if each.threshold is None else each.threshold) if each.is_screened else None,
-                "contrast": each.least_contrast if each.contrast is not None else None,
-            }
-            for each in scores
-        ],
-        "rows": _rows(scores) if exact else None,
-        "shifts": [{"unit": unit, **_shift(scores[unit], exact)} for unit in shown],
-        "contrasts": [
-            {"unit": unit, **_contrast(recipe, scores[unit])}
-            for unit in shown
-            if exact and scores[unit].contrast is not None
-        ],
-        "groups": [
-            {
-                "units": list(group.units),
-                "screen": everywhere,
-                # What the object must reach, by label, also of classes without a slider.
-                "values": [thresholds.get(cls.label, -1.0) for cls in recipe.classes],
-                "objects": [
-                    {
-                        "id": one.cls.id,
-                        "key": _yaml_key(one.cls.id),
-                        "label": one.cls.label,
-                        "starts": [{"text": AS_IT_IS, "value": one.threshold}],
-                        "thresholds": thresholds_over(one.scores),
-                    }
-                    for one in own.objects
-                ],
-            }
-            for group, own in zip(groups, objects, strict=True)
-            for thresholds in [{one.cls.label: one.threshold for one in group.objects}]
-        ],
-        "pictures": [_picture_data(picture, scores) for picture in pictures],
-        "head": layer_head(recipe),
-    }
     return environment.get_template(TEMPLATE).render(
         name=recipe.name,
-        directory=directory,
-        shifts=[scores[unit] for unit in shown],
-        shown=shown,
+        directory=scored.directory,
+        shifts=[scores[unit] for unit in scored.shown],
+        shown=scored.shown,
         groups=objects,
         names_of={at: [scores[unit].shift.name for unit in group.units] for at, group in enumerate(groups)},
-        data=data,
+        data=_page_data(scored, objects, pictures),
         stores=stores,
-        exact=exact,
+        exact=scored.exact,
         kept=recipe.screen.keep_rejected,
-        candidates=candidates,
+        candidates=scored.candidates,
         most_candidates=MOST_CANDIDATES,
-        n_shifts=n_shifts,
+        n_shifts=scored.n_shifts,
         n_objects=sum(len(group.objects) for group in groups),
         n_shown_objects=sum(len(group.objects) for group in objects),
         other_rules=[  # whose decisions the page does not know
@@ -268,13 +213,68 @@ def calibration_page(
             if name not in _KNOWN and any(type(rule) is kind for shift in shifts for rule in shift.keep)
         ],
         quotas=sorted({shift.accepted for shift in shifts if shift.accepted is not None}),
-        doubts=doubts,
+        doubts=scored.doubts,
         version=__version__,
     )
 
 
+def _page_data(scored: ScoredShifts, objects: Sequence[ObjectGroup], pictures: Sequence[Picture]) -> dict[str, Any]:
+    """Return what the page's script reads; `objects` are the groups with the objects that have a slider."""
+    recipe, scores, exact = scored.recipe, scored.scores, scored.exact
+    specs = {BASE: recipe.prompts.base} | dict(recipe.prompts.shifts)
+    units = [
+        {
+            "name": each.shift.name,
+            "key": _yaml_key(each.shift.of),
+            "top": each.shift.top,
+            "base": each.shift.name == BASE,
+            "candidates": each.candidates,
+            "scored": int(each.scores.size),
+            # Also where the page has no slider for it; what has no score is reached by nothing.
+            "threshold": (2.0 if each.threshold is None else each.threshold) if each.is_screened else None,
+            "contrast": each.least_contrast if each.contrast is not None else None,
+        }
+        for each in scores
+    ]
+    contrasts = []
+    for unit in scored.shown if exact else ():
+        own = scores[unit]
+        if own.contrast is not None:  # a slider of the least contrast becomes a keep rule; its steps are levels of 255
+            keep = recipe.prompts.shifts[own.shift.of].keep
+            rules = [rule.model_dump(mode="json") for rule in (recipe.screen.keep if keep is None else keep)]
+            starts = [{"text": AS_IT_IS, "value": own.least_contrast or 0}]
+            contrasts.append({"unit": unit, "starts": starts, "thresholds": list(range(256)), "keep": rules})
+    groups = []
+    everywhere = len(objects) == 1 and all(specs[each.shift.of].object_threshold is None for each in scores)
+    for group, chosen in zip(scored.groups, objects, strict=True):
+        thresholds = {one.cls.label: one.threshold for one in group.objects}
+        sliders = [
+            {
+                "id": one.cls.id,
+                "key": _yaml_key(one.cls.id),
+                "label": one.cls.label,
+                "starts": [{"text": AS_IT_IS, "value": one.threshold}],
+                "thresholds": thresholds_over(one.scores),
+            }
+            for one in chosen.objects
+        ]
+        # What the object must reach, by label, also of classes without a slider.
+        values = [thresholds.get(cls.label, -1.0) for cls in recipe.classes]
+        groups.append({"units": list(group.units), "screen": everywhere, "values": values, "objects": sliders})
+    return {
+        "exact": exact,
+        "units": units,
+        "rows": _rows(scores) if exact else None,
+        "shifts": [{"unit": unit, **_shift(scores[unit], exact)} for unit in scored.shown],
+        "contrasts": contrasts,
+        "groups": groups,
+        "pictures": [_picture_data(picture, scores) for picture in pictures],
+        "head": layer_head(recipe),
+    }
+
+
 def _rows(scores: Sequence[ShiftScores]) -> dict[str, str]:
-    """The scores of all candidates, shift after shift, as little-endian arrays in base64."""
+    """Return the scores of all candidates, shift after shift, as little-endian arrays in base64."""
     visible = np.concatenate([each.visible for each in scores])
     kept = np.concatenate([each.has_image for each in scores])
     contrast = [np.full(each.scores.size, np.inf) if each.contrast is None else each.contrast for each in scores]
@@ -292,7 +292,7 @@ def _packed(values: np.ndarray, form: str) -> str:
 
 
 def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
-    """A slider of a shift: its steps, and where it starts. Without all scores also what each step accepts."""
+    """Return a slider of a shift: its steps, and where it starts. Without all scores also what each step accepts."""
     spec, value, start = shift.shift.threshold, shift.threshold, AS_IT_IS
     if spec is not None and spec.percentile is not None:
         start = f"the recipe’s percentile {spec.percentile:g}"
@@ -310,18 +310,6 @@ def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
     return slider
 
 
-def _contrast(recipe: Recipe, shift: ShiftScores) -> dict[str, Any]:
-    """A slider of the least contrast, which becomes a keep rule of the shift; its steps are levels of 255."""
-    spec = recipe.prompts.shifts[shift.shift.of]
-    steps = recipe.screen.keep if spec.keep is None else spec.keep
-    value = shift.least_contrast or 0
-    return {
-        "starts": [{"text": AS_IT_IS, "value": value}],
-        "thresholds": list(range(256)),
-        "keep": [step.model_dump(mode="json") for step in steps],
-    }
-
-
 def _picture_data(picture: Picture, scores: Sequence[ShiftScores]) -> dict[str, Any]:
     own = scores[picture.unit]
     row = sum(each.scores.size for each in scores[: picture.unit]) + picture.rank
@@ -337,7 +325,7 @@ def _picture_data(picture: Picture, scores: Sequence[ShiftScores]) -> dict[str, 
 
 
 def _yaml_key(name: str) -> str:
-    """A name as a key of YAML: quoted where it must be."""
+    """Return a name as a key of YAML: quoted where it must be."""
     return dump_yaml({name: 0}).partition(": 0")[0]
 
 
@@ -403,7 +391,7 @@ def calibrate(
     try_folder(place.parent)
     recipe, receipts = finished.recipe, finished.receipts
     doubts = screen_doubts(recipe, finished.thresholds)
-    screened = [s.name for s in recipe.all_shifts() if has_threshold(s)]
+    screened = [shift.name for shift in recipe.all_shifts() if has_threshold(shift)]
     if not screened:
         raise UserError(
             "no shift of this dataset has a threshold: levels have none, and others need a caption",
@@ -418,24 +406,16 @@ def calibrate(
     asked = [name for name in screened if not shifts or name in shifts]
     candidates = sum(sum(reasons.values()) for receipt in receipts for reasons in receipt.counts.values())
     exact = candidates <= MOST_CANDIDATES
-    every = [s.name for s in recipe.all_shifts()] if exact else asked
+    every = [shift.name for shift in recipe.all_shifts()] if exact else asked
     units = scores_of(directory, recipe, receipts, every)
     scores = [each for each in units if each.shift.name in asked]
     shown = [unit for unit, each in enumerate(units) if each.shift.name in asked][:MOST_SHIFTS]
     groups = object_groups(recipe, units) if exact else ()
-    html = calibration_page(
-        recipe,
-        directory.resolve().name,
-        units,
-        shown,
-        groups,
-        pictures_of(directory, recipe, receipts, units, shown, shown_groups(groups)),
-        exact=exact,
-        candidates=candidates,
-        n_shifts=len(scores),
-        doubts=() if doubts is None else doubts.lines(),
-    )
-    write_atomically(place, html.encode())
+    lines = () if doubts is None else doubts.lines()
+    name = directory.resolve().name
+    scored = ScoredShifts(recipe, name, units, shown, groups, candidates, len(scores), lines)
+    pictures = pictures_of(directory, recipe, receipts, units, shown, shown_groups(groups))
+    write_atomically(place, calibration_page(scored, pictures).encode())
     if page is None:
         write_index(directory)
     cuts = tuple(

@@ -58,7 +58,7 @@ ShownPicture = AcceptedImage | RealControl
 
 
 def accepted_images(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> list[AcceptedImage]:
-    """The accepted images of a finished dataset in the plan's order; no image is read.
+    """Return the accepted images of a finished dataset in the plan's order; no image is read.
 
     RunFailure, with the file, for rows that are no samples of the recipe, or that are there twice.
     """
@@ -70,19 +70,19 @@ def accepted_images(directory: Path, plan: Plan, receipts: Sequence[Receipt]) ->
 
 
 def image_id(content: str, image: AcceptedImage) -> str:
-    """The id of an image in a dataset with this content."""
+    """Return the id of an image in a dataset with this content."""
     return _opaque(content, "image", image.key)
 
 
 def control_id(content: str, class_id: str, number: int) -> str:
-    """The id of a real image that is mixed in."""
+    """Return the id of a real image that is mixed in."""
     return _opaque(content, "control", class_id, str(number))
 
 
 def known_ids(
     content: str, images: Sequence[AcceptedImage], classes: Sequence[RecipeClass]
 ) -> Mapping[str, ShownPicture]:
-    """What every id stands for that a page of the dataset can hold."""
+    """Return what every id stands for that a page of the dataset can hold."""
     known: dict[str, ShownPicture] = {image_id(content, image): image for image in images}
     for cls in classes:
         for number in range(MOST_CONTROLS):
@@ -91,7 +91,7 @@ def known_ids(
 
 
 def rank(seed: int, *words: str) -> bytes:
-    """What things are ordered by where chance decides: the same on every machine, and for more images than before."""
+    """Return a random order that is the same on every machine, and for more images than before."""
     return hashlib.sha256("\0".join((str(seed), *words)).encode()).digest()
 
 
@@ -114,7 +114,7 @@ def choose_images(
     """Choose at most `each` images of every shift; without a number as many as a page holds, 40 at most.
 
     A smaller number chooses a part of what a larger one does, as long as they take the same classes. `whole_classes`:
-    classes are asked about, so that few images are of few classes and each fills a grid. UserError where there is no
+    classes are asked about, so that few images are of few classes and each fills a grid. Raise UserError if there is no
     image, or where a page cannot hold them.
     """
     of_shift = {shift: [image for image in images if image.shift == shift] for shift in shifts}
@@ -159,7 +159,7 @@ class Grid:
 def class_grids(
     recipe: Recipe, images: Sequence[AcceptedImage], controls: Mapping[int, Sequence[RealControl]], seed: int
 ) -> list[Grid]:
-    """Every image under its class, with real images of the class and with images of other classes."""
+    """Return every image under its class, with real images of the class and with images of other classes."""
     grids = []
     for cls in recipe.classes:
         own = [image for image in images if image.label == cls.label]
@@ -171,7 +171,7 @@ def class_grids(
 def shift_grids(
     recipe: Recipe, images: Sequence[AcceptedImage], base: Sequence[AcceptedImage], seed: int
 ) -> list[Grid]:
-    """Every image under its whole shift, with base images, which do not show it, as a mild level may not either."""
+    """Return every image under its whole shift, with base images as controls."""
     grids = []
     for shift in recipe.all_shifts()[1:]:
         if not shift.top:
@@ -189,7 +189,7 @@ def _grids(
     without: Sequence[AcceptedImage],
     seed: int,
 ) -> list[Grid]:
-    """The images of one label, dealt to grids of about one size. No picture is in two grids of a label."""
+    """Return the images of one label, dealt to grids of about one size. No picture is in two grids of a label."""
     if not own:
         return []
     count = -(-len(own) // (GRID - CONTROLS))
@@ -214,6 +214,6 @@ def _words(picture: ShownPicture) -> tuple[str, str]:
 
 
 def _shuffled(grids: Sequence[Grid], seed: int) -> list[Grid]:
-    """In an order in which equal labels do not follow each other on purpose."""
+    """Shuffle so that equal labels do not follow each other on purpose."""
     numbered = sorted(enumerate(grids), key=lambda each: rank(seed, "grid", each[1].label, str(each[0])))
     return [grid for _, grid in numbered]

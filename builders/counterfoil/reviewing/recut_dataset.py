@@ -93,7 +93,7 @@ class CutLosses:
         return bool(self.images or self.candidates or self.columns or self.results)
 
     def lines(self) -> list[str]:
-        """In words, a line for each kind."""
+        """Return words, a line for each kind."""
         said = []
         if self.images:
             shown = [f"{count:,} of {name}" for name, count in self.images.items()]
@@ -195,7 +195,7 @@ def recut(
 
 
 def _place(directory: Path, out: str | Path | None, in_place: bool) -> Path | None:
-    """Where the cut dataset goes; None for the place of the old one, which nobody means by leaving something out."""
+    """Return where the cut dataset goes; None for the place of the old one."""
     if in_place and out is not None:
         raise UserError("a cut is written either in place or to another directory, not both", _PLACES)
     if out is None:
@@ -258,10 +258,7 @@ class _New:
         }
 
     def refuse_missing(self) -> CutLosses:
-        """Raise UserError with the count by shift when images are needed that are not there. Reads scores alone.
-
-        What the old dataset has and the new one does not, should that take its place.
-        """
+        """Return what is lost if the new dataset replaces the old. Raise UserError if it needs missing images."""
         images: dict[str, int] = {}
         cells: dict[str, int] = {}
         lost: dict[str, int] = {}
@@ -367,7 +364,7 @@ class _New:
         return row["reason"] == ACCEPTED or keeps_image(row["reason"], self.old.recipe.screen.keep_rejected)
 
     def _loses(self, row: Mapping[str, Any], reason: str | None) -> bool:
-        """Whether a candidate has an image that the cut does not keep; None as a reason is no place in its cell."""
+        """Return whether the cut does not keep a candidate's image; a reason None is no place in its cell."""
         if row["reason"] == FAILED or not self._has_image(row, row["reason"]):
             return False
         return reason is None or not self._needs_image(row, reason)
@@ -420,10 +417,7 @@ class _CutCell:
 
 
 def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
-    """A new percentile must be measured by the CLIP model and the input dataset that the lock names.
-
-    The pin of the input dataset, which is loaded by it; UserError for another one.
-    """
+    """Return the pin of the input dataset. Raise UserError if it, or the CLIP model, is not the one of the lock."""
     screen = measuring.screen
     source = open_source(measuring.source, old.lock.inputs.get("source"), as_recorded=True).pin
     here = json.loads(json.dumps([pin_clip(screen.clip, screen.weights).document(), source.document()]))
@@ -438,10 +432,9 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
 
 
 def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
-    """Judges whose answers about a shift's images a cut needs, and that were not asked about them; and measures of
-    these images that were not taken.
+    """Yield judges whose answers a cut needs and that were not asked, and measures that were not taken.
 
-    Whether the first answer is right is recorded whatever the failure rule is, and of the others only the rule's own.
+    Whether the first answer is right is always recorded; otherwise only the rule's own answer.
     """
     asked: dict[tuple[str, str], str] = {}
     for shift in before.all_shifts():
@@ -462,7 +455,7 @@ def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
 
 
 def _judges(recipe: Recipe, shift: Shift) -> dict[str, str]:
-    """The judges that are asked about a shift's images, each with the failure rule that it is asked by."""
+    """Return the judges that are asked about a shift's images, each with the failure rule that it is asked by."""
     asked = {judge: recipe.failure_asked(shift, judge) for judge in recipe.judges}
     return {judge: rule for judge, rule in asked.items() if rule is not None}
 

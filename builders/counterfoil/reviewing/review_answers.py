@@ -40,10 +40,9 @@ TABLE = "selection.csv"
 
 
 def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
-    """The mean of images' selection frequencies with its 95 % interval over images; None for no image.
+    """Return the mean of selection frequencies with its 95 % interval over images; None for no image.
 
-    answers: of each image, how many raters selected it, of how many asked. The interval is that of rows that share
-    units (`clustered_interval`), an image's answers being its rows: of one rater it is Wilson's of the images.
+    answers: (selected, asked) of each image, whose answers are the rows of a unit (`clustered_interval`).
     """
     import numpy as np
 
@@ -56,11 +55,10 @@ def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
 
 
 def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, int]:
-    """Fleiss' kappa of answers (image → rater → selected), and over how many images it is.
+    """Return Fleiss' kappa of answers (image → rater → selected), and over how many images it is.
 
-    It is over the images that all raters saw who saw any. Where there are none, images are grouped by how many raters
-    saw them, and it is the groups' mean, weighted by images. None where it is undefined: of fewer than two raters, or
-    where all answers are one.
+    It is over the images that all raters saw; without any, a mean over numbers of raters, by images. None for
+    fewer than two raters, or if all answers agree.
     """
     raters = {rater for own in answers.values() for rater in own}
     if len(raters) < 2:
@@ -123,7 +121,7 @@ def selection_of(raters: Sequence[RaterAnswers], asked: Asked) -> Selection:
 
 
 def _own(grid: AnsweredGrid, asked: Asked) -> dict[str, AcceptedImage]:
-    """The images of a grid that have its label by the dataset; all others are controls."""
+    """Return the images of a grid that have its label by the dataset; all others are controls."""
     return {
         id: picture
         for id in grid.shown
@@ -171,7 +169,7 @@ class Review:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The stored numbers, with the files and names that raters stand for."""
+        """Return the stored numbers, with the files and names that raters stand for."""
         document = self.selection.to_json()
         named = zip(document["raters"], self.raters, strict=True)
         document["raters"] = [
@@ -220,7 +218,7 @@ def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Revi
 
 
 def asked_of(dataset: SoundDataset) -> Asked:
-    """What pages of a dataset can ask, which every answer is compared with."""
+    """Return what pages of a dataset can ask, which every answer is compared with."""
     content = content_of_receipts(dataset.receipts)
     images = accepted_images(dataset.directory, dataset.plan, dataset.receipts)
     classes = dataset.recipe.classes

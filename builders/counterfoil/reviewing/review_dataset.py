@@ -63,7 +63,6 @@ from counterfoil.store.receipts import remake_hint
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from counterfoil.dataset import SoundDataset
     from counterfoil.recipe import Recipe, RecipeClass, Shift
     from counterfoil.store import Receipt
 
@@ -85,8 +84,13 @@ _MOST_NAMED = 12
 def page_of_review(
     recipe: Recipe, directory: str, content: str, grids: Sequence[Grid], pictures: Mapping[ShownPicture, str]
 ) -> str:
-    """The page as text: equal datasets and settings give equal bytes. `pictures` are data URIs."""
-    ids = {picture: _id(recipe, content, picture) for picture in pictures}
+    """Return the page as text: equal datasets and settings give equal bytes. `pictures` are data URIs."""
+    ids = {
+        picture: image_id(content, picture)
+        if isinstance(picture, AcceptedImage)
+        else control_id(content, recipe.classes[picture.label].id, picture.number)
+        for picture in pictures
+    }
     asked = {cls.id: asked_of_class(cls) for cls in recipe.classes}
     shifts = {shift.name: asked_of_shift(shift) for shift in recipe.all_shifts()}
     shown: list[dict[str, Any]] = [
@@ -115,34 +119,34 @@ def page_of_review(
     )
 
 
-def _id(recipe: Recipe, content: str, picture: ShownPicture) -> str:
-    if isinstance(picture, AcceptedImage):
-        return image_id(content, picture)
-    return control_id(content, recipe.classes[picture.label].id, picture.number)
-
-
 def thumbnails(
-    directory: Path, receipts: Sequence[Receipt], images: Sequence[AcceptedImage]
-) -> Mapping[AcceptedImage, str]:
-    """A picture of each image. RunFailure for one that is not there or does not open."""
+    directory: Path, receipts: Sequence[Receipt], grids: Sequence[Grid], real: Mapping[int, Sequence[Image]]
+) -> dict[ShownPicture, str]:
+    """Return each picture of the grids once: controls, by label, then the dataset's own images.
+
+    Raise RunFailure for an image that is missing or does not open.
+    """
+    pictures: dict[ShownPicture, str] = {}
     by_receipt: dict[int, dict[str, AcceptedImage]] = {}
-    for image in images:
-        by_receipt.setdefault(image.at, {})[image.key] = image
-    found: dict[AcceptedImage, str] = {}
+    for picture in dict.fromkeys(picture for grid in grids for picture in grid.pictures):
+        if isinstance(picture, RealControl):
+            pictures[picture] = thumbnail(real[picture.label][picture.number])
+        else:
+            by_receipt.setdefault(picture.at, {})[picture.key] = picture
     for at, own in sorted(by_receipt.items()):
         receipt = receipts[at]
         file = receipt.file("data")
         assert file is not None  # its rows were read
         for key, encoded in encoded_images(directory / file.path, set(own)):
-            found[own[key]] = thumbnail(reduced(encoded, f"{file.path}: {key}", SIDE))
-        missing = [key for key, image in own.items() if image not in found]
+            pictures[own[key]] = thumbnail(reduced(encoded, f"{file.path}: {key}", SIDE))
+        missing = [key for key, image in own.items() if image not in pictures]
         if missing:
             raise RunFailure(f"{directory / file.path} has no row {missing[0]}", remake_hint(directory, receipt.path))
-    return found
+    return pictures
 
 
 def thumbnail(image: Image) -> str:
-    """One picture, at most 160 pixels a side."""
+    """Return one picture, at most 160 pixels a side."""
     encoded = b""
     for side, quality in _WAYS:
         encoded = webp(image, quality, side)
@@ -179,10 +183,9 @@ def _short(text: str) -> str:
 def _real_images(
     dataset: SoundDataset, chosen: Chosen, seed: int, source: str | None
 ) -> tuple[Mapping[int, Sequence[Image]], str | None]:
-    """Real images by label, in the order in which they are shown; and why there are none.
+    """Return real images by label, in the order in which they are shown; and why there are none.
 
-    `source` says where a folder lies that the recipe, being portable, does not place. Without it, an input dataset
-    that cannot be had, or is not the pinned one, is reported; with it, that is a UserError.
+    `source` is where a folder lies now; with it, an input dataset that cannot be had is a UserError.
     """
     # Half of a grid's controls, of every grid that a class has.
     counts = {label: sum(image.label == label for image in chosen.images) for label in chosen.classes}
@@ -291,14 +294,7 @@ def review(
     refuse_written_inside(place, directory, directory / PRIVATE)
     try_folder(place.parent)
     recipe = dataset.recipe
-    names = _shifts(dataset, tasks, shifts, seed)
-    waiting = [name for name in open_shifts(recipe) if name in names]
-    if waiting and not set(names) - {*waiting, BASE}:
-        raise UserError(
-            f"{directory} is not cut yet: no image of a shift is accepted, because these shifts have no threshold:"
-            f" {', '.join(waiting[:_MOST_NAMED])}",
-            f"Cut first: counterfoil calibrate {directory}",
-        )
+    names, waiting = _shifts(dataset, tasks, shifts, seed)
     every = accepted_images(directory, dataset.plan, dataset.receipts)
     chosen = choose_images(every, names, images, seed, whole_classes="class" in tasks)
     base = _base(every, chosen, seed) if "shift" in tasks else []
@@ -312,14 +308,8 @@ def review(
     if not grids:
         raise UserError("no shift to ask about: the base has none", "Name a shift, or use --task class.")
     content = content_of_receipts(dataset.receipts)
-    shown = list(dict.fromkeys(picture for grid in grids for picture in grid.pictures))
-    pictures: dict[ShownPicture, str] = {
-        picture: thumbnail(real[picture.label][picture.number]) for picture in shown if isinstance(picture, RealControl)
-    }
-    n_controls = len(pictures)
+    pictures = thumbnails(directory, dataset.receipts, grids, real)
     without = [name for name in names if all(image.shift != name for image in chosen.images)]
-    own = [picture for picture in shown if isinstance(picture, AcceptedImage)]
-    pictures |= dict(thumbnails(directory, dataset.receipts, own))
     html = page_of_review(recipe, directory.resolve().name, content, grids, pictures)
     write_atomically(place, html.encode())
     if page is None:
@@ -336,7 +326,7 @@ def review(
         accepted=len(every),
         each=chosen.each,
         grids=len(grids),
-        controls=n_controls,
+        controls=sum(isinstance(picture, RealControl) for picture in pictures),
         without_controls=missing,
         notes=tuple(_notes(chosen, base, tasks, without, waiting)),
     )
@@ -350,8 +340,13 @@ def _refuse_odd(images: int | None, tasks: Sequence[Task]) -> None:
         raise UserError(problems)
 
 
-def _shifts(dataset: SoundDataset, tasks: Sequence[Task], asked: Sequence[str] | None, seed: int) -> list[str]:
-    """The shifts to ask about, in the recipe's order. UserError for one that there is not."""
+def _shifts(
+    dataset: SoundDataset, tasks: Sequence[Task], asked: Sequence[str] | None, seed: int
+) -> tuple[list[str], list[str]]:
+    """Return the shifts to ask about, in the recipe's order, and those of them that have no threshold yet.
+
+    Raise UserError for a name that is no shift, and for a dataset none of whose shifts has a threshold.
+    """
     known = [shift.name for shift in dataset.recipe.all_shifts()]
     base, *others = known
     unknown = [name for name in asked or () if name not in known]
@@ -364,11 +359,19 @@ def _shifts(dataset: SoundDataset, tasks: Sequence[Task], asked: Sequence[str] |
         asked = [base, *sorted(others, key=lambda name: rank(seed, "shift", name))[: MOST_SHIFTS - 1]]
     chosen = [name for name in known if asked is None or name in asked]
     # Whether the base shows its shift is no question.
-    return chosen if "class" in tasks else [name for name in chosen if name != base] or chosen
+    names = chosen if "class" in tasks else [name for name in chosen if name != base] or chosen
+    waiting = [name for name in open_shifts(dataset.recipe) if name in names]
+    if waiting and not set(names) - {*waiting, BASE}:
+        raise UserError(
+            f"{dataset.directory} is not cut yet: no image of a shift is accepted, because these shifts have no"
+            f" threshold: {', '.join(waiting[:_MOST_NAMED])}",
+            f"Cut first: counterfoil calibrate {dataset.directory}",
+        )
+    return names, waiting
 
 
 def _base(every: Sequence[AcceptedImage], chosen: Chosen, seed: int) -> list[AcceptedImage]:
-    """Base images that are mixed in where a shift is looked for; those that are on the page anyhow, where some are."""
+    """Return the base images that grids of shifts mix in; those that are on the page anyhow, if there are any."""
     shown = [image for image in chosen.images if image.shift == BASE]
     own = [image for image in every if image.shift == BASE and image.label in chosen.classes]
     return shown or sorted(own, key=lambda image: rank(seed, BASE, image.key))[:IMAGES_A_SHIFT]

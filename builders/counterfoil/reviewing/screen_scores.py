@@ -103,17 +103,17 @@ class ShiftScores:
         return shortest(percentile_of(self.scores, percentile)) if self.scores.size else None
 
     def accepted_at(self, threshold: float) -> int:
-        """Candidates that a threshold accepts: the shift passes, and all else does."""
+        """Return candidates that a threshold accepts: the shift passes, and all else does."""
         return int((self.others_pass & (self.scores >= np.float32(threshold))).sum())
 
 
 def shortest(value: float) -> float:
-    """The number with the fewest digits that is the same in float32: 0.163 and not 0.16300000250339508."""
+    """Return the number with the fewest digits that is the same in float32: 0.163 and not 0.16300000250339508."""
     return float(str(np.float32(value)))
 
 
 def has_threshold(shift: Shift) -> bool:
-    """Whether a shift's score decides, or could: levels have scores and no threshold."""
+    """Return whether a shift's score decides, or could: levels have scores and no threshold."""
     return shift.caption is not None and shift.level is None
 
 
@@ -171,7 +171,7 @@ def scores_of(
 
 
 def _limits(shift: Shift) -> dict[str, np.float32]:
-    """The most black and white that a keep rule of the shift lets pass, as their columns hold it."""
+    """Return the most black and white that a keep rule of the shift lets pass, as their columns hold it."""
     asked = [(name, getattr(rule, name, None)) for rule in shift.keep for name in ("black", "white")]
     return {name: np.float32(value) for name, value in asked if value is not None}
 
@@ -208,7 +208,7 @@ class ObjectGroup:
 
 
 def object_groups(recipe: Recipe, scores: Sequence[ShiftScores]) -> tuple[ObjectGroup, ...]:
-    """The groups in the recipe's order; classes in label order, those without a scored candidate left out."""
+    """Return the groups in the recipe's order; classes in label order, those without a scored candidate left out."""
     members: dict[tuple[str, str], list[int]] = {}
     for unit, each in enumerate(scores):
         spec = json.dumps(each.shift.object_threshold.model_dump(exclude_none=True), sort_keys=True)
@@ -220,7 +220,7 @@ def object_groups(recipe: Recipe, scores: Sequence[ShiftScores]) -> tuple[Object
 
 
 def shown_groups(groups: Sequence[ObjectGroup], most: int = MOST_OBJECTS) -> tuple[ObjectGroup, ...]:
-    """The groups with at most so many objects in all: those that reject most candidates."""
+    """Return the groups with at most so many objects in all: those that reject most candidates."""
     every = [(one.rejected, -group.place, -at) for group in groups for at, one in enumerate(group.objects)]
     chosen = {(-place, -at) for _, place, at in sorted(every, reverse=True)[:most]}
     return tuple(
@@ -248,7 +248,7 @@ def _objects(recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]
 
 
 def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
-    """Round thresholds at equal steps over scores [n, float32]: every score reaches the first, none the last."""
+    """Return round thresholds at equal steps over scores [n, float32]: every score reaches the first, none the last."""
     if scores.size == 0:
         return (0.0,)
     low, high = float(scores.min()), float(scores.max())
@@ -261,10 +261,9 @@ def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
 def steps_of(
     scores: np.ndarray, object_passes: np.ndarray, has_image: np.ndarray
 ) -> dict[str, tuple[float, ...] | tuple[int, ...]]:
-    """The `thresholds` over scores [n, float32], and the candidates at or above each, under the names of the page.
+    """Return `thresholds` over scores [n, float32] and counts at or above each, by the page's names.
 
-    `atOrAbove` counts all candidates, `accepted` those whose object passes too, and `missing` those of the accepted
-    whose image was not kept. Compared as a build compares: score >= threshold, both float32.
+    `accepted` counts candidates whose object passes too, `missing` those of them without a stored image.
     """
     thresholds = thresholds_over(scores)
     edges = np.array(thresholds, np.float32)
