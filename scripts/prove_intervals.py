@@ -29,10 +29,10 @@ from counterfoil.accuracy_stats import NearChance
 from counterfoil.data import LabelledImages
 from counterfoil.evaluation.dataset import Group
 from counterfoil.evaluation.gate import GateLine, GateResult, judge_gate
+from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
 from counterfoil.evaluation.subject import labelled_subject
 from counterfoil.feature_stats import SUBSETS, kernel_distance, subset_estimate
-from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import RecipeClass
 from counterfoil.stats import (
     clustered_interval,
@@ -307,7 +307,7 @@ def answered_of(right: NDArray[np.bool_], there: NDArray[np.bool_], seed: int = 
     answers = ModelAnswers(np.ones(len(correct), bool), np.zeros(correct.shape, np.int32), correct, correct)
     scored: Any = tuple(SimpleNamespace(classifier=SimpleNamespace(name=name, sha256=None)) for name in MODELS)
     near = NearChance(np.zeros(len(MODELS), dtype=bool))
-    return AllAnswers(subject, scored, answers, near, 1, seed, Asking({}, load_classifier, "cpu", 1))
+    return AllAnswers(subject, scored, answers, near, 1, seed, Asking(ChosenModels(subject.classes), "cpu", 1))
 
 
 def gated(

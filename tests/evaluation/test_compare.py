@@ -20,9 +20,9 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.comparison import ComparedModels, compare_models
+from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
 from counterfoil.evaluation.subject import labelled_subject
-from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.comparison import ModelComparison, comparison_table, verdict
 from counterfoil.report.results import ResultRow, ResultRows, Results
@@ -108,7 +108,7 @@ def compared(
     answers = ModelAnswers(np.ones(len(correct), dtype=bool), np.zeros_like(correct, dtype=np.int32), correct, correct)
     near = near or NearChance(np.zeros(2, dtype=bool))
     scored: Any = tuple(SimpleNamespace(classifier=SimpleNamespace(name=name, sha256=None)) for name in PAIR)
-    asking = Asking({}, load_classifier, "cpu", 1)
+    asking = Asking(ChosenModels(subject.classes), "cpu", 1)
     asked = (ComparedModels(*PAIR),)
     comparison, rows = compare_models(AllAnswers(subject, scored, answers, near, min_images, 0, asking, asked))
     assert comparison is not None

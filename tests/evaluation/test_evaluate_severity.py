@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from counterfoil.dataset.card.metadata import benchmark_file
-from counterfoil.dataset.card.sections import robustness_of
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.gate_files import gate_table
+from counterfoil.evaluation.gate import gate_table
 from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.result_files import entry_files, result_tables
 from counterfoil.evaluation.results import Evaluation
@@ -109,12 +108,14 @@ def test_a_dataset_without_levels_has_nothing_of_it(evaluation: Evaluation) -> N
     assert evaluation.results.severity == () and evaluation.severity().empty
     assert "How much is too much" not in evaluation.files["report"].read_text()
     assert "severity" not in evaluation.results.to_json()
-    assert robustness_of(evaluation.results).severity.rows == ()
+    assert NESTED["severity"].card(evaluation.results) is None
 
 
 def test_the_card_has_one_table(graded: Evaluation) -> None:
     results = with_public_names(graded.results)
-    table = robustness_of(results).severity
+    section = NESTED["severity"].card(results)
+    assert section
+    [(_, table, _)] = section.tables
     assert [row.cells[0].text for row in table.rows] == ["swap"]
     assert {column.label for column in table.columns[1:]} == {model.name for model in results.models}
     assert any(cell.below for cell in table.rows[0].cells)

@@ -28,11 +28,15 @@ from counterfoil.evaluation.gate import (
     GateResult,
     Judged,
     check_names,
+    gate_junit,
+    gate_markdown,
+    gate_sentence,
+    gate_table,
     judge_gate,
     models_of,
     read_gate,
+    why,
 )
-from counterfoil.evaluation.gate_files import gate_junit, gate_markdown, gate_sentence, gate_table, why
 from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
 from counterfoil.stats import Estimate, wilson_interval

@@ -253,7 +253,7 @@ def evaluate(
         for sentence in nested.skipped(evaluation.results):
             say(sentence, err=True)
     if evaluation.gate is not None and not json:
-        from counterfoil.evaluation.gate_files import gate_sentence, gate_table
+        from counterfoil.evaluation.gate import gate_sentence, gate_table
 
         print_table(terminal(PIPED_WIDTH), gate_table(evaluation.gate), MOST_ROWS, "gate.md")
         say(gate_sentence(evaluation.gate))

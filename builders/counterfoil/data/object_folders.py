@@ -15,7 +15,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from counterfoil.data.image_folders import DEFAULT_SPLIT, in_junk, shown_name, split_of_name
 from counterfoil.documents import parse_json
@@ -270,7 +270,7 @@ def is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value) and abs(value) < 1e15
 
 
-def is_box(value: Any) -> bool:
+def is_box(value: Any) -> TypeGuard[list[float]]:
     """Check for four finite numbers."""
     return isinstance(value, list | tuple) and len(value) == 4 and all(map(is_number, value))
 

@@ -89,9 +89,9 @@ class MinedCandidates:
 def read_mined(
     dataset: SoundDataset, reasons: Mapping[str, Mapping[str, int]], reference: HubDataset | None
 ) -> MinedCandidates:
-    """The mined shifts of a finished dataset; `reasons` are its receipts' counts, `reference` what it is a copy of.
+    """Return the mined shifts of a finished dataset. reasons: counts of its receipts; reference: what it is a copy of.
 
-    RunFailure for candidates that are not as their receipts say, or that are no samples of the plan.
+    Raise RunFailure for candidates that differ from their receipts, or that are no samples of the plan.
     """
     recipe, directory = dataset.recipe, dataset.directory
     mined = [(place, shift) for place, shift in enumerate(recipe.all_shifts()) if shift.kind == MINED and shift.top]
@@ -132,7 +132,7 @@ def read_mined(
 
 
 def refuse_other_data(directory: Path, recipe: Recipe, mined: MinedCandidates, keys: Sequence[str]) -> None:
-    """RunFailure where candidates accept others than the images that `data` has: `keys`, of all shifts."""
+    """Raise RunFailure if candidates accept others than the images that `data` has: `keys`, of all shifts."""
     if all(shift.unpicked is None for shift in mined.shifts):
         return
     names = [shift.name for shift in recipe.all_shifts()]
@@ -188,7 +188,7 @@ def _unpicked(dataset: SoundDataset, receipts: Sequence[Receipt], judged: Sequen
 
 
 def _images(directory: Path, receipts: Sequence[Receipt], dropped: Sequence[tuple[str, int]]) -> LabelledImages:
-    """The rejected images of these candidates, in the order in which they are stored."""
+    """Return the rejected images of these candidates, in the order in which they are stored."""
     labels = dict(dropped)
 
     def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:

@@ -62,10 +62,7 @@ class JudgedImages:
 def read_judged(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], keys: Sequence[str], shifts: NDArray[np.int64]
 ) -> JudgedImages:
-    """What `data` records of the judges; nothing is read where no rule asks any.
-
-    keys, shifts (n,): of the dataset's images, read from the same files. RunFailure for a table that is damaged.
-    """
+    """Return what `data` records of the judges. keys, shifts (n,): of the dataset's images, from the same files."""
     every = recipe.all_shifts()
     judged = tuple(
         JudgedShift(place, rule)
@@ -184,13 +181,13 @@ class Subject:
 
     @property
     def paths(self) -> tuple[str | None, ...] | None:
-        """Where each image lies below the folder that it was read from; None where no image was read from one."""
+        """Where each image lies below the folder that it was read from; None if no image was read from one."""
         if all(part.images.paths is None for part in self.parts):
             return None
         return tuple(path for part in self.parts for path in part.images.paths or (None,) * len(part.images))
 
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
-        """(key, encoded image) of every row, or of those named in `keys`, in order."""
+        """Yield (key, encoded image) of every row, or of those named in `keys`, in order."""
         for part in self.parts:
             own = None
             if keys is not None:
@@ -210,15 +207,14 @@ class OpenDataset(Subject):
     recipe: Recipe
 
     def labelled(self) -> LabelledImages:
-        """The accepted images as what predictions are made of; the shifts are the groups."""
+        """Return the accepted images as what predictions are made of; the shifts are the groups."""
         return self.parts[0].images
 
 
 def open_dataset(source: str | Path) -> OpenDataset:
-    """The dataset at a path or Hub id (`user/name`, `user/name@revision`).
+    """Return the dataset at a path or Hub id (`user/name`, `user/name@revision`).
 
-    Raises UserError when there is none, when it is not a finished Counterfoil dataset, or when it
-    has no base image to compare with; RunFailure when the Hub cannot be reached.
+    Raise UserError if it is missing, not finished, or has no base image; RunFailure if the Hub cannot be reached.
     """
     located = locate_dataset(source, _PUBLISHED)
     directory = located.directory
@@ -276,7 +272,8 @@ def open_dataset(source: str | Path) -> OpenDataset:
         )
         for shift in recipe.all_shifts()
     )
-    images = LabelledImages(str(source), content, tuple(keys), labels, shifts, tuple(position), read)
+    names = tuple(group.name for group in groups)
+    images = LabelledImages(str(source), content, tuple(keys), labels, shifts, names, read)
     return OpenDataset(
         source=str(source),
         name=recipe.name,
@@ -301,16 +298,13 @@ def open_dataset(source: str | Path) -> OpenDataset:
         pins=finished.lock.inputs,
         label_checks=with_people(
             read_judged_labels(directory, recipe, receipts, finished.lock.inputs),
-            read_people(directory, content, position.keys()),
+            read_people(directory, content, names),
         ),
     )
 
 
 def _workplace(directory: Path, published: bool) -> Path:
-    """Where predictions and reports go: inside the dataset where that may be written, else the user's cache.
-
-    `.counterfoil/` is neither published nor part of the manifest.
-    """
+    """Return the folder of predictions and reports: inside the dataset if it may be written, else the user's cache."""
     if not published and os.access(directory, os.W_OK):
         return directory / ".counterfoil"
     return user_cache() / hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
@@ -319,10 +313,9 @@ def _workplace(directory: Path, published: bool) -> Path:
 def read_judged_labels(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], inputs: Mapping[str, Any]
 ) -> LabelChecks:
-    """The checks of every shift by the accepted rows; nothing is read where the recipe names no second judge.
+    """Return the checks of every shift by the accepted rows, after these were compared with the recipe.
 
-    `inputs` are those of the lock. RunFailure for a table that is damaged, and for a lock that does not pin the judge
-    as a build does: both may have come from anybody. Rows must have been compared with the recipe before.
+    `inputs` are those of the lock. Raise RunFailure for a damaged table, or a lock that does not pin the judge.
     """
     counts: dict[tuple[str, str], tuple[int, int]] = {}
     if recipe.screen.judge is not None:

@@ -85,7 +85,7 @@ def detection_failures(
     chosen = np.sort(np.lexsort((np.arange(len(cell)), rank))[:most])
     answers: dict[tuple[int, int, int], int] = {}
     pictures: dict[tuple[int, int], int] = {}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for number, group, scene in zip(*(part[chosen].tolist() for part in (detector, shift + 1, image)), strict=True):
         pair = [answers.setdefault((number, side, scene), len(answers)) for side in (0, group)]
         shown = [pictures.setdefault((side, scene), len(pictures)) for side in (0, group)]

@@ -11,7 +11,6 @@ import numpy as np
 
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import UserError
-from counterfoil.evaluation.class_order import ClassOrder
 from counterfoil.evaluation.dataset import OpenDataset, Subject
 from counterfoil.evaluation.detection.evaluate_detectors import (
     DetectionSettings,
@@ -22,23 +21,14 @@ from counterfoil.evaluation.gate import check_names, judge_gate, judged_models, 
 from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES
 from counterfoil.evaluation.measures.comparison import ComparedModels
 from counterfoil.evaluation.measures.distances import prepared_distances
-from counterfoil.evaluation.measures.reference import prepared_reference
+from counterfoil.evaluation.measures.reference import PreparedReference, prepared_reference
 from counterfoil.evaluation.mistaken_order import likely_order
 from counterfoil.evaluation.result_files import make_ready, report_folder, store_results, write_files
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.scored_models import (
-    given_models,
-    named_class_maps,
-    refuse_uncompared,
-    short_name,
-    with_compared,
-    with_gate,
-)
+from counterfoil.evaluation.scored_models import ClassOrder, choose_models, short_name
 from counterfoil.evaluation.scores import AllAnswers, Asking, Request
 from counterfoil.evaluation.stored_answers import is_stored, read_stored
 from counterfoil.evaluation.subject import open_subject, usual_side
-from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
-from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.prediction.class_map import Outputs
 from counterfoil.prediction.passes import WORKERS_IMPORT, Placement
 from counterfoil.prediction.predictions import joined
@@ -166,9 +156,11 @@ def evaluate(
     """
     if repo is not None and not REPOSITORY.fullmatch(repo):
         raise UserError(f"the dataset's repository is {repo!r}: expected user/name")
+    if batch_size < 1:
+        raise UserError(f"batch size {batch_size}: expected 1 or more")
+    if into_card and beside:
+        raise UserError("into_card stores the results of a dataset's own shifts", "Leave out one of the two.")
     if into_card:
-        if beside:
-            raise UserError("into_card stores the results of a dataset's own shifts", "Leave out one of the two.")
         make_ready(dataset)
     subject = open_subject(dataset, recipe, base, groups, beside or {})
     if isinstance(subject, OpenDataset) and subject.recipe.source.objects is not None:
@@ -181,44 +173,23 @@ def evaluate(
         raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
     if allow_undecided and gate is None:
         raise UserError("allow_undecided goes with a gate, and none is given", "Leave it out, or give one.")
-    lines = () if gate is None else read_gate(gate)
-    check_names(lines, subject)
-    asked = with_compared(models, compare)
-    models = with_gate(asked, subject.models, models_of(lines))
-    given = given_models(asked, transform, version, subject.parts[0].images, subject.classes)
-    way = outputs or (None if subject.recipe is None else subject.recipe.evaluate.outputs) or "all"
-    made_by, used_device = engine_and_device(device, workers, engine)
-    # The engine whose workers answer; None where this process does. Who asks for several workers has them.
-    workers_of = Placement(made_by, used_device, tuple(subject.classes), frozenset(given))
-    spread = workers_of if workers is not None and workers > 1 else workers_of.worth_for(len(subject.keys))
-    if spread is not None:
-        made_by.expect(WORKERS_IMPORT)
-    names, maps = named_class_maps(subject, models, given, way, class_order)
-    if batch_size < 1:
-        raise UserError(f"batch size {batch_size}: expected 1 or more")
     minimum = subject.min_images_per_class if min_images_per_class is None else min_images_per_class
     if minimum < 1:
         raise UserError(f"min_images_per_class is {minimum}: expected 1 or more")
-    refuse_uncompared(names, compare)
-    judged = judged_models(lines, names) if lines else ()
-    stored = read_stored([one.against for one in lines if is_stored(one.against)], judged, subject)
-    stands_for = {name: models[name] if isinstance(models, Mapping) else name for name in names}
-    mended = mended_notes({name: model for name, model in stands_for.items() if isinstance(model, str)})
-    refuse_trained_on(subject, mended)
-    prepared = prepared_distances(subject, distances, against)
-    prepared_there = prepared_reference(subject, stands_for, tuple(mended), reference)
+    lines = () if gate is None else read_gate(gate)
+    check_names(lines, subject)
+    used_device, spread = _placement(subject, device, workers, engine)
+    chosen = choose_models(subject, models, transform, version, outputs, class_order, compare, models_of(lines))
+    judged = judged_models(lines, chosen.names) if lines else ()
+    stored = read_stored([line.against for line in lines if is_stored(line.against)], judged, subject)
+    requests = (
+        prepared_distances(subject, distances, against),
+        prepared_reference(subject, chosen.stands_for, tuple(chosen.mended), reference),
+        *([] if compare is None else [ComparedModels(*compare)]),
+    )
     folder = report_folder(subject, out)
-
-    def load(name: str) -> Classifier:
-        return given[name].load() if name in given else load_classifier(name, classes=subject.classes)
-
-    # Where no model has other outputs, there is no choice to tell of.
-    told = way if any(class_map.class_outputs is not None for class_map in maps.values()) else "all"
-    asking = Asking(maps, load, used_device, batch_size, spread, stands_for, mended, told)
-    requests = (prepared, prepared_there, *([] if compare is None else [ComparedModels(*compare)]))
-    answered = _all_answers(subject, names, asking, minimum, seed, requests)
-    there = [] if prepared_there.images is None else [prepared_there.images]
-    results = _results(answered, usual_side([subject.parts[0].images, *there]))
+    answered = _all_answers(subject, Asking(chosen, used_device, batch_size, spread), minimum, seed, requests)
+    results = _results(answered)
     unreadable, paths = np.flatnonzero(~answered.answers.readable).tolist(), subject.paths
     evaluation = Evaluation(
         results,
@@ -239,11 +210,24 @@ def evaluate(
     return replace(written, files={**written.files, "card": store_results(written, dataset_id)})
 
 
+def _placement(
+    subject: Subject, device: str, workers: int | None, engine: EngineChoice | None
+) -> tuple[str, Placement | None]:
+    """Return the device of this process, and where else models answer; whoever names several workers has them."""
+    made_by, used_device = engine_and_device(device, workers, engine)
+    placement = Placement(made_by, used_device, tuple(subject.classes))
+    spread = placement if workers is not None and workers > 1 else placement.worth_for(len(subject.keys))
+    if spread is not None:
+        made_by.expect(WORKERS_IMPORT)
+    return used_device, spread
+
+
 def _all_answers(
-    subject: Subject, names: Sequence[str], asking: Asking, minimum: int, seed: int, requests: tuple[Request, ...]
+    subject: Subject, asking: Asking, minimum: int, seed: int, requests: tuple[Request, ...]
 ) -> AllAnswers:
-    """Every model's answers to all images, with the drops that many measures share."""
-    # Part after part: each part's answers are kept by its own content.
+    """Collect every model's answers to all images, and compute the drops that many measures share."""
+    names = asking.models.names
+    # Each part's answers are kept by its own content.
     parts = [asking.scored(part.images, names, subject.workplace / "predictions") for part in subject.parts]
     scored = [
         replace(parts[0][name], predictions=joined([part[name].predictions for part in parts]))
@@ -260,9 +244,11 @@ def _all_answers(
     return answered
 
 
-def _results(answered: AllAnswers, image_side: int | None) -> Results:
-    """The document: facts, and the rows of every measure."""
+def _results(answered: AllAnswers) -> Results:
+    """Compute the document of results: facts, and the rows of every measure."""
     subject = answered.subject
+    reference = answered.request(PreparedReference)
+    image_sets = [subject.parts[0].images, *([reference.images] if reference and reference.images else [])]
     rows: list[ResultRow] = []
     nested: dict[str, Any] = {}
     for measure in MEASURES.values():
@@ -279,9 +265,9 @@ def _results(answered: AllAnswers, image_side: int | None) -> Results:
         replicates=REPLICATES,
         paired=any(group.paired for group in subject.groups),
         unreadable=int((~answered.answers.readable).sum()),
-        image_side=image_side,
+        image_side=usual_side(image_sets),
         base=subject.groups[0].name if subject.base else None,
-        outputs=answered.asking.outputs,
+        outputs=answered.asking.models.outputs,
         classes=tuple(ClassFacts(one.id, one.name) for one in subject.classes),
         models=tuple(_model_facts(answered, model) for model in range(len(answered.scored))),
         groups=tuple(answered.facts(place) for place in answered.places),

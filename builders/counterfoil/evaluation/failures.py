@@ -38,7 +38,7 @@ _OWN = re.compile(r"\d{4,}\.webp")
 
 
 def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path:
-    """The page's path in `folder`. Images are read again, those alone that it shows."""
+    """Return the page's path in `folder`. Images are read again, those alone that it shows."""
     subject, answers = answered.subject, answered.answers
     built = [place for place, group in enumerate(subject.groups) if place and group.candidates is not None]
     partners = base_partners(
@@ -112,7 +112,7 @@ def base_partners(
     readable: NDArray[np.bool_],
     shifts: Sequence[int],
 ) -> NDArray[np.int64]:
-    """(n,) the base image (group 0) of the same class and index as each readable image of `shifts`; -1 without."""
+    """Return (n,) the base image of the same class and index as each readable image of `shifts`; -1 without."""
     partners = np.full(len(labels), -1, dtype=np.int64)
     base = {
         (int(labels[row]), int(indices[row])): int(row) for row in np.flatnonzero((groups == 0) & readable)
@@ -130,10 +130,10 @@ def choose_failures(
     partners: NDArray[np.int64],
     most: int,
 ) -> ChosenFailures:
-    """The readable images that at least one model gets wrong, in the dataset's order; correct: (n, models).
+    """Return the readable images that at least one model gets wrong, in the dataset's order; correct: (n, models).
 
-    Where there are more than `most`, every class under every shift gives as many as it has, up to one bound: first
-    those that most models flip (right on the base image, wrong here), then those that most get wrong.
+    Of more than `most`, cells give equally many: first those that most models flip (right on the base image), then
+    those that most get wrong.
     """
     wrong = ~correct & readable[:, None]
     rows = np.flatnonzero(wrong.any(axis=1))
@@ -157,19 +157,19 @@ FOLDER = "failures"
 
 
 def sheet_file(number: int) -> str:
-    """A sheet's path beside the page."""
+    """Return a sheet's path beside the page."""
     return f"{FOLDER}/{number:04d}.webp"
 
 
 def failures_link(model: str = "", shift: str = "", class_id: str = "") -> str:
-    """The address of the browser, beside the report, with a filter."""
+    """Return the address of the browser, beside the report, with a filter."""
     named = {"model": model, "shift": shift, "class": class_id}
     fragment = urlencode({name: value for name, value in named.items() if value})
     return f"{PAGE}#{fragment}" if fragment else PAGE
 
 
 def image_link(key: str) -> str:
-    """The address of one image in the browser, enlarged."""
+    """Return the address of one image in the browser, enlarged."""
     return f"{PAGE}#{urlencode({'image': key})}"
 
 
@@ -181,9 +181,9 @@ def failures_data(
     models: Sequence[tuple[str, Callable[[int], str], str]],
     order: Sequence[str],
 ) -> dict[str, Any]:
-    """What the page's script reads. confidence: (n, models), NaN where a model gives none.
+    """Return what the page's script reads. confidence: (n, models), NaN if a model gives none.
 
-    models: each one's name, what its outputs are called, and a note. order: the groups' names as the page lists them.
+    models: name, what its outputs are called, and a note of each. order: the groups as the page lists them.
     """
     images = chosen.images
     place = {int(row): number for number, row in enumerate(images)}
@@ -224,7 +224,7 @@ def failures_data(
 def failures_html(
     name: str, data: dict[str, Any], chosen: ChosenFailures, images: int, paired: bool, changed: bool = False
 ) -> str:
-    """The page as text; equal evaluations give equal bytes. images: how many were scored."""
+    """Return the page as text; equal evaluations give equal bytes. images: how many were scored."""
     environment = template_environment(TEMPLATE)
     return environment.get_template(TEMPLATE).render(
         name=name,
@@ -246,8 +246,7 @@ SIDE = 128
 
 
 def sprite_sheets(pictures: Iterable[Image | None]) -> Iterator[bytes]:
-    """Draw WebP sheets of pictures in their order, in rows of `COLUMNS`, each in the middle of a square, which None
-    leaves empty."""
+    """Draw WebP sheets of pictures in their order, in rows of `COLUMNS`; None leaves its square empty."""
     from PIL import Image
 
     left = iter(pictures)
@@ -262,7 +261,7 @@ def sprite_sheets(pictures: Iterable[Image | None]) -> Iterator[bytes]:
 
 
 def sheet_rows(total: int) -> list[int]:
-    """How many rows of squares each sheet of `total` pictures has."""
+    """Return how many rows of squares each sheet of `total` pictures has."""
     return [
         -(-min(IMAGES_A_SHEET, total - start) // COLUMNS) for start in range(0, total, IMAGES_A_SHEET)
     ]  # fmt: skip
@@ -274,7 +273,7 @@ _COLUMNS = ("model", "key", "path", "label", "class", "answered", "confidence", 
 
 
 def failures_frame(predictions: Path, models: Sequence[str], model: str | None = None) -> Any:
-    """A row an image and model that is wrong about it, the surest first. See `Evaluation.failures`."""
+    """Return a row an image and model that is wrong about it, the surest first. See `Evaluation.failures`."""
     import pyarrow as pa
     import pyarrow.compute
     import pyarrow.parquet as pq
@@ -331,10 +330,7 @@ ClassExamples = tuple[str, float, list[FlippedPair]]
 
 
 def pick_examples(answered: AllAnswers, results: Results) -> list[tuple[str, list[ClassExamples]]]:
-    """For the shifts of the largest impact, the classes that drop most and pairs that flip for most models.
-
-    Reads only the images shown. A shift is absent where no pair flipped.
-    """
+    """Return, for the shifts of the largest impact, the classes that drop most and pairs that most models flip."""
     subject, classes = answered.subject, answered.subject.classes
     # Images that were not built come in no pairs.
     built = [shift.name for shift in results.shifts if shift.candidates is not None]

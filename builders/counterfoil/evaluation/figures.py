@@ -48,19 +48,19 @@ _VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule"} | {
 
 
 def short(name: str, longest: int = _LONGEST_NAME) -> str:
-    """A shift's name for a figure, cut where it would squeeze the drawing."""
+    """Return a shift's name for a figure, cut where it would squeeze the drawing."""
     text = in_words(name)
     return text if len(text) <= longest else f"{text[: longest - 1].rstrip()}…"
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure of one plot, in inches."""
+    """Draw a figure of one plot, in inches."""
     figure, axes = new_panels(1, 1, size=(width, height))
     return figure, axes[0][0]
 
 
 def new_panels(rows: int, columns: int, size: tuple[float, float] | None = None) -> tuple[Figure, Any]:
-    """A figure of (rows, columns) small plots that share their axes, unless a size is given."""
+    """Return a figure of (rows, columns) small plots that share their axes, unless a size is given."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -71,7 +71,7 @@ def new_panels(rows: int, columns: int, size: tuple[float, float] | None = None)
 
 
 def as_svg(figure: Figure, name: str, title: str, tips: Mapping[str, Sequence[str]] | None = None) -> str:
-    """Draw the figure as an SVG element with a title, themed, and the same bytes for the same numbers.
+    """Draw the figure as an SVG element with a title; equal numbers give equal bytes.
 
     `tips` maps the gid of a bar to its sentence, and of a scatter to one sentence a point.
     """
@@ -105,7 +105,7 @@ def as_svg(figure: Figure, name: str, title: str, tips: Mapping[str, Sequence[st
 
 
 def _with_tips(text: str, gid: str, sentences: Sequence[str]) -> str:
-    """The SVG with a <title> in the group called `gid`, or in each of the points drawn there."""
+    """Return the SVG with a <title> in the group called `gid`, or in each of the points drawn there."""
     start = text.index(f'<g id="{gid}">')
     end = start + len(f'<g id="{gid}">')
     titles = [f"<title>{escape(sentence)}</title>" for sentence in sentences]
@@ -121,10 +121,7 @@ def _with_tips(text: str, gid: str, sentences: Sequence[str]) -> str:
 
 
 def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]], *, size: float = 8.5) -> None:
-    """Write a label beside each point where it covers the fewest other labels and points.
-
-    Labels are placed in the order of the points, which must lie inside the axes already.
-    """
+    """Write a label beside each point, inside the axes, where it covers the fewest other labels and points."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
@@ -168,7 +165,7 @@ _OFFSETS = (
 
 
 def _shared(one: Any, other: Any) -> float:
-    """Area in pixels that two boxes share."""
+    """Return area in pixels that two boxes share."""
     width = min(one.x1, other.x1) - max(one.x0, other.x0)
     height = min(one.y1, other.y1) - max(one.y0, other.y0)
     return max(0.0, width) * max(0.0, height)
@@ -200,12 +197,12 @@ FEWEST_SHIFTS_FOR_SLOPES = 10
 
 
 def kind_of_shift(shift: GroupFacts) -> str:
-    """The shift's kind as the figures and the page group it."""
+    """Return the shift's kind as the figures and the page group it."""
     return shift.kind if shift.kind in KINDS else "other"
 
 
 def _measured(results: Results, *measures: str) -> list[tuple[GroupFacts, list[Estimate]]]:
-    """The shifts that have all these numbers, with them, largest impact first."""
+    """Return the shifts that have all these numbers, with them, largest impact first."""
     found = []
     for shift in results.by_impact:
         own = [results.rows.estimate(measure, group=shift.name) for measure in measures]
@@ -215,7 +212,7 @@ def _measured(results: Results, *measures: str) -> list[tuple[GroupFacts, list[E
 
 
 def impact_figure(results: Results) -> str | None:
-    """Bars of the absolute impact of each shift with its interval, largest first; None without any."""
+    """Draw bars of the absolute impact of each shift with its interval, largest first; None without any."""
     shown = _measured(results, "impact")[:MOST_BARS]
     if not shown:
         return None
@@ -241,7 +238,7 @@ def impact_figure(results: Results) -> str | None:
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    """So many small plots, in rows."""
+    """Make so many small plots, in rows."""
     columns = count if count <= _PANELS_A_ROW + 1 else _PANELS_A_ROW
     figure, axes = new_panels(math.ceil(count / columns), columns)
     panels = list(axes.flat)
@@ -253,7 +250,7 @@ def _panels(count: int) -> tuple[Figure, list[Axes]]:
 
 
 def line_figure(results: Results) -> str | None:
-    """Base against shifted accuracy: a point a model, a panel a shift, with the fitted line if any."""
+    """Draw base against shifted accuracy: a point a model, a panel a shift, with the fitted line if any."""
     shown = [shift for shift, _ in _measured(results, "impact")][:MOST_PANELS]
     if not shown:
         return None
@@ -277,7 +274,7 @@ def line_figure(results: Results) -> str | None:
 
 
 def slope_figure(results: Results) -> str | None:
-    """Absolute impact against ID/OOD slope, a point a shift (Vendrow 2023, Figure 11); None for few shifts."""
+    """Draw absolute impact against ID/OOD slope, a point a shift (Vendrow 2023, Figure 11); None for few shifts."""
     shown = _measured(results, "impact", "slope")
     if len(shown) < FEWEST_SHIFTS_FOR_SLOPES:
         return None
@@ -350,7 +347,7 @@ _PUBLISHED: Mapping[str, Any] = {"v2": "solid", "sketch": (0, (6, 2)), "r": (0, 
 
 
 def published_figure(results: Results) -> str | None:
-    """Base against shifted accuracy on the probit scale, a panel a shift: a point a model, timm's lines behind.
+    """Draw base against shifted accuracy on the probit scale, a panel a shift: a point a model, timm's lines behind.
 
     None without published lines, or where no shift is measured for a model that is not near chance.
     """
@@ -399,7 +396,7 @@ def published_figure(results: Results) -> str | None:
 
 
 def _points(estimate: Estimate) -> str:
-    """An impact in points with its interval."""
+    """Return an impact in points with its interval."""
     interval = between(estimate)
     return points(estimate.value) + (f" ({interval})" if interval else "")
 
@@ -409,7 +406,7 @@ LINES = ("weather", "style", "background", "co-occurrence", "light", "colour", "
 
 
 def severity_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
-    """Accuracy against the level: a panel a shift, a line a model, of at most as many as `LINES`; None without any."""
+    """Draw accuracy against the level: a panel a shift, a line a model (as many as `LINES`); None without any."""
     shown = [one for one in results.severity if one.classes][:MOST_PANELS]
     if not shown or not models:
         return None
@@ -449,10 +446,7 @@ _STRENGTH = {JUDGE: 0.0, "same architecture": 1.0, "same family": 0.7, "other": 
 
 
 def transfer_figure(transfer: Transfer, results: Results, number: int) -> str | None:
-    """Bars of top-1 failure rates by kinship with the judge, lines for intervals, rings for the base; None without any.
-
-    `number`: of the figure among those of the page.
-    """
+    """Draw bars of top-1 failure rates by kinship with the judge, rings for the base; `number` of its place."""
     key = {"against": transfer.judge, "at": TOP1}
     shown = [
         (model, rate)
@@ -493,5 +487,5 @@ def transfer_figure(transfer: Transfer, results: Results, number: int) -> str | 
 
 
 def _cut(name: str) -> str:
-    """A model's name, with its underscores, cut where it would squeeze the drawing."""
+    """Return a model's name, with its underscores, cut where it would squeeze the drawing."""
     return name if len(name) <= _LONGEST_MODEL else f"{name[: _LONGEST_MODEL - 1].rstrip()}…"

@@ -7,25 +7,33 @@ often than a short one. A name that the dataset lacks is a mistake of the gate.
 
 An accuracy here is averaged over every class with enough images: one that a model has forgotten counts. A drop leaves
 out the classes that are near chance on the base, as everywhere.
+
+It is shown as a table, one sentence, Markdown for a pull request and JUnit's XML. Names of groups come from the
+dataset, which may be anybody's: each output shows them as text and nothing else.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
+from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.accuracy_stats import ClassAverage, ClassUnits, Side, class_average_interval, difference_of
+from counterfoil.dataset.card.markdown import inline
+from counterfoil.dataset.card.markdown import table as markdown_table
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.comparison import drawn_averages
 from counterfoil.evaluation.measures.findings import judges_among
+from counterfoil.evaluation.scored_models import short_name
 from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.evaluation.stored_answers import StoredAnswers, is_stored
 from counterfoil.recipe.layering import text_of
@@ -33,7 +41,7 @@ from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE
 from counterfoil.recipe.strict_yaml import read_yaml
 from counterfoil.report.labels import LabelChecks
-from counterfoil.report.words import listed
+from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, counted, listed, points, points_cell
 from counterfoil.stats import Estimate, simultaneous_reach
 
 ANY = "any"
@@ -155,7 +163,7 @@ class GateResult:
         raise failure
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values; fractions, as in results.json."""
+        """Return JSON values; fractions, as in results.json."""
         lines = [
             {
                 "line": one.line.text,
@@ -178,7 +186,7 @@ class GateResult:
 
 
 def read_gate(gate: str | Path | Sequence[str]) -> tuple[GateLine, ...]:
-    """The lines of a file (a YAML list of texts), or the texts themselves. UserError with every line that is none."""
+    """Return the lines of a file (a YAML list of texts) or of texts. Raise UserError with every wrong line."""
     if isinstance(gate, str | Path):
         place = str(gate)
         texts = read_yaml(text_of(Path(gate)), place)
@@ -211,7 +219,7 @@ def read_gate(gate: str | Path | Sequence[str]) -> tuple[GateLine, ...]:
 
 
 def _parsed(text: str) -> GateLine | str:
-    """The line, or what is wrong with it."""
+    """Return the line, or what is wrong with it."""
     advice, colon, rest = text.partition(":")
     advisory = bool(colon) and advice.strip() == _ADVISORY
     match = _LINE.fullmatch(rest if advisory else text) if len(text) <= 1000 else None
@@ -251,12 +259,12 @@ def _parsed(text: str) -> GateLine | str:
 
 
 def models_of(gate: Sequence[GateLine]) -> tuple[str, ...]:
-    """The models that lines compare with, and that are scored."""
+    """Return the models that lines compare with, and that are scored."""
     return tuple(dict.fromkeys(one.against for one in gate if one.against and not is_stored(one.against)))
 
 
 def judged_models(gate: Sequence[GateLine], names: Sequence[str]) -> tuple[str, ...]:
-    """The scored models that a gate judges: all but those that it compares with. UserError where none is left."""
+    """Return the models that a gate judges: all but those that it compares with. Raise UserError without any."""
     others = models_of(gate)
     if problems := [f"gate: {name!r} is not a model that was scored" for name in others if name not in names]:
         raise UserError(problems, "Name a model as --models takes it.")
@@ -336,7 +344,7 @@ class _Sides:
     sides: list[Side] = field(default_factory=list)
 
     def of(self, place: int, model: str, classes: Sequence[ClassUnits]) -> int:
-        """The number of a model's accuracy in a group, averaged over these classes."""
+        """Return the number of a model's accuracy in a group, averaged over these classes."""
         answered, subject = self.answered, self.answered.subject
         key = place, model, tuple(one.class_id for one in classes)
         if key not in self.places:
@@ -370,7 +378,7 @@ def judge_gate(
     allow_undecided: bool = False,
     stored: Mapping[tuple[str, str], StoredAnswers] | None = None,
 ) -> GateResult:
-    """Every line for every one of these models.
+    """Judge every line for every one of these models.
 
     checks: of a built dataset's labels; None where labels are given. stored: by file and model, the answers of earlier
     evaluations that lines compare with.
@@ -451,7 +459,7 @@ def _undecided(
     classes: tuple[int, int],
     checks: LabelChecks | None,
 ) -> str:
-    """Why nothing can be said, however many images there are; empty where something can."""
+    """Return why nothing can be said, however many images there are; empty where something can."""
     subject, drop = answered.subject, line.measure in _DROPS
     if not classes[0] and line.class_name:
         near_chance = " or is near chance on the base" if drop else ""
@@ -498,3 +506,114 @@ def _verdict(one: Judged) -> Judged:
     open_end = value - low if distance > 0 else high - value
     needed = math.ceil(one.images * (open_end / distance) ** 2) if distance else MOST_NEEDED + 1
     return replace(one, needed=needed if needed <= MOST_NEEDED else None)
+
+
+# ---- What people and programs read
+
+MARKDOWN, JUNIT = "gate.md", "gate.xml"
+_COLUMNS = (
+    TableColumn("line", "name"),
+    TableColumn("group", "shift"),
+    TableColumn("measured"),
+    TableColumn("answer", "text"),
+    TableColumn("why", "text"),
+)
+
+
+def gate_table(result: GateResult) -> Table:
+    """Return a row a comparison; the model has a column where several are judged."""
+    several = len(result.models) > 1
+    order = ("fail", "undecided", "pass")
+
+    def rank(one: Judged) -> tuple[bool, int]:
+        return one.line.advisory, order.index(one.verdict)
+
+    rows = [
+        TableRow(
+            (
+                *([TableCell(short_name(one.model))] if several else []),
+                TableCell(one.line.text),
+                TableCell(one.group if one.level is None else f"{one.group}, level {one.level:g}"),
+                points_cell(one.estimate),
+                TableCell(one.verdict.upper() if one.verdict == "fail" and not one.line.advisory else one.verdict),
+                TableCell(why(one)),
+            )
+        )
+        for one in sorted(result.judged, key=rank)
+    ]
+    columns = (*([TableColumn("model", "name")] if several else []), *_COLUMNS)
+    return Table("The gate: 95 % intervals that hold for all lines at once", columns, tuple(rows))
+
+
+def why(one: Judged) -> str:
+    """What an answer rests on, or what would decide it."""
+    if one.reason:
+        return one.reason
+    measured, planned = one.classes
+    return _of_interval(one) + (f"; of {planned} classes {measured} are measured" if measured < planned else "")
+
+
+def _of_interval(one: Judged) -> str:
+    limit = points(one.line.limit) + (" %" if one.line.measure == "relative_drop" else "")
+    if one.verdict == "pass":
+        return f"the whole interval is {'at least' if one.line.above else 'at most'} {limit}"
+    if one.verdict == "fail":
+        return f"the whole interval is {'below' if one.line.above else 'above'} {limit}"
+    if one.needed is None:
+        return f"too close to {limit}: even {MOST_NEEDED:,} images per class would not decide it"
+    value = points(None if one.estimate is None else one.estimate.value)
+    return f"about {one.needed:,} images per class would decide it if {value} is right; it has {one.images:,.0f}"
+
+
+def gate_sentence(result: GateResult) -> str:
+    """Return the answer in one line."""
+    told = []
+    for advisory, what in ((False, "comparison"), (True, "advisory comparison")):
+        counts = Counter(one.verdict for one in result.judged if one.line.advisory == advisory)
+        parts = [f"{counts[verdict]} {verdict}" for verdict in ("pass", "fail", "undecided") if counts[verdict]]
+        if parts:
+            told.append(f"{counted(counts.total(), what)}: {', '.join(parts)}")
+    models = listed([short_name(name) for name in result.models], 3)
+    return f"The gate says {result.verdict} for {models} ({'; '.join(told)})."
+
+
+def gate_markdown(result: GateResult) -> str:
+    """For a comment in a pull request; nothing in it is a link, a mention or HTML that a name brought."""
+    title, dataset = inline(gate_sentence(result)), inline(result.dataset)
+    text = "\n\n".join([f"### {title}", markdown_table(gate_table(result)), f"Dataset: {dataset}\n"])
+    # GitHub makes addresses, people, issues and emoji of bare words.
+    return _printable(re.sub(r"(?<=[@#])(?=\w)|(?<=:)(?=[\w/])|(?<=www)(?=\.)", "\u200b", text), "\n\u200b")
+
+
+def gate_junit(result: GateResult) -> str:
+    """Return JUnit's XML: a test a comparison. What is undecided is an error, or skipped where that is allowed.
+
+    An advisory line that does not pass is skipped, with what it says.
+    """
+    undecided = "skipped" if result.allow_undecided else "error"
+    ways = {"pass": "", "fail": "failure", "undecided": undecided}
+    kinds = ["skipped" if one.line.advisory and ways[one.verdict] else ways[one.verdict] for one in result.judged]
+    counts = Counter(kinds)
+    suite = ElementTree.Element(
+        "testsuite",
+        name=_printable(f"gate: {result.dataset}"),
+        tests=str(len(result.judged)),
+        failures=str(counts["failure"]),
+        errors=str(counts["error"]),
+        skipped=str(counts["skipped"]),
+    )
+    for one, kind in zip(result.judged, kinds, strict=True):
+        name = f"{one.line.text} [{one.group}]"
+        case = ElementTree.SubElement(suite, "testcase", classname=_printable(one.model), name=_printable(name))
+        if kind:
+            cell = points_cell(one.estimate)
+            advice = f"advisory, {one.verdict}: " if one.line.advisory else ""
+            measured = f"{cell.text} ({cell.below}): " if cell.below else ""
+            ElementTree.SubElement(case, kind, message=_printable(f"{advice}{measured}{why(one)}"))
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _printable(text: str, kept: str = "") -> str:
+    """Return text without characters that XML 1.0 cannot hold, or that no reader sees."""
+    return "".join(each if each.isprintable() or each in kept else " " for each in text)

@@ -43,10 +43,10 @@ def better_order(
     classes: int,
     named: Sequence[tuple[str, NDArray[np.int64]]] = (),
 ) -> BetterOrder | None:
-    """The order in which outputs look to stand; None where none is clearly better.
+    """Return the order that outputs seem to have; None if none is clearly better.
 
-    labels, answers: (n,) the class of each image and of its answer, -1 for an answer that is no class; classes are
-    numbered as their outputs stand. named: other orders that are likely, (k,) each, and what they are called.
+    labels, answers: (n,) the class of each image and of its answer, -1 for none, numbered as outputs are. named: other
+    likely orders, (k,) each, and what they are called.
     """
     if not 2 <= classes <= MOST_CLASSES:
         return None
@@ -83,7 +83,7 @@ def better_order(
 
 
 def likely_order(answered: AllAnswers, model: int) -> str:
-    """In which other order the outputs of a model near chance look to stand, in words; empty where in none."""
+    """Return, in words, the order in which the outputs of a model near chance seem to be; empty if in none."""
     class_map, classes = answered.maps[model], answered.subject.classes
     outputs = np.array([own[0] for own in class_map.targets])
     if len(np.unique(outputs)) < len(outputs) or any(len(own) > 1 for own in class_map.targets):

@@ -130,7 +130,7 @@ def report_html(
     unreadable: Sequence[str] = (),
     pictures: Mapping[str, Sequence[Any]] | None = None,
 ) -> str:
-    """The page as text; equal results give equal bytes. Arguments are those of `report_page`."""
+    """Return the page as text; equal results give equal bytes. Arguments are those of `report_page`."""
     page = report_page(results, examples, unreadable, pictures or {})
     filters = {
         "points": points,
@@ -230,7 +230,7 @@ def report_page(
 
 
 def slug(title: str) -> str:
-    """The id of the section of this title."""
+    """Return the id of the section of this title."""
     return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
 
 
@@ -241,7 +241,7 @@ class Contents:
     entries: dict[str, str] = field(default_factory=dict)
 
     def heading(self, title: str, short: str | None = None) -> Markup:
-        """A section's heading; the same title twice is one entry, at its first place."""
+        """Return a section's heading; the same title twice is one entry, at its first place."""
         from markupsafe import Markup
 
         name = slug(title)
@@ -254,7 +254,7 @@ class Contents:
 def headlines(
     results: Results, models: Sequence[ModelFacts], shifts: Sequence[GroupFacts]
 ) -> list[tuple[str, str, str]]:
-    """Label, value and note of each tile. Models near chance are in none, nor are shifts with unchecked labels."""
+    """Return label, value and note of each tile, without models near chance and shifts with unchecked labels."""
     found: list[tuple[str, str, str]] = []
     own = [(model, results.base_number(model.name)) for model in models if not model.near_chance]
     values = [found.value for _, found in own if found is not None]
@@ -286,32 +286,32 @@ def headlines(
 
 
 def whole(value: float) -> str:
-    """A fraction as whole percentage points, for narrow cells."""
+    """Return a fraction as whole percentage points, for narrow cells."""
     return str(int(100 * value + (0.5 if value >= 0 else -0.5))).replace("-", "−")
 
 
 def breakable(name: str) -> Markup:
-    """A name that a narrow column may break after an underscore, a dot or a slash."""
+    """Return a name that a narrow column may break after an underscore, a dot or a slash."""
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"([_./])", r"\1<wbr>", str(escape(name))))
 
 
 def heat(estimate: Estimate | None) -> str:
-    """CSS for a cell: how strongly it is tinted, and which way (a drop, or a gain)."""
+    """Return CSS for a cell: how strongly it is tinted, and which way (a drop, or a gain)."""
     if estimate is None:
         return ""
     return tint(estimate.value)
 
 
 def tint(value: float) -> str:
-    """CSS for a drop (or a gain, below 0): full at `_HOTTEST` points."""
+    """Return CSS for a drop (or a gain, below 0): full at `_HOTTEST` points."""
     strength = min(1.0, abs(100 * value) / _HOTTEST)
     return f"--heat:{62 * strength:.0f}%;--tint:var(--{'drop' if value >= 0 else 'gain'})"
 
 
 def upright(name: str, kind: str | None = None) -> Markup:
-    """A heading that is read from below, with the dot of its kind."""
+    """Return a heading that is read from below, with the dot of its kind."""
     from markupsafe import Markup
 
     dot = Markup('<span class="dot" style="--kind:var(--kind-{})"></span>').format(kind) if kind else ""
@@ -331,7 +331,7 @@ class MistakenClass:
 
 
 def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[ModelFacts, list[MistakenClass]]]:
-    """For the best models, the classes of the first group that they find least, and what these are taken for."""
+    """Return, for the best models, the classes of the first group that they find least, and their mistakes."""
     rows, names = results.rows, {one.id: one.name for one in results.classes}
     group = results.groups[0].name
     mixed: dict[tuple[str, str], list[tuple[str, float, int]]] = {}
@@ -374,7 +374,7 @@ class KindOfShifts:
 
 
 def _by_kind(results: Results) -> list[KindOfShifts]:
-    """For each kind of shift: how many are measured, and the plain means and ranges of their impacts and slopes."""
+    """Return, for each kind of shift, how many are measured, and means and ranges of impacts and slopes."""
 
     def of(kind: str, measure: str) -> list[float]:
         own = [results.rows.value(measure, group=one.name) for one in results.by_impact if kind_of_shift(one) == kind]

@@ -28,7 +28,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset, Subject
 from counterfoil.evaluation.detection.image_keys import write_image_keys
 from counterfoil.evaluation.failures import pick_examples, write_failures
-from counterfoil.evaluation.gate_files import JUNIT, MARKDOWN, gate_junit, gate_markdown
+from counterfoil.evaluation.gate import JUNIT, MARKDOWN, gate_junit, gate_markdown
 from counterfoil.evaluation.measures import NESTED_MEASURES
 from counterfoil.evaluation.report import report_html
 from counterfoil.evaluation.results import Evaluation
@@ -57,7 +57,7 @@ _AT_TIMES = ("classes.csv", *(shown.file for shown in NESTED.values() if shown.f
 
 
 def report_folder(subject: Subject, out: Path | None) -> Path:
-    """The folder of the report, made before the long work, so that a place one may not write to shows at once."""
+    """Return the folder of the report, made before the long work: a missing permission shows at once."""
     folder = named_path(out) if out is not None else subject.workplace / "evaluation"
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, expected a folder", "Name another with --out.")
@@ -132,7 +132,7 @@ def result_tables(results: Results) -> dict[str, tuple[str, str]]:
 
 
 def results_csv(results: Results) -> str:
-    """One line a model, best first, as timm writes it; then `accuracy.SHIFT` and `drop.SHIFT` for each shift.
+    """Write one line a model, best first, as timm writes it; then `accuracy.SHIFT` and `drop.SHIFT` for each shift.
 
     top1 and top5 are on the accepted base images, each image counting once, as timm counts; they stand in this table
     alone. top5 counts the top k of `top_k`, which is below 5 only for models with fewer than six outputs. `base` is the
@@ -177,7 +177,7 @@ def results_csv(results: Results) -> str:
 
 
 def robustness_csv(results: Results) -> str:
-    """One line a model and shift: accuracies, the drop and the pairs-only drop with their intervals, other measures."""
+    """Write one line a model and shift: accuracies, drops with their intervals, other measures."""
     shown = {measure.name for measure in results.measures if measure.name not in _OWN}
     others = list(
         dict.fromkeys(
@@ -215,7 +215,7 @@ def robustness_csv(results: Results) -> str:
 
 
 def shifts_csv(results: Results) -> str:
-    """One line a shift, the base first: yield, classes measured and left out, impact, ID/OOD slope."""
+    """Write one line a shift, the base first: yield, classes measured and left out, impact, ID/OOD slope."""
     rows, number = [], results.rows
     for shift in results.groups:
         line, probit = (number.one(name, group=shift.name) for name in ("slope", "probit_slope"))
@@ -251,7 +251,7 @@ def shifts_csv(results: Results) -> str:
 
 
 def classes_csv(results: Results) -> str:
-    """One line a shift and class: images, accuracies and drop averaged over models; then `drop.MODEL` for each.
+    """Write one line a shift and class: images, accuracies and drop averaged over models; then `drop.MODEL` for each.
 
     A class with too few images has its counts and nothing else. One that is near chance on the base (`near_chance`) has
     its accuracies, and no drop averaged over models. The interval resamples the class's images.
@@ -280,12 +280,8 @@ def classes_csv(results: Results) -> str:
 
 
 def predictions_parquet(answered: AllAnswers) -> bytes:
-    """One row an image: key, label, class_id, shift, class, and path where images were read from a folder of them; then
-    `answer.MODEL`, `answered.MODEL`, `confidence.MODEL` and `right.MODEL` of each model.
-
-    An answer is the number of the model's output, `answered` its name. All four are empty for an image that cannot be
-    decoded.
-    """
+    """Write one row an image: key, label, class_id, shift, class, path; then `answer.MODEL`, `answered.MODEL`,
+    `confidence.MODEL` and `right.MODEL` of each model, empty for an image that cannot be decoded."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -349,7 +345,7 @@ def entry_files(results: Results, dataset_id: str, revision: str | None = None) 
 
 
 def stale_entries(folder: Path, written: Collection[str]) -> list[str]:
-    """The files of entries in a folder that an earlier evaluation wrote and this one does not, by what they say."""
+    """Return the files of entries that an earlier evaluation wrote here and this one does not."""
     found = sorted(folder.glob("*.yaml")) if folder.is_dir() and not folder.is_symlink() else []
     return [
         one.name
@@ -408,10 +404,7 @@ def _interval(estimate: Estimate) -> str:
 
 
 def make_ready(source: str | Path) -> None:
-    """Refuse a dataset that can take no results before any model is scored; close one that a killed run left open.
-
-    UserError for a published dataset and for one that is not finished.
-    """
+    """Close a dataset that a killed run left open. Raise UserError for one that can take no results."""
     directory = named_path(source)
     if not directory.is_dir():
         if reference := HubDataset.parse(str(source)):
@@ -428,8 +421,7 @@ def make_ready(source: str | Path) -> None:
 
 
 def store_results(evaluation: Evaluation, dataset_id: str | None) -> Path:
-    """Write the results into the dataset, entries for the Hub with `dataset_id`, and close it again; return the folder
-    that holds them."""
+    """Write results and entries for the Hub into the dataset and close it again; return the folder that holds them."""
     from counterfoil.building.closing import close_again
 
     assert evaluation.directory is not None  # only a built dataset takes results
@@ -455,9 +447,8 @@ def write_keys(
 ) -> int:
     """Write a CSV of all images of a dataset, as `evaluate` opens it, and return how many they are.
 
-    A row an image: its key, its path below a folder (empty where there is none), its class's id and name. The columns
-    are called as in a file of predictions, so what stands in them can be written there.
-    UserError where there is such a file already, which may hold somebody's answers, and for a place in the dataset.
+    A row has an image's key, its path below a folder, and its class's id and name, called as in a file of predictions.
+    Raise UserError if the file exists, which may hold a person's answers, or for a place in the dataset.
     """
     place = named_path(out)
     if place.exists():

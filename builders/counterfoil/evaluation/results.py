@@ -51,7 +51,7 @@ class Score:
     numbers: Mapping[str, ResultRow] = field(repr=False)
 
     def get(self, measure: str) -> Estimate | None:
-        """The number of a measure with its interval; None where there is none."""
+        """Return the number of a measure with its interval; None if there is none."""
         return None if measure not in self.numbers else self.numbers[measure].estimate
 
     def _value(self, measure: str) -> float | None:
@@ -104,7 +104,7 @@ class Score:
 
     @property
     def pairs_drop(self) -> Estimate | None:
-        """The drop over pairs alone; None where noise is not paired, or no pair is left."""
+        """The drop over pairs alone; None if noise is not paired, or no pair is left."""
         return self.get("pairs_drop")
 
     @property
@@ -158,7 +158,7 @@ class Evaluation:
         )
 
     def _summary(self) -> list[str]:
-        """The accuracy where it is measured first, and the largest drop of a model that is not near chance."""
+        """Return the accuracy where it is measured first, and the largest drop of a model that is not near chance."""
         first = self.groups[0].name if self.groups else ""
         measure = "accuracy" if self.base is not None else "top1"
         measured = [self.results.rows.value(measure, model=model.name, group=first) for model in self.models]
@@ -264,16 +264,15 @@ class Evaluation:
         return {(one.model, one.shift): one for one in self.scores}
 
     def score(self, model: str, shift: str) -> Score:
-        """The score of one model under one shift; KeyError if it was not measured."""
+        """Return the score of one model under one shift; KeyError if it was not measured."""
         return self._scores_by_name[model, shift]
 
     def number(self, measure: str, **key: str) -> Estimate | None:
-        """A number by its measure and key (model, group, class_id, against, at); None if there is none."""
+        """Return a number by its measure and key (model, group, class_id, against, at); None if there is none."""
         return self.results.rows.estimate(measure, **key)
 
     def to_pandas(self) -> Any:
-        """Return the scores as a pandas DataFrame: a row per model and group, fractions, and intervals in columns of
-        their own, `…_low` and `…_high`."""
+        """Return the scores as a DataFrame: a row per model and group, fractions, intervals as `…_low` and `…_high`."""
         import pyarrow as pa
 
         measures = dict.fromkeys((*_BARE, *(name for score in self.scores for name in score.numbers)))
@@ -297,7 +296,7 @@ class Evaluation:
         return pa.Table.from_pylist(rows).to_pandas()
 
     def severity(self) -> Any:
-        """The shifts with levels as a pandas DataFrame: a row a model, shift and level, the base at level 0.
+        """Return the shifts with levels as a pandas DataFrame: a row a model, shift and level, the base at level 0.
 
         Fractions, with their intervals as `…_low` and `…_high`: accuracy, drop, failed (the share of trajectories right
         at the base whose first failure has come) and rank; then two levels of the whole curve, the same in each of its
@@ -318,11 +317,11 @@ class Evaluation:
         return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], pa.schema(names)).to_pandas()
 
     def failures(self, model: str | None = None) -> Any:
-        """The images that a model gets wrong as a pandas DataFrame: a row per image and model, the surest first.
+        """Return the images that a model gets wrong as a pandas DataFrame: a row per image and model, the surest first.
 
-        Of every model, or of one. Columns: model, key, path (below the folder that the image was read from; None where
+        Of every model, or of one. Columns: model, key, path (below the folder that the image was read from; None if
         there is none), label, class, answered, confidence and shift. They are read from `files["predictions"]`.
-        UserError for a model that was not scored, or where that file is gone.
+        Raise UserError for a model that was not scored, or where that file is gone.
         """
         from counterfoil.evaluation.failures import failures_frame
 
@@ -342,7 +341,7 @@ class Evaluation:
         return write_failure_folder(self.answered, folder)
 
     def to_json(self) -> dict[str, Any]:
-        """The document as JSON values, as results.json has it, with what was evaluated, and files by path."""
+        """Return the document as JSON values, as results.json has it, with what was evaluated, and files by path."""
         return {
             **self.results.to_json(),
             "source": self.dataset,

@@ -4,6 +4,11 @@ A word after `--models` is a name, or a file that lists names. A list is plain t
 whatever follows a `#`, are ignored. A word is a file when it starts with `@`, when it ends in `.txt`, or when such a
 file exists and no timm model is called so. Paths in a list are read as on the command line, from the working folder.
 Python code hands models over under names: `evaluate(dataset, {"mine": model}, transform=…)`.
+
+Which class each output is, a person may say (`--class-order`, `class_order` in Python): `position` (output i is label i
+of the dataset: of class folders, torchvision's order), `timm` (the folders' names as timm sorts them), a file with a
+class on each line, or the names themselves. It holds for every model of a run, or for those that it names, and goes
+before what a model says of itself.
 """
 
 from __future__ import annotations
@@ -11,17 +16,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
-from counterfoil.evaluation.class_order import ClassOrder, class_orders
+from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
 from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_python import Transform, classifier_of, imported
+from counterfoil.models.config_files import MOST_CLASSES
+from counterfoil.models.mended import MendedNote
 from counterfoil.prediction.class_map import ClassMap, Order, Outputs, map_classes
 from counterfoil.recipe.layering import is_local, without_folders
-from counterfoil.recipe.names import PYTHON, did_you_mean
+from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS, PYTHON, did_you_mean
 from counterfoil.regular_files import named_path, read_regular
 from counterfoil.report.results import NESTED, ResultRows, Results
 
@@ -45,7 +52,7 @@ class NamedModel:
 
 
 def named_models(words: Sequence[str | Path]) -> tuple[tuple[NamedModel, ...], tuple[str, ...]]:
-    """The models that the words name, each once, in order; and what is wrong with the lists, one text a problem."""
+    """Return the models that the words name, each once, in order; and the problems of the lists."""
     models: dict[str, NamedModel] = {}
     problems: list[str] = []
     for word in words:
@@ -57,7 +64,7 @@ def named_models(words: Sequence[str | Path]) -> tuple[tuple[NamedModel, ...], t
 
 
 def _list_file(word: str | Path) -> Path | None:
-    """The file that a word means, or None for a model's name."""
+    """Return the file that a word means, or None for a model's name."""
     if isinstance(word, Path):
         return named_path(word)
     if word.startswith("@"):
@@ -103,7 +110,7 @@ def _read_list(file: Path, problems: list[str]) -> list[NamedModel]:
 
 
 def _line_problem(name: str) -> str | None:
-    """What is wrong with a line of a list, or None."""
+    """Return what is wrong with a line of a list, or None."""
     shown = name if len(name) <= 60 else f"{name[:60]} …"
     if not name.isprintable():
         return f"found {shown!r}, expected one name of printable characters"
@@ -130,11 +137,10 @@ def given_models(
     images: LabelledImages,
     classes: Sequence[RecipeClass],
 ) -> dict[str, GivenModel]:
-    """Name → model of a mapping from names to callables, or to names of models; else of the names of a person's code.
+    """Return name → model for a mapping of callables or names, or for the names of a person's code.
 
-    `models` are those that the person named: what a recipe or a gate names is never imported. `transform` prepares an
-    image for every callable, or is a mapping by their names; `version` names what they compute. Raises UserError, or
-    RunFailure where a callable fails on a first image, with all that is wrong.
+    `models` are what the person named: names of a recipe or gate are never imported. `transform`, `version`: for
+    every callable, or by name. Raise UserError with all problems, RunFailure for a callable that fails.
     """
     if not isinstance(models, Mapping):
         if transform is not None:
@@ -188,13 +194,123 @@ def _given(
     return GivenModel(facts, lambda: classifier)
 
 
+ClassOrder = str | Path | Sequence[str]
+_LARGEST_ORDER = 16_000_000
+# Their answers bring the classes' names with them.
+_NAME_CLASSES = (PREDICTIONS, OPEN_CLIP)
+
+
+def _class_orders(
+    asked: ClassOrder | Mapping[str, ClassOrder] | None, stands_for: Mapping[str, Any]
+) -> dict[str, Order]:
+    """Return the order of each model that has one. Raise UserError with all that is wrong."""
+    if asked is None:
+        return {}
+    named = {name for name, model in stands_for.items() if isinstance(model, str) and model.startswith(_NAME_CLASSES)}
+    if not isinstance(asked, Mapping):
+        order = _order(asked)
+        return {name: order for name in stands_for if name not in named}
+    orders: dict[str, Order] = {}
+    problems: list[str] = []
+    for name, value in asked.items():
+        if name not in stands_for:
+            problems.append(f"class order: {name!r} is not one of the models{did_you_mean(name, [*stands_for])}")
+        elif name in named:
+            problems.append(f"class order: the answers of {name!r} bring the names of their classes")
+        else:
+            try:
+                orders[name] = _order(value)
+            except UserError as error:
+                problems += error.problems
+    if problems:
+        raise UserError(problems, "As in --class-order timm, or --class-order local-dir:my-model=classes.txt.")
+    return orders
+
+
+def _order(value: ClassOrder) -> Order:
+    if value in ("position", "timm"):
+        return value  # type: ignore[return-value]
+    if not isinstance(value, str | Path):
+        names = tuple(value)
+        if not names or not all(isinstance(name, str) for name in names):
+            raise UserError("class order: expected the names of classes, a file of them, position or timm")
+        return names
+    file = named_path(value)
+    try:
+        text = read_regular(file, _LARGEST_ORDER).decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise UserError(
+            f"class order: there is no file {file}, and it is neither position nor timm",
+            "Write a file with the class of each output on a line, in the order of the outputs.",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"class order: {file} is not plain text with a class on each line") from error
+    except OSError as error:
+        raise UserError(f"class order: {file} cannot be read: {error.strerror or error}") from error
+    names = tuple(line.strip() for line in text.rstrip().splitlines())
+    if not 0 < len(names) <= MOST_CLASSES:
+        raise UserError(f"class order: {file} has {len(names):,} lines, expected 1 to {MOST_CLASSES:,}")
+    if empty := [number for number, name in enumerate(names, start=1) if not name]:
+        raise UserError(f"class order: line {empty[0]} of {file} is empty, expected a class on each line")
+    return names
+
+
+@dataclass(frozen=True)
+class ChosenModels:
+    """The models to score, in order, with the class map of each. given: those of a person's code. stands_for: name →
+    what was given for it. mended: the notes of those that were mended. outputs: over which outputs they answer."""
+
+    classes: Sequence[RecipeClass]
+    names: tuple[str, ...] = ()
+    maps: Mapping[str, ClassMap] = field(default_factory=dict)
+    given: Mapping[str, GivenModel] = field(default_factory=dict)
+    stands_for: Mapping[str, object] = field(default_factory=dict)
+    mended: Mapping[str, MendedNote] = field(default_factory=dict)
+    outputs: Outputs = "all"
+
+    def load(self, name: str) -> Classifier:
+        """Load a model by its name."""
+        given = self.given.get(name)
+        return load_classifier(name, classes=self.classes) if given is None else given.load()
+
+
+def choose_models(
+    subject: Subject,
+    models: Any,
+    transform: Transform | Mapping[str, Transform] | None,
+    version: str | Mapping[str, str] | None,
+    outputs: Outputs | None,
+    class_order: ClassOrder | Mapping[str, ClassOrder] | None,
+    compare: tuple[str, str] | None,
+    against: Sequence[str],
+) -> ChosenModels:
+    """Return the models to score, before any weight is loaded; `against` are those that a gate compares with.
+
+    Raise UserError for names, class orders and classes that do not fit, and for a model that was mended on these
+    images; RunFailure for a callable that fails on a first image.
+    """
+    asked = with_compared(models, compare)
+    models = with_gate(asked, subject.models, against)
+    given = given_models(asked, transform, version, subject.parts[0].images, subject.classes)
+    way = outputs or (None if subject.recipe is None else subject.recipe.evaluate.outputs) or "all"
+    names, maps = named_class_maps(subject, models, given, way, class_order)
+    if problems := [f"compare: {name!r} is not the name of a model" for name in compare or () if name not in names]:
+        raise UserError(problems, _HINT)  # but a file that lists some
+    stands_for = {name: models[name] if isinstance(models, Mapping) else name for name in names}
+    mended = mended_notes({name: model for name, model in stands_for.items() if isinstance(model, str)})
+    refuse_trained_on(subject, mended)
+    # If no model has other outputs, there is no choice to report.
+    chosen = way if any(class_map.class_outputs is not None for class_map in maps.values()) else "all"
+    return ChosenModels(subject.classes, names, maps, given, stands_for, mended, chosen)
+
+
 _HINT = "As in --compare local-dir:mended/model lab:resnet10t: the mended model, then its original."
 
 
 def with_compared(models: Any, compare: tuple[str, str] | None) -> Any:
-    """The models to score with the two that are compared among them; these alone where no other is named.
+    """Return the models to score with the two that are compared among them; these alone where no other is named.
 
-    UserError where one model would be compared with itself, or a mapping of models lacks a name.
+    Raise UserError if one model would be compared with itself, or a mapping of models lacks a name.
     """
     if compare is None:
         return models
@@ -208,8 +324,7 @@ def with_compared(models: Any, compare: tuple[str, str] | None) -> Any:
 
 
 def with_gate(models: Any, own: Sequence[str], others: Sequence[str]) -> Any:
-    """The models to score with the `others` that a gate compares with; `own` are the recipe's, scored where `models` is
-    None. UserError where a mapping of models lacks a name."""
+    """Return the models with the `others` that a gate compares with; `own` are the recipe's, if `models` is None."""
     if not others:
         return models
     if isinstance(models, Mapping):
@@ -236,15 +351,8 @@ def _among(models: Mapping[str, Any], names: Sequence[str], what: str) -> Mappin
     return models
 
 
-def refuse_uncompared(names: Sequence[str], compare: tuple[str, str] | None) -> None:
-    """UserError where a compared name is no model, but a file that lists some."""
-    problems = [f"compare: {name!r} is not the name of a model" for name in compare or () if name not in names]
-    if problems:
-        raise UserError(problems, _HINT)
-
-
 def short_name(name: str) -> str:
-    """The name without its source; of a folder or file, the last part; of timm's own repositories, timm's name."""
+    """Return the name without its source: of a folder or file the last part, of timm's repositories timm's name."""
     if is_local(name) and not name.startswith((".", "/", "~")):
         return Path(without_folders(name)).name
     source, _, rest = name.partition(":")
@@ -252,10 +360,7 @@ def short_name(name: str) -> str:
 
 
 def with_public_names(results: Results) -> Results:
-    """The same results, models renamed: folders of one name are distinguished by the hash of their weights.
-
-    What no card shows is left out.
-    """
+    """Return the results that a card may show, folders of one name distinguished by the hash of their weights."""
     names = _public_names({model.name: model.sha256 for model in results.models})
 
     def called(name: str) -> str:
@@ -283,7 +388,7 @@ def with_public_names(results: Results) -> Results:
 
 
 def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
-    """Name → public name, of models with these hashes."""
+    """Return name → public name, of models with these hashes."""
     shown = {name: without_folders(name) for name in sha256}
     times = Counter(shown.values())
     named = {name: one if times[one] == 1 else f"{one}-{sha256[name][:8]}" for name, one in shown.items()}
@@ -302,7 +407,7 @@ def named_class_maps(
     outputs: Outputs,
     class_order: ClassOrder | Mapping[str, ClassOrder] | None,
 ) -> tuple[tuple[str, ...], dict[str, ClassMap]]:
-    """The models to score, and the class map of each, before any weight is loaded; problems come all together."""
+    """Return the models to score and the class map of each, before any weight is loaded."""
     if outputs not in get_args(Outputs):
         raise UserError(f"outputs is {outputs!r}: expected {' or '.join(get_args(Outputs))}")
     if outputs == "classes" and subject.judged.shifts:
@@ -325,7 +430,7 @@ def named_class_maps(
         )
     names = [one.name for one in named]
     stands_for = {name: models.get(name) if isinstance(models, Mapping) else name for name in names}
-    maps = _class_maps(subject, named, given, problems, class_orders(class_order, stands_for))
+    maps = _class_maps(subject, named, given, problems, _class_orders(class_order, stands_for))
     if outputs == "classes" and (files := [name for name, own in maps.items() if own.most_ranked is not None]):
         raise UserError(
             [f"model {name!r} is a file of labels: its answers among the classes alone are unknown" for name in files],

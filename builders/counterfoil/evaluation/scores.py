@@ -6,8 +6,8 @@ these answers to rows, and what it says of itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -19,9 +19,8 @@ from counterfoil.accuracy_stats import Averages, ClassUnits, Drops, NearChance, 
 from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure
 from counterfoil.evaluation.dataset import Group, Subject
-from counterfoil.models.classifiers import Classifier
-from counterfoil.models.mended import MendedNote
-from counterfoil.prediction.class_map import ClassMap, Outputs
+from counterfoil.evaluation.scored_models import ChosenModels
+from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.passes import Placement, Scored, score_models
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import GroupFacts, LeftOut, MeasureFacts, ResultRow, Results
@@ -49,9 +48,9 @@ class ModelAnswers:
 def near_chance_on_base(
     subject: Subject, answers: ModelAnswers, chances: NDArray[np.float64], min_images: int
 ) -> NearChance:
-    """Return which models and classes with enough images are near chance on the base; `chances` (labels, models).
+    """Return which models and classes are near chance on the base; `chances` (labels, models).
 
-    Without a base, which models are near chance by the average over the classes of all readable images.
+    Without a base, models are judged by the average over the classes of all readable images.
     """
     if not subject.base:
         labels, correct = subject.labels[answers.readable], answers.correct[answers.readable]
@@ -79,12 +78,12 @@ class AnsweredImages:
 
     @classmethod
     def of_group(cls, subject: Subject, answers: ModelAnswers, place: int) -> AnsweredImages:
-        """The images of a group, present where they could be decoded."""
+        """Return the images of a group, present where they could be decoded."""
         rows = np.flatnonzero(subject.shifts == place)
         return cls(subject.labels[rows], subject.indices[rows], answers.readable[rows], answers.correct[rows])
 
     def by_label(self) -> dict[int, NDArray[np.int64]]:
-        """The rows of the present images of each label."""
+        """Return the rows of the present images of each label."""
         rows = np.flatnonzero(self.present)
         order = rows[np.argsort(self.labels[rows], kind="stable")]
         labels, starts = np.unique(self.labels[order], return_index=True)
@@ -94,7 +93,7 @@ class AnsweredImages:
 def aligned_units(
     subject: Subject, labels: Sequence[int], base: AnsweredImages, shifted: AnsweredImages
 ) -> list[ClassUnits]:
-    """The classes of these labels, each with its base and shifted images aligned by candidate index."""
+    """Return the classes of these labels, each with its base and shifted images aligned by candidate index."""
     sides = [(side, side.by_label()) for side in (base, shifted)]
     found = []
     for label in labels:
@@ -111,27 +110,19 @@ def aligned_units(
 
 
 def class_units(subject: Subject, answers: ModelAnswers, shift: int, base: int = 0) -> list[ClassUnits]:
-    """The planned classes of a shift, each with its base and shifted images aligned by candidate index."""
+    """Return the planned classes of a shift, each with its base and shifted images aligned by candidate index."""
     sides = (AnsweredImages.of_group(subject, answers, place) for place in (base, shift))
     return aligned_units(subject, subject.groups[shift].class_labels, *sides)
 
 
 @dataclass(frozen=True)
 class Asking:
-    """Who is asked, and where: how a model of a name is loaded, with which class map, and where it answers.
+    """The models that answer, and where they answer."""
 
-    stands_for: name → what was given for it. mended: the notes of those that were mended. outputs: over which outputs
-    they answer.
-    """
-
-    maps: Mapping[str, ClassMap]
-    load: Callable[[str], Classifier]
+    models: ChosenModels
     device: str
     batch_size: int
     spread: Placement | None = None
-    stands_for: Mapping[str, object] = field(default_factory=dict)
-    mended: Mapping[str, MendedNote] = field(default_factory=dict)
-    outputs: Outputs = "all"
 
     def scored(
         self,
@@ -140,16 +131,18 @@ class Asking:
         folder: Path,
         failed: dict[str, CounterfoilError] | None = None,
     ) -> dict[str, Scored]:
-        """The answers of these models, kept in `folder`. Raises as `score_models`, or fills `failed` as it does."""
+        """Return the answers of these models, kept in `folder`. Raises, or fills `failed`, as `score_models`."""
+        here = frozenset(self.models.given)  # no other process can load these
+        spread = None if self.spread is None else replace(self.spread, of_this_process=here)
         return score_models(
             images,
             names,
-            self.maps,
+            self.models.maps,
             folder,
             self.device,
             self.batch_size,
-            self.load,
-            placement=self.spread,
+            self.models.load,
+            placement=spread,
             failed=failed,
         )
 
@@ -183,7 +176,7 @@ class AllAnswers:
         asking: Asking,
         requests: tuple[Request, ...],
     ) -> AllAnswers:
-        """Every model's answers together. RunFailure where no image, or no base image, can be decoded."""
+        """Put every model's answers together. Raise RunFailure if no image, or no base image, can be decoded."""
         answers = ModelAnswers(
             # An image decodes or not whatever the model.
             readable=np.all([one.predictions.readable for one in scored], axis=0),
@@ -230,44 +223,44 @@ class AllAnswers:
         return self.places[1 if self.subject.base else 0 :]
 
     def group(self, place: int) -> Group:
-        """A group of the subject."""
+        """Return a group of the subject."""
         return self.subject.groups[place]
 
     def rows(self, place: int) -> NDArray[np.int64]:
-        """The readable images of a group."""
+        """Return the readable images of a group."""
         return self.once(
             ("rows", place), lambda: np.flatnonzero((self.subject.shifts == place) & self.answers.readable)
         )
 
     def units(self, place: int) -> list[ClassUnits]:
-        """The planned classes of a group with their base images; without a base, with their own on both sides."""
+        """Return the planned classes of a group with their base images; without a base, their own on both sides."""
         base = 0 if self.subject.base else place
         return self.once(("units", place), lambda: class_units(self.subject, self.answers, place, base))
 
     def enough(self, place: int) -> list[ClassUnits]:
-        """The classes with enough images on both sides."""
+        """Return the classes with enough images on both sides."""
         return accuracy_stats.surviving(self.units(place), self.min_images)
 
     def kept(self, place: int) -> list[ClassUnits]:
-        """The classes that averages are over: with enough images, and not near chance on the base."""
+        """Return the classes that averages are over: with enough images, and not near chance on the base."""
         return [one for one in self.enough(place) if one.class_id not in self.near_chance.classes]
 
     def drops(self, place: int) -> Drops | None:
-        """What a shift does to all models over its measured classes; None where no class is measured."""
+        """Return what a shift does to all models over its measured classes; None if no class is measured."""
         return self.once(("drops", place), lambda: self._drops(place, self.kept(place)))
 
     def pairs(self, place: int) -> list[ClassUnits]:
-        """The measured classes with the indices that were accepted on both sides; none where noise is not paired."""
+        """Return the measured classes with the indices accepted on both sides; none if noise is not paired."""
         if not self.group(place).paired:
             return []
         return [one.pairs() for one in self.kept(place) if (one.base_present & one.shift_present).any()]
 
     def pairs_drops(self, place: int) -> Drops | None:
-        """The drops over pairs alone."""
+        """Return the drops over pairs alone."""
         return self.once(("pairs", place), lambda: self._drops(place, self.pairs(place)))
 
     def averages(self) -> Averages | None:
-        """Every model's accuracy on the base, averaged over its measured classes."""
+        """Return every model's accuracy on the base, averaged over its measured classes."""
         kept = self.kept(0)
         salt = self.group(0).name
         return self.once(
@@ -275,11 +268,11 @@ class AllAnswers:
         )
 
     def request(self, kind: type[Asked]) -> Asked | None:
-        """Return what was asked of a measure, by the class of its request; None where nothing was."""
+        """Return what was asked of a measure, by the class of its request; None if nothing was."""
         return next((one for one in self.requests if isinstance(one, kind)), None)
 
     def once(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
-        """What `make` makes, made once for this key."""
+        """Return what `make` makes, made once for this key."""
         if key not in self.made:
             self.made[key] = make()
         return self.made[key]
@@ -321,7 +314,7 @@ class AllAnswers:
 
 
 def answer_names(classes: Sequence[RecipeClass], class_map: ClassMap) -> Callable[[int], str]:
-    """A function from a model's output to its name for people."""
+    """Return a function from a model's output to its name for people."""
     if class_map.outputs == "imagenet":
         from timm.data.imagenet_info import ImageNetInfo
 
@@ -356,7 +349,7 @@ class Measure:
     figure: Callable[[Results], str | None] | None = None
 
     def facts(self, name: str) -> MeasureFacts:
-        """What the document of results has of it."""
+        """Return what the document of results has of it."""
         return MeasureFacts(name, self.title, self.unit, self.reading, self.shown)
 
 

@@ -32,10 +32,7 @@ from counterfoil.store.layout import LOCK, RECIPE, user_cache
 def labelled_subject(
     source: str, images: LabelledImages, classes: Sequence[RecipeClass] | None, base: str | None
 ) -> Subject:
-    """Any labelled images; `base` names the group that the others are compared with.
-
-    Without `classes` they are the images' own. UserError for a base that is no group of theirs.
-    """
+    """Return labelled images as a subject, by `classes` or their own. Raise UserError if `base` is no group."""
     if base is not None and base not in images.group_names:
         known = ", ".join(images.group_names[:20])
         raise UserError(f"{source} has no group '{base}'{did_you_mean(base, images.group_names)}", f"It has: {known}.")
@@ -70,10 +67,7 @@ def labelled_subject(
 
 
 def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subject:
-    """The same with other labelled images beside it, each under a name: natural test sets, for instance.
-
-    They are read by the subject's classes. Where they have several groups, each is one: NAME/GROUP.
-    """
+    """Return the subject with other labelled images beside it, each under a name; of several groups NAME/GROUP."""
     for name, images in others.items():
         groups = _groups(images, name)
         clash = next((group.name for group in groups if group.name in {one.name for one in subject.groups}), None)
@@ -103,7 +97,7 @@ def _groups(images: LabelledImages, name: str) -> tuple[Group, ...]:
 
 
 def _numbered(images: LabelledImages) -> NDArray[np.int64]:
-    """The number of each image in its group and class, in order."""
+    """Return the number of each image in its group and class, in order."""
     indices = np.zeros(len(images), dtype=np.int64)
     for group in range(len(images.group_names)):
         for label in np.unique(images.labels):
@@ -125,12 +119,11 @@ def open_subject(
     groups: str | None,
     beside: Mapping[str, str | Path],
 ) -> Subject:
-    """What `dataset` names, with what stands `beside` it, each under a name.
+    """Return what `dataset` names, with what stands `beside` it, each under a name.
 
-    A folder or Hub dataset that `counterfoil build` made is opened as that. Any other is read as images with labels:
-    `recipe` gives the classes (else they are its own), `groups` the column that names groups, or `configs`; `base` is
-    the group that the others are compared with. `source:SPLIT` is a split of the recipe's input dataset. Raises
-    UserError for what is not there or does not fit, RunFailure where the Hub cannot be reached.
+    A built dataset is opened as that. Other images are read by the classes of `recipe` (else their own), in `groups` of
+    a column or `configs`, compared with `base`; `source:SPLIT` is a split of the recipe's source. Raise UserError
+    for what is missing or does not fit, RunFailure if the Hub cannot be reached.
     """
     chosen = None if recipe is None else resolve_classes(recipe)
     plain = recipe is not None or base is not None or groups is not None
@@ -153,10 +146,7 @@ def open_subject(
 
 
 def is_built(dataset: str | Path, *, surely_not: bool = False) -> bool:
-    """Whether a folder or a name of the Hub is a dataset that `counterfoil build` made.
-
-    A name of the Hub is asked for one small file; offline it is taken for one, unless it is `surely_not`.
-    """
+    """Return whether a folder or a Hub name is a built dataset; offline a Hub name is, unless `surely_not`."""
     written = str(dataset)
     folder = named_path(written)
     if folder.is_dir():
@@ -179,7 +169,7 @@ def is_built(dataset: str | Path, *, surely_not: bool = False) -> bool:
 def _labelled(
     place: str | Path, recipe: Recipe | None, classes: Sequence[RecipeClass] | None, groups: str | None
 ) -> LabelledImages:
-    """The images that a place names; `source:SPLIT` is read as the recipe reads its input dataset."""
+    """Return the images that a place names; `source:SPLIT` is read as the recipe reads its input dataset."""
     column = None if groups == CONFIGS else groups
     if not str(place).startswith(_SOURCE):
         images = labelled_source(place, classes, configs_are_groups=groups == CONFIGS, group_column=column)
@@ -205,7 +195,7 @@ def _labelled(
 
 
 def usual_side(sets: Iterable[LabelledImages]) -> int | None:
-    """The shorter side of a set's images, by the median of a few, in pixels: of the set with the smallest."""
+    """Return the shorter side of a set's images, by the median of a few, in pixels: of the set with the smallest."""
     found = []
     for images in sets:
         decoded = (images.decoded(encoded) for _, encoded in thinned(images, _LOOKED_AT).images())

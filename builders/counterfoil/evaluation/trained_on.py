@@ -32,10 +32,7 @@ _HINT = (
 
 
 def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
-    """What those of some models say that are mended. `models`: name → what it stands for.
-
-    UserError with everything that cannot be understood of it: such a model may have seen anything.
-    """
+    """Return the notes of the mended among models, name → what it stands for. Raise UserError for unreadable notes."""
     notes: dict[str, MendedNote] = {}
     errors: list[CounterfoilError] = []
     for name, model in models.items():
@@ -50,10 +47,7 @@ def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
 
 
 def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None:
-    """Raise UserError with every model that was mended on some of these images, or with a common seed.
-
-    Images are read here only where a mended model names its training images.
-    """
+    """Raise UserError with every model that was mended on some of these images, or with a common seed."""
     problems: list[str] = []
     scored = {part.images.content: part.images.name for part in subject.parts}
     for name, note in notes.items():
@@ -94,10 +88,7 @@ def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None
 
 
 def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]:
-    """A line for each dataset of edits that a model was mended with, of rows whose edits it is to be scored on.
-
-    Shards are read here only where a mended model names edits, and edits are scored.
-    """
+    """Return a line for each dataset of edits a model was mended with that shares rows with the scored edits."""
     edited = [(name, one, one.edits) for name, note in notes.items() for one in note.datasets if one.edits is not None]
     if not edited or subject.recipe is None or subject.directory is None:
         return []
@@ -115,7 +106,7 @@ def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]
 
 
 def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Sequence[str]) -> EditsOf | None:
-    """Return the rows that the images of these keys are edits of; None where they are no edits."""
+    """Return the rows that the images of these keys are edits of; None if they are no edits."""
     if not recipe.kind.alters_rows:
         return None
     rows = sorted(set(rows_in_pool(directory, recipe, keys)))
@@ -129,10 +120,7 @@ def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Seq
 
 
 def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[int]:
-    """The row of the pool that each of some images is, or is an edit of.
-
-    UserError where the dataset does not say it of each; ValueError where no pool has any.
-    """
+    """Return the row of the pool that each image is, or is an edit of. Raise UserError if a row is unknown."""
     if not recipe.kind.takes_rows:
         raise ValueError(f"the images of {recipe.name} are not rows")
     row_of: dict[str, int] = {}

@@ -69,18 +69,18 @@ class ModelComparison(Strict):
     classes_near_chance: tuple[str, ...] = ()
 
     def key(self, group: str = "", *, of_original: bool = False) -> dict[str, str]:
-        """The key of a group's rows, those of the mended model or of the original; no group is all of them."""
+        """Return the key of a group's rows, those of the mended model or of the original; no group is all of them."""
         pair = (self.original, self.mended) if of_original else (self.mended, self.original)
         return {"model": pair[0], "against": pair[1], "group": group}
 
     def average(self, rows: ResultRows) -> Estimate | None:
-        """The gain averaged over groups, each counting once."""
+        """Return the gain averaged over groups, each counting once."""
         return rows.estimate(GAIN, **self.key())
 
     def says(self, group: str, rows: ResultRows) -> str:
-        """A group's difference in a word or two: it gains or loses by the test and by the interval over units alike.
+        """Return a group's difference in a word or two: it gains or loses by the test and by the interval alike.
 
-        The test counts images as if no two shared a unit; the interval of the gain is what holds where they do.
+        The test ignores shared units; the interval does not.
         """
         gain = rows.one(GAIN, **self.key(group))
         if gain is None or gain.q is None:
@@ -94,7 +94,7 @@ class ModelComparison(Strict):
 
 
 def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
-    """A row a group: accuracies, the gain, how much smaller the drop is, the exact test."""
+    """Return a row a group: accuracies, the gain, how much smaller the drop is, the exact test."""
     near = dict.fromkeys(comparison.near_chance, "near chance")
     columns = (
         TableColumn("group", "shift"),
@@ -128,7 +128,7 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
 
 
 def verdict(comparison: ModelComparison, rows: ResultRows) -> list[str]:
-    """Plain sentences, the most important first."""
+    """Return plain sentences, the most important first."""
     gains = [gain for one in comparison.groups if (gain := rows.one(GAIN, **comparison.key(one.name)))]
     measured = [gain for gain in gains if gain.value is not None]
     average = comparison.average(rows)
@@ -158,7 +158,7 @@ def verdict(comparison: ModelComparison, rows: ResultRows) -> list[str]:
 
 
 def compare_csv(results: Results) -> str | None:
-    """One line a group, the base first; the last, without a group, is their average, each counting once."""
+    """Write one line a group, the base first; the last, without a group, is their average, each counting once."""
     comparison, rows = results.comparison, results.rows
     if comparison is None:
         return None
@@ -201,12 +201,12 @@ def _only(comparison: ModelComparison, group: str, rows: ResultRows, *, of_origi
 
 
 def _p_cell(p: float | None) -> TableCell:
-    """A p-value with three decimals; a dash for None."""
+    """Return a p-value with three decimals; a dash for None."""
     return TableCell(NOTHING) if p is None else TableCell("< 0.001" if p < 0.0005 else f"{p:.3f}", sort=p)
 
 
 def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:
-    """Whether it surely loses or gains more: by the interval of the average over groups, below or above 0."""
+    """Return whether it surely loses or gains more: by the interval of the average over groups, below or above 0."""
     up = [gain.value for gain in gains if gain.value is not None and gain.value > 0]
     down = [gain.value for gain in gains if gain.value is not None and gain.value < 0]
     if not up and not down:

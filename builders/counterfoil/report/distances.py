@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.documents import Count, Strict, csv_text
 from counterfoil.feature_stats import IMAGES_A_FEATURE, LARGEST_SUBSET
-from counterfoil.report.sections import ReportSection, Shown
+from counterfoil.report.sections import CardSection, ReportSection, Shown
 from counterfoil.report.words import NOTHING, Table, TableCell, TableColumn, TableRow, number, text_cell
 from counterfoil.stats import Estimate
 
@@ -27,7 +27,7 @@ WORTH = (
     " different, nor whether classifiers fail: a shift is meant to be far. Do not compare them across features or"
     " sources; they also depend on the class proportions. KID is unbiased with few images; read a negative KID as 0."
 )
-_MOST_ROWS = 40
+_MOST_ROWS, _MOST_ON_CARD = 40, 4
 _FILE = "distances.csv"
 _BIASED = "†"  # beside a FID that is too high for want of images
 _HASH = 12
@@ -79,13 +79,13 @@ class Distances(Strict):
     skipped: str | None = None
 
     def key(self, one: ImageSet) -> dict[str, str]:
-        """The key of a set's rows."""
+        """Return the key of a set's rows."""
         group, at = (one.name if one.what == "group" else ""), ("source" if one.what == "source" else "")
         return {"model": self.features, "group": group, "against": self.source, "at": at}
 
 
 def distances_table(distances: Distances, rows: ResultRows) -> Table:
-    """KID with its interval, FID, and how many images of either side; the last row is the source against itself."""
+    """Return KID with its interval, FID, and images of either side; the last row is the source against itself."""
     table = Table(
         f"Distances to {distances.source}, features of {distances.features}",
         (TableColumn("images", "shift"), TableColumn("KID"), TableColumn("FID"), TableColumn("images of both")),
@@ -95,7 +95,7 @@ def distances_table(distances: Distances, rows: ResultRows) -> Table:
 
 
 def how_measured(distances: Distances) -> str:
-    """How the numbers of one model's features were computed, in words."""
+    """Return how the numbers of one model's features were computed, in words."""
     kind, _, value = distances.pin.partition(" ")
     scaled = f", unit vectors lengthened to √{distances.width}" if distances.scaled else ""
     most = max((one.source_images for one in distances.sets if one.what != "source"), default=0)
@@ -111,7 +111,7 @@ def how_measured(distances: Distances) -> str:
 
 
 def about_bias(distances: Distances) -> str:
-    """What the mark beside a FID means; nothing where none has it."""
+    """Return what the mark beside a FID means; nothing where none has it."""
     if not any(one.fid_biased for one in distances.sets):
         return ""
     return (
@@ -122,10 +122,7 @@ def about_bias(distances: Distances) -> str:
 
 
 def distances_csv(results: Results) -> str | None:
-    """One line a model of features and set of images: KID with its interval, FID, and how many images of either side.
-
-    `what` is the dataset, a group of it, or the source against itself; `note` says why a line has no numbers.
-    """
+    """Write one line a model of features and set of images; `note` says why a line has no numbers."""
     lines = []
     for distances in results.distances:
         for one in distances.sets:
@@ -165,7 +162,7 @@ def _row(distances: Distances, one: ImageSet, rows: ResultRows) -> TableRow:
 
 
 def _kid_cell(row: ResultRow | None) -> TableCell:
-    """With two digits of the interval's width; why there is none, where that is so."""
+    """Return KID with two digits of its interval's width, or why there is none."""
     estimate: Estimate | None = row.estimate if row else None
     if estimate is None:
         return TableCell(NOTHING, row.note if row else "")
@@ -178,7 +175,7 @@ def _kid_cell(row: ResultRow | None) -> TableCell:
 
 
 def _fid_cell(value: float | None, biased: bool) -> TableCell:
-    """With three digits, and a mark where it is too high for want of images."""
+    """Return FID with three digits, and a mark if it is too high for want of images."""
     if value is None:
         return TableCell(NOTHING)
     decimals = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2
@@ -211,6 +208,13 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     )
 
 
+def _card(results: Results) -> CardSection | None:
+    shown = results.distances[:_MOST_ON_CARD]
+    tables = [(how_measured(one), distances_table(one, results.rows), about_bias(one)) for one in shown]
+    template = "dataset-card-distances.md.j2"
+    return CardSection(place="alone", template=template, sentences=[WORTH], tables=tables) if tables else None
+
+
 def _terminal(results: Results, most_models: int) -> list[str | Table]:
     lines: list[str | Table] = []
     for one in results.distances:
@@ -232,6 +236,7 @@ SHOWN = Shown(
     "shifts",
     _section,
     _terminal,
+    _card,
     skipped=_skipped,
     file=_FILE,
     csv=distances_csv,

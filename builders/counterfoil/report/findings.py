@@ -92,10 +92,7 @@ class MinedShiftResult(Strict):
 
 
 def by_difference(results: Results, *, failing: bool = False) -> list[MinedShiftResult]:
-    """Largest difference first, averaged over models; unmeasured ones last; equal ones as in the recipe.
-
-    failing: without the shifts that only stand beside what fails, for comparison; all, where there are no others.
-    """
+    """Return the largest difference first, averaged over models; failing: without shifts built for comparison."""
     found = [one for one in results.findings if one.role not in BESIDE] if failing else []
     near = {model.name for model in results.models if model.near_chance}
 
@@ -110,7 +107,7 @@ def by_difference(results: Results, *, failing: bool = False) -> list[MinedShift
 
 
 def findings_table(results: Results, most_models: int) -> Table:
-    """A row a finding, a column a model: its rate, the base's, and the difference with its interval."""
+    """Return a row a finding, a column a model: its rate, the base's, and the difference with its interval."""
     short = {model.name: model for model in results.models}
     shown = by_difference(results, failing=True)[:_MOST_IN_A_TABLE]
     # A judge that is no model of this evaluation has a column where its recorded answers are shown.
@@ -136,7 +133,7 @@ def findings_table(results: Results, most_models: int) -> Table:
 
 
 def counted_words(finding: MinedShiftResult) -> str:
-    """What was counted: of which classes, which candidates, and what a classifier's rule kept of them."""
+    """Return what was counted: of which classes, which candidates, and what a classifier's rule kept of them."""
     text = f"{_names(finding.class_names)}: {finding.screened:,} of {finding.candidates:,} candidates passed the screen"
     if finding.judges:
         judges = " and ".join(map(_cut, finding.judges))
@@ -149,7 +146,7 @@ def counted_words(finding: MinedShiftResult) -> str:
 
 
 def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
-    """A sentence a model, the target first, of `MOST_SENTENCES`; why several cannot be measured is said once."""
+    """Return a sentence a model, the target first, of `MOST_SENTENCES`; why several cannot be measured is said once."""
     models = sorted(finding.models, key=lambda one: not one.target)[:MOST_SENTENCES]
     facts = {model.name: model for model in results.models}
     sentences: list[str] = []
@@ -174,11 +171,7 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
 
 
 def findings_csv(results: Results) -> str | None:
-    """One line a mined shift and model: failure rates over the candidates that passed the screen, and over the base.
-
-    Rates are averages over classes, in percent; failures and images are their sums. What cannot be measured is empty,
-    and `note` says why.
-    """
+    """Write one line a mined shift and model: failure rates averaged over classes, in percent; sums of images."""
     near = {model.name for model in results.models if model.near_chance}
     lines = [_line(results, one, model, model.name in near) for one in results.findings for model in one.models]
     return csv_text(lines) if results.findings else None

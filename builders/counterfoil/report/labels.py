@@ -113,12 +113,12 @@ class LabelChecks(Strict):
     own: bool = False
 
     def of(self, shift: str) -> ShiftChecks:
-        """The checks of a shift; empty ones where nothing is known."""
+        """Return the checks of a shift; empty ones where nothing is known."""
         return next((one for one in self.shifts if one.shift == shift), ShiftChecks(shift))
 
 
 def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = True) -> Table:
-    """The checks of each group, in percent with their intervals: the judge's columns, and those of people."""
+    """Return the checks of each group, in percent with their intervals: the judge's columns, and those of people."""
     rows = []
     for place, name in enumerate(groups):
         one = checks.of(name)
@@ -147,7 +147,7 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
 
 
 def worst_classes(checks: ShiftChecks, most: int) -> list[tuple[str, JudgedLabels]]:
-    """The classes of a shift that the judge doubts most, by estimate where there is one; those in doubt alone."""
+    """Return the classes of a shift that the judge doubts most, by estimate if there is one."""
 
     def doubt(item: tuple[str, JudgedLabels]) -> tuple[float, float, int]:
         _, one = item
@@ -158,7 +158,7 @@ def worst_classes(checks: ShiftChecks, most: int) -> list[tuple[str, JudgedLabel
 
 
 def labels_text(checks: LabelChecks) -> str:
-    """What the second judge and people say of all labels, a line each: the base, and the shift in most doubt."""
+    """Return what the second judge and people say of all labels, a line each: the base, and the shift in most doubt."""
     if checks.own and not checks.raters and checks.judge is None:
         return "labels: from the input dataset; not checked on the changed images (counterfoil review)"
     lines = [line for line in (_judge_text(checks), _people_text(checks)) if line is not None]
@@ -166,7 +166,7 @@ def labels_text(checks: LabelChecks) -> str:
 
 
 def share_words(share: CheckedShare) -> str:
-    """A share in percent with its interval, without a unit."""
+    """Return a share in percent with its interval, without a unit."""
     return f"{points(share.value)} ({points(share.low)} to {points(share.high)})"
 
 
@@ -175,7 +175,7 @@ def _share(share: CheckedShare, below: str) -> TableCell:
 
 
 def _judge_cells(one: ShiftChecks) -> tuple[TableCell, TableCell]:
-    """How often the judge disagrees, and the label error that this shows."""
+    """Return how often the judge disagrees, and the label error that this shows."""
     if one.judge is None:
         return TableCell(UNCHECKED), TableCell("–")
     picked = ", picked" if one.picked else ""
@@ -223,7 +223,7 @@ def _with_unit(share: CheckedShare) -> str:
 
 
 def checked_shifts(results: Results) -> frozenset[str]:
-    """The groups whose labels somebody, or something but the screen, has checked, or that are the source's own."""
+    """Return the groups whose labels people or a second judge have checked, or that are the source's own."""
     checks = results.label_checks
     if checks is None:
         return frozenset()

@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 
 def thumbnail(image: Image, side: int) -> Image:
-    """A copy of an image, at most `side` pixels a side."""
+    """Return a copy of an image, at most `side` pixels a side."""
     small = image.copy()
     small.thumbnail((side, side))
     return small
 
 
 def webp(image: Image, quality: int, side: int | None = None, method: int = 4) -> bytes:
-    """An image as WebP, with a `side` at most so many pixels a side; the image is left as it is."""
+    """Return an image as WebP, with a `side` at most so many pixels a side; the image is left as it is."""
     with io.BytesIO() as file:
         (image if side is None else thumbnail(image, side)).save(file, "WEBP", quality=quality, method=method)
         return file.getvalue()
 
 
 def data_uri(encoded: bytes, kind: str = "webp") -> str:
-    """An encoded image as an address that holds it."""
+    """Return an encoded image as an address that holds it."""
     return f"data:image/{kind};base64,{base64.b64encode(encoded).decode()}"

@@ -73,7 +73,7 @@ class PublishedResults(Strict):
 
 
 def worth(results: Results) -> str:
-    """What the comparison is worth."""
+    """Return what the comparison is worth."""
     images = "Generated or changed images" if results.groups[0].candidates is not None else "These images"
     several = ", a class may be several of ImageNet's" if results.published and results.published.several else ""
     return (
@@ -84,7 +84,7 @@ def worth(results: Results) -> str:
 
 
 def lines_table(published: PublishedResults) -> Table:
-    """Slopes and R² of each published set."""
+    """Return slopes and R² of each published set."""
     columns = (
         TableColumn("test set", "text"),
         TableColumn("against", "text"),
@@ -108,7 +108,7 @@ def lines_table(published: PublishedResults) -> Table:
 
 
 def models_table(results: Results) -> Table | None:
-    """What timm publishes of the scored models that it knows by name; None where it knows none."""
+    """Return what timm publishes of the scored models that it knows by name; None if it knows none."""
     published = results.published
     if published is None or not published.models:
         return None

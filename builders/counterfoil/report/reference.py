@@ -14,7 +14,7 @@ from pydantic import Field
 
 from counterfoil.documents import Count, Strict
 from counterfoil.errors import some_of
-from counterfoil.report.sections import ReportSection, Shown
+from counterfoil.report.sections import CardSection, ReportSection, Shown
 from counterfoil.report.words import Table, TableColumn, TableRow, counted, percent, points, points_cell, text_cell
 from counterfoil.stats import Estimate
 
@@ -53,7 +53,7 @@ class ReferenceResult(Strict):
 
 
 def gaps_table(results: Results) -> Table | None:
-    """Validation → base, a row a model that has a gap; None where none has."""
+    """Return validation → base, a row a model that has a gap; None if none has."""
     reference, rows = results.reference, results.rows
     models = [model for model in results.models if rows.estimate(VALIDATION_GAP, model=model.name)]
     if reference is None or not models:
@@ -87,7 +87,7 @@ def gaps_table(results: Results) -> Table | None:
 
 
 def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
-    """Gaps over 10 points, smaller ones whose interval excludes 0, and classes that only the base lacks."""
+    """Return gaps over 10 points, smaller ones whose interval excludes 0, and classes that only the base lacks."""
     rows, reference = results.rows, results.reference
     found: list[str] = []
     gaps = [
@@ -124,7 +124,7 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
 
 
 def reference_note(results: Results) -> str | None:
-    """What was scored as the reference, or why nothing was; None where there is no word of one."""
+    """Return what was scored as the reference, or why nothing was; None if there is no word of one."""
     reference = results.reference
     if reference is None:
         return None
@@ -143,8 +143,7 @@ def reference_note(results: Results) -> str | None:
 
 
 def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str, ...]:
-    """Which classes and models are near chance on the base, counted, and what models know of such classes on validation
-    images; nothing where none is."""
+    """Return which classes and models are near chance on the base, and what models know of such classes."""
     base = results.base_group
     if base is None:
         return tuple(
@@ -183,7 +182,7 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
 
 
 def size_sentences(results: Results) -> tuple[str, ...]:
-    """A hint for each timm folder by whose configuration these images are enlarged far; none where none are."""
+    """Return a hint for each timm folder by whose configuration these images are enlarged far; none where none are."""
     side = results.image_side
     return tuple(
         f"{model.short_name} sees these images enlarged {model.img_size / side:.0f} times: they have {side} pixels a"
@@ -195,7 +194,7 @@ def size_sentences(results: Results) -> tuple[str, ...]:
 
 
 def matching_sentences(results: Results) -> tuple[str, ...]:
-    """How outputs were matched to classes: a sentence for all models, or one for those that were matched alike."""
+    """Return how outputs were matched to classes: a sentence for all models, or one for each way."""
     alike: dict[str, list[str]] = {}
     for model in results.models:
         if model.matched:
@@ -207,7 +206,7 @@ def matching_sentences(results: Results) -> tuple[str, ...]:
 
 
 def order_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
-    """A warning for each model near chance whose outputs fit the classes far better in another order."""
+    """Return a warning for each model near chance whose outputs fit the classes far better in another order."""
     return tuple(
         f"The outputs of {model.short_name if short else model.name} look {model.likely_order}"
         for model in results.models
@@ -216,7 +215,7 @@ def order_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
 
 
 def tie_sentences(results: Results) -> tuple[str, ...]:
-    """A sentence for each model that scored two outputs of some image equally, and best."""
+    """Return a sentence for each model that scored two outputs of some image equally, and best."""
     return tuple(
         f"{model.short_name} gives two classes the same best score on {counted(model.tied, 'image')}; the first of the"
         " two classes counts as its answer."
@@ -226,7 +225,7 @@ def tie_sentences(results: Results) -> tuple[str, ...]:
 
 
 def outputs_sentences(results: Results) -> tuple[str, ...]:
-    """Over which outputs models answer, and where the other accuracy is; nothing where no model has others."""
+    """Return over which outputs models answer, and where the other accuracy is; nothing where no model has others."""
     if not results.rows.where(OVER_CLASSES):
         return ()
     if results.outputs == "classes":
@@ -241,12 +240,12 @@ def outputs_sentences(results: Results) -> tuple[str, ...]:
 
 
 def everyone(results: Results) -> str:
-    """Whom averages over models are over."""
+    """Return the models that averages are over, in words."""
     return "models not near chance" if len(results.sound_models) < len(results.models) else "all models"
 
 
 def averaged(results: Results) -> str:
-    """That a number is averaged over models, and over which; nothing where there is one model."""
+    """Return words for averages over models, and over which; empty if there is one model."""
     return f"averaged over {everyone(results).removeprefix('all ')}" if len(results.models) > 1 else ""
 
 
@@ -255,12 +254,12 @@ def _is_large(gap: Estimate) -> bool:
 
 
 def _excludes_0(gap: Estimate) -> bool:
-    """Whether the interval excludes 0."""
+    """Return whether the interval excludes 0."""
     return gap.low is not None and gap.high is not None and not gap.low <= 0 <= gap.high
 
 
 def _gap_words(gap: Estimate | None) -> str:
-    """What a gap says, in words."""
+    """Return what a gap says, in words."""
     if gap is None or not (_is_large(gap) or _excludes_0(gap)):
         return "no large gap"
     lower = "lower" if gap.value > 0 else "higher"
@@ -274,7 +273,7 @@ def _are(names: list[str]) -> str:
 
 
 def without_reference(results: Results) -> str | None:
-    """Why nothing is said of validation images; None where something is."""
+    """Return why the report has no validation images; None if it has some."""
     if results.reference is not None and results.rows.where(VALIDATION_GAP):
         return None
     if results.reference is None and results.label_checks is not None and results.label_checks.own:
@@ -314,4 +313,11 @@ def _public(facts: ReferenceResult, called: Callable[[str], str]) -> ReferenceRe
     return replace(facts, skipped=None if facts.skipped is None else "it was not available", left_out={})
 
 
-SHOWN = Shown("severity", _section, _terminal, reference_warnings, public=_public)
+def _card(results: Results) -> CardSection | None:
+    if results.reference is None:
+        return None
+    warnings = reference_warnings(results, short=False)
+    return CardSection(place="accuracies", template="dataset-card-reference.md.j2", warnings=warnings)
+
+
+SHOWN = Shown("severity", _section, _terminal, _card, reference_warnings, public=_public)

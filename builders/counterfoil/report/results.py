@@ -56,7 +56,7 @@ class ResultRow(Strict):
 
     @property
     def estimate(self) -> Estimate | None:
-        """The value with its interval; None where there is none."""
+        """The value with its interval; None if there is none."""
         return None if self.value is None else Estimate(self.value, self.low, self.high)
 
     @property
@@ -66,7 +66,7 @@ class ResultRow(Strict):
 
 
 def row(measure: str, estimate: Estimate | float | None, **others: object) -> ResultRow:
-    """A row of an estimate, or of a bare value; the other fields as they are named."""
+    """Return a row of an estimate, or of a bare value; the other fields as they are named."""
     if estimate is None or not isinstance(estimate, Estimate):
         return ResultRow(measure, value=estimate, **others)  # type: ignore[arg-type]
     return ResultRow(measure, value=estimate.value, low=estimate.low, high=estimate.high, **others)  # type: ignore[arg-type]
@@ -111,21 +111,21 @@ class ResultRows(Sequence[ResultRow]):
         return found
 
     def one(self, measure: str, **key: str) -> ResultRow | None:
-        """The row of this key, names that are left out being empty; None where nothing was measured."""
+        """Return the row of this key, names that are left out being empty; None if nothing was measured."""
         return self._by_key.get((measure, *(key.get(name, "") for name in KEY[1:])))
 
     def estimate(self, measure: str, **key: str) -> Estimate | None:
-        """The number of this key with its interval; None where there is none."""
+        """Return the number of this key with its interval; None if there is none."""
         found = self.one(measure, **key)
         return None if found is None else found.estimate
 
     def value(self, measure: str, **key: str) -> float | None:
-        """The bare number of this key; None where there is none."""
+        """Return the bare number of this key; None if there is none."""
         found = self.one(measure, **key)
         return None if found is None else found.value
 
     def where(self, measure: str, **key: str) -> list[ResultRow]:
-        """All rows of a measure that agree with these names, in order."""
+        """Return all rows of a measure that agree with these names, in order."""
         return [
             one
             for one in self._by_measure.get(measure, ())
@@ -306,22 +306,22 @@ class Results(Strict):
         return tuple(one for one in (self.base_group.left_out if self.base_group else ()) if one.why == "near chance")
 
     def averaged(self, measure: str, **key: str) -> float | None:
-        """The mean of a measure over the sound models that have one; None where none has."""
+        """Return the mean of a measure over the sound models that have one; None if none has."""
         found = [self.rows.value(measure, model=model.name, **key) for model in self.sound_models]
         values = [value for value in found if value is not None]
         return sum(values) / len(values) if values else None
 
     def mean_of_sound(self, values: Sequence[float]) -> float | None:
-        """The mean of one value a model over the sound models; None where there is none."""
+        """Return the mean of one value a model over the sound models; None if there is none."""
         sound = [value for model, value in zip(self.models, values, strict=True) if not model.near_chance]
         return sum(sound) / len(sound) if sound else None
 
     def base_number(self, model: str) -> Estimate | None:
-        """The one number of a model's base that people are shown: its accuracy averaged over the measured classes."""
+        """Return a model's accuracy on the base, averaged over the measured classes: the number that people see."""
         return None if self.base is None else self.rows.estimate("accuracy", model=model, group=self.base)
 
     def to_json(self) -> dict[str, Any]:
-        """The document's JSON: numbers with six digits, no row of a single class, no empty field in a row."""
+        """Return the document's JSON: numbers with six digits, no row of a single class, no empty field in a row."""
         shown = [one for one in self.rows if not one.class_id]
         if len(shown) > MOST_ROWS:  # bins and rules go first
             shown.sort(key=lambda one: bool(one.at))
@@ -352,7 +352,7 @@ _SECTIONS = ("impact", "drops", "counts", "classes", "figures", "shifts", "pictu
 
 
 def section_order(names: Iterable[str] = _SECTIONS) -> Iterator[str]:
-    """The names of all sections as a report has them; also the order in which the terminal shows nested measures."""
+    """Yield the names of all sections as a report has them; the terminal shows nested measures in this order."""
     for name in names:
         yield name
         yield from section_order([other for other, shown in NESTED.items() if shown.after == name])
@@ -381,7 +381,7 @@ class ClassNumbers:
 
 
 def classes_of(results: Results, shift: str) -> list[ClassNumbers]:
-    """The classes of a shift in the order of the recipe, those with too few images too."""
+    """Return the classes of a shift in the order of the recipe, those with too few images too."""
     rows = results.rows
     group = next(one for one in results.groups if one.name == shift)
     left_out = {one.class_id: one for one in group.left_out}
@@ -411,17 +411,17 @@ def classes_of(results: Results, shift: str) -> list[ClassNumbers]:
 
 
 def results_from(text: str | bytes, where: str) -> Results:
-    """The document that a text holds. UserError for one of an earlier version, and for what is none."""
+    """Return the document that a text holds. Raise UserError for one of an earlier version, and for any other text."""
     return parse_document(Results, text, where)
 
 
 def rounded_row(one: ResultRow) -> dict[str, Any]:
-    """A row's fields as files have them."""
+    """Return a row's fields as files have them."""
     return _rounded(plain(one))
 
 
 def _rounded(value: Any) -> Any:
-    """With `_DIGITS` behind the point; a p-value, however small, with as many that count."""
+    """Round to `_DIGITS` decimals; a p-value, however small, to as many digits that count."""
     if isinstance(value, dict):
         return {
             name: float(f"{one:.{_DIGITS}g}") if name in _PROBABILITIES and one is not None else _rounded(one)

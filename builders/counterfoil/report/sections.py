@@ -1,14 +1,14 @@
-"""What a nested measure shows of itself: its section of the report, its lines of the terminal, its table as a file.
+"""What a nested measure shows: its sections of report and card, its lines of the terminal, its table as a file.
 
-Whoever shows results loops over these (`NESTED` of `results.py`) and knows none by name. A section is drawn by
-`report-section.html.j2`; one with more prose has a template of its own, and may extend `ReportSection` for it.
+Reports, cards and the terminal loop over these (`NESTED` of `results.py`) and name none. A section of the report is
+drawn by `report-section.html.j2`; one with more prose has its own template, and may extend `ReportSection` for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.report.words import Table
 
@@ -33,12 +33,28 @@ class ReportSection:
     template: str = "report-section.html.j2"
 
 
+@dataclass(frozen=True, kw_only=True)
+class CardSection:
+    """A part of the dataset card, drawn by its own template. tables: each with the sentences before and after it.
+
+    place: beside the images that failures chose, before the accuracies of models, after the drops, or by itself.
+    warnings: sentences that stand before all numbers.
+    """
+
+    place: Literal["chosen", "accuracies", "drops", "alone"]
+    template: str
+    sentences: Sequence[str] = ()
+    tables: Sequence[tuple[str, Table, str]] = ()
+    warnings: Sequence[str] = ()
+
+
 @dataclass(frozen=True)
 class Shown:
     """How a nested measure is shown, as functions of the results; each gives nothing where nothing was measured.
 
     after: the section that its own follows in the report. section: from the results and what the measure draws.
-    terminal: sentences and tables, of so many models at most. warnings: sentences that stand before all numbers.
+    terminal: sentences and tables, of so many models at most. card: its part of the dataset card. warnings: sentences
+    that stand before all numbers.
     skipped: what was asked for and could not be measured. file, csv: a table of its own. public: the facts as a card
     has them, with models as they are called there; private: its rows, by measure, where no card has any of it.
     features: names in its rows that are of no scored model.
@@ -47,6 +63,7 @@ class Shown:
     after: str
     section: Callable[[Results, Sequence[Any]], ReportSection | None]
     terminal: Callable[[Results, int], Sequence[str | Table]] = lambda results, most_models: ()
+    card: Callable[[Results], CardSection | None] = lambda results: None
     warnings: Callable[[Results], Sequence[str]] = lambda results: ()
     skipped: Callable[[Results], Sequence[str]] = lambda results: ()
     file: str = ""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.documents import Count, Strict
 from counterfoil.report.labels import checked_shifts
 from counterfoil.report.reference import NEAR_CHANCE
-from counterfoil.report.sections import ReportSection, Shown
+from counterfoil.report.sections import CardSection, ReportSection, Shown
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -94,7 +94,7 @@ class Severity(Strict):
 
 
 def at(level: float) -> str:
-    """A level as rows have it."""
+    """Return a level as rows have it."""
     return f"{level:g}"
 
 
@@ -102,11 +102,12 @@ _BEYOND = 2.0  # where a table sorts what is not reached
 _MOST_NAMED = 3
 # Models that are compared pair by pair, the best on the base; others have their curves.
 MOST_COMPARED = 12
+_MOST_CARD_MODELS, _MOST_CARD_SHIFTS = 6, 40
 _MOST_CLASSES = 20  # of a table; all are in measures.csv
 
 
 def level_words(found: ResultRow | None, severity: Severity) -> tuple[str, str]:
-    """A level that a row has, and its interval; "beyond" the top where it is not reached."""
+    """Return a level that a row has, and its interval; "beyond" the top where it is not reached."""
     if found is None:
         return NOTHING, ""
     value, low, high = (
@@ -120,7 +121,7 @@ def _level_cell(found: ResultRow | None, severity: Severity) -> TableCell:
 
 
 def ten_points_table(results: Results, models: Sequence[ModelFacts], *, short: bool = True) -> Table:
-    """A row a shift and a column a model: the level where the drop reaches ten points."""
+    """Return a row a shift and a column a model: the level where the drop reaches ten points."""
     return _levels_table(results, models, TEN_POINTS, "The level where accuracy has dropped ten points", short)
 
 
@@ -138,7 +139,7 @@ def _note(model: ModelFacts) -> str:
 
 
 def _failures_table(severity: Severity, results: Results, models: Sequence[ModelFacts]) -> Table:
-    """Failure points of each model under one shift, by every definition."""
+    """Return failure points of each model under one shift, by every definition."""
     rows = []
     for model in models:
         key = {"model": model.name, "group": severity.shift}
@@ -164,7 +165,7 @@ def _failures_table(severity: Severity, results: Results, models: Sequence[Model
 
 
 def _ranks_table(severity: Severity, results: Results) -> Table:
-    """The rank of each compared model at the base and at every level, with the ranks that are left open."""
+    """Return the rank of each compared model at the base and at every level, with the ranks that are left open."""
     rows = []
     for model in results.models:
         found = [results.rows.one(RANK, model=model.name, group=severity.shift, at=at) for at in severity.ats]
@@ -181,7 +182,7 @@ def _whole_cell(found: ResultRow) -> TableCell:
 
 
 def _pairs_table(severity: Severity, results: Results) -> Table:
-    """How much later one model fails than another, the surest pair first."""
+    """Return how much later one model fails than another, the surest pair first."""
     short = {model.name: model.short_name for model in results.models}
     found = results.rows.where(FAILURE_DIFFERENCE, group=severity.shift)
     rows = []
@@ -201,7 +202,7 @@ def _pairs_table(severity: Severity, results: Results) -> Table:
 
 
 def _classes_table(severity: Severity, results: Results) -> Table:
-    """What each class loses at every level, of the model of the film strips; the class that loses most first."""
+    """Return what each class loses at every level, of the model of the film strips; the class that loses most first."""
     model = middle_model(severity, results)
     key = {"model": model.name if model else "", "group": severity.shift}
     found: dict[str, list[ResultRow]] = {}
@@ -219,7 +220,7 @@ def _classes_table(severity: Severity, results: Results) -> Table:
 
 
 def middle_model(severity: Severity, results: Results) -> ModelFacts | None:
-    """The model with the middle median failure point, the earlier of two; of those near chance only without others."""
+    """Return the model with the middle median failure point; one near chance only if there is no other."""
     models = results.sound_models or results.models
     found = [results.rows.one(MEDIAN, model=model.name, group=severity.shift) for model in models]
     order = [(_BEYOND if one.value is None else one.value, place) for place, one in enumerate(found) if one]
@@ -227,7 +228,7 @@ def middle_model(severity: Severity, results: Results) -> ModelFacts | None:
 
 
 def earliest(results: Results, shifts: Sequence[Severity]) -> tuple[Severity, ModelFacts, ResultRow] | None:
-    """The shift of these and the sound model that lose ten points at the lowest level; None where none does."""
+    """Return the shift of these and the sound model that lose ten points at the lowest level; None if none does."""
     found = [
         (one.value, place, severity, model, one)
         for place, severity in enumerate(shifts)
@@ -238,7 +239,7 @@ def earliest(results: Results, shifts: Sequence[Severity]) -> tuple[Severity, Mo
 
 
 def severity_words(results: Results) -> list[str]:
-    """What the levels come to, in sentences: where ten points are lost first, and whether the ranking changes."""
+    """Return sentences: where ten points are lost first, and whether the ranking changes."""
     if not results.severity:
         return []
     first = earliest(results, results.severity)
@@ -269,7 +270,7 @@ def severity_words(results: Results) -> list[str]:
 
 
 def order_changes(severity: Severity, results: Results) -> list[tuple[str, str, str]]:
-    """Pairs that clearly change rank: who is ahead on the base, who overtakes it, and the first level where it has.
+    """Return pairs that clearly change rank: who leads on the base, who overtakes it, and the first such level.
 
     The simultaneous intervals of their differences exclude 0, on the base and at the level.
     """
@@ -286,14 +287,14 @@ def order_changes(severity: Severity, results: Results) -> list[tuple[str, str, 
 
 
 def _surely(found: ResultRow | None) -> int:
-    """1 where a difference is surely above 0, -1 where below, else 0."""
+    """Return 1 where a difference is surely above 0, -1 where below, else 0."""
     if found is None or found.low is None or found.high is None:
         return 0
     return int(found.low > 0) - int(found.high < 0)
 
 
 def _lost_words(severity: Severity) -> str:
-    """How many trajectories there are, and which images of theirs are missing."""
+    """Return how many trajectories there are, and which images of theirs are missing."""
     text = f"{counted(severity.trajectories, 'trajectory', 'trajectories')} with a base image"
     if any(one.lost for one in severity.levels):
         lost = listed([f"{one.lost:,} at {at(one.level)}" for one in severity.levels], len(severity.levels))
@@ -338,7 +339,7 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
 
 
 def _first_to_lose(results: Results) -> tuple[str, str, str] | None:
-    """The headline: of the shifts whose labels somebody has checked, where a model first loses ten points."""
+    """Return the headline: of the shifts whose labels somebody has checked, where a model first loses ten points."""
     checked = checked_shifts(results)
     first = earliest(results, [one for one in results.severity if one.levels[-1].group in checked])
     if first is None:
@@ -355,4 +356,12 @@ def _terminal(results: Results, most_models: int) -> list[str | Table]:
     return [ten_points_table(results, results.models[:most_models]), *severity_words(results)]
 
 
-SHOWN = Shown("drops", _section, _terminal)
+def _card(results: Results) -> CardSection | None:
+    if not results.severity:
+        return None
+    table = ten_points_table(results, results.best_first[:_MOST_CARD_MODELS], short=False)
+    shown = table.first(_MOST_CARD_SHIFTS, "shifts", "measures.csv")
+    return CardSection(place="drops", template="dataset-card-severity.md.j2", tables=[("", shown, "")])
+
+
+SHOWN = Shown("drops", _section, _terminal, _card)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def templates_folder(template: str) -> Path:
-    """The folder that holds this template. RunFailure when an installation lacks it."""
+    """Return the folder that holds this template. Raise RunFailure when an installation lacks it."""
     package = Path(str(files("counterfoil")))
     for folder in (package / "_cards", package.parent.parent / "cards"):
         if (folder / template).is_file():
@@ -27,7 +27,7 @@ def templates_folder(template: str) -> Path:
 def template_environment(
     template: str, filters: Mapping[str, Callable[..., Any]] | None = None, *, markdown: bool = False
 ) -> Environment:
-    """What reads a template: a name that it lacks is an error, and everything put into a page is escaped.
+    """Return what reads a template: a name that it lacks is an error, and everything put into a page is escaped.
 
     filters: by the names that the template calls them. Nothing is escaped in `markdown`, whose filters make text safe.
     Raises as `templates_folder`.
@@ -49,7 +49,7 @@ def template_environment(
 
 @cache
 def _compiled() -> BytecodeCache:
-    """What this process has compiled: a template takes longer to compile than to render."""
+    """Return what this process has compiled: a template takes longer to compile than to render."""
     from jinja2 import BytecodeCache
 
     class Compiled(BytecodeCache):

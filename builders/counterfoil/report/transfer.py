@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from counterfoil.documents import Count, Strict, csv_text
 from counterfoil.recipe.keep.misclassified import TOP1, TOP3
 from counterfoil.report.reference import NEAR_CHANCE
-from counterfoil.report.sections import ReportSection, Shown
+from counterfoil.report.sections import CardSection, ReportSection, Shown
 from counterfoil.report.words import (
     Table,
     TableCell,
@@ -48,7 +48,7 @@ RELATION_WORDS = {
 }
 BY_CONSTRUCTION = "by construction"
 MOST_JUDGES = 6
-_MOST_SHIFTS, _MOST_BESIDE = 40, 8
+_MOST_SHIFTS, _MOST_BESIDE, _MOST_CARD_MODELS = 40, 8, 20
 _FILE = "transfer.csv"
 
 
@@ -104,7 +104,7 @@ class Transfer(Strict):
 
 
 def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True) -> list[Table]:
-    """Wrong answers by model, in percent; then by shift, where there are several. short: by models' short names."""
+    """Return wrong answers by model, in percent; then by shift, if several. short: by models' short names."""
     if not transfer.images:
         return []
     models, rows = transfer.by_kinship, results.rows
@@ -146,8 +146,7 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
 
 
 def called(name: str, results: Results, *, short: bool = True) -> tuple[str, str]:
-    """A model as tables and figures call it, by its short name where that is wanted, and a note where it is near
-    chance."""
+    """Return a model's name in tables and figures, short or not, and a note if it is near chance."""
     model = next((one for one in results.models if one.name == name), None)
     if model is None:
         return name, ""  # a judge that is not scored here
@@ -155,7 +154,7 @@ def called(name: str, results: Results, *, short: bool = True) -> tuple[str, str
 
 
 def kept_words(transfer: Transfer) -> str:
-    """How the images were chosen: by which judges, and how many of them had to be wrong."""
+    """Return how the images were chosen: by which judges, and how many of them had to be wrong."""
     rules = sorted({(len(shift.judges), shift.at_least) for shift in transfer.shifts})
     failures = sorted({shift.failure for shift in transfer.shifts} - {TOP1})
     by_rule = f", by the failure rule {listed(failures, last='or')}" if failures else ""
@@ -171,7 +170,7 @@ def kept_words(transfer: Transfer) -> str:
 
 
 def found_words(transfer: Transfer, results: Results) -> str:
-    """The range of the other models' top-1 rates, by kinship, without those near chance; nothing without any."""
+    """Return the range of the other models' top-1 rates, by kinship, without those near chance; nothing without any."""
     near = {one.name for one in results.models if one.near_chance}
     parts = []
     for relation in RELATIONS[1:]:
@@ -186,7 +185,7 @@ def found_words(transfer: Transfer, results: Results) -> str:
 
 
 def transfer_csv(results: Results) -> str | None:
-    """One line a judge, shift and model; an empty shift is all of them. Rates are in percent.
+    """Write one line a judge, shift and model; an empty shift is all of them. Rates are in percent.
 
     `beside.NAME.RULE` are those of images beside the dataset. `by_construction` is 1 where the judge meets its own.
     """
@@ -246,7 +245,7 @@ def _of_shift(transfer: Transfer, shift: str, models: Sequence[TransferModel], r
 
 
 def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:
-    """The names of images beside the dataset."""
+    """Return the names of images beside the dataset."""
     return list(dict.fromkeys(row.at.partition(" ")[2] for row in rows.where(BESIDE, against=transfer.judge)))
 
 
@@ -271,6 +270,15 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     )
 
 
+def _card(results: Results) -> CardSection | None:
+    parts = []
+    for judge in results.transfer[:MOST_JUDGES]:
+        sentences = f"{kept_words(judge)} {found_words(judge, results)}".strip()
+        for table in transfer_tables(judge, results, short=False)[:1]:
+            parts.append((sentences, table.first(_MOST_CARD_MODELS, "models", f"evaluation/{_FILE}"), ""))
+    return CardSection(place="chosen", template="dataset-card-transfer.md.j2", tables=parts) if parts else None
+
+
 def _terminal(results: Results, most_models: int) -> list[str | Table]:
     lines: list[str | Table] = []
     for judge in results.transfer[:MOST_JUDGES]:
@@ -287,4 +295,4 @@ def _public(facts: Sequence[Transfer], called: Callable[[str], str]) -> tuple[Tr
     return tuple(replace(one, models=tuple(map(renamed, one.models))) for one in facts)
 
 
-SHOWN = Shown("findings", _section, _terminal, file=_FILE, csv=transfer_csv, public=_public)
+SHOWN = Shown("findings", _section, _terminal, _card, file=_FILE, csv=transfer_csv, public=_public)

@@ -28,17 +28,17 @@ _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def points(value: float | None, *, signed: bool = False, decimals: int = 1) -> str:
-    """A fraction as percentage points; a dash for None. A value that rounds to nothing has no sign."""
+    """Return a fraction as percentage points; a dash for None. A value that rounds to nothing has no sign."""
     return NOTHING if value is None else number(100 * value, decimals, signed=signed)
 
 
 def percent(value: float | None, decimals: int = 1) -> str:
-    """A fraction in percent; a dash for None."""
+    """Return a fraction in percent; a dash for None."""
     return NOTHING if value is None else f"{points(value, decimals=decimals)} %"
 
 
 def number(value: float | None, decimals: int = 2, *, signed: bool = False) -> str:
-    """A number with so many decimals, thousands grouped and a true minus; a dash for None."""
+    """Return a number with so many decimals, thousands grouped and a true minus; a dash for None."""
     if value is None:
         return NOTHING
     text = f"{value:+,.{decimals}f}" if signed else f"{value:,.{decimals}f}"
@@ -47,14 +47,14 @@ def number(value: float | None, decimals: int = 2, *, signed: bool = False) -> s
 
 
 def between(estimate: Estimate | None, *, decimals: int = 1) -> str:
-    """The interval of an estimate in points, as "low to high"; nothing where there is none."""
+    """Return the interval of an estimate in points, as "low to high"; nothing where there is none."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
     return f"{points(estimate.low, decimals=decimals)} to {points(estimate.high, decimals=decimals)}"
 
 
 def with_interval(estimate: Estimate | None) -> str:
-    """An estimate with its interval in brackets, "12.3 points (10.1 to 14.5)"; a dash for None."""
+    """Return an estimate with its interval in brackets, "12.3 points (10.1 to 14.5)"; a dash for None."""
     if estimate is None:
         return NOTHING
     interval = between(estimate)
@@ -62,24 +62,24 @@ def with_interval(estimate: Estimate | None) -> str:
 
 
 def counted(count: int, what: str, several: str | None = None) -> str:
-    """The number and its noun, in the plural but for one: by an s, or as `several` spells it."""
+    """Return the number and its noun, in the plural but for one: by an s, or as `several` spells it."""
     return f"{count:,} {what if count == 1 else several or f'{what}s'}"
 
 
 def listed(names: Sequence[str], most: int = _MOST_NAMES, last: str = "and") -> str:
-    """Names in a sentence, "a, b and c"; of more than `most` the first, "a, b and 3 more"."""
+    """Return names in a sentence, "a, b and c"; of more than `most` the first, "a, b and 3 more"."""
     if len(names) > most:
         return some_of(names, most)
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def in_words(name: str) -> str:
-    """A shift's name as words: `in_the_snow` is "in the snow"."""
+    """Return a shift's name as words: `in_the_snow` is "in the snow"."""
     return name.replace("_", " ")
 
 
 def share(value: float | None) -> str:
-    """A fraction as whole percent; near 0 and 1, where a rounded number would say none or all, with a decimal."""
+    """Return a fraction as whole percent; near 0 and 1, where that would say none or all, with a decimal."""
     if value is None:
         return NOTHING
     near = 0 < value < 0.01 or 0.99 < value < 1
@@ -90,7 +90,7 @@ def share(value: float | None) -> str:
 
 
 def probability(value: float) -> str:
-    """A p- or q-value with its sign of comparison: `= .002`, `< .001`."""
+    """Return a p- or q-value with its sign of comparison: `= .002`, `< .001`."""
     if value < 0.001:
         return "< .001"
     text = f"{value:.3f}" if value < 0.0995 else f"{value:.2f}"
@@ -98,7 +98,7 @@ def probability(value: float) -> str:
 
 
 def e_value(log_e: float | None) -> str:
-    """An e-value with its sign of comparison, by its natural logarithm, with two digits that count: `= 4,100`."""
+    """Return an e-value with its sign, from its natural logarithm, with two digits that count: `= 4,100`."""
     if log_e is None:
         return NOTHING
     if log_e > 99 * math.log(10):
@@ -117,31 +117,31 @@ def e_value(log_e: float | None) -> str:
 
 
 def times(ratio: float) -> str:
-    """A ratio of rates with two digits that count."""
+    """Return a ratio of rates with two digits that count."""
     if ratio >= 1e6:
         return "over a million"
     return f"{ratio:.1f}" if ratio < 9.95 else f"{round(ratio, 1 - math.floor(math.log10(ratio))):,.0f}"
 
 
 def opening(text: str) -> str:
-    """A text as a sentence begins."""
+    """Return a text as a sentence begins."""
     return text[:1].upper() + text[1:]
 
 
 def named(text: str) -> str:
-    """A stranger's text as it can stand in a page: of bounded length, without control characters."""
+    """Return a stranger's text as it can stand in a page: of bounded length, without control characters."""
     if len(text) > _LONGEST_TEXT:
         text = f"{text[: _LONGEST_TEXT - 1].rstrip()}…"
     return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(one) in ("Cc", "Cs") else one for one in text)
 
 
 def csv_percent(value: float | None) -> str:
-    """A fraction as percent with three decimals, as timm prints it; nothing for None."""
+    """Return a fraction as percent with three decimals, as timm prints it; nothing for None."""
     return "" if value is None else f"{100 * value:.3f}"
 
 
 def csv_interval(name: str, estimate: Estimate | None) -> dict[str, str]:
-    """An estimate as three columns, in percentage points: NAME, NAME_low and NAME_high."""
+    """Return an estimate as three columns, in percentage points: NAME, NAME_low and NAME_high."""
     value, low, high = (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
     return {name: csv_percent(value), f"{name}_low": csv_percent(low), f"{name}_high": csv_percent(high)}
 
@@ -178,7 +178,7 @@ class TableRow:
     style: Literal["", "base", "quiet"] = ""
 
     def of(self, table: Table) -> list[tuple[TableColumn, TableCell]]:
-        """Each cell with the column that it stands in."""
+        """Return each cell with the column that it stands in."""
         return list(zip(table.columns, self.cells, strict=True))
 
 
@@ -192,7 +192,7 @@ class Table:
     more: str = ""
 
     def first(self, most: int, what: str, where: str) -> Table:
-        """The first so many rows, those beside always among them; the rest is named, `what` it is and `where`."""
+        """Return the first rows, those beside always among them; `what` and `where` name the rest."""
         own = [row for row in self.rows if row.style != "quiet"]
         if len(own) <= most:
             return self
@@ -201,17 +201,17 @@ class Table:
 
 
 def text_cell(text: str) -> TableCell:
-    """Words, sorted as they are."""
+    """Return words, sorted as they are."""
     return TableCell(text, sort=text)
 
 
 def count_cell(count: int) -> TableCell:
-    """A count with its thousands grouped."""
+    """Return a count with its thousands grouped."""
     return TableCell(f"{count:,}", sort=count)
 
 
 def points_cell(value: Estimate | float | None, *, signed: bool = False, tint: bool = False) -> TableCell:
-    """A fraction in percent or points without its unit, its interval below; a dash for None."""
+    """Return a fraction in percent or points without its unit, its interval below; a dash for None."""
     if value is None:
         return TableCell(NOTHING)
     from counterfoil.stats import Estimate
@@ -222,7 +222,7 @@ def points_cell(value: Estimate | float | None, *, signed: bool = False, tint: b
 
 
 def table_of(caption: str, columns: Sequence[TableColumn], rows: Sequence[TableRow]) -> Table:
-    """A table without the columns that no row has anything in."""
+    """Return a table without the columns that no row has anything in."""
     kept = [
         place
         for place, column in enumerate(columns)
@@ -236,7 +236,7 @@ def table_of(caption: str, columns: Sequence[TableColumn], rows: Sequence[TableR
 
 
 def measure_tables(results: Results, place: Literal["terminal", "report", "card"]) -> list[tuple[MeasureFacts, Table]]:
-    """The tables of the measures that are shown there and have numbers of models and groups, or of either."""
+    """Return the tables of the measures that are shown there and have numbers of models and groups, or of either."""
     short = {model.name: model.short_name for model in results.models}
     found = []
     for measure in results.measures:
@@ -255,7 +255,7 @@ def measure_tables(results: Results, place: Literal["terminal", "report", "card"
 
 
 def _measured(measure: MeasureFacts, estimate: Estimate | None) -> TableCell:
-    """The number in the measure's unit, and its interval."""
+    """Return the number in the measure's unit, and its interval."""
     if estimate is None:
         return TableCell(NOTHING)
     if measure.unit == "plain":
@@ -266,7 +266,7 @@ def _measured(measure: MeasureFacts, estimate: Estimate | None) -> TableCell:
 
 
 def shown_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:
-    """What a notebook shows of a result: a title, at most `_MOST_SHOWN` rows and a note as HTML, all of it escaped."""
+    """Return what a notebook shows: a title, at most `_MOST_SHOWN` rows and a note as HTML, all of it escaped."""
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows[:_MOST_SHOWN])
     more = f"{len(rows) - _MOST_SHOWN:,} more rows. " if len(rows) > _MOST_SHOWN else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,25 @@ from counterfoil import __version__
 from counterfoil.dataset.card import markdown
 from counterfoil.dataset.card.contact_sheets import Tally
 from counterfoil.dataset.card.markdown import table
-from counterfoil.dataset.card.sections import MOST_COLUMNS, MOST_MODELS, MOST_SHIFTS, labels_of, mined_of, robustness_of
+from counterfoil.dataset.card.sections import (
+    MOST_COLUMNS,
+    MOST_MODELS,
+    MOST_SHIFTS,
+    judged_labels,
+    mined_of,
+    robustness_of,
+)
 from counterfoil.dataset.card.statements import statements_of
 from counterfoil.dataset.card.tables import input_rows
 from counterfoil.errors import RunFailure
 from counterfoil.plan import Sample
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import LONGEST
-from counterfoil.report.results import LeftOut, ResultRow, ResultRows
+from counterfoil.report.reference import ReferenceResult
+from counterfoil.report.results import NESTED, LeftOut, ResultRow, ResultRows, Results
+from counterfoil.report.sections import CardSection
 from counterfoil.report.transfer import Transfer, TransferModel, transfer_tables
-from counterfoil.report.words import Table
+from counterfoil.report.words import Table, TableCell, TableColumn, TableRow
 from results_examples import results
 
 SECTION = re.compile(r"## Chosen because a model failed\n.*?(?=\n## )", re.DOTALL)
@@ -304,7 +313,7 @@ def test_hostile_words_stay_text(tmp_path: Path) -> None:
 def test_very_many_are_counted() -> None:
     shifts = {f"shift_{n}": {"prompt": f"a {{class}} at {n}", "kind": "mined", "group": "hard"} for n in range(150)}
     found = mined_of(plan_of(f"prompts.shifts={json.dumps(shifts)}").recipe, 100)
-    assert found and (len(found["rows"]), found["all_shifts"], found["others"]) == (100, 150, 4)
+    assert found and (len(found.rows), found.all_shifts, found.others) == (100, 150, 4)
 
 
 def test_a_recipe_without_any_has_no_section(built: Built) -> None:
@@ -329,7 +338,7 @@ def test_by_shift_the_numbers_and_the_worst_three_classes() -> None:
     ids = [cls.id for cls in recipe.classes]
     judged = {("base", name): (20, 0) for name in ids}
     judged |= {("at_night", name): (10, wrong) for name, wrong in zip(ids, [9, 1, 4, 0, 6], strict=False)}
-    checks, table, picked = labels_of(recipe, inputs({name: {name: 100} for name in ids}), Tally({}, judged), 100)
+    checks, table, picked = judged_labels(recipe, inputs({name: {name: 100} for name in ids}), Tally({}, judged), 100)
     rows = {row.cells[0].text: row.cells for row in table.rows}
     assert checks.judge == JUDGE and checks.validated_on == 1000 and not picked
     disagrees, error, worst = rows["at_night"][1:]
@@ -338,7 +347,7 @@ def test_by_shift_the_numbers_and_the_worst_three_classes() -> None:
     assert [text.partition(" ")[0] for text in worst.text.split("; ")] == ["t-shirt", "coat", "pullover"]
     assert rows["base"][3].text == "–" and rows["base"][1].text.startswith("0.0 (0.0 to ")
     assert [cell.text for cell in rows["red"][1:3]] == ["unchecked", "–"]  # nothing of it was accepted
-    checks, table, _ = labels_of(recipe, inputs(None), Tally({}, judged), 2)
+    checks, table, _ = judged_labels(recipe, inputs(None), Tally({}, judged), 2)
     assert [row.cells[2].text for row in table.rows] == ["unknown", "–"]
     assert table.more == "and 4 more shifts, in the columns of the rows" and checks.validated_on is None
 
@@ -347,7 +356,7 @@ def test_by_shift_the_numbers_and_the_worst_three_classes() -> None:
 def test_a_lock_of_another_form_is_reported(validation: Any) -> None:
     recipe = load_recipe("wardrobe-mini", [f"screen.judge={JUDGE}"])
     with pytest.raises(RunFailure, match=r"lock\.json is not a lock that a build wrote"):
-        labels_of(recipe, inputs(validation), Tally({}), 100)
+        judged_labels(recipe, inputs(validation), Tally({}), 100)
 
 
 @pytest.mark.parametrize("rows", [False, True])
@@ -418,12 +427,16 @@ def test_a_large_gap_warns_and_a_small_one_does_not() -> None:
             yield ResultRow("validation_base", value=base, **key)
             yield ResultRow("validation_gap", value=gap, low=gap - 0.02, high=gap + 0.02, **key)
 
-    small = robustness_of(results(2, 1, gaps(model_0=(0.8, 0.79), model_1=(0.8, 0.8))))
-    assert small.warnings == ()
-    large = robustness_of(results(2, 1, gaps(model_0=(0.738, 0.19), model_1=(0.8, 0.8))))
-    [warning] = large.warnings
+    def warnings(measured: Results) -> Sequence[str]:
+        section = NESTED["reference"].card(replace(measured, reference=ReferenceResult("lab:wardrobe:validation")))
+        assert section
+        return section.warnings
+
+    assert warnings(results(2, 1, gaps(model_0=(0.8, 0.79), model_1=(0.8, 0.8)))) == ()
+    large = results(2, 1, gaps(model_0=(0.738, 0.19), model_1=(0.8, 0.8)))
+    [warning] = warnings(large)
     assert "1 of 2 models" in warning and "model-0: 73.8 % → 19.0 %" in warning
-    assert "| `model-0` | 73.8 % | 54.8 points (52.8 to 56.8) |" in table(large.models)
+    assert "| `model-0` | 73.8 % | 54.8 points (52.8 to 56.8) |" in table(robustness_of(large).models)
 
 
 def test_what_is_near_chance_is_marked_and_counted_and_in_no_average() -> None:
@@ -442,3 +455,18 @@ def test_what_is_near_chance_is_marked_and_counted_and_in_no_average() -> None:
         "1 of 8 classes (coat) is near chance on the base and is left out of every average.",
         "1 of 3 models (model-2) is near chance on the base and is left out of averages over models.",
     )
+
+
+def test_a_nested_measure_of_ones_own_is_on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    glare = Table("Glare", (TableColumn("shift", "shift"),), (TableRow((TableCell("snow"),)),))
+
+    def shown(results: Results) -> CardSection:
+        template = "dataset-card-severity.md.j2"
+        return CardSection(place="drops", template=template, tables=[("", glare, "")], warnings=["It glares: a lot."])
+
+    monkeypatch.setitem(NESTED, "published", replace(NESTED["published"], card=shown))  # type: ignore[arg-type]
+    monkeypatch.setattr("counterfoil.dataset.card.card.read_results", lambda directory, content: results(1, 1))
+    readme = build(tmp_path, plan_of()).readme
+    assert table(glare) in readme and readme.index("## What fails") < readme.index(table(glare))
+    assert "> **Warning.** It glares. See [What fails](#what-fails)." in readme
+    assert "> **Warning.** It glares: a lot." in readme

@@ -15,9 +15,9 @@ from counterfoil.accuracy_stats import NearChance
 from counterfoil.data import LabelledImages
 from counterfoil.evaluation.dataset import Group, Subject
 from counterfoil.evaluation.measures.severity import measure_severity, trajectories_of
+from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
 from counterfoil.evaluation.subject import labelled_subject
-from counterfoil.models.classifiers import load_classifier
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import ResultRows
 from counterfoil.report.severity import Severity
@@ -52,7 +52,7 @@ def answered_of(
         SimpleNamespace(classifier=SimpleNamespace(name=f"m{one}", sha256=None)) for one in range(models)
     )
     near = near or NearChance(np.zeros(models, dtype=bool))
-    return AllAnswers(subject, scored, answers, near, min_images, 0, Asking({}, load_classifier, "cpu", 1))
+    return AllAnswers(subject, scored, answers, near, min_images, 0, Asking(ChosenModels(subject.classes), "cpu", 1))
 
 
 def fading(

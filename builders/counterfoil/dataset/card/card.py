@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
 from counterfoil.dataset.card import markdown
-from counterfoil.dataset.card.contact_sheets import OVERVIEW, contact_sheets, sheet_name, tally_of
+from counterfoil.dataset.card.contact_sheets import OVERVIEW, Tally, contact_sheets, sheet_name, tally_of
 from counterfoil.dataset.card.croissant import croissant_bytes
 from counterfoil.dataset.card.metadata import (
     DATASET_INTERFACES,
+    Config,
     benchmark_file,
     card_metadata,
     classes_are_named,
@@ -28,36 +29,43 @@ from counterfoil.dataset.card.metadata import (
     timm_splits,
 )
 from counterfoil.dataset.card.sections import (
+    AdversarialImages,
+    KnownClasses,
+    MinedShifts,
+    Robustness,
     adversarial_of,
     hash_rows,
+    judged_labels,
     known_of,
-    labels_of,
     mined_of,
     robustness_of,
     stack_lines,
 )
-from counterfoil.dataset.card.statements import screened_shifts, statements_of
+from counterfoil.dataset.card.statements import Statements, screened_shifts, statements_of
 from counterfoil.dataset.card.tables import (
+    CorruptionRow,
+    InputRow,
+    ThresholdRow,
+    YieldRow,
     corruption_rows,
     input_rows,
     reasons_seen,
     threshold_rows,
     yield_rows,
 )
-from counterfoil.dataset.label_checks import Selection
+from counterfoil.dataset.label_checks import Selection, ShiftSelected
 from counterfoil.documents import differences
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import SMALL_BELOW
-from counterfoil.generate.screen import Thresholds, open_shifts, stored_thresholds
+from counterfoil.generate.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, stored_thresholds
 from counterfoil.recipe.prompts import ABOUT_CLASS, uses
-from counterfoil.report.distances import WORTH, about_bias, distances_table, how_measured
-from counterfoil.report.results import Results
+from counterfoil.report.labels import LabelChecks
+from counterfoil.report.results import NESTED, MeasureFacts, Results
+from counterfoil.report.sections import CardSection
 from counterfoil.report.templates import template_environment
-from counterfoil.report.transfer import MOST_JUDGES, found_words, kept_words, transfer_tables
 from counterfoil.report.words import Table, in_words, measure_tables, points
 from counterfoil.store.layout import BENCHMARK, CROISSANT, EVALUATION, FIGURES, REVIEW
 from counterfoil.store.manifest import content_of_receipts
-from counterfoil.store.rows import described_columns
 from counterfoil.store.sealed_folder import RESULTS, REVIEWED, read_results
 
 if TYPE_CHECKING:
@@ -69,9 +77,16 @@ TEMPLATE = "dataset-card.md.j2"
 
 # A table longer than this is not read: a yield table then has a row a group, and no thresholds by shift.
 MOST_ROWS = 100
-MOST_NAMES = 12
-_MOST_MODELS = 20  # of a table of transfer
-_MOST_DISTANCES = 4  # models of features
+
+# What every card says alike.
+_CONSTANTS = {
+    "most_names": 12,
+    "small_below": SMALL_BELOW,
+    "results_folder": EVALUATION,
+    "review_folder": REVIEW,
+    "paper_entry": DATASET_INTERFACES,
+    "version": __version__,
+}
 
 
 @dataclass(frozen=True)
@@ -85,137 +100,76 @@ class Card:
 
     @property
     def documents(self) -> dict[str, bytes]:
-        """What lies beside the card, by file name."""
+        """Return the files beside the card, by name."""
         return {CROISSANT: self.croissant} | ({} if self.benchmark is None else {BENCHMARK: self.benchmark})
 
 
-def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt]) -> Card:
-    """The card of a dataset directory whose shards are all done.
+@dataclass(frozen=True, kw_only=True)
+class CardPage:
+    """What README.md shows, before any of it is Markdown: the templates read these fields by their names.
 
-    `lock` is the content of lock.json. Reads candidates once, without images, and only the images shown. RunFailure,
-    with the file, where shards or thresholds are not as they are written: they may have come from anybody.
+    rows: a row a shift, or `by_group` a row a group. unnamed: whether a config lacks the names of classes. said,
+    its: sentences of every dataset, and of its kind of generator. results: None without any; sections: those of nested
+    measures; unread, unread_review: what is wrong with a folder that is not shown. looked_at: shifts that people
+    reviewed. mixed: differences of stacks, and how many shards have them. sheets: shift and path of contact sheets.
+    example: the group that code examples load.
     """
-    directory = Path(directory)
-    recipe = plan.recipe
+
+    recipe: Recipe
+    metadata: str
+    title: str
+    images: int
+    candidates: int
+    overview: str | None
+    sheets: Sequence[tuple[str, str]]
+    rows: Sequence[YieldRow]
+    reasons: Sequence[str]
+    by_group: bool
+    empty_groups: Sequence[str]
+    configs: Sequence[Config]
+    unnamed: bool
+    example: str | None
+    timm_splits: Mapping[str, str]
+    open_shifts: Sequence[str]
+    few_images: Sequence[FewImages]
+    screened: Mapping[str, int]
+    known: KnownClasses | None
+    doubts: ScreenDoubts | None
+    thresholds: Sequence[ThresholdRow]
+    inputs: Sequence[InputRow]
+    hashes: Sequence[tuple[str, str, str]]
+    stack: Sequence[str]
+    mixed: Mapping[tuple[str, ...], int]
+    said: Statements
+    its: Mapping[str, str]
+    about_class: Sequence[str]
+    corruptions: Sequence[CorruptionRow]
+    labels: tuple[LabelChecks, Table, bool]
+    adversarial: AdversarialImages | None
+    mined: MinedShifts | None
+    reviewed: Selection | None
+    looked_at: Sequence[ShiftSelected]
+    unread_review: str
+    results: Results | None
+    unread: str | None
+    robustness: Robustness | None
+    measures: Sequence[tuple[MeasureFacts, Table]]
+    sections: Sequence[CardSection]
+    warnings: Sequence[str]
+    dataset_entry: str
+    recipe_yaml: str
+
+
+def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt]) -> Card:
+    """Make the card of a dataset directory whose shards are all done.
+
+    `lock` is the content of lock.json. Reads candidates once, without images, and only the images shown. Raise
+    RunFailure, with the file, for shards or thresholds that this version did not write: they may come from anybody.
+    """
+    directory, recipe = Path(directory), plan.recipe
     tally = tally_of(directory, plan, receipts)
     figures = dict(contact_sheets(directory, plan, receipts, tally))
-    configs = configs_of(plan, receipts)
-    stored = stored_thresholds(directory) or Thresholds({}, {})
-    resolved = stored.document()
-    rows = yield_rows(recipe, receipts, tally, MOST_ROWS, resolved)
-    images = sum(row.accepted for row in rows)
-    with_images = [config.name for config in configs if config.what == "data"]
-    thresholds = threshold_rows(recipe, resolved)
-    inputs = input_rows(recipe, lock.get("inputs", {}))
-    candidates = sum(row.candidates for row in rows)
-    content = content_of_receipts(receipts)
-    results, unread = _results(directory, content)
-    reviewed, unread_review = Selection.of_dataset(directory, content)
-    known_shifts = {shift.name for shift in recipe.all_shifts()}
-    looked_at = [one for one in reviewed.shifts if one.name in known_shifts] if reviewed else []
-    known, doubts = known_of(recipe, stored)
-    statements, its = statements_of(recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at))
-    citation = dataset_entry(recipe, plan.hash, __version__)
-    text = (
-        _environment()
-        .get_template(TEMPLATE)
-        .render(
-            metadata=card_metadata(recipe, configs, images).to_yaml(),
-            recipe=recipe,
-            title=pretty_name(recipe.name),
-            images=images,
-            candidates=candidates,
-            shifts=recipe.all_shifts(),
-            rows=rows,
-            reasons=reasons_seen(rows),
-            by_group=len(recipe.all_shifts()) > MOST_ROWS,
-            empty_groups=[group for group in plan.groups if group not in with_images],
-            configs=configs,
-            columns=described_columns("rejected", recipe),
-            unnamed=[config.name for config in configs if not classes_are_named(config, configs, recipe)],
-            open_shifts=open_shifts(recipe),
-            few_images=stored.few_images(),
-            screened=screened_shifts(recipe),
-            known=known,
-            doubts=doubts,
-            thresholds=thresholds if len(thresholds) <= MOST_ROWS else (),
-            inputs=inputs,
-            hashes=hash_rows(lock),
-            stack=stack_lines(lock),
-            said=statements,
-            its=its,
-            about_class=_about_class(recipe),
-            corruptions=corruption_rows(recipe),
-            small_below=SMALL_BELOW,
-            results=results,
-            unread=unread,
-            unread_review=unread_review,
-            robustness=robustness_of(results) if results is not None else None,
-            distances=[
-                (distances_table(one, results.rows), how_measured(one), about_bias(one))
-                for one in results.distances[:_MOST_DISTANCES]
-            ]
-            if results is not None
-            else [],
-            distances_worth=WORTH,
-            mined=mined_of(recipe, MOST_ROWS),
-            labels=labels_of(recipe, lock.get("inputs", {}), tally, MOST_ROWS),
-            adversarial=adversarial_of(recipe, receipts, MOST_ROWS),
-            transfer=_transfer(results),
-            measures=measure_tables(results, "card") if results is not None else (),
-            results_folder=EVALUATION,
-            reviewed=reviewed,
-            looked_at=looked_at,
-            review_folder=REVIEW,
-            mixed=Counter(lines for one in receipts if (lines := tuple(differences(lock.get("stack", {}), one.stack)))),
-            overview=f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
-            sheets=[
-                (shift.name, f"{FIGURES}/{sheet_name(shift.name)}")
-                for shift in recipe.all_shifts()
-                if sheet_name(shift.name) in figures
-            ],
-            example=example_group(plan, receipts),
-            timm_splits=timm_splits(receipts) if recipe.output.format == "webdataset" else {},
-            dataset_entry=citation,
-            paper_entry=DATASET_INTERFACES,
-            recipe_yaml=recipe.portable_yaml,
-            version=__version__,
-            most_names=MOST_NAMES,
-        )
-    )
-    shown = f"{EVALUATION}/{RESULTS}" if results is not None else None
-    said = REVIEWED.path if looked_at else None
-    croissant = croissant_bytes(directory, recipe, configs, inputs, statements, citation, shown, said)
-    return Card(text, figures, croissant, benchmark_file(recipe, receipts, images))
-
-
-def _results(directory: Path, content: str) -> tuple[Results | None, str | None]:
-    """The stored results, or what is wrong with those that somebody else wrote."""
-    try:
-        return read_results(directory, content), None
-    except UserError as error:
-        return None, error.problems[0]
-
-
-def _transfer(results: Results | None) -> list[tuple[str, Table]]:
-    """A judge's sentences and table each."""
-    found: list[tuple[str, Table]] = []
-    if results is None:
-        return found
-    for judge in results.transfer[:MOST_JUDGES]:
-        said = f"{kept_words(judge)} {found_words(judge, results)}".strip()
-        tables = transfer_tables(judge, results, short=False)
-        found += [(said, table.first(_MOST_MODELS, "models", f"{EVALUATION}/transfer.csv")) for table in tables[:1]]
-    return found
-
-
-def _about_class(recipe: Recipe) -> list[str]:
-    """The placeholders beside `{class}` that prompts and captions use, as code."""
-    texts = [text for shift in recipe.all_shifts() for text in (shift.prompt, shift.object_caption)]
-    return [f"`{{{word}}}`" for word in ABOUT_CLASS if any(word in uses(text) for text in texts)]
-
-
-def _environment():
+    page = card_page(directory, plan, lock, receipts, tally, figures)
     filters = {
         "prose": markdown.prose,
         "inline": markdown.inline,
@@ -230,4 +184,96 @@ def _environment():
         "percent": lambda fraction: f"{100 * fraction:.1f} %",
         "in_words": in_words,
     }
-    return template_environment(TEMPLATE, filters, markdown=True)
+    template = template_environment(TEMPLATE, filters, markdown=True).get_template(TEMPLATE)
+    text = template.render(_CONSTANTS | {field.name: getattr(page, field.name) for field in fields(page)})
+    shown = f"{EVALUATION}/{RESULTS}" if page.results is not None else None
+    reviewed = REVIEWED.path if page.looked_at else None
+    croissant = croissant_bytes(
+        directory, recipe, page.configs, page.inputs, page.said, page.dataset_entry, shown, reviewed
+    )
+    return Card(text, figures, croissant, benchmark_file(recipe, receipts, page.images))
+
+
+def card_page(
+    directory: Path,
+    plan: Plan,
+    lock: Mapping[str, Any],
+    receipts: Sequence[Receipt],
+    tally: Tally,
+    figures: Mapping[str, bytes],
+) -> CardPage:
+    """Return what the card of a dataset shows. figures: the contact sheets, by file name. Raises as `make_card`."""
+    recipe, lock_inputs = plan.recipe, lock.get("inputs", {})
+    shifts = recipe.all_shifts()
+    configs = configs_of(plan, receipts)
+    with_images = [config.name for config in configs if config.what == "data"]
+    stored = stored_thresholds(directory) or Thresholds({}, {})
+    thresholds = threshold_rows(recipe, stored.document())
+    rows = yield_rows(recipe, receipts, tally, MOST_ROWS, stored.document())
+    images, candidates = sum(row.accepted for row in rows), sum(row.candidates for row in rows)
+    inputs = input_rows(recipe, lock_inputs)
+    content = content_of_receipts(receipts)
+    results, unread = None, None
+    try:
+        results = read_results(directory, content)
+    except UserError as error:
+        unread = error.problems[0]
+    sections = [] if results is None else [shown.card(results) for shown in NESTED.values()]
+    reviewed, unread_review = Selection.of_dataset(directory, content)
+    names = {shift.name for shift in shifts}
+    looked_at = [shift for shift in reviewed.shifts if shift.name in names] if reviewed else []
+    known, doubts = known_of(recipe, stored)
+    statements, its = statements_of(recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at))
+    return CardPage(
+        recipe=recipe,
+        metadata=card_metadata(recipe, configs, images).to_yaml(),
+        title=pretty_name(recipe.name),
+        images=images,
+        candidates=candidates,
+        overview=f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
+        sheets=[
+            (shift.name, f"{FIGURES}/{sheet_name(shift.name)}") for shift in shifts if sheet_name(shift.name) in figures
+        ],
+        rows=rows,
+        reasons=reasons_seen(rows),
+        by_group=len(shifts) > MOST_ROWS,
+        empty_groups=[group for group in plan.groups if group not in with_images],
+        configs=configs,
+        unnamed=not all(classes_are_named(config, configs, recipe) for config in configs),
+        example=example_group(plan, receipts),
+        timm_splits=timm_splits(receipts) if recipe.output.format == "webdataset" else {},
+        open_shifts=open_shifts(recipe),
+        few_images=stored.few_images(),
+        screened=screened_shifts(recipe),
+        known=known,
+        doubts=doubts,
+        thresholds=thresholds if len(thresholds) <= MOST_ROWS else (),
+        inputs=inputs,
+        hashes=hash_rows(lock),
+        stack=stack_lines(lock),
+        mixed=Counter(lines for one in receipts if (lines := tuple(differences(lock.get("stack", {}), one.stack)))),
+        said=statements,
+        its=its,
+        about_class=_about_class(recipe),
+        corruptions=corruption_rows(recipe),
+        labels=judged_labels(recipe, lock_inputs, tally, MOST_ROWS),
+        adversarial=adversarial_of(recipe, receipts, MOST_ROWS),
+        mined=mined_of(recipe, MOST_ROWS),
+        reviewed=reviewed,
+        looked_at=looked_at,
+        unread_review=unread_review,
+        results=results,
+        unread=unread,
+        robustness=None if results is None else robustness_of(results),
+        measures=() if results is None else measure_tables(results, "card"),
+        sections=[section for section in sections if section is not None],
+        warnings=[warning for section in sections if section is not None for warning in section.warnings],
+        dataset_entry=dataset_entry(recipe, plan.hash, __version__),
+        recipe_yaml=recipe.portable_yaml,
+    )
+
+
+def _about_class(recipe: Recipe) -> list[str]:
+    """Return the placeholders beside `{class}` that prompts and captions use, as code."""
+    texts = [text for shift in recipe.all_shifts() for text in (shift.prompt, shift.object_caption)]
+    return [f"`{{{word}}}`" for word in ABOUT_CLASS if any(word in uses(text) for text in texts)]

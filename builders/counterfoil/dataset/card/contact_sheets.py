@@ -45,18 +45,18 @@ class Tally:
     judged: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
     def count(self, shift: str, label: int) -> int:
-        """Accepted images of a cell."""
+        """Return accepted images of a cell."""
         return self._bits(shift, label).bit_count()
 
     def pairs(self, shift: str, label: int) -> int:
-        """Indices of a class that are accepted both on the base and under the shift."""
+        """Return indices of a class that are accepted both on the base and under the shift."""
         return (self._bits(shift, label) & self._bits(BASE, label)).bit_count()
 
     def has(self, shift: str, label: int, index: int) -> bool:
         return bool(self._bits(shift, label) >> index & 1)
 
     def indices(self, shift: str, label: int) -> Iterator[int]:
-        """Accepted indices of a cell, ascending."""
+        """Yield accepted indices of a cell, ascending."""
         for index, bit in enumerate(reversed(f"{self._bits(shift, label):b}")):
             if bit == "1":
                 yield index
@@ -66,10 +66,9 @@ class Tally:
 
 
 def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
-    """Read every candidate's reason, and what the second judge said of it, once, without images.
+    """Read every candidate's reason and second judge's answer once, without images.
 
-    RunFailure, with the file, for candidates that are no samples of the plan, and where another number of them is
-    accepted than `data` has rows.
+    Raise RunFailure, with the file, for candidates that are no samples of the plan or do not match `data`.
     """
     indices: dict[tuple[str, int], int] = {}
     judged: dict[tuple[str, str], tuple[int, int]] = {}
@@ -125,8 +124,7 @@ class Pictures:
     receipts: Mapping[str, str]
 
     def read(self, places: Iterable[Place]) -> dict[Place, Image.Image]:
-        """Read accepted images as RGB, at most `LARGEST` pixels a side. RunFailure for one that is not there or does
-        not open."""
+        """Read accepted images as RGB, at most `LARGEST` pixels a side. Raise RunFailure for a missing one."""
         wanted: dict[str, dict[str, Place]] = {}
         for place in sorted(set(places)):
             key = sample_key(place.shift, self.plan.class_of(place.label).id, place.index)
@@ -145,7 +143,7 @@ class Pictures:
 
 
 def pictures_of(directory: Path, plan: Plan, receipts: Sequence[Receipt], cells: Iterable[tuple[str, int]]) -> Pictures:
-    """A reader for the images of these cells (shift, label)."""
+    """Return a reader for the images of these cells (shift, label)."""
     wanted = set(cells)
     by_shard = {(receipt.group, receipt.shard): receipt for receipt in receipts}
     files: dict[tuple[str, int], str] = {}
@@ -161,7 +159,7 @@ def pictures_of(directory: Path, plan: Plan, receipts: Sequence[Receipt], cells:
 
 
 def encoded_images(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:
-    """(key, encoded image) of these rows of a shard; stops at the last of them."""
+    """Yield (key, encoded image) of these rows of a shard; stops at the last of them."""
     left = set(keys)
     for rows in read_file(path, "data", ["key", "image"], only=frozenset(keys)):
         for row in rows:
@@ -173,7 +171,7 @@ def encoded_images(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def reduced(encoded: bytes, where: str, side: int) -> Image.Image:
-    """An encoded image as RGB, at most `side` pixels a side. RunFailure, with `where`, for one that does not open."""
+    """Return an encoded image as RGB, at most `side` pixels a side. Raise RunFailure if it does not open."""
     try:
         image = rgb_image(encoded)
     except UnreadableImage as error:
@@ -194,7 +192,7 @@ QUALITY = 88
 
 @lru_cache
 def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
-    """DejaVu Sans, which comes with matplotlib and so is the same on every machine."""
+    """Return DejaVu Sans, which comes with matplotlib and so is the same on every machine."""
     from matplotlib import get_data_path
 
     path = Path(get_data_path(), "fonts/ttf", "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf")
@@ -236,7 +234,7 @@ class Sheet:
         return cls(image, ImageDraw.Draw(image))
 
     def picture(self, picture: Image.Image | None, x: int, y: int, side: int) -> None:
-        """A picture fitted into a square, or an empty square where there is none."""
+        """Draw a picture fitted into a square, or an empty square without one."""
         if picture is None:
             self.draw.rectangle((x, y, x + side - 1, y + side - 1), fill=EMPTY)
             return
@@ -248,19 +246,19 @@ class Sheet:
     def text(
         self, lines: list[str], x: int, y: int, size: int, *, anchor: str = "la", faint: bool = False, bold=False
     ) -> None:
-        """Lines of text; `anchor` says which point of the first line is at (x, y), as in Pillow."""
+        """Draw lines of text; `anchor` is the point of the first line that is at (x, y), as in Pillow."""
         fill = FAINT if faint else INK
         for number, line in enumerate(lines):
             at = (x, y + number * line_height(size))
             self.draw.text(at, line, fill=fill, font=font(size, bold), anchor=anchor)
 
     def encoded(self) -> bytes:
-        """The sheet as WebP."""
+        """Return the sheet as WebP."""
         return webp(self.image, QUALITY)
 
 
 def line_height(size: int) -> int:
-    """Pixels from one line of text to the next."""
+    """Return pixels from one line of text to the next."""
     return round(size * 1.25)
 
 
@@ -290,14 +288,14 @@ class _Cell:
 
 
 def sheet_name(shift: str) -> str:
-    """The file name of a shift's contact sheet."""
+    """Return the file name of a shift's contact sheet."""
     return f"shift-{shift}.webp"
 
 
 def contact_sheets(
     directory: Path, plan: Plan, receipts: Sequence[Receipt], tally: Tally
 ) -> Iterator[tuple[str, bytes]]:
-    """Draw (file name, content) of the overview, then of each shift's sheet; none where nothing was accepted."""
+    """Yield file name and content of the overview, then of each shift's sheet."""
     classes = plan.recipe.classes
     names = unique_names([(cls.id, cls.name) for cls in classes])
     seen = {label for _, label in tally.accepted}
@@ -333,7 +331,7 @@ def contact_sheets(
 
 
 def evenly_spaced(items: Sequence[T], most: int) -> list[T]:
-    """At most `most` of the items, evenly spaced, the first and the last among them."""
+    """Return at most `most` of the items, evenly spaced, the first and the last among them."""
     if len(items) <= most:
         return list(items)
     if most == 1:
@@ -342,7 +340,7 @@ def evenly_spaced(items: Sequence[T], most: int) -> list[T]:
 
 
 def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[Place | None]:
-    """One image of a class a column: an index with its base that is accepted in most columns, else another."""
+    """Return one image of a class a column: an index with its base that is accepted in most columns, else another."""
     times: dict[int, int] = {}
     for shift in shifts:
         for index in tally.indices(shift, label):
@@ -356,7 +354,7 @@ def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[Place 
 
 
 def pairs_first(tally: Tally, shift: str, label: int) -> tuple[tuple[Place | None, Place], ...]:
-    """The images of a cell to show: those whose base is accepted too, then others, by index."""
+    """Return the images of a cell to show: those whose base is accepted too, then others, by index."""
     paired: list[int] = []
     alone: list[int] = []
     for index in tally.indices(shift, label):
@@ -371,7 +369,7 @@ def pairs_first(tally: Tally, shift: str, label: int) -> tuple[tuple[Place | Non
 
 
 def _overview(rows: Mapping[int, str], columns: Sequence[Shift], tally: Tally, images: Images) -> bytes:
-    """Rows are classes (label → name), columns the base and the shifts."""
+    """Draw classes (label → name) as rows, the base and the shifts as columns."""
     left = _MARGIN + _LABEL_WIDTH
     across, down = (WIDEST - left - _MARGIN) // len(columns), (TALLEST - 4 * _MARGIN) // len(rows)
     side = min(LARGEST, across - _GAP, down - _GAP)
@@ -396,7 +394,7 @@ def _overview(rows: Mapping[int, str], columns: Sequence[Shift], tally: Tally, i
 
 
 def _shift_sheet(shift: Shift, cells: Sequence[_Cell], base_images: Images, pictures: Pictures) -> bytes:
-    """A block a class, two blocks beside each other; in a block the base above, the shift below."""
+    """Draw a block a class, two beside each other: the base above, the shift below."""
     images = pictures.read(place for cell in cells for _, place in cell.pairs)
     across = min(2, len(cells))
     block_width = PAIRS_A_CLASS * (_PAIR_SIDE + _GAP) - _GAP

@@ -83,8 +83,7 @@ def croissant_bytes(
     results: str | None = None,
     review: str | None = None,
 ) -> bytes:
-    """Write croissant.json. `results` is the path of evaluation results that are true of the data, `review` of what
-    people said of them."""
+    """Write croissant.json. results, review: paths of evaluation results and of people's answers on the data."""
     documents = dict(_DOCUMENTS)
     if results is not None:
         documents[results] = ("application/json", "Accuracies and drops of classifiers, measured on these images.")
@@ -135,7 +134,7 @@ def croissant_bytes(
 
 
 def _published(recipe: Recipe) -> dict[str, Any]:
-    """Where the dataset is, whose it is, and as what it is released, as far as the recipe says."""
+    """Return where the dataset is, whose it is, and as what it is released, as far as the recipe says."""
     publish, address = recipe.publish, address_of(recipe)
     node: dict[str, Any] = {} if address is None else {"url": address}
     if publish.doi is not None:
@@ -156,7 +155,7 @@ def _published(recipe: Recipe) -> dict[str, Any]:
 
 
 def _responsible(said: Statements) -> dict[str, Any]:
-    """The fields of Croissant RAI 1.0 that are true of generated images; nothing of crowds and of time frames."""
+    """Return the fields of Croissant RAI 1.0 that are true of generated images: nothing of crowds."""
     return {
         "rai:dataCollection": said.collection,
         # None of the vocabulary's ways of collecting: nothing was collected.
@@ -202,7 +201,7 @@ _PARTS_OF_OBJECTS: dict[str, Any] = {
 
 
 def class_names(recipe: Recipe) -> Node:
-    """The classes by label, as an enumeration that every label refers to."""
+    """Return the classes by label, as an enumeration that every label refers to."""
     names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
     types: dict[str, Any] = {"label": "sc:Integer", "name": ["sc:Text", "sc:name"], "class_id": "sc:Text"}
     return {
@@ -229,7 +228,7 @@ def class_names(recipe: Recipe) -> Node:
 
 
 def record_set_nodes(configs: Sequence[Config], recipe: Recipe) -> tuple[list[Node], list[Node]]:
-    """(file sets, record sets) of every config."""
+    """Return (file sets, record sets) of every config."""
     describe = _webdataset if recipe.output.format == "webdataset" else _parquet
     described = [describe(config, recipe) for config in configs]
     return [node for sets, _ in described for node in sets], [records for _, records in described]
@@ -355,7 +354,7 @@ def _member_set(id: str, archives: str, pattern: str, format: str) -> Node:
 
 
 def _stem(files: str) -> Node:
-    """The name of a member without its extension."""
+    """Return the name of a member without its extension."""
     return {
         "fileSet": {"@id": files},
         "extract": {"fileProperty": "filename"},

@@ -75,8 +75,7 @@ def index_html(
     served: Mapping[str, str] | None = None,
     saved: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """The page as text. served: path of a page → its address, where pages are served; others are then named by their
-    files. saved: what is saved there, and the command that takes it."""
+    """Return the page as text. served: path → address of served pages. saved: what is saved, and its command."""
     environment = template_environment(TEMPLATE, {"quoted": quote})
     return environment.get_template(TEMPLATE).render(
         name=directory.resolve().name.encode(errors="replace").decode(),
@@ -127,7 +126,7 @@ def _dataset(directory: Path) -> Iterator[IndexEntry]:
 
 
 def _reports(directory: Path) -> Iterator[IndexEntry]:
-    """A folder has one `report.html`; which it is, its document says."""
+    """Yield the `report.html` of folders, named by their documents."""
     if _is_there(directory, MENDED):
         yield IndexEntry("report.html", "Mended", _said(_document(directory, MENDED).get("headline")))
         models = [f"models/{name}/{CARD}" for name in _folders(directory / "models")]
@@ -142,7 +141,7 @@ def _reports(directory: Path) -> Iterator[IndexEntry]:
 
 
 def _found(document: Mapping[str, Any]) -> str:
-    """What findings.json comes to; it is of this installation, or is read with all its bounds when it is opened."""
+    """Return what findings.json comes to, in words."""
     try:
         confirmed = [one for one in document["findings"] if one["confirmed"]]
         words = listed([f"“{one['words']}”" for one in confirmed], most=3)
@@ -191,6 +190,6 @@ def _document(directory: Path, path: str) -> dict[str, Any]:
 
 
 def _said(line: Any) -> str:
-    """A line that a document says, as plain text of a bounded length."""
+    """Return a line that a document says, as plain text of a bounded length."""
     text = " ".join(line.encode(errors="replace").decode().split()) if isinstance(line, str) else ""
     return text if len(text) <= _MOST_LINE else f"{text[: _MOST_LINE - 1]}…"

@@ -18,19 +18,19 @@ _NUMBERED = re.compile(r"^(\d+)([.)])")
 
 
 def prose(text: str) -> str:
-    """Paragraphs that read as the text itself, whatever marks it holds; empty lines separate them."""
+    """Return paragraphs that read as the text itself, whatever marks it holds; empty lines separate them."""
     paragraphs = re.split(r"\n\s*\n", "\n".join(text.splitlines()).strip())
     lines = ([" ".join(line.split()) for line in paragraph.splitlines()] for paragraph in paragraphs)
     return "\n\n".join("\n".join(_escaped(line) for line in each if line) for each in lines)
 
 
 def inline(text: str) -> str:
-    """The text in one line of prose, a table's cell included."""
+    """Return the text in one line of prose, a table's cell included."""
     return _escaped(" ".join(text.split()))
 
 
 def code(text: str) -> str:
-    """The text as code in a line of prose; a dash for an empty one."""
+    """Return the text as code in a line of prose; a dash for an empty one."""
     line = " ".join(text.split())
     if not line:
         return "–"
@@ -40,18 +40,18 @@ def code(text: str) -> str:
 
 
 def code_cell(text: str) -> str:
-    """The text as code in a table, where a bar ends the cell even inside code."""
+    """Return the text as code in a table, where a bar ends the cell even inside code."""
     return code(text).replace("|", "\\|")
 
 
 def fenced(text: str, language: str) -> str:
-    """A fenced block whose fence is longer than any run of backticks in the text."""
+    """Return a fenced block whose fence is longer than any run of backticks in the text."""
     fence = "`" * max(3, _longest_run(text) + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 def address(text: str) -> str:
-    """An address of the web as a link that shows itself; as code, what could be anything else."""
+    """Return an address of the web as a link that shows itself; as code, what could be anything else."""
     return f"<{text}>" if _ADDRESS.fullmatch(text) else code(text)
 
 
@@ -61,7 +61,7 @@ def _escaped(line: str) -> str:
 
 
 def _within(line: str) -> str:
-    """The text where it begins no line, as in a table's cell."""
+    """Return the text where it begins no line, as in a table's cell."""
     line = " ".join(line.split())
     return _ENTITY.sub(r"\\&", _EDGE_UNDERSCORE.sub(r"\\_", _ANYWHERE.sub(r"\\\1", line)))
 

@@ -47,13 +47,13 @@ _SIZES = {
 
 
 def tags_of(recipe: Recipe) -> list[str]:
-    """What the dataset is found by: on the Hub, and as keywords of croissant.json."""
+    """Return what the dataset is found by: on the Hub, and as keywords of croissant.json."""
     first, last = maker_of(recipe).tags
     return list(dict.fromkeys([*first, *_TAGS, *last, *recipe.publish.tags]))
 
 
 def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> DatasetCardData:
-    """The metadata of a dataset of `images` accepted images."""
+    """Return the metadata of a dataset of `images` accepted images."""
     from huggingface_hub import DatasetCardData
 
     license, license_name = license_metadata(recipe.license)
@@ -76,18 +76,18 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
 
 
 def pretty_name(name: str) -> str:
-    """A dataset's name for people: "wardrobe-mini" is "Wardrobe mini"."""
+    """Return a dataset's name for people: "wardrobe-mini" is "Wardrobe mini"."""
     words = re.sub(r"[-_]+", " ", name).strip()
     return words[:1].upper() + words[1:]
 
 
 def size_category(images: int) -> str:
-    """The Hub's name for a number of images."""
+    """Return the Hub's name for a number of images."""
     return next((name for end, name in _SIZES.items() if images < end), "n>1T")
 
 
 def source_datasets(dataset: str) -> list[str]:
-    """The id of an input dataset of the Hub; `original` where it is embedded or a folder."""
+    """Return the id of an input dataset of the Hub; `original` where it is embedded or a folder."""
     return ["original"] if ":" in dataset or is_local(dataset) else [dataset]
 
 
@@ -119,7 +119,7 @@ class Config:
 
 
 def configs_of(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Config, ...]:
-    """Every config with a row: `default`, the groups in the plan's order, `candidates`, `rejected`."""
+    """Return every config with a row: `default`, the groups in the plan's order, `candidates`, `rejected`."""
     output = plan.recipe.output
     rows: dict[tuple[What, str], list[int]] = {}
     for receipt in receipts:
@@ -153,7 +153,7 @@ def configs_of(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Config, ...]:
 
 
 def configs_metadata(configs: Sequence[Config]) -> list[dict[str, Any]]:
-    """The card's `configs`: explicit globs, since guessing would take stray files and words for splits."""
+    """Return the card's `configs`: explicit globs, since guessing would take stray files and words for splits."""
     return [
         {
             "config_name": config.name,
@@ -189,10 +189,9 @@ def dataset_info_metadata(configs: Sequence[Config], recipe: Recipe) -> list[dic
 
 
 def benchmark_file(recipe: Recipe, receipts: Sequence[Receipt], images: int) -> bytes | None:
-    """eval.yaml, which describes a benchmark to the Hub; None without `publish.evaluation_framework`, or an image.
+    """Return eval.yaml, which describes a benchmark to the Hub; None without `publish.evaluation_framework`.
 
-    A task is the base or a shift with an accepted image, by the id that entries name (`evaluation/result_files.py`): of
-    a shift with levels, the highest. Its config and split are those of the card, whose group may hold further shifts.
+    A task is the base or a shift (its highest level) with an accepted image, by the id that entries name.
     """
     import yaml
 
@@ -211,7 +210,7 @@ def benchmark_file(recipe: Recipe, receipts: Sequence[Receipt], images: int) -> 
 
 
 def classes_are_named(config: Config, configs: Sequence[Config], recipe: Recipe) -> bool:
-    """Whether a config shows class names for its labels; Parquet files bring them along."""
+    """Return whether a config shows class names for its labels; Parquet files bring them along."""
     if recipe.output.format == "parquet" or config is configs[0]:
         return True
     return len(configs) * len(recipe.classes) <= MOST_DECLARED_NAMES
@@ -223,7 +222,7 @@ _NO_LICENSE = frozenset({"other", "unknown"})
 
 
 def license_metadata(license: str) -> tuple[str, str | None]:
-    """The card's `license`, and its `license_name` where the Hub does not list the licence."""
+    """Return the card's `license`, and its `license_name` where the Hub does not list the licence."""
     listed = hub_license(license)
     if listed is not None:
         return listed, None
@@ -231,7 +230,7 @@ def license_metadata(license: str) -> tuple[str, str | None]:
 
 
 def license_for_people(license: str) -> str:
-    """A licence as people read it: "CC BY 4.0" for `cc-by-4.0`; one that the Hub does not list as it is written."""
+    """Return a licence as people read it: "CC BY 4.0" for `cc-by-4.0`; an unlisted one as it is written."""
     listed = hub_license(license)
     if listed is None or listed in _NO_LICENSE:
         return license
@@ -247,7 +246,7 @@ _SPDX = {"apache-2.0": "Apache-2.0", "bsd-3-clause": "BSD-3-Clause", "mit": "MIT
 
 
 def license_reference(license: str) -> str:
-    """The address of a licence in SPDX's list, for readers that want one; the text itself for any other."""
+    """Return the address of a licence in SPDX's list, for readers that want one; the text itself for any other."""
     known = hub_license(license) or ""
     spdx = known.upper() if _CREATIVE_COMMONS.fullmatch(known) else _SPDX.get(known)
     return f"https://spdx.org/licenses/{spdx}.html" if spdx else license
@@ -270,7 +269,7 @@ _ESCAPED = {
 
 
 def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
-    """The dataset's own entry, of what the recipe says under `publish`; `version` is Counterfoil's.
+    """Return the dataset's own entry, of what the recipe says under `publish`; `version` is Counterfoil's.
 
     It has the year that is given there and no other: a card knows nothing of when it was made.
     """
@@ -297,28 +296,28 @@ def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
 
 
 def address_of(recipe: Recipe) -> str | None:
-    """Where the dataset is, as far as its recipe says: an address of its own, or its repository on the Hub."""
+    """Return where the dataset is, as far as its recipe says: an address of its own, or its repository on the Hub."""
     repo = recipe.publish.repo
     return recipe.publish.url or (f"https://huggingface.co/datasets/{repo}" if repo else None)
 
 
 def escaped(text: str) -> str:
-    """A text for a field of BibTeX in one line: what LaTeX reads otherwise is escaped, letters of all scripts stay."""
+    """Return a text for a field of BibTeX in one line, with what LaTeX reads otherwise escaped."""
     return "".join(_ESCAPED.get(letter, letter) for letter in " ".join(text.split()))
 
 
 def is_organisation(author: str) -> bool:
-    """Whether an author is written in braces, as BibTeX has names that have no parts."""
+    """Return whether an author is written in braces, as BibTeX has names that have no parts."""
     return author.startswith("{") and author.endswith("}")
 
 
 def plain_author(author: str) -> str:
-    """An author's name without the braces of an organisation."""
+    """Return an author's name without the braces of an organisation."""
     return author[1:-1].strip() if is_organisation(author) else author
 
 
 def example_group(plan: Plan, receipts: Sequence[Receipt]) -> str | None:
-    """The group that examples load: the first with an accepted image that is not the base, else the base."""
+    """Return the group that examples load: the first with an accepted image that is not the base, else the base."""
     with_rows = {receipt.group for receipt in receipts if receipt.file("data")}
     return next(
         (group for group in plan.groups if group in with_rows and group != BASE),

@@ -15,7 +15,7 @@ from counterfoil.generate.screen import ScreenDoubts, Thresholds, screen_doubts
 from counterfoil.recipe.keep import ACCEPTED, before_judges
 from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.schema_mine import mined_facts
+from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
 from counterfoil.report.labels import JudgedLabels, LabelChecks, labels_table, share_words, worst_classes
 from counterfoil.report.reference import (
     NEAR_CHANCE,
@@ -24,10 +24,8 @@ from counterfoil.report.reference import (
     near_chance_sentences,
     order_warnings,
     outputs_sentences,
-    reference_warnings,
 )
 from counterfoil.report.results import GroupFacts, ModelFacts, Results
-from counterfoil.report.severity import ten_points_table
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -63,79 +61,112 @@ _OVER = {
 }
 
 
-def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) -> dict[str, Any] | None:
-    """Images that are there because classifiers were wrong about them; None where no keep rule keeps such.
+@dataclass(frozen=True, slots=True)
+class JudgedRow:
+    """A shift that keeps what judges get wrong: its candidates, those that the screen let through, and so on."""
 
-    rows: of the first of `all_shifts` such shifts, beside which there are `others`: candidates drawn, those that passed
-    the screen, were wrong, are kept; `total`: their sums over all. judges: every one, in the recipe's order. needed:
-    (judges of a rule, how many must be wrong), each once. failures: the failure rules by which they were asked, where
-    that was not by the first answer alone.
+    name: str
+    judges: tuple[str, ...]
+    at_least: int
+    drawn: int
+    screened: int
+    wrong: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdversarialImages:
+    """Images that are there because classifiers were wrong about them.
+
+    rows: of the first of `all_shifts` such shifts, beside which there are `others`; drawn, kept: sums over all. judges:
+    every one, in the recipe's order. needed: (judges of a rule, how many must be wrong), each once. failures: the
+    failure rules by which they were asked; empty if only the first answer counts.
     """
-    judged = [
-        (shift, rule) for shift in recipe.all_shifts() for rule in shift.keep if isinstance(rule, MisclassifiedRule)
-    ]
-    if not judged:
-        return None
+
+    rows: Sequence[JudgedRow]
+    all_shifts: int
+    others: int
+    judges: Sequence[str]
+    needed: Sequence[tuple[int, int]]
+    failures: Sequence[str]
+    drawn: int
+    kept: int
+
+
+def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) -> AdversarialImages | None:
+    """Return how classifiers' failures chose images; None if no keep rule asks a classifier."""
     counts = counts_of(receipts)
-    rows: list[dict[str, Any]] = []
-    for shift, rule in judged:
-        reasons = counts.get(shift.name, {})
-        screened = sum(count for why, count in reasons.items() if before_judges(shift.keep, why))
-        right = sum(count for why, count in reasons.items() if why in rule.reasons)
-        rows.append(
-            {
-                "name": shift.name,
-                "judges": tuple(map(without_folders, rule.models)),
-                "at_least": rule.at_least,
-                "drawn": sum(reasons.values()),
-                "screened": screened,
-                "wrong": screened - right,
-                "kept": reasons.get(ACCEPTED, 0),
-            }
-        )
-    failures = sorted({rule.failure for _, rule in judged})
-    return {
-        "rows": rows[:most_rows],
-        "all_shifts": len(rows),
-        "others": len(recipe.all_shifts()) - 1 - len(rows),
-        "judges": list(dict.fromkeys(judge for row in rows for judge in row["judges"])),
-        "needed": sorted({(len(row["judges"]), row["at_least"]) for row in rows}),
-        "failures": failures if failures != [TOP1] else [],
-        "total": {name: sum(row[name] for row in rows) for name in ("drawn", "kept")},
-    }
+    rows: list[JudgedRow] = []
+    failures: set[str] = set()
+    for shift in recipe.all_shifts():
+        for rule in shift.keep:
+            if isinstance(rule, MisclassifiedRule):
+                reasons = counts.get(shift.name, {})
+                screened = sum(count for why, count in reasons.items() if before_judges(shift.keep, why))
+                right = sum(count for why, count in reasons.items() if why in rule.reasons)
+                judges, drawn, kept = map(without_folders, rule.models), sum(reasons.values()), reasons.get(ACCEPTED, 0)
+                wrong = screened - right
+                rows.append(JudgedRow(shift.name, tuple(judges), rule.at_least, drawn, screened, wrong, kept))
+                failures.add(rule.failure)
+    if not rows:
+        return None
+    return AdversarialImages(
+        rows=rows[:most_rows],
+        all_shifts=len(rows),
+        others=len(recipe.all_shifts()) - 1 - len(rows),
+        judges=list(dict.fromkeys(judge for row in rows for judge in row.judges)),
+        needed=sorted({(len(row.judges), row.at_least) for row in rows}),
+        failures=sorted(failures) if failures != {TOP1} else [],
+        drawn=sum(row.drawn for row in rows),
+        kept=sum(row.kept for row in rows),
+    )
 
 
-def mined_of(recipe: Recipe, most_rows: int) -> dict[str, Any] | None:
-    """Mined shifts, chosen because a classifier failed there; None where there are none.
+@dataclass(frozen=True, slots=True)
+class MinedShifts:
+    """Shifts that were chosen because a classifier failed there.
 
-    rows: (name, what its `mined_from` says) of the first of `all_shifts`, beside which there are `others`. targets:
-    the classifiers that they are said to be failures of. judges: those that their keep rules ask. compared: whether
-    some are said to have another role than that of failures. pairs, rows_tested: whether some were tested in pairs of
-    the same noise, and whether others have the rate of the rest of their class.
+    rows: (name, its `mined_from`) of the first of `all_shifts`, beside which there are `others`. targets: the
+    classifiers that failed. judges: those that their keep rules ask. compared: whether some have another role than that
+    of failures. pairs, rows_tested: whether some were tested in pairs of the same noise, and whether others have the
+    rate of the rest of their class.
     """
+
+    rows: Sequence[tuple[str, MinedFacts]]
+    all_shifts: int
+    others: int
+    targets: Sequence[str]
+    judges: Sequence[str]
+    compared: bool
+    pairs: bool
+    rows_tested: bool
+
+
+def mined_of(recipe: Recipe, most_rows: int) -> MinedShifts | None:
+    """Return the mined shifts of a recipe; None if there are none."""
     shifts = [shift for shift in recipe.all_shifts() if shift.kind == MINED]
     if not shifts:
         return None
     facts = {shift.name: mined_facts(recipe.prompts.shifts[shift.of].mined_from) for shift in shifts}
     judges = [without_folders(name) for shift in shifts for rule in shift.keep for name in rule.judges()]
-    return {
-        "rows": list(facts.items())[:most_rows],
-        "all_shifts": len(shifts),
-        "others": len(recipe.all_shifts()) - 1 - len(shifts),
-        "targets": list(dict.fromkeys(one.target for one in facts.values() if one.target)),
-        "judges": list(dict.fromkeys(judges)),
-        "compared": any(one.role not in (None, *FAILING) for one in facts.values()),
-        "pairs": any(one.tested_on == "pairs" for one in facts.values()),
-        "rows_tested": any(one.rest_rate is not None and one.tested_on != "pairs" for one in facts.values()),
-    }
+    return MinedShifts(
+        rows=list(facts.items())[:most_rows],
+        all_shifts=len(shifts),
+        others=len(recipe.all_shifts()) - 1 - len(shifts),
+        targets=list(dict.fromkeys(row.target for row in facts.values() if row.target)),
+        judges=list(dict.fromkeys(judges)),
+        compared=any(row.role not in (None, *FAILING) for row in facts.values()),
+        pairs=any(row.tested_on == "pairs" for row in facts.values()),
+        rows_tested=any(row.rest_rate is not None and row.tested_on != "pairs" for row in facts.values()),
+    )
 
 
-def labels_of(
+def judged_labels(
     recipe: Recipe, inputs: Mapping[str, Any], tally: Tally, most_rows: int
 ) -> tuple[LabelChecks, Table, bool]:
-    """Whether labels are true by the second judge, and whether a keep rule chose images by this judge's own failures.
+    """Return the second judge's checks, their table, and whether a keep rule chose images by its failures.
 
-    `inputs` are those of lock.json. RunFailure where these do not pin the judge as a build does.
+    `inputs` are those of lock.json. Raise RunFailure if they do not pin the judge as a build does.
     """
     try:
         checks = checks_of_dataset(recipe, inputs, tally.judged)
@@ -161,24 +192,37 @@ def labels_of(
 
 
 def _doubt(one: JudgedLabels) -> str:
-    """A class's estimate, or how often it is disagreed with."""
+    """Return a class's estimate, or how often it is disagreed with."""
     if one.label_error is None:
         return f"{one.disagreed} of {one.images} labels doubted"
     return f"{share_words(one.label_error)}, of {one.images}"
 
 
-def known_of(recipe: Recipe, stored: Thresholds) -> tuple[dict[str, Any] | None, ScreenDoubts | None]:
-    """What CLIP's zero-shot answers over all validation images came to, and what speaks against the screen.
+@dataclass(frozen=True, slots=True)
+class KnownClasses:
+    """CLIP's zero-shot answers over all n validation images, among so many captions such as `caption`.
 
-    `stored` are those of thresholds.json, which anybody may have written. Shares are from 0 to 1.
+    accuracy with its 95 % interval; chance: the accuracy of a guess. Fractions.
     """
+
+    caption: str
+    captions: int
+    n: int
+    chance: float
+    accuracy: float
+    low: float
+    high: float
+
+
+def known_of(recipe: Recipe, stored: Thresholds) -> tuple[KnownClasses | None, ScreenDoubts | None]:
+    """Return how well CLIP knows the classes, and what speaks against the screen, by anybody's thresholds.json."""
     thresholds = stored.with_known(stored.known, recipe)
     known, doubts = thresholds.known, screen_doubts(recipe, thresholds)
     if known is None:
         return None, doubts
-    low, high = wilson_interval(known.right, known.n)
-    counts = {"caption": known.caption, "captions": known.captions, "n": known.n, "chance": known.chance}
-    return {**counts, "accuracy": known.right / known.n, "low": low, "high": high}, doubts
+    ends = wilson_interval(known.right, known.n)
+    accuracy = known.right / known.n
+    return KnownClasses(known.caption, known.captions, known.n, known.chance, accuracy, *ends), doubts
 
 
 # What a person reads; evaluation/ has all of it. The first table, the only one that is not folded, is the shortest.
@@ -191,25 +235,18 @@ MOST_SHIFTS = 40
 
 @dataclass(frozen=True, slots=True)
 class Robustness:
-    """What the section shows. summary: one row per model. models, shifts: the folded tables. warnings: sentences on a
-    base that differs from the validation images. near_chance: sentences on what is near chance on the base."""
+    """What the section shows. summary: one row per model. models, shifts: the folded tables. near_chance: sentences on
+    what is near chance on the base."""
 
     summary: Table
     models: Table
     shifts: Table
-    warnings: tuple[str, ...]
     near_chance: tuple[str, ...]
-    severity: Table
 
 
 def robustness_of(results: Results) -> Robustness:
     """Make the section: the best models and the largest drops first; what was not measured comes last."""
-
-    def by_base(model: ModelFacts) -> tuple[bool, float, str]:
-        base = results.base_number(model.name)
-        return (base is None, 0.0 if base is None else -base.value, model.name)
-
-    models = sorted(results.models, key=by_base)
+    models = results.best_first
     columns = [
         TableColumn("model", "name"),
         *map(TableColumn, ("validation", "gap to base", "accuracy on base", "mean drop")),
@@ -242,18 +279,16 @@ def robustness_of(results: Results) -> Robustness:
         _summary(results, models),
         table_of("Models", columns, rows).first(MOST_MODELS, "models", "results.csv"),
         by_shift,
-        reference_warnings(results, short=False),
         (
             *order_warnings(results, short=False),
             *near_chance_sentences(results, short=False),
             *outputs_sentences(results),
         ),
-        ten_points_table(results, shown, short=False).first(MOST_SHIFTS, "shifts", "measures.csv"),
     )
 
 
 def _summary(results: Results, models: Sequence[ModelFacts]) -> Table:
-    """A row per model: its accuracy on the base, its mean drop, and its largest drops, each with its shift."""
+    """Return a row per model: its accuracy on the base, its mean drop, and its largest drops, each with its shift."""
     heads = ("accuracy on base", "mean drop", "largest drop", "second largest drop")
     columns = [TableColumn("model", "name"), *map(TableColumn, heads[: 2 + MOST_LARGEST])]
     rows = []
@@ -270,7 +305,7 @@ def _summary(results: Results, models: Sequence[ModelFacts]) -> Table:
     return table_of("Models", columns, rows).first(MOST_SUMMARISED, "models", "results.csv")
 
 
-def _shift_row(results: Results, shift: GroupFacts, models: list[ModelFacts]) -> TableRow:
+def _shift_row(results: Results, shift: GroupFacts, models: Sequence[ModelFacts]) -> TableRow:
     line, left_out = results.rows.one("slope", group=shift.name), len(shift.left_out)
     slope = TableCell(NOTHING)
     if line is not None and line.value is not None:
@@ -300,13 +335,13 @@ def _cell(estimate: Estimate | None, unit: str) -> TableCell:
 
 
 def hash_rows(lock: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
-    """(name, SHA-256, what it is over) of the hashes that lock.json has."""
+    """Return (name, SHA-256, what it is over) of the hashes that lock.json has."""
     hashes = lock.get("hashes", {})
     return tuple((name, str(hashes[name]), over) for name, over in _OVER.items() if name in hashes)
 
 
 def stack_lines(lock: Mapping[str, Any]) -> tuple[str, ...]:
-    """`name value` of everything that the stack in lock.json holds, versions last; nothing for what is null."""
+    """Return `name value` of everything that the stack in lock.json holds, versions last; nothing for what is null."""
     stack = dict(lock.get("stack", {}))
     versions = stack.pop("versions", None) or {}
     settings = [f"{name.replace('_', ' ')} {value}" for name, value in sorted(stack.items()) if value is not None]

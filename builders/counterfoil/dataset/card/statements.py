@@ -46,7 +46,7 @@ class Statements:
 
 
 def screened_shifts(recipe: Recipe) -> dict[str, int]:
-    """Of how many `shifts` a threshold of the shift score decides (`screened`); others are screened for the object."""
+    """Return how many `shifts` are screened by a threshold of the shift score (`screened`), not the object alone."""
     shifts = [shift for shift in recipe.all_shifts()[1:] if shift.top]  # the base is no shift, nor is a mild level
     return {"screened": sum(shift.threshold is not None for shift in shifts), "shifts": len(shifts)}
 
@@ -60,7 +60,7 @@ def statements_of(
     *,
     looked_at: bool = False,
 ) -> tuple[Statements, Mapping[str, str]]:
-    """What must be said of a dataset, and by name what only its kind of generator says, there and on the card.
+    """Return what must be said of a dataset, and by name what only its kind of generator says, there and on the card.
 
     `inputs` are those of `input_rows`; `images` were accepted of so many `candidates`, by a screen with `doubts`;
     `looked_at`: by people, whose review is in the dataset.

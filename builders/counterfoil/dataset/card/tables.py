@@ -53,10 +53,7 @@ class YieldRow:
 def yield_rows(
     recipe: Recipe, receipts: Sequence[Receipt], tally: Tally, most: int, thresholds: Mapping[str, Any] | None = None
 ) -> tuple[YieldRow, ...]:
-    """A row a shift in the recipe's order; a row a group where there are more than `most` shifts.
-
-    `thresholds` is thresholds.json; what it lacks is shown as the recipe has it.
-    """
+    """Return a row a shift in the recipe's order; a row a group if there are more than `most` shifts."""
     counts = counts_of(receipts)
     shifts = recipe.all_shifts()
     if len(shifts) <= most:
@@ -77,7 +74,7 @@ def yield_rows(
 
 
 def reasons_seen(rows: Sequence[YieldRow]) -> list[str]:
-    """Every reason that dropped a candidate: the usual ones first, then others by name."""
+    """Return every reason that dropped a candidate: the usual ones first, then others by name."""
     seen = {reason for row in rows for reason in row.reasons}
     return [*(r for r in _FIRST_REASONS if r in seen), *sorted(seen.difference(_FIRST_REASONS))]
 
@@ -153,7 +150,7 @@ def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[Thresho
 
 
 def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | None) -> str:
-    """A value, or the range over the classes; a percentile says which. A dash for no threshold."""
+    """Return a value, or the range over the classes; a percentile says which. A dash for no threshold."""
     resolved = resolved or {}
     # One entry for the shift, or one a class; a class may be called "value".
     alone = "value" in resolved and not isinstance(resolved["value"], Mapping)
@@ -184,8 +181,7 @@ class InputRow:
 
 
 def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...]:
-    """List generator or pool, screen, input dataset, class tokens, embeddings. `inputs` are those of lock.json, any
-    part absent."""
+    """List generator or pool, screen, input dataset, class tokens, embeddings. `inputs` are those of lock.json."""
     models, source, tokens = (inputs.get(key) or {} for key in ("models", "source", "tokens"))
     screen = models.get("screen") or {}
     rows = [_input_row(*one) for one in maker_of(recipe).inputs(recipe, inputs)]
@@ -236,7 +232,7 @@ class CorruptionRow:
 
 
 def corruption_rows(recipe: Recipe) -> tuple[CorruptionRow, ...]:
-    """A row a shift; none where nothing is corrupted."""
+    """Return a row a shift; none where nothing is corrupted."""
     rows: list[CorruptionRow] = []
     for shift in recipe.all_shifts():
         if shift.corruption == MATCH:

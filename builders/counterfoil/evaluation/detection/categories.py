@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from counterfoil.errors import UserError, first_of
 from counterfoil.recipe.names import did_you_mean, plain_name
@@ -47,7 +48,7 @@ class CategoryMap:
     matched: how they were matched, in words, where it is worth a sentence.
     """
 
-    place: Mapping[str | int, int]
+    place: Mapping[Any, int]
     matched: str = ""
 
 

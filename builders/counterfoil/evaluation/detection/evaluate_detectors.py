@@ -33,7 +33,7 @@ from counterfoil.evaluation.detection.measures import (
 )
 from counterfoil.evaluation.detection.report import detection_report
 from counterfoil.evaluation.detection.subject import DetectionSubject, open_objects
-from counterfoil.evaluation.gate_files import JUNIT, MARKDOWN, gate_junit, gate_markdown
+from counterfoil.evaluation.gate import JUNIT, MARKDOWN, gate_junit, gate_markdown
 from counterfoil.evaluation.result_files import report_folder
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import named_models, short_name

@@ -90,10 +90,7 @@ MOST_MISTAKEN = 50_000
 
 
 def _answered_labels(answered: AllAnswers, model: int) -> NDArray[np.int64]:
-    """(images,) the class that an answer means, -1 for an output that is right for none.
-
-    An output that is right for several classes means the image's own, where that is one of them.
-    """
+    """Return (images,) the class of an answer (its own, if right for several), -1 for an output right for none."""
     means = np.full(answered.maps[model].num_classes, -1, dtype=np.int64)
     for label, outputs in reversed(list(enumerate(answered.maps[model].targets))):
         means[list(outputs)] = label
@@ -137,7 +134,7 @@ def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
 
 
 def _each(answered: AllAnswers) -> Iterator[tuple[int, str, NDArray[np.int64], NDArray[np.int64]]]:
-    """Every model in every group: its place, the group, its readable images, and which class each answer means."""
+    """Yield every model in every group: its number, the group, readable images, and the classes answered."""
     for model in range(len(answered.models)):
         said = answered.once(("said", model), lambda model=model: _answered_labels(answered, model))
         for place in answered.places:
@@ -148,7 +145,7 @@ def _each(answered: AllAnswers) -> Iterator[tuple[int, str, NDArray[np.int64], N
 def _shares(
     answered: AllAnswers, name: str, model: int, group: str, of: NDArray[np.int64], right: NDArray[np.bool_]
 ) -> Iterator[ResultRow]:
-    """A share of right answers for every class that any image is of."""
+    """Yield a share of right answers for every class that any image is of."""
     known = of >= 0
     classes = len(answered.subject.classes)
     whole = np.bincount(of[known], minlength=classes)
@@ -192,7 +189,7 @@ MEASURES: dict[str, Measure] = {
 
 
 def _either_way(measure: str, way: Outputs) -> Measure:
-    """Accuracy by one of both ways of answering, of the models that have both."""
+    """Return accuracy by one of both ways of answering, of the models that have both."""
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         label_of = {one.id: label for label, one in enumerate(answered.subject.classes)}

@@ -12,12 +12,11 @@ from counterfoil.evaluation.scores import AllAnswers, Measure
 from counterfoil.report.results import ResultRow, Results, row
 from counterfoil.stats import Estimate, seeded
 
-_DIGITS = 5
+_DIGITS = 5  # of a confidence: batches of other sizes change the last bits
 
 
 def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, NDArray[np.floating], NDArray[np.bool_]]]:
-    """Model, group, and how sure and how right it is of each readable image; not of answers without a confidence,
-    because they rank no second one. Batches of other sizes change the last bits of it, which are rounded away."""
+    """Yield model, group, confidence and correctness of readable images, of models that rank a second answer."""
     for model in range(len(answered.models)):
         if answered.maps[model].most_ranked == 1:
             continue
@@ -47,7 +46,7 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
 
 
 def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
-    """A row a bin, named by its upper end: the accuracy of its answers, or their mean confidence."""
+    """Return a row a bin, named by its upper end: the accuracy of its answers, or their mean confidence."""
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         for model, place, confidence, right in _groups(answered):
@@ -63,7 +62,7 @@ def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
 
 
 def reliability_figure(results: Results) -> str | None:
-    """Accuracy against confidence, a line a model, on the base or on the first group; None where no model has any."""
+    """Draw accuracy against confidence, a line a model, on the base or on the first group; None if no model has any."""
     from counterfoil.evaluation.figures import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
 
     if not results.groups:

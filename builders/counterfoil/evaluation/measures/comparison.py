@@ -31,10 +31,9 @@ class ComparedModels(Request):
 
 
 def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[ResultRow]]:
-    """The comparison of the two models that is asked for, and its rows; None where none is.
+    """Return the comparison of the two requested models, and its rows; None without a request.
 
-    Gains and tests are over every class with enough images, so that a class which one of the two alone knows counts.
-    Accuracies and drops leave out what is near chance, as everywhere.
+    Gains and tests use every class with enough images; accuracies and drops leave out what is near chance.
     """
     asked = answered.request(ComparedModels)
     if asked is None:
@@ -47,7 +46,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     gain = correct[:, 0].astype(np.float64) - correct[:, 1]
     # A column a group, in the order of `measured`.
     replicates = drawn_averages(subject, [(own, gain) for own in measured.values()], answered.seed)
-    origin = answered.asking.mended.get(asked.mended)
+    origin = answered.asking.models.mended.get(asked.mended)
     original, note = answered.scored[places[1]].classifier.sha256, None
     if origin is not None and origin.model.sha256 is not None and original not in (None, origin.model.sha256):
         note = f"{pair[0]} was mended from {origin.model.name}, whose weights differ from those of {pair[1]}."
@@ -86,7 +85,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
 
 
 def _measured_rows(subject: Subject, readable: NDArray[np.bool_], group: int, min_images: int) -> NDArray[np.int64]:
-    """The rows of a group's classes with enough readable images, ascending."""
+    """Return the rows of a group's classes with enough readable images, ascending."""
     rows = np.flatnonzero((subject.shifts == group) & readable)
     counts = np.bincount(subject.labels[rows], minlength=1)
     return rows[counts[subject.labels[rows]] >= min_images]
@@ -100,7 +99,7 @@ def _compared(
     replicates: NDArray[np.float64],
     comparison: ModelComparison,
 ) -> list[ResultRow]:
-    """A group's rows; its gain is there, without a value, where no class has enough images."""
+    """Return a group's rows; its gain is there, without a value, where no class has enough images."""
     subject = answered.subject
     sides = (correct[rows, 0], correct[rows, 1])  # mended, original
     labels = subject.labels[rows]
@@ -121,7 +120,7 @@ def _compared(
 
 
 def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate | None:
-    """The original's drop less the mended model's, in the same bootstrap draws; not over classes near chance."""
+    """Return the original's drop less the mended model's, in the same bootstrap draws; not over classes near chance."""
     kept = answered.kept(group)
     if not kept:
         return None
@@ -135,9 +134,9 @@ def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate 
 
 
 def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> NDArray[np.float64]:
-    """Each side's average over classes in every bootstrap replicate, (replicates, sides); NaN where a draw has none.
+    """Return each side's class average in every replicate, (replicates, sides); NaN if a draw has none.
 
-    Units are drawn within a class: of all groups together where units reach over them, else of each by itself.
+    Units are drawn within a class: of all groups together if units reach over them, else of each by itself.
     """
     # What is drawn together: the class, and the first of the groups that units reach over.
     first_group, units = subject.shifts.copy(), np.arange(len(subject.keys), dtype=np.int64)

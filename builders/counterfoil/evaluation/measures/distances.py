@@ -70,8 +70,8 @@ def prepared_distances(
 ) -> PreparedDistances:
     """Look at the names and open the source, before anything takes long.
 
-    UserError for names that can give no features, and for what is wrong with `against`; a recipe's source that is not
-    at hand is noted. RunFailure where `against` cannot be reached.
+    Raise UserError for names that can give no features, and for what is wrong with `against`; a recipe's source that is
+    not at hand is noted. Raise RunFailure if `against` cannot be reached.
     """
     wanted = tuple(dict.fromkeys([names] if isinstance(names, str) else names or ()))
     problems: list[CounterfoilError] = []
@@ -99,9 +99,9 @@ def prepared_distances(
 
 
 def measure_distances(answered: AllAnswers) -> tuple[tuple[Distances, ...], list[ResultRow]]:
-    """Distances in the features of each model that was named, and their rows.
+    """Return distances in the features of each model that was named, and their rows.
 
-    A source that is not at hand and a model that gives no features are skipped, with the reason. RunFailure where a
+    A source that is not at hand and a model that gives no features are skipped, with the reason. Raise RunFailure if a
     model cannot be fetched or computed.
     """
     prepared = answered.request(PreparedDistances) or PreparedDistances()
@@ -123,7 +123,7 @@ def measure_distances(answered: AllAnswers) -> tuple[tuple[Distances, ...], list
 
 
 def skipped_because(error: CounterfoilError) -> str:
-    """All that an error says, as why something was skipped."""
+    """Return all that an error says, as why something was skipped."""
     return "; ".join([*error.problems, *([error.hint] if error.hint else [])]).rstrip(".")
 
 
@@ -185,7 +185,7 @@ def _measured(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel
 
 
 def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking: Asking) -> NDArray[np.floating]:
-    """Features [n, d] of n images, lengthened to √d where they are unit vectors; NaN for what is no image."""
+    """Return features [n, d] of n images, lengthened to √d where they are unit vectors; NaN for what is no image."""
     # Not in half precision: KID of near sets is a small difference of large means.
     engine, device = (asking.spread.engine, asking.spread.device) if asking.spread else (None, "cpu")
     with renamed(f"features, {model.name}: {images.name}"):
@@ -203,15 +203,12 @@ def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking:
 
 
 def _readable(features: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """Which rows [n, d] are those of an image that could be decoded."""
+    """Return which rows [n, d] are those of an image that could be decoded."""
     return np.asarray(np.isfinite(features).all(axis=1))
 
 
 def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]]:
-    """What is compared, its classes and its rows, bool (n,): all of the dataset first, where that is several groups.
-
-    Of a shift with levels, its top level.
-    """
+    """Return what is compared, its classes and its rows, bool (n,): first the whole dataset, if of several groups."""
     found: list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]] = []
     tops = np.array([group.top for group in subject.groups])
     own = (np.arange(len(subject.keys)) < len(subject.parts[0].images)) & tops[subject.shifts]
@@ -226,12 +223,12 @@ def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], N
 
 
 def _units(images: LabelledImages) -> NDArray[np.int64]:
-    """What images share, as numbers: their own units, or nothing."""
+    """Return what images share, as numbers: their own units, or nothing."""
     return np.unique(images.units if images.units is not None else images.keys, return_inverse=True)[1].reshape(-1)
 
 
 def _subject_units(subject: Subject) -> NDArray[np.int64]:
-    """What the images of a subject share: where noise is paired, those of one class and index begin with the same."""
+    """Return what images share: with paired noise, those of one class and index have one number."""
     found, start = [], 0
     for part in subject.parts:
         rows = slice(start, start + len(part.images))
@@ -252,7 +249,7 @@ def _statistics(side: _Side) -> FeatureStatistics | None:
 def _distance(
     images: ImageSet, side: _Side, against: _Side, statistics: FeatureStatistics | None, seed: int
 ) -> tuple[ImageSet, Estimate | None, float | None, str]:
-    """A set with its counts, KID and FID; a note where there are too few."""
+    """Return a set with its counts, KID and FID; a note where there are too few."""
     images = replace(images, images=len(side.features), source_images=len(against.features))
     counts = [len(np.unique(one.units)) for one in (side, against)]
     if statistics is None or min(counts) < FEWEST_IMAGES:
@@ -300,7 +297,7 @@ def _refuse_unfit(name: str, subject: Subject) -> None:
 
 
 def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
-    """The model that a name stands for, on `device`. A CLIP model of the Hub is the commit that the dataset pins."""
+    """Load a model of features on `device`; a CLIP model of the Hub is the commit that the dataset pins."""
     if name != CLIP:
         classifier = load_classifier(name, device, subject.classes)
         embedder = classifier_embedder(classifier, device)
@@ -331,7 +328,7 @@ class SourceImages:
     sets: ConditionLabels | None = None
 
     def of_classes(self, classes: Sequence[RecipeClass], labels: Sequence[int]) -> NDArray[np.bool_]:
-        """bool [n]: the images of these labels of the classes; of several conditions, one that fits is enough."""
+        """Return bool [n], the images of these labels; of several conditions, one that fits is enough."""
         if self.sets is None:
             return np.isin(self.images.labels, labels)
         fitting = [self.sets.of_label(classes[label].source_label) for label in labels]
@@ -347,9 +344,9 @@ class MeasuredAgainst:
 
 
 def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgainst:
-    """The validation split of a recipe's source as the dataset pins it, with the train split; or `against`.
+    """Return the validation split of a recipe's source as the dataset pins it, with the train split; or `against`.
 
-    UserError for what is not there, RunFailure where a network or a disk refuses: then nothing can be measured.
+    Raise UserError for what is not there, RunFailure where a network or a disk refuses: then nothing can be measured.
     """
     if against is not None:
         images = labelled_source(against, subject.classes)
@@ -377,7 +374,7 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
 
 
 def with_source_placed(subject: Subject) -> Subject:
-    """The subject with the folder of this machine that its source is, where that is known by its content."""
+    """Return the subject with the folder of this machine that its source is, where that is known by its content."""
     recipe = subject.recipe
     if recipe is None:
         return subject
@@ -386,10 +383,7 @@ def with_source_placed(subject: Subject) -> Subject:
 
 
 def pinned_source(subject: Subject) -> SourcePin:
-    """What the source of a subject's recipe is pinned to, as its dataset was built.
-
-    UserError for a subject without a recipe, and for a source that is another one now.
-    """
+    """Return the pin of the source of a subject's recipe. Raise UserError without a recipe, or if it has changed."""
     recipe = subject.recipe
     if recipe is None:
         raise UserError("the images have no recipe, so their source is unknown", "Name a source: --against IMAGES")
@@ -405,7 +399,7 @@ def pinned_source(subject: Subject) -> SourcePin:
 
 
 def shown_source(dataset: str, split: str) -> str:
-    """DATASET:SPLIT, without the folders of this machine."""
+    """Return DATASET:SPLIT, without the folders of this machine."""
     return f"{without_folders(dataset)}:{split}"
 
 

@@ -18,7 +18,7 @@ from counterfoil.stats import Estimate, percentile_interval
 
 
 def _found(answered: AllAnswers) -> Iterator[tuple[int, str, Drops]]:
-    """The shifts that measure a class: place, name and drops."""
+    """Yield the shifts that measure a class: place, name and drops."""
     if answered.subject.base:
         for place in answered.shifts:
             if (found := answered.drops(place)) is not None:
@@ -74,10 +74,9 @@ def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
 
 
 def relative_drop(found: Drops, model: int) -> Estimate | None:
-    """Drop over base accuracy, with the percentile interval of the ratio; None for a base accuracy of 0.
+    """Return drop over base accuracy, with the percentile interval of the ratio; None for a base accuracy of 0.
 
-    1 is a model that knows nothing any more. Of a base near chance it says little: its interval is wide, and there is
-    none where the base accuracy of a draw is 0. What every draw gives the same is opened as the drop's interval is.
+    No interval if a draw has a base accuracy of 0. What every draw gives the same is opened as the drop's interval is.
     """
     base = float(found.base_accuracy[model])
     if base == 0:
@@ -99,7 +98,7 @@ def _relative_drop(answered: AllAnswers) -> Iterator[ResultRow]:
 
 
 def _images(answered: AllAnswers, place: int) -> tuple[int, int]:
-    """How many base and shifted images the drops of a shift are over."""
+    """Return how many base and shifted images the drops of a shift are over."""
     base, shifted = (sum(one.counts[side] for one in answered.kept(place)) for side in (0, 1))
     return base, shifted
 

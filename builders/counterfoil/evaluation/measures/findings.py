@@ -34,10 +34,9 @@ _NONE = "cannot be measured: no candidate passed the screen"
 
 
 def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...], list[ResultRow]]:
-    """The mined shifts in the recipe's order, and their rows. Raises as `score_models`, for candidates that are asked.
+    """Return the mined shifts in the recipe's order, and their rows. Raises as `score_models`.
 
-    A file of predictions is not asked about candidates: it answers the images of `data`, and where it numbers them,
-    others would be taken for these.
+    A file of predictions is not asked about candidates: where it numbers images, others would be taken for these.
     """
     mined, scored = answered.subject.mined, answered.scored
     if not mined.shifts:
@@ -116,7 +115,7 @@ class _Measuring:
         return self._compared(shift, places, self._units(shift, side, places), "images", "")
 
     def _of_absent(self, shift: MinedShift, own: Unpicked, judge: str) -> FindingModel:
-        """What a judge that is not scored here is recorded to have answered."""
+        """Return what a judge that is not scored here is recorded to have answered."""
         # Where a scored model, with other weights, has its name, it gets another name.
         taken = judge in {without_folders(name) for name in self.answered.models}
         name = f"{judge} (of the build)" if taken else judge
@@ -139,7 +138,7 @@ class _Measuring:
         measured_on: Literal["images", "recorded"],
         note: str,
     ) -> list[FindingModel]:
-        """These models, a column of the units each, under the shift and on the base."""
+        """Return these models, a column of the units each, under the shift and on the base."""
         group, kept = self.subject.groups[shift.place], self._kept(units)
         drops = None
         if kept:
@@ -166,7 +165,7 @@ class _Measuring:
         note: str,
         base_rate: float | None = None,
     ) -> dict[str, str]:
-        """Adds the rows of both rates; their key."""
+        """Add the rows of both rates; return their key."""
         key = {"model": model, "group": self.subject.groups[shift.place].name}
         base_images, images = (sum(one.counts[side] for one in kept) for side in (0, 1))
         self.numbers += [row(RATE, rate, n=images, note=note, **key), row(BASE_RATE, base_rate, n=base_images, **key)]
@@ -181,14 +180,14 @@ class _Measuring:
         return [one for one in enough if one.class_id not in self.answered.near_chance.classes]
 
     def _none_left(self, units: Sequence[ClassUnits]) -> str:
-        """Why no class is measured."""
+        """Return why no class is measured."""
         least = self.answered.min_images
         if accuracy_stats.surviving(units, least):
             return "cannot be measured: every class with enough images is near chance on the base"
         return f"cannot be measured: no class has {least} such candidates and as many base images"
 
     def _screened(self, own: Unpicked) -> AnsweredImages:
-        """Every candidate that passed the screen, accepted or stored beside them."""
+        """Return every candidate that passed the screen, accepted or stored beside them."""
         models = self.answered.models
         present = np.zeros(len(own.keys), dtype=bool)
         correct = np.zeros((len(own.keys), len(models)), dtype=bool)
@@ -205,7 +204,7 @@ class _Measuring:
         return AnsweredImages(own.labels, own.indices, present, correct)
 
     def _units(self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]) -> list[ClassUnits]:
-        """The shift's planned classes, aligned by index with what these models answer to the base."""
+        """Return the shift's planned classes, aligned by index with what these models answer to the base."""
         base = replace(self.base, correct=self.base.correct[:, list(places)])
         return aligned_units(self.subject, self.subject.groups[shift.place].class_labels, base, side)
 
@@ -216,7 +215,7 @@ def _recorded(own: Unpicked, judge: str) -> AnsweredImages:
 
 
 def _failures(kept: Sequence[ClassUnits], column: int) -> tuple[int, int]:
-    """A model's failures under the shift and on the base, summed over classes."""
+    """Return a model's failures under the shift and on the base, summed over classes."""
     shift = sum(int((one.shift_present & ~one.shift_correct[:, column]).sum()) for one in kept)
     return shift, sum(int((one.base_present & ~one.base_correct[:, column]).sum()) for one in kept)
 
@@ -233,7 +232,7 @@ def _is_target_model(shift: MinedShift, name: str, sha256: Any) -> bool:
 
 
 def judges_among(scored: Sequence[Scored], judges: Sequence[str], pins: Mapping[str, Any]) -> dict[int, str]:
-    """Place of a model → the judge that it is: by weights and right answers as the lock pins them, not by its name."""
+    """Return model → the judge that it is, by weights and right answers as the lock pins them, not by its name."""
     found: dict[int, str] = {}
     pins = without_validation(pins)
     for place, one in enumerate(scored):

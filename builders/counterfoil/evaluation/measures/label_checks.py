@@ -15,10 +15,7 @@ from counterfoil.report.results import ResultRow, row
 def with_scored_judge(
     checks: LabelChecks | None, inputs: Mapping[str, Any], models: Sequence[tuple[str, str | None]]
 ) -> LabelChecks | None:
-    """The checks with those of the models (name, sha256 of the weights) that are the second judge itself.
-
-    `inputs` are those of the lock. Models are compared by weights; by name where weights are not known of both.
-    """
+    """Return the checks with those models (name, sha256) that are the judge itself: by weights, else by name."""
     if checks is None or checks.judge is None:
         return checks
     pins = inputs.get("judges")
@@ -33,8 +30,7 @@ def with_scored_judge(
 
 
 def label_rows(checks: LabelChecks) -> list[ResultRow]:
-    """The numbers as rows by group, the judge's by class too: `label_disagreement` and `label_error` against the judge,
-    and what people selected, `selected_as_class` and `selected_as_shift`."""
+    """Return the numbers as rows by group, the judge's by class too."""
     found = []
     for shift in checks.shifts:
         by_class = {"": shift.judge, **shift.classes} if shift.judge is not None else {}

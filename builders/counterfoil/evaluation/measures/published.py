@@ -29,14 +29,14 @@ _HUB = "hf-hub:timm/"
 
 
 def read_published(*columns: str) -> pa.Table:
-    """These columns of the published table (all without any); accuracies in percent, missing ones null."""
+    """Return these columns of the published table (all without any); accuracies in percent, missing ones null."""
     import pyarrow.parquet as pq
 
     return pq.read_table(bundled_folder() / _TABLE, columns=list(columns) or None)
 
 
 def published_line(shifted: str) -> PublishedLine:
-    """The lines of a test set over all 1,556 (model, size) pairs that have both accuracies (A: 1,555).
+    """Return the lines of a test set over all 1,556 (model, size) pairs that have both accuracies (A: 1,555).
 
     Without a filter, and without a clip: all accuracies lie between .4 and 99 %.
     """
@@ -54,10 +54,7 @@ def published_line(shifted: str) -> PublishedLine:
 
 
 def timm_name(name: str) -> str | None:
-    """The name by which timm publishes a model, with its weights' tag; None for what is no model of timm's by name.
-
-    A folder's weights are anybody's, and so are those of other repositories, and of a revision that is named.
-    """
+    """Return the name by which timm publishes a model, with its weights' tag; None for anybody else's weights."""
     if name.startswith(_HUB):
         return None if "@" in name else name.removeprefix(_HUB)
     if ":" in name or "/" in name:
@@ -71,10 +68,9 @@ def timm_name(name: str) -> str | None:
 
 
 def published_models(models: Mapping[str, tuple[str | None, int | None]]) -> dict[str, tuple[str, dict[str, float]]]:
-    """For each model (timm's name, image size) that has a row: what it is published as, and its accuracies, fractions.
+    """Return, for each model (timm's name, image size) with a row, its published name and accuracies, fractions.
 
-    At its own size; where that is not published, at the nearest one; where it is not known, at the largest. The size
-    stands in its name.
+    The row is that of its own size, or the nearest published one; of an unknown size, the largest.
     """
     wanted = {timm for timm, _ in models.values() if timm is not None}
     if not wanted:
@@ -94,11 +90,11 @@ def published_models(models: Mapping[str, tuple[str | None, int | None]]) -> dic
 
 
 def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, list[ResultRow]]:
-    """The lines, and the models that timm knows; None where a class lists no ImageNet index."""
+    """Return the lines, and the models that timm knows; None if a class lists no ImageNet index."""
     indices = [one.imagenet for one in answered.subject.classes]
     if not all(indices):
         return None, []
-    stands_for = answered.asking.stands_for
+    stands_for = answered.asking.models.stands_for
     names = {
         one.classifier.name: (
             timm_name(model) if isinstance(model := stands_for.get(one.classifier.name), str) else None,

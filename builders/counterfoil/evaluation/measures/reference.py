@@ -89,9 +89,9 @@ def prepared_reference(
 
 
 def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, list[ResultRow]]:
-    """The gap of every model between validation images and the base, over the classes that the base measures.
+    """Return the gap of every model between validation images and the base, over the classes that the base measures.
 
-    None where no reference is wanted. A source that cannot be read is skipped and a model that fails there is left out,
+    None if no reference is wanted. A source that cannot be read is skipped and a model that fails there is left out,
     each with the reason.
     """
     prepared = answered.request(PreparedReference) or PreparedReference()

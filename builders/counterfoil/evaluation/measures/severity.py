@@ -41,7 +41,7 @@ _TEN_POINTS, _HALF = 0.1, 0.5
 
 
 def shifts_with_levels(subject: Subject) -> dict[str, list[int]]:
-    """The groups of each shift with levels, mildest first."""
+    """Return the groups of each shift with levels, mildest first."""
     found: dict[str, list[int]] = {}
     for place, group in enumerate(subject.groups):
         if group.level is not None:
@@ -77,12 +77,12 @@ class Trajectories:
         return self.right[:, 0]
 
     def only(self, which: NDArray[np.bool_]) -> Trajectories:
-        """Some of them, (n,)."""
+        """Return some of them, (n,)."""
         return replace(self, labels=self.labels[which], rows=self.rows[which], right=self.right[which])
 
 
 def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories:
-    """Those of the groups of a shift: of its planned classes that are not near chance and have enough base images."""
+    """Return those of a shift's planned classes that are not near chance and have enough base images."""
     subject = answered.subject
     base = np.bincount(subject.labels[answered.rows(0)], minlength=len(subject.classes))
     known = np.array([one.id not in answered.near_chance.classes for one in subject.classes]) & (
@@ -104,7 +104,7 @@ def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories
 
 
 def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], list[ResultRow]]:
-    """A `Severity` for each shift with levels, in the dataset's order, and its rows."""
+    """Return a `Severity` for each shift with levels, in the dataset's order, and its rows."""
     found, rows = [], []
     for shift, places in shifts_with_levels(answered.subject).items() if answered.subject.base else ():
         scenes = trajectories_of(answered, places)
@@ -163,7 +163,7 @@ class _Curve:
 
     @classmethod
     def of(cls, answered: AllAnswers, shift: str, scenes: Trajectories) -> _Curve:
-        """Over the classes with enough images at the base and at every level."""
+        """Average over the classes with enough images at the base and at every level."""
         sides, models = len(scenes.levels) + 1, len(answered.models)
         labels, by_class, counts, of_class = [], [], [], []
         total, counted = np.zeros((REPLICATES, sides, models)), np.zeros((REPLICATES, 1, 1))
@@ -222,14 +222,14 @@ class _Curve:
         return self.counts.sum(axis=0)
 
     def drop(self, side: int, model: int) -> Estimate:
-        """Base accuracy less accuracy."""
+        """Return base accuracy less accuracy."""
         value = float(self.accuracy[0, model] - self.accuracy[side, model])
         below, above = self.agreed_drops[:, side, model].tolist()
         drawn = self.replicates[:, 0, model] - self.replicates[:, side, model]
         return percentile_interval(value, drawn, (below, above))
 
     def rows(self, ending: str = "") -> Iterator[ResultRow]:
-        """Accuracies, drops and the level of ten points; with an ending, drops and that level alone."""
+        """Yield accuracies, drops and the level of ten points; with an ending, drops and that level alone."""
         if not len(self.labels):
             return
         ats, images = ["0", *map(names.at, self.levels.tolist())], self.images.tolist()
@@ -262,7 +262,7 @@ class _Curve:
 
 
 def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterator[ResultRow]:
-    """Failure points of the trajectories that a model gets right at the base, by every definition."""
+    """Yield failure points of the trajectories that a model gets right at the base, by every definition."""
     levels, ats = scenes.levels, list(map(names.at, scenes.levels.tolist()))
     present, right = scenes.present[:, 1:], scenes.right[:, 1:]
     everywhere, there = np.ones_like(present), present[:, :, None]
@@ -292,7 +292,7 @@ def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterato
 
 
 def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
-    """The best models on the base that are not near chance, pair by pair."""
+    """Yield the best models on the base that are not near chance, pair by pair."""
     sound = np.flatnonzero(answered.sound)
     if not len(curve.labels) or len(sound) < 2:
         return
@@ -332,7 +332,7 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
 
 
 def _draw(results: Results) -> list[Any]:
-    """The curves, and the models in them with the colour of each."""
+    """Return the curves, and the models in them with the colour of each."""
     sound = [model for model in results.best_first if not model.near_chance]
     return [severity_figure(results, sound), list(zip(sound, LINES, strict=False))]
 
@@ -352,10 +352,10 @@ FilmStrips = tuple[names.Severity, ModelFacts, list[tuple[str, tuple[Frame, ...]
 
 
 def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
-    """The film strips of each shift with levels: one scene at its base and at every level, and where models first fail.
+    """Return film strips: one scene at its base and every level of a shift, and where models first fail.
 
-    Which scenes is a rule, not a choice: of the model with the middle median failure point, and of the complete
-    trajectories that it gets right at the base, those at the quartiles of its failure points. Reads only these images.
+    By rule, of the model with the middle median failure point: of the complete trajectories that it gets right at the
+    base, those at the quartiles of its failure points. Reads only these images.
     """
     subject, groups = answered.subject, shifts_with_levels(answered.subject)
     chosen = []

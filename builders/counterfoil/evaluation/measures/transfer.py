@@ -52,7 +52,7 @@ class _Judge:
 
 
 def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[ResultRow]]:
-    """One `Transfer` a judge, in the recipe's order, and its rows; none where no rule keeps what one gets wrong.
+    """Return one `Transfer` a judge, in the recipe's order, and its rows; none where no rule keeps what one gets wrong.
 
     Images of classes that are near chance are in no rate: models fail on nearly all of them anyway.
     """
@@ -114,13 +114,13 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
 
 
 def _failed(one: Scored, subject: Subject) -> dict[str, NDArray[np.bool_]]:
-    """(n,) whether each image fails, by rule, without a rule that the model ranks too few answers for."""
+    """Return (n,) whether each image fails, by rule, without a rule that the model ranks too few answers for."""
     rules = RULES if ranks_enough(one.predictions, one.class_map) else (TOP1,)
     return {rule: failures(rule, one.predictions, subject.labels, subject.classes, one.class_map) for rule in rules}
 
 
 def _judge(name: str, answered: AllAnswers) -> _Judge:
-    """The lock may be a stranger's, and what it pins of another form: then nothing is known."""
+    """Return what the lock pins of a judge; of another form, it may be a stranger's, and nothing is known."""
     pins = answered.subject.mined.pins
     pin = pins.get(name)
     known = pin if isinstance(pin, Mapping) else {}
@@ -148,9 +148,9 @@ def relation_of(
     judge_sha256: str | None,
     judge_sizes: tuple[int | None, int | None],
 ) -> Relation:
-    """What a model that is not the judge has to do with it, as far as names and configurations say.
+    """Return what a model that is not the judge has to do with it, as far as names and configurations say.
 
-    sizes: (parameters, outputs), None where not known. Another initialisation is of the same architecture and has
+    sizes: (parameters, outputs), None if not known. Another initialisation is of the same architecture and has
     other weights; where both have as many outputs and other numbers of parameters, only the name is the same.
     """
     if not (is_known(architecture) and is_known(judge_architecture)):
@@ -163,7 +163,7 @@ def relation_of(
 
 
 def _captions(subject: Subject, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The captions of some rows, as shift times classes plus class, and (rows,) which each row is of."""
+    """Return the captions of some rows, as shift times classes plus class, and (rows,) which each row is of."""
     return np.unique(subject.shifts[rows] * len(subject.classes) + subject.labels[rows], return_inverse=True)
 
 
@@ -174,7 +174,7 @@ def _rates(
     place: int | None,
     rows: NDArray[np.int64],
 ) -> list[ResultRow]:
-    """Every model on some images that the judge is wrong about: of one shift, or of all (place None)."""
+    """Return every model on some images that the judge is wrong about: of one shift, or of all (place None)."""
     if not len(rows):
         return []
     subject, readable = answered.subject, answered.answers.readable
@@ -226,7 +226,7 @@ def _rates(
 def _rows_of(
     subject: Subject, readable: NDArray[np.bool_], place: int, mixture: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The images of a group that are of the classes in a mixture."""
+    """Return the images of a group that are of the classes in a mixture."""
     return np.flatnonzero((subject.shifts == place) & readable & (mixture[subject.labels] > 0))
 
 
@@ -259,7 +259,7 @@ _UNKNOWN = frozenset({"", "predictions", "open_clip", "sequential", "module", "f
 
 
 def family_of(architecture: str, name: str = "") -> str:
-    """The family of an architecture (`resnet50` → resnet); one that is not known is its own, by its first word.
+    """Return the family of an architecture (`resnet50` → resnet); one that is not known is its own, by its first word.
 
     `name` is the model's, which stands for its family where no architecture is known.
     """
@@ -279,12 +279,12 @@ def family_of(architecture: str, name: str = "") -> str:
 
 
 def plain_architecture(architecture: str) -> str:
-    """The architecture alone, in small letters: timm's name without the tag that says how it was trained."""
+    """Return the architecture alone, in small letters: timm's name without the tag that says how it was trained."""
     return architecture.strip().lower().partition(".")[0]
 
 
 def is_known(architecture: str) -> bool:
-    """Whether something is known of it, so that two of this name are alike."""
+    """Return whether something is known of it, so that two of this name are alike."""
     return plain_architecture(architecture) not in _UNKNOWN
 
 
