@@ -277,7 +277,8 @@ def test_what_the_documentation_does_with_failures_works(
         exec(block, names)
     files = {f"photos/green/{FIRST}", "photos/green/1.png"}
     assert len(blocks) == 4 and all(Path(file).is_file() for file in files)
-    assert {call.kwargs["filepath"] for call in fiftyone.Sample.call_args_list} == files
+    loaded = fiftyone.Dataset.from_dir.call_args
+    assert loaded.kwargs == {"dataset_type": fiftyone.types.FiftyOneDataset}
     assert set(spotlight.show.call_args.args[0]["image"]) == files
 
 

@@ -30,7 +30,7 @@ from counterfoil.dataset.card.metadata import (
 )
 from counterfoil.dataset.card.sections import (
     AdversarialImages,
-    KnownClasses,
+    ClassesOnCard,
     MinedShifts,
     Robustness,
     adversarial_of,
@@ -58,6 +58,7 @@ from counterfoil.documents import differences
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import SMALL_BELOW
 from counterfoil.generate.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, stored_thresholds
+from counterfoil.recipe.keep import Column
 from counterfoil.recipe.prompts import ABOUT_CLASS, uses
 from counterfoil.report.labels import LabelChecks
 from counterfoil.report.results import NESTED, MeasureFacts, Results
@@ -66,6 +67,7 @@ from counterfoil.report.templates import template_environment
 from counterfoil.report.words import Table, in_words, measure_tables, points
 from counterfoil.store.layout import BENCHMARK, CROISSANT, EVALUATION, FIGURES, REVIEW
 from counterfoil.store.manifest import content_of_receipts
+from counterfoil.store.rows import described_columns
 from counterfoil.store.sealed_folder import RESULTS, REVIEWED, read_results
 
 if TYPE_CHECKING:
@@ -127,13 +129,14 @@ class CardPage:
     by_group: bool
     empty_groups: Sequence[str]
     configs: Sequence[Config]
+    columns: Mapping[str, Column]
     unnamed: bool
     example: str | None
     timm_splits: Mapping[str, str]
     open_shifts: Sequence[str]
     few_images: Sequence[FewImages]
     screened: Mapping[str, int]
-    known: KnownClasses | None
+    known: ClassesOnCard | None
     doubts: ScreenDoubts | None
     thresholds: Sequence[ThresholdRow]
     inputs: Sequence[InputRow]
@@ -239,6 +242,7 @@ def card_page(
         by_group=len(shifts) > MOST_ROWS,
         empty_groups=[group for group in plan.groups if group not in with_images],
         configs=configs,
+        columns=described_columns("rejected", recipe),
         unnamed=not all(classes_are_named(config, configs, recipe) for config in configs),
         example=example_group(plan, receipts),
         timm_splits=timm_splits(receipts) if recipe.output.format == "webdataset" else {},
