@@ -1,7 +1,7 @@
-"""`build`: a recipe becomes a dataset directory: inputs resolved, spans of shards handed out, the dataset closed.
+"""`build`: make a dataset directory from a recipe: resolve inputs, hand out spans of shards, close the dataset.
 
 `build` and `regenerate` share `make_dataset`. A process that makes one part of the plan's shards (`--shards K/N`)
-closes nothing: it says how much of the whole is done.
+closes nothing and reports how much of the whole is done.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from counterfoil.regular_files import named_path
 from counterfoil.store import DatasetStore, Receipt
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.dataset_store import refuse_foreign
-from counterfoil.store.directory_lock import marked, refuse_held_part
+from counterfoil.store.directory_lock import FolderMark, marked, refuse_held_part
 from counterfoil.store.layout import MANIFEST, PRIVATE
 from counterfoil.store.lock import read_lock, refuse_other_hashes
 from counterfoil.store.manifest import Entry
@@ -199,11 +199,13 @@ def _build_part(
     allow_mixed: bool = False,
     engine: EngineChoice | None = None,
 ) -> PartResult:
-    """`build` of one part of the plan's shards; the dataset stays open. Other processes may make other parts.
+    """Build one part of the plan's shards; the dataset stays open. Other processes may make other parts.
 
-    UserError where the recipe learns its class tokens, and they are not learned yet.
+    UserError if the recipe learns class tokens that are not learned yet.
     """
-    out, words = named_path(out), _words(recipe, overrides)
+    out, words = named_path(out), "RECIPE"
+    if not isinstance(recipe, Recipe):
+        words = shlex.join([str(recipe), *(word for override in overrides for word in ("--set", override))])
     recipe = load_recipe(recipe, overrides)
     refuse_foreign(out)
     # Not in the folder itself, which others may be opening just now.
@@ -223,31 +225,28 @@ def _build_part(
     if doubts := screen_doubts(recipe, inputs.thresholds):
         tell(doubts)
     try:
-        return _make_part(recipe, inputs, out, part, on, made_by, allow_mixed)
+        return _Build(recipe, inputs, out, on, made_by, allow_mixed).part(part)
     except UserError:
-        there = read_lock(out)
-        if begun or there is None or there.hashes.get("inputs") == inputs.hash:
+        lock = read_lock(out)
+        if begun or lock is None or lock.hashes.get("inputs") == inputs.hash:
             raise
-    # Another part began the directory since: another CPU may give a percentile another last digit, and its stands.
+    # Another part began the directory since. On another CPU a percentile can differ in the last digit: keep the lock's.
     inputs = resolve_inputs(recipe, out, on, made_by, learn=False)
-    return _make_part(inputs.settled(recipe), inputs, out, part, on, made_by, allow_mixed)
-
-
-def _words(recipe: Recipe | str | Path, overrides: Sequence[str]) -> str:
-    """How a recipe is named on the command line."""
-    if isinstance(recipe, Recipe):
-        return "RECIPE"
-    return shlex.join([str(recipe), *(word for override in overrides for word in ("--set", override))])
+    return _Build(inputs.settled(recipe), inputs, out, on, made_by, allow_mixed).part(part)
 
 
 def _ready(
     recipe: Recipe, out: Path, device: str, workers: int | None, engine: EngineChoice | None
 ) -> tuple[Recipe, str, Engine]:
-    """The recipe with all its classes, the first device and the engine; what can be refused before long work is."""
+    """Run every check that needs no model; return the recipe with all its classes, the first device and the engine."""
     settle_directory(out)
     made_by, here = engine_and_device(device, workers, engine)
     recipe = resolve_classes(recipe, out)
-    _refuse_other_recipe(recipe, out)
+    lock = read_lock(out)
+    if lock is not None:  # the store refuses another plan or screen too, but only after models load
+        hashes = {**lock.hashes, "plan": recipe.plan_hash, "screen": recipe.screen_hash}
+        documents = {"plan": recipe.plan_document, "screen": recipe.screen_document}
+        refuse_other_hashes(out, lock, replace(lock, hashes=hashes, **documents))
     if recipe.generator.scheduler is not None:
         check_scheduler(recipe.generator.scheduler)  # a mistake should not wait for tokens that are learned
     if not (out / MANIFEST).is_file():
@@ -266,17 +265,18 @@ def make_dataset(
     recipe_yaml: str | None = None,
     repair: Mapping[str, Entry] | None = None,
 ) -> BuildResult:
-    """Make what is missing of a recipe's dataset from resolved inputs: what `build` and `regenerate` share.
+    """Make the missing shards of a recipe's dataset from resolved inputs, and close it.
 
-    `recipe_yaml` is the directory's own recipe where it is written already; `repair` as `DatasetStore.open` takes it.
+    `recipe_yaml` is the directory's own recipe if it is written already; `repair` as `DatasetStore.open` takes it.
     """
-    with _opened(recipe, inputs, out, device, engine, allow_mixed, recipe_yaml, repair) as store:
+    build_of = _Build(recipe, inputs, out, device, engine, allow_mixed)
+    with build_of.opened(recipe_yaml=recipe_yaml, repair=repair) as store:
         started = time.monotonic()
-        made = _make_pending(store, _job(inputs, recipe, device, store, allow_mixed), engine)
+        made = build_of.make_pending(store)
         seconds = time.monotonic() - started
         manifest = close_dataset(store, recipe, store.plan.placeholders)
         by_name = counts_of(store.receipts())
-        # Receipts have them by name, and people read them in the recipe's order.
+        # In the recipe's order, for people; receipts sort by name.
         counts = {shift.name: by_name[shift.name] for shift in recipe.all_shifts() if shift.name in by_name}
     return BuildResult(
         directory=out,
@@ -295,128 +295,123 @@ def make_dataset(
     )
 
 
-def _make_part(
-    recipe: Recipe, inputs: Inputs, out: Path, part: PlanPart, device: str, engine: Engine, allow_mixed: bool
-) -> PartResult:
-    with _opened(recipe, inputs, out, device, engine, allow_mixed, part=part) as store:
-        started = time.monotonic()
-        made = _make_pending(store, _job(inputs, recipe, device, store, allow_mixed), engine)
-        seconds = time.monotonic() - started
-        return PartResult(
-            directory=out,
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """A recipe with its resolved inputs, where its dataset is and what makes it."""
+
+    recipe: Recipe
+    inputs: Inputs
+    out: Path
+    device: str
+    engine: Engine
+    allow_mixed: bool
+
+    def opened(
+        self, part: PlanPart | None = None, recipe_yaml: str | None = None, repair: Mapping[str, Entry] | None = None
+    ) -> contextlib.AbstractContextManager[DatasetStore]:
+        """Open the dataset's store, with the stack of this engine's workers."""
+        recipe, inputs = self.recipe, self.inputs
+        generator = recipe.generator
+        stack = stack_where_done(
+            self.engine,
+            self.device,
+            generator.dtype,
+            generator.batch_size,
+            libraries_of(generator),
+            compiled=generator.compile,
+        )
+        return DatasetStore.open(
+            self.out,
+            make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None, edited=inputs.counted(recipe)),
+            {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash},
+            inputs.document,
+            stack,
+            recipe_yaml=recipe.portable_yaml if recipe_yaml is None else recipe_yaml,
+            attachments=inputs.attachments(),
+            allow_mixed=self.allow_mixed,
+            repair=repair,
             part=part,
-            shards=store.n_shards,
-            shards_made=len(made),
-            images_made=sum(receipt.rows["candidates"] for receipt in made),
-            all_shards=store.plan.n_shards,
-            all_done=store.done(),
-            closed=(out / MANIFEST).is_file(),
-            seconds=seconds,
-            notes=inputs.notes,
         )
 
+    def part(self, part: PlanPart) -> PartResult:
+        """Make the missing shards of a part of the plan."""
+        with self.opened(part) as store:
+            started = time.monotonic()
+            made = self.make_pending(store)
+            seconds = time.monotonic() - started
+            return PartResult(
+                directory=self.out,
+                part=part,
+                shards=store.n_shards,
+                shards_made=len(made),
+                images_made=sum(receipt.rows["candidates"] for receipt in made),
+                all_shards=store.plan.n_shards,
+                all_done=store.done(),
+                closed=(self.out / MANIFEST).is_file(),
+                seconds=seconds,
+                notes=self.inputs.notes,
+            )
 
-def _opened(
-    recipe: Recipe,
-    inputs: Inputs,
-    out: Path,
-    device: str,
-    engine: Engine,
-    allow_mixed: bool,
-    recipe_yaml: str | None = None,
-    repair: Mapping[str, Entry] | None = None,
-    part: PlanPart | None = None,
-) -> contextlib.AbstractContextManager[DatasetStore]:
-    """The store of a recipe's dataset, with the stack of this engine's workers."""
-    return DatasetStore.open(
-        out,
-        make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None, edited=inputs.counted(recipe)),
-        {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash},
-        inputs.document,
-        stack_where_done(
-            engine,
-            device,
-            recipe.generator.dtype,
-            recipe.generator.batch_size,
-            libraries_of(recipe.generator),
-            compiled=recipe.generator.compile,
-        ),
-        recipe_yaml=recipe.portable_yaml if recipe_yaml is None else recipe_yaml,
-        attachments=inputs.attachments(),
-        allow_mixed=allow_mixed,
-        repair=repair,
-        part=part,
-    )
+    def make_pending(self, store: DatasetStore) -> list[Receipt]:
+        """Make the shards that the store lacks; return their receipts, and report progress."""
+        pending = store.pending()
+        made: dict[tuple[str, int, int], Receipt] = {}
+        if not pending:
+            return []
+        images = sum(shard.candidates for shard in pending)
+        drawn, counts = 0, {}
+        lost: list[str] = []
+        resumed = len(pending) < store.n_shards
+        shards = store.plan.shards_without(frozenset(), store.part) if resumed else ()
+        earlier = sum(shard.candidates for shard in shards) - images if resumed else 0
+        tell(BuildProgress(0, len(pending), 0, images, counts, there=earlier))
+        items = spans(store.plan, pending, self.engine.at_once)
+        collected = SpansToCollect(items) if self.engine.collects else None
+        ids = {(shard.group, shard.number, shard.of): shard.id for shard in pending}
+        with contextlib.ExitStack() as stack:
+            mark = stack.enter_context(marked(store.directory)) if collected is None else None
+            job = self._job(store, mark)
+            events = self.engine.run(job, items if collected is None else collected)
+            for event in stack.enter_context(contextlib.closing(events)):
+                receipts: list[Receipt] = []
+                if isinstance(event, Advanced):
+                    drawn += event.count
+                elif isinstance(event, Lost):
+                    lost.append(event.message)
+                elif not isinstance(event, Delivered):
+                    receipts = event.result
+                elif collected is not None and isinstance(event.part, ShardFiles):
+                    receipt = event.part.receipt
+                    write_collected(job.writer, event.part, ids)
+                    collected.note(ids[receipt.group, receipt.shard, receipt.of], receipt)
+                    receipts = [receipt]
+                else:
+                    receipts = [event.part]
+                new = {(receipt.group, receipt.shard, receipt.of): receipt for receipt in receipts}
+                new = {shard: receipt for shard, receipt in new.items() if shard not in made}
+                made |= new
+                counts = counts_of(new.values(), counts)
+                tell(BuildProgress(len(made), len(pending), drawn, images, counts, tuple(lost)))
+        if lost and store.part is None:  # beside other parts nobody knows whose files are half-written
+            store.remove_leftovers()
+        return list(made.values())
 
-
-def _refuse_other_recipe(recipe: Recipe, out: Path) -> None:
-    """The store refuses another plan or screen too; here it is said before models load and percentiles are taken."""
-    there = read_lock(out)
-    if there is not None:
-        hashes = {**there.hashes, "plan": recipe.plan_hash, "screen": recipe.screen_hash}
-        here = replace(there, hashes=hashes, plan=recipe.plan_document, screen=recipe.screen_document)
-        refuse_other_hashes(out, there, here)
-
-
-def _make_pending(store: DatasetStore, job: Job, engine: Engine) -> list[Receipt]:
-    pending = store.pending()
-    made: dict[tuple[str, int, int], Receipt] = {}
-    if not pending:
-        return []
-    images = sum(shard.candidates for shard in pending)
-    drawn, counts = 0, {}
-    lost: list[str] = []
-    done = len(pending) < store.n_shards
-    every = store.plan.shards_without(frozenset(), store.part) if done else ()
-    there = sum(shard.candidates for shard in every) - images if done else 0
-    tell(BuildProgress(0, len(pending), 0, images, counts, there=there))
-    items = spans(store.plan, pending, engine.at_once)
-    collected = SpansToCollect(items) if engine.collects else None
-    asked = {(shard.group, shard.number, shard.of): shard.id for shard in pending}
-    with contextlib.ExitStack() as held:
-        mark = held.enter_context(marked(store.directory)) if collected is None else None
-        events = engine.run(replace(job, mark=mark, collect=engine.collects), items if collected is None else collected)
-        for event in held.enter_context(contextlib.closing(events)):
-            receipts: list[Receipt] = []
-            if isinstance(event, Advanced):
-                drawn += event.count
-            elif isinstance(event, Lost):
-                lost.append(event.message)
-            elif not isinstance(event, Delivered):
-                receipts = event.result
-            elif collected is not None and isinstance(event.part, ShardFiles):
-                write_collected(job.writer, event.part, asked)
-                receipts = [event.part.receipt]
-                collected.note(asked[_shard_of(receipts[0])], receipts[0])
-            else:
-                receipts = [event.part]
-            new = {place: one for one in receipts if (place := _shard_of(one)) not in made}
-            made |= new
-            counts = counts_of(new.values(), counts)
-            tell(BuildProgress(len(made), len(pending), drawn, images, counts, tuple(lost)))
-    if lost and store.part is None:  # beside other parts nobody knows whose files are half-written
-        store.remove_leftovers()
-    return list(made.values())
-
-
-def _shard_of(receipt: Receipt) -> tuple[str, int, int]:
-    return receipt.group, receipt.shard, receipt.of
-
-
-def _job(inputs: Inputs, recipe: Recipe, device: str, store: DatasetStore, allow_mixed: bool) -> Job:
-    tokens = inputs.tokens
-    return Job(
-        recipe=recipe,
-        placeholders=tokens.placeholders if tokens else None,
-        tokens=tokens.by_placeholder() if tokens else None,
-        thresholds=inputs.thresholds.content(),
-        device=device,
-        commits=inputs.commits,
-        judges=inputs.judges,
-        writer=store.writer,
-        embeddings=inputs.embeddings,
-        loras=inputs.loras,
-        pool=SourcePin.of(inputs.document.get("pool")),
-        rows=inputs.rows,
-        allow_mixed=allow_mixed,
-    )
+    def _job(self, store: DatasetStore, mark: FolderMark | None) -> Job:
+        inputs, tokens = self.inputs, self.inputs.tokens
+        return Job(
+            recipe=self.recipe,
+            placeholders=tokens.placeholders if tokens else None,
+            tokens=tokens.by_placeholder() if tokens else None,
+            thresholds=inputs.thresholds.content(),
+            device=self.device,
+            commits=inputs.commits,
+            judges=inputs.judges,
+            writer=store.writer,
+            embeddings=inputs.embeddings,
+            loras=inputs.loras,
+            pool=SourcePin.of(inputs.document.get("pool")),
+            rows=inputs.rows,
+            allow_mixed=self.allow_mixed,
+            mark=mark,
+            collect=self.engine.collects,
+        )

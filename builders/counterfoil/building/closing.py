@@ -1,4 +1,4 @@
-"""The end of a build: the card of the finished shards, then the manifest."""
+"""Close a dataset: write the card of its finished shards, then the manifest."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def close_dataset(
     results: Mapping[str, bytes] | None = None,
     into: SealedFolder = EVALUATED,
 ) -> str:
-    """Write card, figures, croissant.json and manifest of a dataset whose shards are all done; the manifest's hash.
+    """Write card, figures, croissant.json and manifest of a dataset whose shards are all done; return its hash.
 
-    The card is made from what is portable of the recipe: the same wherever it is made. `results` are the new files of
-    the folder `into`. Results of evaluations and reviews stay where they are whole and of this very data, also of
-    earlier versions; others are removed. Killed, it leaves a dataset that was finished before as it was.
+    The card depends on the portable part of the recipe alone. `results` are the new files of the folder `into`. Whole
+    results of evaluations and reviews of this very data stay; others are removed. A kill leaves a finished dataset as
+    it was.
     """
     lock = read_lock(store.directory)
     if lock is None:
@@ -49,7 +49,7 @@ def close_dataset(
 
 
 def closed_dataset(directory: Path) -> SoundDataset:
-    """A finished dataset; one that a killed run left open is closed. UserError where shards are still to do."""
+    """Read a finished dataset; close one that a killed run left open. UserError if shards are missing."""
     dataset = read_dataset(directory, "receipts").sound()
     if not (directory / MANIFEST).is_file() and len(dataset.receipts) == dataset.plan.n_shards:
         close_again(directory)
@@ -64,11 +64,10 @@ def close_again(
     content: str | None = None,
     folder: SealedFolder = EVALUATED,
 ) -> str:
-    """Close a dataset whose shards are all done once more, as it stands; the manifest's hash.
+    """Close a dataset whose shards are all done once more; return the manifest's hash.
 
-    `results` are files of an evaluation, or of a review, by path below their `folder`, that was made on data with this
-    `content`.
-    UserError where there is no dataset or another process is at work in it, RunFailure where its data have changed.
+    `results` are files of an evaluation or a review by path below `folder`, made on data with this `content`.
+    UserError without a dataset or while another process works in it, RunFailure if its data have changed.
     """
     dataset = read_dataset(directory).sound()
     lock, recipe = dataset.lock, dataset.recipe

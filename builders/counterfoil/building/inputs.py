@@ -1,4 +1,4 @@
-"""Resolve what a recipe's names stand for, before the first image: pins, tokens, thresholds, and the lock of them."""
+"""Resolve the names in a recipe before the first image: pins, tokens, thresholds, and their lock."""
 
 from __future__ import annotations
 
@@ -41,15 +41,12 @@ from counterfoil.recipe import sha256_json
 from counterfoil.recipe.kinds import GENERATOR
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.rows_table import MOST_BYTES, ChosenKind, rows_csv
+from counterfoil.report.words import counted
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS, user_cache
 from counterfoil.store.lock import LEVELS, Lock, read_lock
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from counterfoil.data import LabelledImages
     from counterfoil.recipe import Recipe
 
 
@@ -58,9 +55,9 @@ _MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Everything a build depends on beside its recipe, pinned; `document` goes into lock.json and is hashed.
+    """The pinned inputs of a build beside its recipe; `document` goes into lock.json and is hashed.
 
-    notes: what could not be measured, and why, in sentences.
+    notes: sentences on what could not be measured, and why.
     """
 
     document: Mapping[str, Any]
@@ -75,26 +72,24 @@ class Inputs:
         return sha256_json(self.document)
 
     def counted(self, recipe: Recipe) -> RowTable | None:
-        """The rows that are edited or corrupted, or were drawn elsewhere: of these the recipe says only the most."""
+        """Return the rows that are edited, corrupted or drawn elsewhere; the recipe has only their largest number."""
         kind = recipe.kind
         if self.rows is None or kind.table is None or not kind.counts_rows:
             return None
         return RowTable.read(self.rows, ROWS, kind.table)
 
     def settled(self, recipe: Recipe) -> Recipe:
-        """The recipe with what was measured for it before its first image: how far its realised levels go."""
+        """Return the recipe with the measured scales of its realised levels."""
         return with_scales(recipe, self.document.get(LEVELS))
 
     @property
     def commits(self) -> dict[str, str | None]:
-        """The commits that models of the Hub are pinned to, by what they do; None for one that is no repository."""
-        # Rows of a pool need no generator, and rows that are corrupted no screen.
+        """Return the pinned commits of the generator, screen and adapter; None if not of the Hub, or not needed."""
         models = self.document["models"]
         return {name: (models.get(name) or {}).get("revision") for name in ("generator", "screen", "adapter")}
 
     @property
     def loras(self) -> Pins:
-        """The pins of LoRA weights by their names."""
         return self.document.get("loras") or {}
 
     @property
@@ -102,7 +97,7 @@ class Inputs:
         return self.document.get("judges") or {}
 
     def attachments(self) -> dict[str, bytes]:
-        """Files that travel with the dataset, so that its recipe and lock are enough to make it again."""
+        """Return the files that travel with the dataset, by path, so that it can be made again."""
         files = {THRESHOLDS: self.thresholds.content()}
         if self.tokens is not None:
             files |= self.tokens.attachments()
@@ -123,10 +118,8 @@ def resolve_inputs(
 ) -> Inputs:
     """Pin models, source, tokens and embeddings, choose rows to retrieve or edit, turn thresholds into numbers.
 
-    Tokens that are learned tell how far they are, and so does a pool that is ranked.
-
-    Without `learn`, class tokens that a recipe learns are read as they were learned before. Thresholds of a directory
-    that was begun with the same pins are read from it, never computed again.
+    Without `learn`, class tokens are read as they were learned before. Thresholds of a directory that was begun with
+    the same pins are read from it, never computed again.
     """
     maker = maker_of(recipe)
     maker.check(recipe, None if engine.elsewhere else device)
@@ -142,7 +135,7 @@ def resolve_inputs(
     entries, classes = ({}, None) if begun is None else _measured_before(out, begun)
     screen = None if recipe.screen.model is None else Pin(**pins["models"]["screen"])
     asked = (recipe, entries, device, screen, source, classes)
-    # By a process of its own on a GPU: whoever builds holds nothing there, and workers find its memory free.
+    # In a separate process on a GPU, so that its memory is free for the workers.
     measured = needs_validation(recipe, entries)
     thresholds = called_on(device, thresholds_of, *asked) if measured else thresholds_of(*asked)
     notes = _with_judge_errors(pins, recipe, begun, source, device)
@@ -153,7 +146,7 @@ def resolve_inputs(
 def _scales_of(
     recipe: Recipe, begun: Lock | None, device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
 ) -> Mapping[str, Any]:
-    """The share of the way for each realised level: as a directory has it that was begun alike, or measured now."""
+    """Return the share of the way for each realised level, from the lock of a directory begun alike, or measured."""
     if begun is not None and begun.hashes.get("plan") == recipe.plan_hash:
         with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):  # of another form
             return with_scales(recipe, begun.inputs[LEVELS]).scales
@@ -167,15 +160,14 @@ def pins_of(
     lock: Lock | None,
     embeddings: ImageEmbeddings | None = None,
 ) -> dict[str, Any]:
-    """What the names in a recipe stand for, but for thresholds and what the second judge answers to validation images.
-
-    A key for what it does not have is left out.
-    """
+    """Return the pins of a recipe's names, without thresholds and the second judge's answers to validation images."""
     pins: dict[str, Any] = {
-        "models": maker_of(recipe).pins(recipe) | _screen_pin(recipe),
+        "models": maker_of(recipe).pins(recipe),
         "source": source.document(),
         "tokens": None if tokens is None else tokens.hashes(),
     }
+    if recipe.screen.model is not None:
+        pins["models"] = pins["models"] | {"screen": pin_clip(recipe.screen.model, recipe.screen.weights).document()}
     if recipe.generator.lora:
         loras = {name: pin_lora(name, lora).document() for name, lora in recipe.generator.lora.items()}
         if lock is None:
@@ -196,13 +188,13 @@ def pins_of(
 def _rows_of(
     recipe: Recipe, out: Path, begun: Lock | None, pins: dict[str, Any], device: str
 ) -> tuple[bytes | None, tuple[str, ...]]:
-    """The file of rows that goes along with the dataset, pinned where a build chose them; and what must be said."""
+    """Return the file of rows that travels with the dataset, and notes; pin rows that a build chose."""
     kind, pool, maker = recipe.kind.table, SourcePin.of(pins.get("pool")), maker_of(recipe)
     if kind is None or pool is None:
         return rows_file(recipe), ()
     rows = _known_rows(recipe, kind, out, begun)
     if rows is None:
-        # Models work in a process of their own on a GPU, as where thresholds are measured.
+        # On a GPU in a separate process, as for thresholds.
         on = maker.device_of_rows(recipe, device)
         rows = called_on(on, maker.choose_rows, recipe, pool, pins["models"], on)
     pins[kind] = dict(rows.pin)
@@ -210,26 +202,21 @@ def _rows_of(
 
 
 def rows_file(recipe: Recipe) -> bytes | None:
-    """The recipe's own rows as a file that travels with the dataset; None where it names none."""
+    """Return the rows that a recipe lists, as the file that travels with the dataset; None if it lists none."""
     return None if recipe.generator.rows is None else rows_csv(recipe.generator.rows)
 
 
 def _known_rows(recipe: Recipe, kind: ChosenKind, out: Path, lock: Lock | None) -> ChosenTable | None:
-    """The rows of a directory that was begun, where they are those that its lock pins; else None."""
+    """Return the rows of a directory that was begun, if its lock pins them; else None."""
     pin = None if lock is None else lock.inputs.get(kind)
     if not isinstance(pin, Mapping):
         return None
     try:
-        found = RowTable.read(read_inside(out, ROWS, MOST_BYTES), ROWS, kind)
+        table = RowTable.read(read_inside(out, ROWS, MOST_BYTES), ROWS, kind)
     except (OSError, CounterfoilError):
-        return None  # they are chosen again, and refused where they do not come out the same
-    same = found.sha256 == pin.get("sha256") and not any(found.problems(recipe))
-    return ChosenTable(found, pin) if same else None
-
-
-def _screen_pin(recipe: Recipe) -> dict[str, Any]:
-    model = recipe.screen.model
-    return {} if model is None else {"screen": pin_clip(model, recipe.screen.weights).document()}
+        return None  # rows are chosen again, and refused if they differ
+    same = table.sha256 == pin.get("sha256") and not any(table.problems(recipe))
+    return ChosenTable(table, pin) if same else None
 
 
 def thresholds_of(
@@ -240,54 +227,46 @@ def thresholds_of(
     source: SourcePin | None,
     classes: KnownClasses | None = None,
 ) -> Thresholds:
-    """Every threshold of a recipe; loads CLIP and the input dataset, as pinned, only for unknown percentiles.
+    """Return every threshold of a recipe; load CLIP and the input dataset, as pinned, only for unknown percentiles.
 
-    `screen` pins the CLIP model, if there is one, `source` the input dataset. Embeddings of validation images are kept
-    in the user's cache, so that another recipe finds them. Where they are at hand it is measured too whether CLIP knows
-    the classes, unless `classes` is what was measured before.
+    `screen` pins the CLIP model, `source` the input dataset. Embeddings of validation images are kept in the user's
+    cache. From them it is also measured whether CLIP knows the classes, unless `classes` was measured before.
     """
     if screen is None or not needs_validation(recipe, known):
         return resolve_thresholds(recipe, None, known).with_known(classes, recipe)
+    import numpy as np
+
     images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, source, units=False)
     with one_thread():
         clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=screen.revision)
         # Not in half precision: a percentile is a number that rows are compared with.
         folder = user_cache() / "embeddings"
         embeddings = embed(images, clip_embedder(clip, screen, recipe.screen.weights), folder, precision="float32")
-        _refuse_unreadable(images, embeddings)
+        unreadable = np.flatnonzero(np.isnan(embeddings).any(axis=1))
+        damaged = images.shown([images.keys[row] for row in unreadable])
+        if damaged:
+            raise UserError(
+                f"source: {images.name}: {counted(len(damaged), 'unreadable image')}: {some_of(damaged, _MOST_SHOWN)}",
+                "Remove or replace these rows of the input dataset; a name is its split and its row, or its file.",
+            )
         scores = ValidationScores(recipe, clip, images.labels, embeddings)
         thresholds = resolve_thresholds(recipe, scores, known)
         return thresholds.with_known(classes or scores.known_classes(), recipe)
 
 
-def _refuse_unreadable(images: LabelledImages, embeddings: NDArray[np.floating]) -> None:
-    import numpy as np
-
-    damaged = images.shown([images.keys[row] for row in np.flatnonzero(np.isnan(embeddings).any(axis=1))])
-    if damaged:
-        unreadable = f"{len(damaged)} unreadable {'image' if len(damaged) == 1 else 'images'}"
-        raise UserError(
-            f"source: {images.name}: {unreadable}: {some_of(damaged, _MOST_SHOWN)}",
-            "Remove or replace these rows of the input dataset; a name is its split and its row, or its file.",
-        )
-
-
 def _began_alike(recipe: Recipe, lock: Lock, pins: Mapping[str, Any]) -> bool:
-    """Whether a directory has the same screen and pins, so that what it measured before stands."""
+    """Return whether a directory has the same screen and pins, so that its measurements still hold."""
     measured = ("thresholds", LEVELS, *get_args(ChosenKind))
-    there = {name: value for name, value in lock.inputs.items() if name not in measured}
-    if isinstance(there.get("judges"), Mapping):
-        there["judges"] = without_validation(there["judges"])
-    return lock.hashes.get("screen") == recipe.screen_hash and there == dict(pins)
+    locked = {name: value for name, value in lock.inputs.items() if name not in measured}
+    if isinstance(locked.get("judges"), Mapping):
+        locked["judges"] = without_validation(locked["judges"])
+    return lock.hashes.get("screen") == recipe.screen_hash and locked == dict(pins)
 
 
 def _with_judge_errors(
     pins: dict[str, Any], recipe: Recipe, begun: Lock | None, source: SourcePin, device: str
 ) -> tuple[str, ...]:
-    """Add what the second judge answers to validation images to its pin: as the lock has it, or counted now.
-
-    What must be said where there are none.
-    """
+    """Add the second judge's answers to validation images, from the lock or counted now, to its pin; return notes."""
     judge = recipe.screen.judge
     if judge is None:
         return ()
@@ -306,8 +285,9 @@ def _with_judge_errors(
 
 
 def _measured_before(directory: Path, lock: Lock) -> tuple[Mapping[Measured, ThresholdEntry], KnownClasses | None]:
-    """What a directory has measured of validation images: thresholds by caption, class and percentile, and what CLIP
-    made of the classes. Nothing where thresholds.json is absent, of another form or not as the lock pins it.
+    """Return a directory's thresholds by caption, class and percentile, and whether CLIP knew the classes.
+
+    Empty if thresholds.json is absent, has another form or differs from its pin.
     """
     try:
         thresholds = Thresholds.read(read_inside(directory, THRESHOLDS))

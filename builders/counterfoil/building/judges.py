@@ -1,16 +1,15 @@
-"""The classifiers that keep rules and the screen ask: pinned before the first image, loaded by workers, and asked.
+"""Pin, load and ask the classifiers of keep rules and of the screen.
 
-A judge sees an image as it is stored, so what it is said to answer is what an evaluation of the dataset finds.
+A judge sees an image as it is stored, so its recorded answer is what an evaluation of the dataset finds.
 
-A second judge (`screen.judge`) decides nothing. It is asked about every image, the base's too; what it answers to the
-source's validation images stands in its pin in the lock and is never measured again, so that nobody who makes, cuts
-or reads a dataset needs the source for it. An estimate of false labels assumes that it errs under a shift as it does
-there; where its own failures chose the images there is none.
+A second judge (`screen.judge`) decides nothing. It is asked about every image, also of the base. Its answers to the
+source's validation images are in its pin in the lock and never measured again, so no later command needs the source.
+An estimate of false labels assumes that it errs under a shift as it does there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +37,7 @@ from counterfoil.store.decoding import rgb_image
 from counterfoil.store.layout import user_cache
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from PIL import Image
 
     from counterfoil.data.pins import SourcePin
@@ -53,13 +53,13 @@ _RANKED = 3
 
 
 def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
-    """What pins each judge of a recipe, by its name without folders: its weights, and which answers are right.
+    """Return the pin of each judge by its name without folders: its weights, and which answers are right.
 
-    UserError for judges that do not exist, whose outputs match nothing in the recipe, or who cannot answer a failure
-    rule, and for a second judge that is the screening model, all together; RunFailure for one that cannot be loaded.
+    UserError, collected, for judges that do not exist, match no class or cannot answer a failure rule, and for a
+    second judge that is the screening model; RunFailure for one that cannot be loaded.
     """
     pins: dict[str, dict[str, Any]] = {}
-    found: list[CounterfoilError] = []
+    errors: list[CounterfoilError] = []
     for name in recipe.judges:
         try:
             class_map = map_classes(recipe.classes, describe_classifier(name, recipe.classes))
@@ -67,16 +67,22 @@ def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
                 _refuse_the_screen(recipe, name)
             for rule in dict.fromkeys(recipe.failure_asked(shift, name) for shift in recipe.all_shifts()):
                 refuse_unanswered(rule or TOP1, recipe.classes, class_map, "misclassified.failure")
-            pins[without_folders(name)] = _pin(_looking(load_classifier(name, classes=recipe.classes)), class_map)
+            classifier = load_classifier(name, classes=recipe.classes)
+            if classifier.recorded(()) is not None:
+                raise UserError(
+                    f"the judge {name!r} is a file of predictions, which cannot score images that it has not seen",
+                    "Name a model that looks at images.",
+                )
+            pins[without_folders(name)] = _pin(classifier, class_map)
         except CounterfoilError as error:
-            place = "screen.judge" if name == recipe.screen.judge else "screen.keep"
-            found.append(type(error)([f"{place}: {problem}" for problem in error.problems], error.hint))
-    raise_together(found)
+            key = "screen.judge" if name == recipe.screen.judge else "screen.keep"
+            errors.append(type(error)([f"{key}: {problem}" for problem in error.problems], error.hint))
+    raise_together(errors)
     return pins
 
 
 def _refuse_the_screen(recipe: Recipe, judge: str) -> None:
-    """UserError for a second judge with the weights of the CLIP that screens, whatever either is called."""
+    """Raise UserError for a second judge with the weights of the screening CLIP, under any name."""
     if not judge.startswith(OPEN_CLIP) or recipe.screen.model is None:
         return
     screen, own = pin_clip(recipe.screen.model, recipe.screen.weights), pin_zero_shot(judge)
@@ -86,16 +92,6 @@ def _refuse_the_screen(recipe: Recipe, judge: str) -> None:
             f"'{judge}' is the screening model '{screen.name}' under another name: it would agree with itself",
             "Name another model, or none.",
         )
-
-
-def _looking(classifier: Classifier) -> Classifier:
-    """UserError for a judge that answers from a record: it cannot score images that it has not seen."""
-    if classifier.recorded(()) is not None:
-        raise UserError(
-            f"the judge {classifier.name!r} is a file of predictions, which cannot score images that it has not seen",
-            "Name a model that looks at images.",
-        )
-    return classifier
 
 
 def _pin(classifier: Classifier, class_map: ClassMap) -> dict[str, Any]:
@@ -108,7 +104,7 @@ def _pin(classifier: Classifier, class_map: ClassMap) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Judges:
-    """The judges of a plan, loaded; answers depend on an image and the batch size alone."""
+    """The loaded judges of a plan. An answer depends only on the image and the batch size."""
 
     plan: Plan
     judges: Mapping[str, tuple[Classifier, ClassMap]]
@@ -116,7 +112,7 @@ class Judges:
 
     @classmethod
     def load(cls, plan: Plan, pins: Pins, device: str) -> Judges:
-        """RunFailure for a judge that is not the one that is pinned."""
+        """Load the judges. RunFailure for one that differs from its pin."""
         judges: dict[str, tuple[Classifier, ClassMap]] = {}
         pins = without_validation(pins)
         for name in plan.recipe.judges:
@@ -135,55 +131,52 @@ class Judges:
         return cls(plan, judges, device)
 
     def answers(self, samples: Sequence[Sample], images: Sequence[bytes | None]) -> list[dict[str, float]]:
-        """What each image's judges say, by column; nothing where there is no image or nobody is asked."""
-        said: list[dict[str, float]] = [{} for _ in samples]
+        """Return what the judges of each image answer, by column; nothing for a missing image."""
+        answers: list[dict[str, float]] = [{} for _ in samples]
+        recipe = self.plan.recipe
         for name in self.judges:
-            asked = [
-                place
-                for place, sample in enumerate(samples)
-                if images[place] is not None and self._rule(sample, name) is not None
-            ]
-            if asked:
-                self._ask(name, asked, samples, images, said)
-        return said
-
-    def _rule(self, sample: Sample, name: str) -> str | None:
-        return self.plan.recipe.failure_asked(self.plan.shift(sample.shift), name)
+            rules = {}
+            for index, sample in enumerate(samples):
+                rule = recipe.failure_asked(self.plan.shift(sample.shift), name)
+                if rule is not None and images[index] is not None:
+                    rules[index] = rule
+            if not rules:
+                continue
+            labels = np.array([samples[index].label for index in rules])
+            asked = self._ask(name, [images[index] for index in rules], labels, list(rules.values()))
+            for index, columns in zip(rules, asked, strict=True):
+                answers[index] |= columns
+        return answers
 
     def _ask(
-        self,
-        name: str,
-        asked: Sequence[int],
-        samples: Sequence[Sample],
-        images: Sequence[bytes | None],
-        said: list[dict[str, float]],
-    ) -> None:
-        import numpy as np
+        self, name: str, images: Sequence[bytes | None], labels: NDArray[np.int64], rules: Sequence[str]
+    ) -> Iterator[dict[str, float]]:
+        """Yield the columns of a judge for each image, of which each has a label and a failure rule."""
         import torch
 
         classifier, class_map = self.judges[name]
         transform = classifier.transform()
-        tensors = [transform(rgb_image(images[place])) for place in asked]
+        tensors = [transform(rgb_image(image)) for image in images]
         # Always full batches, since on most machines a batch's size moves the last bits of an answer.
         size = self.plan.recipe.generator.batch_size
         full = tensors + [tensors[-1]] * (size - len(tensors))
-        logits = logits_of(classifier, torch.stack(full), self.device)[: len(asked)]
-        labels = np.array([samples[place].label for place in asked])
-        found = answer_columns(logits.numpy(), labels, class_map, _RANKED)
-        rules = [self._rule(samples[place], name) for place in asked]
-        answers = Predictions(np.ones(len(asked), dtype=bool), **found)
+        logits = logits_of(classifier, torch.stack(full), self.device)[: len(images)]
+        columns = answer_columns(logits.numpy(), labels, class_map, _RANKED)
+        answers = Predictions(np.ones(len(images), dtype=bool), **columns)
         failed = {
             rule: failures(rule, answers, labels, self.plan.recipe.classes, class_map)
             for rule in set(rules)
-            if rule is not None and rule != TOP1
+            if rule != TOP1
         }
-        for row, (place, rule) in enumerate(zip(asked, rules, strict=True)):
-            said[place] |= {
-                judge_column(name, ANSWER): int(found["answers"][row, 0]),
-                judge_column(name, CONFIDENCE): float(found["shares"][row, 0]),
-                judge_column(name, RIGHT): float(found["correct"][row]),
-                **({judge_column(name, FAILED): float(failed[rule][row])} if rule in failed else {}),
+        for row, rule in enumerate(rules):
+            answer = {
+                judge_column(name, ANSWER): int(columns["answers"][row, 0]),
+                judge_column(name, CONFIDENCE): float(columns["shares"][row, 0]),
+                judge_column(name, RIGHT): float(columns["correct"][row]),
             }
+            if rule in failed:
+                answer[judge_column(name, FAILED)] = float(failed[rule][row])
+            yield answer
 
 
 _BATCH = 64
@@ -192,10 +185,10 @@ _BATCH = 64
 def validation_answers(
     recipe: Recipe, judge: str, source: SourcePin, device: str
 ) -> tuple[Mapping[str, Mapping[str, int]] | None, str | None]:
-    """By class id, how many validation images the judge answers as which class id; or None, and why there are none.
+    """Count a judge's answers to validation images: class id → answered class id → images; or None, and why not.
 
-    At most 200 images a class, those whose keys have the lowest hashes. The judge answers as it answers to candidates:
-    with one of all its outputs. Predictions are kept in the user's cache. Raises what the judge's own loading raises.
+    At most 200 images a class, those whose keys have the lowest hashes. As for candidates, the judge answers with one
+    of all its outputs. Predictions are kept in the user's cache. Raises what loading the judge raises.
     """
     if recipe.source.conditions is not None:
         return None, "rows of its source may have several labels or none"
@@ -212,50 +205,50 @@ def validation_answers(
         )  # fmt: skip
         answers = scored[judge].predictions
     ids = [cls.id for cls in recipe.classes]
-    # The first class that an output is right for, where it is right for several.
+    # An output that is right for several classes counts for the first.
     named = {output: ids[label] for label in reversed(range(len(ids))) for output in class_map.targets[label]}
-    found = counted(
+    counts = counted(
         (ids[label], ids[label] if right else named.get(int(answer), OTHER))
         for label, answer, right, readable in zip(
             images.labels.tolist(), answers.prediction, answers.correct, answers.readable, strict=True
         )
         if readable
     )
-    return (found, None) if found else (None, "none of its validation images can be read")
+    return (counts, None) if counts else (None, "none of its validation images can be read")
 
 
 def measured(plan: Plan, samples: Sequence[Sample], images: Sequence[bytes | None]) -> list[dict[str, float]]:
-    """The measures of each image by column; nothing where there is no image, or no rule of its shift measures any."""
-    return [_of(plan, sample, image) for sample, image in zip(samples, images, strict=True)]
-
-
-def _of(plan: Plan, sample: Sample, image: bytes | None) -> dict[str, float]:
-    rules = [rule for rule in plan.shift(sample.shift).keep if rule.measures]
-    if image is None or not rules:
-        return {}
-    pixels = np.asarray(rgb_image(image))
-    return {name: value for rule in rules for name, value in rule.measure(pixels).items()}
+    """Return what the keep rules of each sample's shift measure of its image, by column."""
+    measures: list[dict[str, float]] = []
+    for sample, image in zip(samples, images, strict=True):
+        rules = [rule for rule in plan.shift(sample.shift).keep if rule.measures]
+        columns: dict[str, float] = {}
+        if image is not None and rules:
+            pixels = np.asarray(rgb_image(image))
+            for rule in rules:
+                columns |= rule.measure(pixels)
+        measures.append(columns)
+    return measures
 
 
 def asks_similarity(plan: Plan, sample: Sample) -> bool:
-    """Whether the shift of a sample has a rule that compares its image with its row."""
+    """Return whether a rule of the sample's shift compares its image with its row."""
     return any(SOURCE_SIMILARITY in rule.measures for rule in plan.shift(sample.shift).keep)
 
 
 def similarities(
     scorer: Scorer | None, embeddings: Mapping[int, np.ndarray], sources: Sequence[Image.Image | None]
 ) -> list[dict[str, float]]:
-    """The similarity of each image by column; nothing where there is no image, or no source to compare it with.
+    """Return the similarity of each image of a batch to its source, by column; nothing without image or source.
 
-    `embeddings` are those of the images that were drawn, by their place in the batch; `sources` has the batch's length.
+    `embeddings` are those of the drawn images by index in the batch; `sources` has the batch's length.
     """
-    there = [place for place in sorted(embeddings) if sources[place] is not None]
-    if scorer is None or not there:
-        return [{} for _ in sources]
-    rows = scorer.embed([source for place in there if (source := sources[place]) is not None])
-    found = {place: similarity(embeddings[place], row) for place, row in zip(there, rows, strict=True)}
-    # Where CLIP's own numbers are none, there is nothing to tell.
-    return [
-        {SOURCE_SIMILARITY: found[place]} if place in found and np.isfinite(found[place]) else {}
-        for place in range(len(sources))
-    ]
+    columns: list[dict[str, float]] = [{} for _ in sources]
+    compared = {index: source for index, source in enumerate(sources) if source is not None and index in embeddings}
+    if scorer is None or not compared:
+        return columns
+    for index, row in zip(compared, scorer.embed(list(compared.values())), strict=True):
+        value = similarity(embeddings[index], row)
+        if np.isfinite(value):  # CLIP itself may fail
+            columns[index][SOURCE_SIMILARITY] = value
+    return columns

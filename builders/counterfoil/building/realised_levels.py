@@ -1,9 +1,9 @@
-"""Which share of the way reaches a share of what CLIP sees: measured on images of their own, before a build begins.
+"""Find the share of the way at which a shift reaches a share of its gain in CLIP, before a build begins.
 
 A level's number says how far a prompt is from the base's, and most of a shift may happen within a quarter of that. With
 `levels: {realised: …}` the axis is CLIP's: the mean shift score of the screen's model, from the base (0) to the whole
-shift (1). Images of a few scenes are drawn at points all along the way; none of them is in the dataset, for their seed
-is one of this purpose alone. What comes out are numbers of the recipe, which the lock pins.
+shift (1). Images of a few scenes are drawn at points all along the way, from a seed of their own: none is in the
+dataset. The lock pins the resulting numbers of the recipe.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CLEAR = 2.0
 
 
 def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> list[float]:
-    """The shares of the way at which the mean score has gained these shares of what it gains in all.
+    """Return the shares of the way at which the mean score reaches these shares of its whole gain.
 
     scores: (scenes, points) of images at `POINTS`. Between two points the curve is a line. ValueError, in words, for a
     score that does not gain, or that clearly falls on the way.
@@ -78,33 +78,32 @@ def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> lis
 def realised_scales(
     recipe: Recipe, device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
 ) -> dict[str, list[float]]:
-    """Shift → the share of the way for each of its realised levels.
+    """Return shift → the share of the way for each of its realised levels.
 
-    Scales that the recipe holds are of the dataset that it comes from, so they are measured again: its prompts, its
-    generator or its CLIP may be others here. RunFailure, collected, for shifts whose score does not rise on the way.
+    Scales in the recipe are measured again: they belong to the dataset that it comes from, and prompts, generator or
+    CLIP may differ here. RunFailure, collected, for shifts whose score does not rise on the way.
     """
-    found: dict[str, list[float]] = {}
+    scales: dict[str, list[float]] = {}
     problems: list[str] = []
     for name, scores in _measured(recipe, list(recipe.scales), device, pins, tokens).items():
         try:
-            found[name] = scales_reaching(scores, _levels_of(recipe, name).asked)
+            scales[name] = scales_reaching(scores, _levels_of(recipe, name).asked)
         except ValueError as error:
             problems.append(f"prompts.shifts.{name}.severity: {error}")
     if problems:
         hint = "List levels of the way instead (levels: [.25, .5, 1]), or change the shift's prompt or caption."
         raise RunFailure(problems, hint)
-    return found
+    return scales
 
 
 def _levels_of(recipe: Recipe, shift: str) -> SeverityLevels:
-    """The levels of a shift that has some."""
     severity = recipe.prompts.shifts[shift].severity
     assert severity is not None and severity.levels is not None
     return severity.levels
 
 
 def with_scales(recipe: Recipe, scales: Mapping[str, Sequence[float]] | None) -> Recipe:
-    """The recipe with the share of the way of each realised level. ValueError for scales of another form."""
+    """Return the recipe with the share of the way of each realised level. ValueError for scales of another form."""
     asked = {shift.of for shift in recipe.all_shifts() if shift.realised}
     if asked != set(scales or ()):
         raise ValueError(f"scales of {', '.join(map(str, scales or ()))}, expected those of {', '.join(asked)}")
@@ -121,7 +120,7 @@ def with_scales(recipe: Recipe, scales: Mapping[str, Sequence[float]] | None) ->
 def _measured(
     recipe: Recipe, shifts: Sequence[str], device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
 ) -> dict[str, NDArray[np.float64]]:
-    """Shift → (scenes, points) shift scores of images that are drawn for this alone."""
+    """Return shift → shift scores (scenes, points) of images that are drawn only for this."""
     from PIL import Image
 
     seed = sample_seed(recipe.samples.seed, "levels", 0, None)  # of no class
@@ -137,7 +136,13 @@ def _measured(
         found = {}
         for number, name in enumerate(shifts):
             scenes = _scenes(plan, name)
-            samples = [_at(plan, scene, point) for scene in scenes for point in POINTS]
+            samples = []
+            for scene in scenes:
+                by = plan.shift(scene.shift).by
+                assert by is not None
+                base = plan.base_prompt_of(scene.class_id)
+                ways = [None if point == 1 else Between(by, point, base) for point in POINTS]
+                samples += [replace(scene, between=between) for between in ways]
             scores: list[float | None] = []
             for start in range(0, len(samples), generator.batch_size):
                 batch = samples[start : start + generator.batch_size]
@@ -152,7 +157,7 @@ def _measured(
 
 
 def _scenes(plan: Plan, shift: str) -> list[Sample]:
-    """Samples of a shift, dealt over its classes."""
+    """Return samples of a shift, spread over its classes."""
     level = next(one for one in plan.recipe.all_shifts() if one.of == shift)
     cells = [cell for cell in plan.cells() if cell.shift == level.name]
     if len(cells) > SCENES_A_SEARCH:  # of many classes some from every part of the list
@@ -161,11 +166,3 @@ def _scenes(plan: Plan, shift: str) -> list[Sample]:
     chosen = [replace(cell, candidates=each) for cell in cells]
     rounds = zip(*(plan.samples(cell) for cell in chosen), strict=True)
     return [sample for some in rounds for sample in some][:SCENES_A_SEARCH]
-
-
-def _at(plan: Plan, scene: Sample, point: float) -> Sample:
-    """A scene at a point of the way; its own shift's level does not matter."""
-    shift = plan.shift(scene.shift)
-    base = plan.base_prompt_of(scene.class_id)
-    assert shift.by is not None
-    return replace(scene, between=None if point == 1 else Between(shift.by, point, base))

@@ -72,7 +72,7 @@ class Original:
 
 
 def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool = True) -> Original:
-    """The original in a directory, with `a.b=c` overrides that change no image and no row of it.
+    """Return the original in a directory, with `a.b=c` overrides that change no image and no row of it.
 
     `own` is False for a published copy, in which nothing is settled. UserError where there is no dataset, or an
     override would make another; RunFailure, with every damaged file, when one of those that cannot be made again is not
@@ -92,7 +92,7 @@ def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool =
 
 
 def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
-    """UserError when a model that lies in a folder is not here, or has other content than the lock pins.
+    """Raise UserError when a model that lies in a folder is not here, or has other content than the lock pins.
 
     Models of the Hub need no look: their pinned commits are what is loaded.
     """
@@ -209,15 +209,15 @@ class Comparison:
 
     @property
     def identical(self) -> bool:
-        """Whether every file that was compared is the same, byte for byte."""
+        """Return whether all compared files are byte-identical."""
         return not self.differing and not self.others
 
 
 def compare(original: Original, there: Shards, out: Path, *, described: bool, images: bool) -> Comparison | None:
-    """The dataset in `out` against its original; None where the original has no manifest that tells what it was.
+    """Compare the dataset in `out` with its original; None if the original has no manifest.
 
-    `there` are the original's receipts as they were before; `described` says that recipe and card may be compared,
-    which words of their own (`--set license=…`) forbid; `images` that the original's images are still at hand.
+    `there` are the original's receipts from before. `described`: recipe and card may be compared, which overrides of
+    their text forbid. `images`: the original's images are still here.
     """
     here = read_manifest(out)
     lock = read_lock(out)
@@ -303,7 +303,7 @@ def _compare_rows(
 
 
 def _apart(before: bytes, after: bytes) -> float:
-    """The PSNR of two encoded images in decibels; 0 where one is none, or has another size."""
+    """Return the PSNR of two encoded images in decibels; 0 if one does not decode or the sizes differ."""
     try:
         one, other = decoded(before), decoded(after)
     except UnreadableImage:
@@ -312,7 +312,7 @@ def _apart(before: bytes, after: bytes) -> float:
 
 
 def _at_hand(directory: Path, shard: tuple[str, int], receipt: Receipt) -> bool:
-    """Whether the original's own files of a shard are here and as they were written: others prove nothing."""
+    """Return whether the original's files of a shard are present and unchanged."""
     if any(_shard_of(file.path) != shard for file in receipt.files):
         return False  # nor is another path opened because a receipt names it
     return not any(file_faults(directory, receipt.files))

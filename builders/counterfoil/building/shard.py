@@ -38,11 +38,10 @@ class Made:
 
 
 class ShardMaker:
-    """Render → screen → encode for whole shards, with models that are loaded once.
+    """Renders, screens and encodes whole shards, with models that are loaded once.
 
-    Scoring and encoding run on one thread behind the renderer, in order: they overlap with the next
-    batch and change nothing of what is computed. Where there are several `encoders`, as many threads encode the images
-    of a batch while it is scored.
+    Scoring and encoding run on one thread behind the renderer, in order: they overlap with the next batch and change
+    no result. With several `encoders`, as many threads encode the images of a batch while it is scored.
     """
 
     def __init__(
@@ -63,10 +62,7 @@ class ShardMaker:
         self._encoders = ThreadPoolExecutor(encoders, "encode") if encoders > 1 else None
 
     def make(self, shards: Sequence[Shard]) -> Generator[int | Made]:
-        """The images of each rendered batch, and every shard as soon as its last image is screened.
-
-        A shard that comes is whole, whatever becomes of those behind it.
-        """
+        """Yield the number of images of each rendered batch, and every shard once its last image is screened."""
         return _Making(self).steps(shards)
 
     def close(self) -> None:
@@ -75,12 +71,12 @@ class ShardMaker:
             self._encoders.shutdown(cancel_futures=True)
 
     def screened(self, batch: Sequence[Sample]) -> Future[list[Candidate]]:
-        """Render a batch; what is found of it, behind those that were given before."""
+        """Render a batch, and screen it behind the batches before it."""
         # Rows are read by this thread alone: a reader of datasets may not be one for several.
         return self._behind.submit(self._screen, batch, self.renderer.ahead(batch), self._compared(batch))
 
     def _compared(self, batch: Sequence[Sample]) -> list[Image.Image | None]:
-        """What the images are compared with: of edits their rows, where a keep rule asks; else nothing."""
+        """Return the row's image of each edit that a keep rule compares with it; None for all others."""
         if not isinstance(self.renderer, EditRenderer):
             return [None for _ in batch]
         asked = [asks_similarity(self.plan, sample) for sample in batch]
@@ -88,7 +84,7 @@ class ShardMaker:
         return [next(sources) if asks else None for asks in asked]
 
     def decided(self, cell: Cell, rows: Sequence[Candidate]) -> Iterator[Candidate]:
-        """The candidates of a cell in order, each with its reason."""
+        """Yield the candidates of a cell in order, each with its reason."""
         verdicts = [row.verdict for row in rows]
         reasons = decide_cell(self.plan.shift(cell.shift).keep, verdicts, cell.accepted)
         for row, reason in zip(rows, reasons, strict=True):
@@ -103,7 +99,12 @@ class ShardMaker:
         images = drawn_ahead()
         drawn = [i for i, image in enumerate(images) if image is not None]
         pictures = {i: Image.fromarray(pixels) for i in drawn if (pixels := images[i]) is not None}
-        encoding = self._encoding([pictures.get(i) for i in range(len(batch))])
+
+        def encode(index: int) -> bytes | None:
+            return encode_image(pictures[index], recipe) if index in pictures else None
+
+        # Threads begin at once; without them, images are encoded when they are listed below.
+        encoding = (map if self._encoders is None else self._encoders.map)(encode, range(len(batch)))
         scores: dict[int, tuple[float, float | None]] = {}
         embeddings: dict[int, np.ndarray] = {}
         if drawn and self.scorer is not None:
@@ -113,7 +114,7 @@ class ShardMaker:
         encoded = list(encoding)
         of_rows = self.renderer if isinstance(self.renderer, PoolRows | EditRenderer) else None
         values = [{} for _ in batch] if of_rows is None else of_rows.values(batch)
-        said = self.judges.answers(batch, encoded) if self.judges is not None else [{} for _ in batch]
+        answers = self.judges.answers(batch, encoded) if self.judges is not None else [{} for _ in batch]
         measures = measured(self.plan, batch, encoded)
         similar = similarities(self.scorer, embeddings, sources)
         scored = []
@@ -126,7 +127,7 @@ class ShardMaker:
                 Candidate(
                     sample,
                     Verdict(
-                        {OBJECT: object_score, SHIFT: shift_score, **said[i], **measures[i], **similar[i]},
+                        {OBJECT: object_score, SHIFT: shift_score, **answers[i], **measures[i], **similar[i]},
                         self.thresholds.of(sample.shift, sample.class_id),
                         open=self.thresholds.is_open(sample.shift),
                     ),
@@ -138,27 +139,19 @@ class ShardMaker:
             )
         return scored
 
-    def _encoding(self, pictures: Sequence[Image.Image | None]) -> Iterator[bytes | None]:
-        """Each picture encoded, in order: begun at once where threads do it, else when asked for."""
-
-        def encoded(picture: Image.Image | None) -> bytes | None:
-            return None if picture is None else encode_image(picture, self.plan.recipe)
-
-        return map(encoded, pictures) if self._encoders is None else self._encoders.map(encoded, pictures)
-
 
 @dataclass(slots=True)
 class _Begun:
-    """A shard that is being made: what was found of each cell, and how many samples are still on their way."""
+    """A shard in progress: the candidates of each cell so far, and the number of samples on their way."""
 
     shard: Shard
-    found: dict[tuple[str, int], list[Candidate]] = field(default_factory=dict)
+    candidates: dict[tuple[str, int], list[Candidate]] = field(default_factory=dict)
     coming: int = 0
     all_asked: bool = False
 
 
 class _Making:
-    """One span on its way: samples that wait for a full batch, batches that are screened, shards that are not whole."""
+    """A span in progress: samples that wait for a full batch, batches in screening, unfinished shards."""
 
     def __init__(self, maker: ShardMaker) -> None:
         self.maker = maker
@@ -185,7 +178,7 @@ class _Making:
         yield from self._take(0)
 
     def _ask(self, begun: _Begun, samples: Iterable[Sample]) -> Iterator[int | Made]:
-        """Let samples wait with those that are drawn alike, of whatever shard, until they fill a batch."""
+        """Queue samples with those of any shard that are drawn the same way, until they fill a batch."""
         for sample in samples:
             begun.coming += 1
             way = way_of(self.plan, sample.shift)
@@ -195,11 +188,11 @@ class _Making:
                 yield from self._render(batch)
 
     def _quota(self, begun: _Begun, cell: Cell, accepted: int) -> Iterator[int | Made]:
-        """Full batches of indices 0, 1, 2 … until enough pass; whole batches, so that no order matters.
+        """Render full batches of indices 0, 1, 2 … until enough pass. Whole batches make the order irrelevant.
 
-        What is left for the last one, where all are drawn, waits with others: nothing is decided behind it.
+        A short last batch waits with other samples: no decision follows it.
         """
-        rules, found = self.plan.shift(cell.shift).keep, begun.found[cell.shift, cell.label]
+        rules, candidates = self.plan.shift(cell.shift).keep, begun.candidates[cell.shift, cell.label]
         passed = 0
         for batch in self.plan.batches(begun.shard, cell):
             if len(batch) < self.size:
@@ -208,7 +201,7 @@ class _Making:
             begun.coming += len(batch)
             yield from self._render(batch)
             yield from self._take(0)
-            passed += passing(rules, [row.verdict for row in found[-len(batch) :]])
+            passed += passing(rules, [row.verdict for row in candidates[-len(batch) :]])
             if passed >= accepted:
                 return
 
@@ -218,21 +211,23 @@ class _Making:
         yield from self._take(_BEHIND)
 
     def _take(self, left: int) -> Iterator[int | Made]:
-        """Take what was screened, in order, until so many batches are left behind the renderer."""
+        """Take screened batches in order, until `left` are behind the renderer."""
         while len(self.behind) > left:
             for row in self.behind.popleft().result():
                 cell = (row.sample.shift, row.sample.label)
-                begun = next(begun for begun in self.begun if cell in begun.found)
-                begun.found[cell].append(row)
+                begun = next(begun for begun in self.begun if cell in begun.candidates)
+                begun.candidates[cell].append(row)
                 begun.coming -= 1
             yield from self._whole()
 
     def _whole(self) -> Iterator[Made]:
-        """The shards that lack nothing any more, in order."""
+        """Yield finished shards in order."""
         for begun in [begun for begun in self.begun if begun.all_asked and not begun.coming]:
             self.begun.remove(begun)
-            rows = ((cell, begun.found[cell.shift, cell.label]) for cell in begun.shard.cells)
-            yield Made(begun.shard, [candidate for cell, own in rows for candidate in self.maker.decided(cell, own)])
+            candidates: list[Candidate] = []
+            for cell in begun.shard.cells:
+                candidates += self.maker.decided(cell, begun.candidates[cell.shift, cell.label])
+            yield Made(begun.shard, candidates)
 
 
 def _one_torch_thread() -> None:

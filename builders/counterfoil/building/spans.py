@@ -49,7 +49,7 @@ class Load:
 
 
 def load_of(plan: Plan, shard: Shard) -> Load:
-    """The load of a shard, where every quota draws the most that it may."""
+    """Return the load of a shard whose quotas draw the most they may."""
     size = plan.recipe.generator.batch_size
     images: dict[Way, int] = {"prompt": 0, "vector": 0, "pair": 0}
     full = 0
@@ -64,22 +64,19 @@ def load_of(plan: Plan, shard: Shard) -> Load:
 
 
 def way_of(plan: Plan, shift: str) -> Way:
-    """How samples of a shift are drawn: by their prompts, from image embeddings, or in pairs with their base."""
+    """Return how samples of a shift are drawn: by prompts, from image embeddings, or in pairs with their base."""
     own = plan.shift(shift)
     return "vector" if own.embedding is not None else "pair" if plan.recipe.beside_base(own) else "prompt"
 
 
 def spans(plan: Plan, shards: Sequence[Shard], workers: int) -> Sequence[Span]:
-    """Shards of a plan in spans, for so many workers that take the next one whenever they are free.
-
-    Every shard is in one span, in order; each span is made when it is asked for.
-    """
+    """Return the shards in spans for workers that each take the next one when free; a lazy sequence, in order."""
     ends = cuts((load_of(plan, shard) for shard in shards), plan.recipe.generator.batch_size, workers)
     return _Spans(shards, ends)
 
 
 def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
-    """Where each span ends, as positions behind its last shard.
+    """Return where each span ends, as positions behind its last shard.
 
     Of the ways that are tried the one whose last worker has ended first, counted in rendered batches with what is
     padded; of these the one with the fewest batches, and of these the one with the most spans.
@@ -89,7 +86,12 @@ def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
     if not count:
         return array("q")
     idle = [0] * min(workers, count)
-    begun = _long_spans(batches, workers)
+    begun = array("q")
+    at = 0
+    # Spans of a long list, up to where the rest is short enough to be dealt with care.
+    while count - at > _LEFT_SHARDS and batches.of(at, count) > _LEFT_SPANS * LONGEST * workers:
+        at = batches.padding_little(at, LONGEST)
+        begun.append(at)
     for start, end in pairwise([0, *begun]):
         heapq.heapreplace(idle, idle[0] + batches.of(start, end))
     start = begun[-1] if begun else 0
@@ -115,23 +117,23 @@ class _Batches:
         return len(self._full) - 1
 
     def of(self, start: int, end: int) -> int:
-        """Batches of the shards from `start` to before `end` as one span."""
+        """Return the batches of the shards from `start` to before `end` as one span."""
         alone = sum(-(-(sums[end] - sums[start]) // self.size) for sums in self._ways)
         return alone + self._full[end] - self._full[start]
 
     def images(self, start: int, end: int) -> int:
-        """Images of these shards, without what is padded."""
+        """Return the images of these shards, without padding."""
         drawn = sum(sums[end] - sums[start] for sums in self._ways)
         return drawn + self.size * (self._full[end] - self._full[start])
 
     def furthest(self, start: int, most: int) -> int:
-        """The end of the longest span of at most so many batches, and of one shard at the least."""
+        """Return the end of the longest span of at most `most` batches, but of at least one shard."""
         return max(
             start + 1, bisect_right(range(len(self) + 1), most, lo=start, key=lambda end: self.of(start, end)) - 1
         )
 
     def padding_little(self, start: int, most: int) -> int:
-        """The end of the first span of at most so many batches that pads little, or else of the one that pads least."""
+        """Return the end of the first span of at most `most` batches that pads little, or that pads least."""
         best, least = start + 1, 2.0
         for end in range(start + 1, len(self) + 1):
             rendered = self.size * self.of(start, end)
@@ -145,21 +147,8 @@ class _Batches:
         return best
 
 
-def _long_spans(batches: _Batches, workers: int) -> array[int]:
-    """The ends of spans of a long list, up to where the end of it is near enough to be dealt with more care."""
-    ends = array("q")
-    at = 0
-    while len(batches) - at > _LEFT_SHARDS and batches.of(at, len(batches)) > _LEFT_SPANS * LONGEST * workers:
-        at = batches.padding_little(at, LONGEST)
-        ends.append(at)
-    return ends
-
-
 def _filled(batches: _Batches, start: int, idle: Sequence[int], longest: int) -> array[int]:
-    """Ends of spans that fill each worker up to one level, the lowest that is found where all shards have space.
-
-    `idle`: batches after which each worker is free. One with space for more than `longest` takes less at once.
-    """
+    """Return the ends of spans that fill each worker to one level, the lowest that has space for all shards."""
     least = max(-(-(sum(idle) + batches.of(start, len(batches))) // len(idle)), max(idle))
     low, high, found = least - 1, least, _up_to(batches, start, idle, longest, least)
     while found is None:
@@ -176,7 +165,7 @@ def _filled(batches: _Batches, start: int, idle: Sequence[int], longest: int) ->
 
 
 def _up_to(batches: _Batches, start: int, idle: Sequence[int], longest: int, level: int) -> array[int] | None:
-    """Ends of spans where no worker has more batches than the level; None where that was not found."""
+    """Return the ends of spans with which no worker exceeds the level, or None."""
     free, ends, at = list(idle), array("q"), start
     heapq.heapify(free)
     while at < len(batches):
@@ -193,7 +182,7 @@ def _up_to(batches: _Batches, start: int, idle: Sequence[int], longest: int, lev
 
 
 def _score(batches: _Batches, start: int, idle: Sequence[int], ends: Sequence[int]) -> tuple[int, int, int]:
-    """When the last worker has ended, all batches, and less for more spans: the lower, the better."""
+    """Return when the last worker ends, all batches, and minus the spans: lower is better."""
     free, total = list(idle), 0
     heapq.heapify(free)
     for first, last in pairwise([start, *ends]):

@@ -1,13 +1,11 @@
-"""What the workers of a build do: load the models once, make spans, and write each whole shard, or send it.
+"""The work of a build's workers: load the models once, make spans, and write or send each whole shard.
 
-Where workers share no folder with whoever builds, shards are made there and written here. A worker writes each shard
-into a temporary folder of its own, as any worker writes, and sends what lies there. Here it is written again in the
-same way: whole files, the receipt last. What another folder of the dataset's name holds on the worker's machine is
-never looked at.
+A worker that shares no folder with the main process writes each shard into a temporary folder and sends its files. The
+main process writes them in the same way: whole files, the receipt last. A folder of the dataset's name on the worker's
+machine is never read.
 
-What bytes still depend on is the *stack*: it is measured by the worker that makes a shard and stored in its receipt.
-A worker whose stack is not the lock's is refused before it renders, unless `--allow-mixed`; so is a GPU of another
-kind in the same machine.
+Bytes still depend on the *stack*: the worker that makes a shard measures it and stores it in the receipt. A worker
+whose stack is not the lock's is refused before it renders, unless `--allow-mixed`; so is another kind of GPU.
 """
 
 from __future__ import annotations
@@ -53,14 +51,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShardFiles:
-    """A shard on its way here: its receipt, and the content of every file that this names."""
+    """A shard that a worker sends: its receipt, and the content of every file in it."""
 
     receipt: Receipt
     contents: Mapping[str, bytes]
 
 
 def write_to_send(writer: ShardWriter, shard: Shard, candidates: Sequence[Candidate]) -> ShardFiles:
-    """Write a shard as `ShardWriter.write` does, in a folder that goes again: it is to be sent."""
+    """Write a shard in a temporary folder, to be sent to the main process."""
     with tempfile.TemporaryDirectory(prefix="counterfoil-shard-") as folder:
         directory = Path(folder)
         (directory / LOCK).touch()  # without one a writer thinks that the dataset was removed
@@ -70,7 +68,7 @@ def write_to_send(writer: ShardWriter, shard: Shard, candidates: Sequence[Candid
 
 @dataclass(frozen=True, slots=True)
 class SpanToCollect:
-    """A span for a worker, and the receipts of its shards that came already from one that was lost, by their ids."""
+    """A span for a worker, and the receipts by id of its shards that a lost worker sent before."""
 
     span: Span
     came: Mapping[str, Receipt]
@@ -81,7 +79,7 @@ class SpanToCollect:
 
 
 class SpansToCollect(Sequence[SpanToCollect]):
-    """Spans as they stand whenever they are asked for: an engine asks again for one whose worker was lost."""
+    """Spans with the receipts so far: an engine asks again for a span whose worker was lost."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self._spans = spans
@@ -96,7 +94,7 @@ class SpansToCollect(Sequence[SpanToCollect]):
     def __getitem__(self, at: slice) -> Sequence[SpanToCollect]: ...
     def __getitem__(self, at: int | slice) -> SpanToCollect | Sequence[SpanToCollect]:
         if isinstance(at, slice):
-            return [self[place] for place in range(*at.indices(len(self)))]
+            return [self[index] for index in range(*at.indices(len(self)))]
         span = self._spans[at]
         return SpanToCollect(span, {shard.id: self._came[shard.id] for shard in span if shard.id in self._came})
 
@@ -106,10 +104,10 @@ class SpansToCollect(Sequence[SpanToCollect]):
 
 
 def write_collected(writer: ShardWriter, came: ShardFiles, asked: Collection[tuple[str, int, int]]) -> None:
-    """Write a shard that a worker sent into the writer's directory, unless it is there: one may come twice.
+    """Write a shard from a worker into the writer's directory, unless it was written before.
 
-    `asked` are the shards that workers make: group, number, of how many. RunFailure for one that is none of these or
-    not whole, or that names files that are not its own.
+    `asked` are the shards that workers make: group, number, of how many. RunFailure for another shard, a damaged one,
+    or one that names files of others.
     """
     receipt = came.receipt
     if (receipt.group, receipt.shard, receipt.of) not in asked:
@@ -151,7 +149,7 @@ def _refuse_damaged(writer: ShardWriter, came: ShardFiles) -> None:
 
 
 def imported_for(recipe: Recipe) -> Sequence[str]:
-    """The heavy modules that a worker imports for a recipe."""
+    """Return the heavy modules that a worker imports for a recipe."""
     always = (__name__, "pandas")  # pandas is what pyarrow looks for where it gets its first list
     screens = () if recipe.screen.model is None else ("open_clip",)
     draws = ("diffusers.pipelines.auto_pipeline",) if recipe.kind.draws else ()
@@ -160,13 +158,12 @@ def imported_for(recipe: Recipe) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that a worker needs, as plain data that pickles (an `engines.Work`).
+    """Everything that a worker needs, as plain data that pickles (an `engines.Work`).
 
-    `commits` are those that models of the Hub were pinned to: workers load them and no branch, which may have moved.
-    `embeddings` are those that samples are drawn from. `loras` pin weights that are added, `judges` the classifiers
-    that are asked, `pool` what rows are taken from, or edited, and `rows` is the file that says which. `writer` has the
-    stack that the directory was rendered by so far; another one is refused unless `allow_mixed`. `mark` proves that a
-    worker's directory is the one that is meant.
+    `commits` are the pinned commits of models, which workers load. Samples are drawn from `embeddings`. `loras` pin
+    added weights, `judges` classifiers, `pool` the images that rows are taken from; the file `rows` says which.
+    `writer` has the directory's stack; another one is refused unless `allow_mixed`. `mark` proves that the worker sees
+    the same directory.
     """
 
     recipe: Recipe
@@ -186,7 +183,6 @@ class Job:
     collect: bool = False
 
     def on(self, device: str) -> Job:
-        """The same for a worker on this device."""
         return replace(self, device=device)
 
     @property
@@ -202,11 +198,10 @@ class Job:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Span | SpanToCollect], Doing[Any, list[Receipt]]]]:
-        """Load the models; then a span is rendered and screened, and its images are counted on the way.
+        """Load the models; yield a function that makes a span and yields the number of images as it goes.
 
-        Each shard is written as soon as it is whole, its receipt is `Delivered`, and it stays whatever becomes of the
-        next. One that a worker wrote or sent before it was lost with this span is not made again. Raises UserError
-        where this worker's stack or directory is refused, and what loading raises.
+        Each shard is written as soon as it is whole, and its receipt is `Delivered`. A shard that a lost worker wrote
+        or sent is not made again. UserError if this worker's stack or directory is refused, and what loading raises.
         """
         if self.mark is not None:
             self.mark.refuse_unseen()
@@ -222,7 +217,7 @@ class Job:
                 for shard in span:
                     if receipt := came.get(shard.id) if self.collect else writer.made_before(shard):
                         receipts.append(receipt)
-                        yield receipt.rows["candidates"]  # what is found done is counted at once
+                        yield receipt.rows["candidates"]  # finished before: counted at once
                         yield Delivered(receipt)
                     else:
                         left.append(shard)
@@ -231,7 +226,10 @@ class Job:
                         if not isinstance(step, Made):
                             yield step
                             continue
-                        self._refuse_changed_pool()
+                        if self.pool is not None and self.pool.content is not None:
+                            # A folder of photographs may have changed since it was opened.
+                            name = pool_of(self.recipe).dataset
+                            pinned_content(named_path(name), name, self.pool.content)
                         if self.collect:
                             sent = write_to_send(writer, step.shard, step.candidates)
                             receipts.append(sent.receipt)
@@ -246,14 +244,8 @@ class Job:
             finally:
                 maker.close()
 
-    def _refuse_changed_pool(self) -> None:
-        """RunFailure where a folder of photographs is not what was pinned: one may have changed since it was opened."""
-        if self.pool is not None and self.pool.content is not None:
-            name = pool_of(self.recipe).dataset
-            pinned_content(named_path(name), name, self.pool.content)
-
     def _writer_here(self) -> ShardWriter:
-        """The writer whose receipts tell the stack of this process: an engine's workers may run elsewhere."""
+        """Return a writer whose receipts record the stack of this process, which may run on another machine."""
         generator = self.recipe.generator
         libraries = libraries_of(generator)
         here = stack_of(self.device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)

@@ -63,14 +63,14 @@ def draw_colour_cast(rng: np.random.Generator, picture: np.ndarray, constant: Co
 
 
 def brightness(picture: np.ndarray, more: float) -> np.ndarray:
-    """More value in HSV. Hue and saturation stand still where the three channels keep their ratios."""
+    """Raise the value in HSV. Hue and saturation stay, as the ratios of the channels do."""
     value = picture.max(axis=2, keepdims=True)
     brighter = np.minimum(value + more, 1)
     return np.where(value > 0, picture * (brighter / np.where(value > 0, value, 1)), brighter)
 
 
 def saturate(picture: np.ndarray, factor_and_more: tuple[float, float]) -> np.ndarray:
-    """Another saturation in HSV, where hue and value stand still. A grey has the hue 0, which is red."""
+    """Change the saturation in HSV; hue and value stay. A grey has hue 0, which is red."""
     factor, more = factor_and_more
     value = picture.max(axis=2, keepdims=True)
     below = value - picture
@@ -96,7 +96,7 @@ def darker(picture: np.ndarray, stops: float) -> np.ndarray:
 
 
 def colour_cast(picture: np.ndarray, stops: float, sign: np.ndarray) -> np.ndarray:
-    """Red up and blue down by so many stops, or the other way; a white picture keeps its luminance."""
+    """Scale red up and blue down by so many stops, or the reverse; white keeps its luminance."""
     gains = 2.0 ** (np.array([0.5, 0.0, -0.5]) * stops * sign)
     luminance = gains[0] * 0.2126 + gains[1] * 0.7152 + gains[2] * 0.0722
     return _encoded(_light(picture) * (gains / luminance))
@@ -111,7 +111,7 @@ def draw_occlusion(rng: np.random.Generator, picture: np.ndarray, constant: Cons
 
 
 def occlusion(picture: np.ndarray, share: float, place: np.ndarray) -> np.ndarray:
-    """A grey rectangle of the picture's form over so much of its area, wholly inside of it."""
+    """Cover a share of the picture by a grey rectangle of its form, wholly inside."""
     sides = np.array(picture.shape[:2])
     covered = np.maximum(np.rint(sides * share**0.5).astype(int), 1)
     top, left = np.floor(place * (sides - covered + 1)).astype(int)
@@ -121,18 +121,16 @@ def occlusion(picture: np.ndarray, share: float, place: np.ndarray) -> np.ndarra
 
 
 def _light(picture: np.ndarray) -> np.ndarray:
-    """Amounts of light of sRGB levels."""
     return np.where(picture <= 0.04045, picture / 12.92, ((picture + 0.055) / 1.055) ** 2.4)
 
 
 def _encoded(light: np.ndarray) -> np.ndarray:
-    """sRGB levels of amounts of light."""
     light = np.clip(light, 0, 1)
     return np.where(light <= 0.0031308, light * 12.92, 1.055 * light ** (1 / 2.4) - 0.055)
 
 
 def by_way_of(picture: np.ndarray, share: float, resampling: Image.Resampling) -> np.ndarray:
-    """Resized to this share of its sides, and back."""
+    """Resize to this share of the sides, and back."""
     image = _image(picture)
     width, height = image.size
     small = image.resize((max(1, int(width * share)), max(1, int(height * share))), resampling)
@@ -156,14 +154,14 @@ def _picture(image: Image.Image) -> np.ndarray:
 
 
 def gaussian_blur(picture: np.ndarray, deviation: float) -> np.ndarray:
-    """By a Gaussian; edge pixels go on."""
+    """Blur by a Gaussian; edge pixels are repeated."""
     from scipy.ndimage import gaussian_filter
 
     return gaussian_filter(picture, (deviation, deviation, *[0] * (picture.ndim - 2)), mode="nearest")
 
 
 def defocus_blur(picture: np.ndarray, disk: tuple[float, float]) -> np.ndarray:
-    """The mean over a disk of this radius, softened by a Gaussian of this deviation; mirrored at the edge."""
+    """Return the mean over a disk of this radius, softened by a Gaussian of this deviation; mirrored at the edge."""
     import scipy.fft
 
     fft: Any = scipy.fft  # whose older releases say that they give tuples
@@ -195,18 +193,14 @@ def disk_kernel(radius: float, deviation: float) -> np.ndarray:
 def draw_glass_blur(
     rng: np.random.Generator, picture: np.ndarray, constants: tuple[float, int, int]
 ) -> tuple[np.ndarray, ...]:
-    """Offsets (right, down), an integer pair for each pixel far enough from the edge, last row and column first."""
+    """Draw integer offsets (right, down) for each pixel far enough from the edge, last row and column first."""
     _, reach, rounds = constants
     rows, columns = (max(0, side - 2 * reach) for side in picture.shape[:2])
     return (rng.integers(-reach, reach, (rounds, rows, columns, 2)),)
 
 
 def glass_blur(picture: np.ndarray, constants: tuple[float, int, int], swaps: np.ndarray) -> np.ndarray:
-    """Blurred; then one pixel after another takes the colour that its neighbour has by then; blurred again.
-
-    The published loop means to swap two pixels. It assigns views of one array, so that the second one keeps its colour,
-    and ImageNet-C was made by it: here as there. Whose colour a pixel ends with is followed for all pixels at once.
-    """
+    """Blur; let one pixel after another take the current colour of its neighbour; blur again."""
     deviation, reach, _ = constants
     # Cut to levels as published, not rounded.
     levels = (gaussian_blur(picture, deviation) * 255).astype(np.uint8).reshape(-1, 3)
@@ -235,7 +229,7 @@ def draw_motion_blur(rng: np.random.Generator, picture: np.ndarray, constant: Co
 
 
 def motion_blur(picture: np.ndarray, path: tuple[int, float], angle: np.ndarray) -> np.ndarray:
-    """The mean along a line that begins in each pixel, [height, width, …]; edge pixels go on.
+    """Return the mean along a line that begins in each pixel, [height, width, …]; edge pixels go on.
 
     As ImageMagick has it: the line is 2 radius + 1 pixels long, its weights are half of a Gaussian of this deviation.
     """
@@ -259,7 +253,7 @@ def motion_blur(picture: np.ndarray, path: tuple[int, float], angle: np.ndarray)
 
 
 def zoom_blur(picture: np.ndarray, stop_and_step: tuple[float, float]) -> np.ndarray:
-    """The mean of the picture and of what each zoom shows of its middle, from 1 until before `stop`."""
+    """Average the picture with zooms into its middle, from 1 until before `stop`."""
     factors = np.arange(1, *stop_and_step)
     picture = picture.astype(np.float32)  # as published, and twice as quick
     total = picture.copy()
@@ -269,7 +263,7 @@ def zoom_blur(picture: np.ndarray, stop_and_step: tuple[float, float]) -> np.nda
 
 
 def zoomed(picture: np.ndarray, factor: float) -> np.ndarray:
-    """The middle of a picture, [height, width, …], so many times as large, interpolated linearly."""
+    """Enlarge the middle of a picture, [height, width, …], interpolated linearly."""
     for axis in (0, 1):
         side = picture.shape[axis]
         cut = math.ceil(side / factor)
@@ -284,7 +278,7 @@ def zoomed(picture: np.ndarray, factor: float) -> np.ndarray:
 
 
 def draw_elastic_transform(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
-    """From -1 to 1: how far three corners move, (x, y) each, and two fields of steps across and down."""
+    """Draw from -1 to 1: moves (x, y) of three corners, and two fields of steps across and down."""
     sides = picture.shape[:2]
     return rng.uniform(-1, 1, (3, 2)), rng.uniform(-1, 1, sides), rng.uniform(-1, 1, sides)
 
@@ -328,7 +322,7 @@ def elastic_transform(
 
 
 def smooth(field: np.ndarray, deviation: float) -> np.ndarray:
-    """A field, mirrored at its edge, blurred by a Gaussian that ends at three deviations.
+    """Return a field, mirrored at its edge, blurred by a Gaussian that ends at three deviations.
 
     By cosine transforms: such a field is a sum of cosines, each of which a blur only makes weaker. A blur as wide as
     the picture takes no longer.
@@ -350,7 +344,7 @@ draw_rotation = draw_colour_cast
 
 
 def rotation(picture: np.ndarray, degrees: float, sign: np.ndarray) -> np.ndarray:
-    """About its middle; mirrored at the edge."""
+    """Rotate the picture about its middle; mirrored at the edge."""
     height, width = picture.shape[:2]
     cosine, sine = (function(math.radians(degrees * float(sign))) for function in (math.cos, math.sin))
     rows, columns = np.indices((height, width), np.float64)
@@ -364,7 +358,7 @@ def rotation(picture: np.ndarray, degrees: float, sign: np.ndarray) -> np.ndarra
 
 
 def warped(picture: np.ndarray, rows: np.ndarray, columns: np.ndarray, outside: str) -> np.ndarray:
-    """Each pixel from this row and column, interpolated linearly. `outside` is scipy's word for what lies there."""
+    """Return each pixel from this row and column, interpolated linearly; `outside` is scipy's mode."""
     from scipy.ndimage import map_coordinates
 
     places = np.stack([rows, columns])
@@ -374,7 +368,7 @@ def warped(picture: np.ndarray, rows: np.ndarray, columns: np.ndarray, outside: 
 
 
 def draw_fog(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
-    """Numbers from -1 to 1, one for each place of the fractal but its first, in the order in which they are used."""
+    """Draw from -1 to 1: a number for each point of the fractal but the first, in order of use."""
     return (rng.uniform(-1, 1, _fractal_side(picture) ** 2 - 1),)
 
 
@@ -385,14 +379,14 @@ def fog(picture: np.ndarray, constants: tuple[float, float], numbers: np.ndarray
 
 
 def _cloud(picture: np.ndarray, decay: float, numbers: np.ndarray) -> np.ndarray:
-    """A fractal's upper left part, as large as the picture; a larger picture gets it again, for it has no seam."""
+    """Return a fractal as large as the picture, repeated without a seam."""
     side = _fractal_side(picture)
     rows, columns = (np.arange(length) % side for length in picture.shape[:2])
     return plasma(side, decay, numbers)[np.ix_(rows, columns)]
 
 
 def _fractal_side(picture: np.ndarray) -> int:
-    """The least power of two that covers the picture, as published; 1,024 at most, so that its memory is bounded."""
+    """Return the least power of two that covers the picture, as published; 1,024 at most to bound memory."""
     return min(1024, 2 ** math.ceil(math.log2(max(picture.shape[:2]))))
 
 
@@ -422,7 +416,7 @@ def plasma(side: int, decay: float, numbers: np.ndarray) -> np.ndarray:
 
 
 def draw_snow(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
-    """Normal numbers, one a pixel, and the degrees at which they fall."""
+    """Draw a normal number for each pixel, and the angle of the fall in degrees."""
     return rng.standard_normal(picture.shape[:2]), np.asarray(rng.uniform(-135, -45))
 
 
@@ -432,7 +426,7 @@ def snow(
     normal: np.ndarray,
     angle: np.ndarray,
 ) -> np.ndarray:
-    """Noise that is zoomed, cut at a threshold and moved, twice, over a picture that is whiter."""
+    """Lay noise, zoomed, cut at a threshold and blurred, twice over a whitened picture."""
     mean, deviation, zoom, threshold, radius, sigma, left = constants
     flakes = zoomed(mean + deviation * normal, zoom)
     flakes = np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)
@@ -449,7 +443,7 @@ def draw_spatter(rng: np.random.Generator, picture: np.ndarray, constant: Consta
 def spatter(
     picture: np.ndarray, constants: tuple[float, float, float, float, float, int], normal: np.ndarray
 ) -> np.ndarray:
-    """Smooth noise above a threshold is liquid: water that shines at its edges, or mud."""
+    """Cover smooth noise above a threshold with liquid: water that shines at its edges, or mud."""
     mean, deviation, smoothness, threshold, strength, mud = constants
     liquid = gaussian_blur(mean + deviation * normal, smoothness)
     if mud:
@@ -463,7 +457,7 @@ def spatter(
 
 
 def _relief(levels: np.ndarray) -> np.ndarray:
-    """How much each place shines, from how far it is from the edges of the liquid, as if lit from one corner."""
+    """Return the light on the liquid, from the distance to its edges, as if lit from one corner."""
     from scipy.ndimage import correlate, uniform_filter
 
     far = np.minimum(_distance(~_edges(levels)), 20 * _STEPS[0])
@@ -474,7 +468,7 @@ def _relief(levels: np.ndarray) -> np.ndarray:
 
 
 def _distance(inside: np.ndarray) -> np.ndarray:
-    """Of each pixel that is inside from the nearest that is not, in `_STEPS` to a side, aslant and as a knight goes."""
+    """Return the distance of each inner pixel to the nearest outer one, along sides, diagonals and knight's moves."""
     from scipy.ndimage import distance_transform_edt
 
     if inside.all():
@@ -512,7 +506,7 @@ _MOVES = np.array(
 
 
 def _equalised(levels: np.ndarray) -> np.ndarray:
-    """Levels by their ranks, so that all are about as frequent."""
+    """Equalise levels, so that all are about as frequent."""
     counts = np.bincount(levels.ravel(), minlength=256)
     lowest = int(np.flatnonzero(counts)[0])
     others = levels.size - counts[lowest]
@@ -523,7 +517,7 @@ def _equalised(levels: np.ndarray) -> np.ndarray:
 
 
 def _edges(levels: np.ndarray) -> np.ndarray:
-    """Canny's edges at 50 and 150: the steepest pixels across their slope, and such as touch them."""
+    """Return Canny's edges at 50 and 150: pixels steepest across their slope, and those that touch them."""
     from scipy.ndimage import label, sobel
 
     across, down = (sobel(levels.astype(np.int32), axis, mode="nearest") for axis in (1, 0))
@@ -561,7 +555,7 @@ _SAMPLED_SIDE = 224
 
 
 def draw_frost(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
-    """Numbers from 0 to 1: six of each feather, three of each of its barbs; then those of the fractal below them."""
+    """Draw from 0 to 1: six numbers a feather, three for each of its barbs; then those of the fractal below."""
     assert isinstance(constant, tuple)
     pane = _pane(picture, int(constant[2]))
     height, width = pane.shape[:2]
@@ -577,11 +571,7 @@ def frost(
     barbs: np.ndarray,
     numbers: np.ndarray,
 ) -> np.ndarray:
-    """Feathers of ice on frozen haze, in the mean and the spread of the photographs that were published.
-
-    constants: the shares of picture and ice, and the step at which pixels of the ice are taken. The published code for
-    small pictures takes every fifth pixel of its photographs and averages nothing, which leaves the ice rough.
-    """
+    """Lay feathers of ice on frozen haze, with mean and spread of the published photographs."""
     left, share, step = constants
     pane = _pane(picture, step)
     height, width = pane.shape[:2]
@@ -599,7 +589,7 @@ def _pane(picture: np.ndarray, step: int) -> np.ndarray:
 
 
 def _feathers(height: int, width: int, feathers: np.ndarray, barbs: np.ndarray) -> np.ndarray:
-    """Feathers from 0 to 1: a rib that bends, and barbs on both sides of it that are shorter towards its tip."""
+    """Draw feathers from 0 to 1: a bent rib, with barbs on both sides that shorten towards its tip."""
     side = min(height, width)
     # Of a strip less fine, so that its canvas is bounded.
     finer = min(max(2, math.ceil(_DRAWN_SIDE / side)), max(1, math.isqrt(_MOST_DRAWN // (height * width))))

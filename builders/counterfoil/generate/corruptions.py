@@ -24,7 +24,7 @@ SMALLEST_SIDE = 8
 
 
 def corrupt(pixels: np.ndarray, name: str, severity: int, seed: int) -> np.ndarray:
-    """A corrupted copy of a picture, uint8 [height, width, 3] with sides of 8 pixels or more, in the same shape.
+    """Return a corrupted copy of a picture, uint8 [height, width, 3] with sides of 8 pixels or more, in the same shape.
 
     Severity is 1 to 5. Raises KeyError for another name, ValueError for another severity or picture.
     """
@@ -45,7 +45,7 @@ def random_arrays(name: str, rng: np.random.Generator, picture: np.ndarray, cons
 
 
 def corrupted_by(picture: np.ndarray, name: str, severity: int, *arrays: np.ndarray) -> np.ndarray:
-    """As `corrupt`, of a picture from 0 to 1 and with these arrays as all that is random."""
+    """Corrupt a picture from 0 to 1, with these arrays as all that is random; else as `corrupt`."""
     height, width = picture.shape[:2]
     corrupted = getattr(corruption_kinds, name)(picture, constants_of(name, severity, height, width), *arrays)
     return np.rint(np.clip(corrupted, 0, 1) * 255).astype(np.uint8)
@@ -66,7 +66,7 @@ def twice_compressed(sides: Sequence[int]) -> list[str]:
 
 
 def constants_of(name: str, severity: int, height: int, width: int) -> Any:
-    """The constants of a severity for pictures of this size."""
+    """Return the constants of a severity for pictures of this size."""
     if severity not in range(1, 6):
         raise ValueError(f"severity is 1 to 5, not {severity}")
     corruption = CORRUPTIONS[name]
@@ -87,6 +87,6 @@ def contrast_match(base: np.ndarray, shifted: np.ndarray) -> tuple[float, float]
 
 
 def apply_gain(base: np.ndarray, gain: float, offset: float) -> np.ndarray:
-    """Every level times the gain, and the offset added; what goes beyond black or white is cut off."""
+    """Multiply every level by the gain and add the offset; cut off at black and white."""
     levels = np.rint(np.clip(np.arange(256) * gain + offset, 0, 255)).astype(np.uint8)
     return levels[base]

@@ -43,18 +43,17 @@ class ImageEmbeddings:
     width: int
 
     def of(self, shift: str, class_id: str) -> Vector | None:
-        """The vector of a cell; None for one that is drawn from its prompt alone."""
+        """Return the vector of a cell; None if it is drawn from its prompt alone."""
         return self.vectors.get(shift, {}).get(class_id)
 
     def hashes(self) -> dict[str, dict[str, str]]:
-        """Shift → class id → SHA-256 of the vector's float32 bytes, for the lock."""
         return {
             shift: {class_id: vector_sha256(vector) for class_id, vector in own.items()}
             for shift, own in self.vectors.items()
         }
 
     def content(self) -> bytes:
-        """The dataset's own file, under the keys that its own recipe says; equal vectors give equal bytes."""
+        """Return the dataset's own file, under the keys that its own recipe says; equal vectors give equal bytes."""
         return embeddings_file(
             {
                 embedding_key(own_key(shift, self.templates[shift]), class_id): vector
@@ -65,21 +64,20 @@ class ImageEmbeddings:
 
 
 def embeddings_file(vectors: Mapping[str, Vector]) -> bytes:
-    """A file of vectors (width,) by key, as recipes name them; equal vectors give equal bytes."""
+    """Return a file of vectors (width,) by key, as recipes name them; equal vectors give equal bytes."""
     from safetensors.numpy import save
 
     return save({key: np.ascontiguousarray(vectors[key], "<f4") for key in sorted(vectors)})
 
 
 def vector_sha256(vector: Vector) -> str:
-    """SHA-256 of a vector's float32 bytes."""
     return hashlib.sha256(np.ascontiguousarray(vector, "<f4").tobytes()).hexdigest()
 
 
 def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
-    """The vectors of every cell that a recipe draws from one; None for a recipe that draws from prompts alone.
+    """Return the vectors of all cells; None for a recipe that draws from prompts alone.
 
-    UserError, collected, for files that cannot be read, keys that are not there, what is no vector, and other widths.
+    UserError, collected, for unreadable files, missing keys, and tensors of another shape or width.
     """
     shifts = [shift for shift in recipe.all_shifts() if shift.embedding is not None]
     if not shifts:
@@ -147,7 +145,7 @@ def _vectors(
 
 
 def _as_vector(tensor: Mapping[str, Any]) -> Vector | str:
-    """A tensor of a file as a vector, or what is wrong with it."""
+    """Return a tensor as a vector, or its problem."""
     kind, shape = tensor["dtype"], list(tensor["shape"])
     if (kind not in _FLOATS and kind != "BF16") or len(shape) != 1 or not 1 <= shape[0] <= WIDEST:
         return f"is {kind} of shape {shape}, expected one vector of at most {WIDEST:,} floating-point numbers"

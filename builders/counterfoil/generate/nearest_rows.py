@@ -1,12 +1,12 @@
-"""Which rows of a pool are nearest to each of many prompts, no row for two of them: pure functions on arrays.
+"""Find the rows of a pool nearest to each of many prompts, no row for two of them: pure functions on arrays.
 
-Rows are dealt in rounds: in each, every prompt that still wants one takes the nearest row that nobody has, in the
-prompts' order. So none is left with the far end of the pool because others came before it, and how many rows one prompt
-wants moves no row of the rounds before. Of equally near rows the first is nearer.
+Rows are dealt in rounds: in each, every prompt that wants more takes the nearest free row, in the prompts' order. So no
+prompt is left with the far end of the pool, and how many rows one wants changes no earlier round. Of equally near rows
+the first is nearer.
 
 A score is exact: vectors are rounded to a grid on which no sum of products needs more digits than a float64 has. So
-neither the sizes of blocks, nor the order in which a library adds, nor the machine decide between two rows. The pool is
-read in chunks, and of each prompt only a short list is kept, which is taken again from what is left when it runs out.
+neither block sizes, nor the order in which a library adds, nor the machine decide between two rows. The pool is read in
+chunks, and of each prompt only a short list is kept, and taken again from the free rows when it runs out.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def nearest_rows(
     chunk_rows: int = _CHUNK_ROWS,
     list_entries: int = _LIST_ENTRIES,
 ) -> list[NearestRows]:
-    """For each of c prompts so many rows of the pool as it wants, each row for one of them alone.
+    """Return for each of c prompts as many rows of the pool as it wants, each row for one prompt alone.
 
-    pool: (n, width) and prompts: (c, width), unit vectors; rows of the pool that are not usable may be anything.
-    wanted: c counts. usable: (n,). What is kept beside the pool are lists of `list_entries` rows together, and scores
-    of `chunk_rows` rows at once; neither changes what is found. ValueError where more is wanted than is usable.
+    pool: (n, width) and prompts: (c, width), unit vectors; unusable rows may hold anything. wanted: c counts. usable:
+    (n,). `list_entries` (in all lists) and `chunk_rows` bound memory and change no result. ValueError if more rows are
+    wanted than usable.
     """
     if sum(wanted) > int(usable.sum()):
         raise ValueError(f"{sum(wanted):,} rows are wanted of {int(usable.sum()):,}")
@@ -78,7 +78,7 @@ def _deal(
     near: list[list[float]],
     free: NDArray[np.bool_],
 ) -> None:
-    """Rounds, until nobody wants more or a list has run out; a round that was broken off goes on where it was."""
+    """Deal in rounds until no prompt wants more or a list runs out; continue a round that was broken off."""
     at = dict.fromkeys(lists, 0)
     for turn in range(min(len(given[place]) for place in lists), max(wanted)):
         for place, (rows, scores) in lists.items():
@@ -97,7 +97,7 @@ def _deal(
 def _lists(
     pool: NDArray[np.floating], prompts: NDArray[np.float64], free: NDArray[np.bool_], length: int, chunk_rows: int
 ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """The nearest `length` free rows of each prompt with their scores, the nearest first; fewer where there are not."""
+    """Return at most `length` free rows of each prompt with their scores, the nearest first."""
     found = [(np.empty(0, dtype=np.int64), np.empty(0)) for _ in range(len(prompts))]
     for rows, start, scores in _scored(pool, prompts, free, chunk_rows):
         for place, own in enumerate(scores, start=start):
@@ -119,7 +119,7 @@ def _ranks(
     near: Sequence[Sequence[float]],
     chunk_rows: int,
 ) -> list[NDArray[np.int64]]:
-    """One more than the usable rows that are nearer to a prompt than each that it was given."""
+    """Return each row's rank among the usable rows of a prompt, from 1."""
     ranks = [np.ones(len(own), dtype=np.int64) for own in given]
     for rows, start, scores in _scored(pool, prompts, usable, chunk_rows):
         for place, own in enumerate(scores, start=start):
@@ -135,7 +135,7 @@ def _ranks(
 def _scored(
     pool: NDArray[np.floating], prompts: NDArray[np.float64], chosen: NDArray[np.bool_], chunk_rows: int
 ) -> Iterator[tuple[NDArray[np.int64], int, NDArray[np.float64]]]:
-    """Chosen rows of the pool in order, chunk by chunk; the first prompt of a block; scores (prompts, rows) of it."""
+    """Yield chosen rows chunk by chunk, the first prompt of a block, and its scores (prompts, rows)."""
     every = np.flatnonzero(chosen)
     for first in range(0, len(every), chunk_rows):
         rows = every[first : first + chunk_rows]

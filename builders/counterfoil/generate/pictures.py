@@ -54,7 +54,7 @@ def as_pictures(pixels: torch.Tensor) -> DrawnAhead:
 
 
 def _pinned(part: torch.Tensor) -> torch.Tensor:
-    """A copy in memory that a GPU writes by itself, under way."""
+    """Start a copy into pinned memory."""
     import torch
 
     return torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True)
@@ -65,8 +65,7 @@ _MOST_THREADS = 8
 
 
 def encoding_threads(device: str) -> int:
-    """Threads of a worker that encode: one on a CPU, whose cores have a worker each; else its GPU's share of the cores,
-    less the two that draw and screen. They change no byte."""
+    """Return a worker's encoding threads: one on a CPU, where each core has a worker; else its GPU's share less two."""
     if not device.startswith("cuda"):
         return 1
     import torch
@@ -76,7 +75,7 @@ def encoding_threads(device: str) -> int:
 
 
 def encode_image(picture: PILImage.Image, recipe: Recipe) -> bytes:
-    """PNG, JPEG or WebP bytes; the same for the same pixels and Pillow version."""
+    """Encode as PNG, JPEG or WebP; the same bytes for the same pixels and Pillow version."""
     from PIL import Image
 
     side = recipe.generator.saved_size
@@ -95,11 +94,11 @@ def encode_image(picture: PILImage.Image, recipe: Recipe) -> bytes:
 
 
 def decoded(encoded: bytes) -> np.ndarray:
-    """The 8-bit RGB pixels of an encoded image, uint8 [height, width, 3]. UnreadableImage for what is none."""
+    """Decode an image as uint8 [height, width, 3]. UnreadableImage if it cannot be decoded."""
     return np.asarray(rgb_image(encoded))
 
 
 def psnr(one: np.ndarray, other: np.ndarray) -> float:
-    """Peak signal-to-noise ratio in dB of two uint8 arrays of one shape; infinite where they are equal."""
+    """Return the peak signal-to-noise ratio in dB of two uint8 arrays of one shape; infinite if equal."""
     error = float(np.mean((one.astype(np.float64) - other.astype(np.float64)) ** 2))
     return math.inf if error == 0 else 10 * math.log10(255**2 / error)

@@ -79,7 +79,7 @@ class Renderer:
         self._negative: dict[str, Any] = {}
 
     def _family(self, recipe: Recipe) -> Family:
-        """The family that drives the pipeline. UserError for what the recipe asks of it in vain."""
+        """Return the family that drives the pipeline. UserError for settings without effect."""
         name, unet = type(self.pipeline).__name__, getattr(self.pipeline, "unet", None)
         problems = list(pipeline_problems(recipe, {"_class_name": name}, None if unet is None else dict(unet.config)))
         if problems:
@@ -89,14 +89,24 @@ class Renderer:
         return family
 
     def encode(self, prompt: str) -> dict[str, Any]:
-        """The embeddings of a prompt, encoded alone (its neighbours change no bit) and remembered for a while.
+        """Return the embeddings of a prompt, encoded alone (its neighbours change no bit) and remembered for a while.
 
         The negative prompt's are encoded once: they do not depend on the prompt.
         """
         if prompt not in self._encoded:
-            guided = self.guided
-            parts = self._encode(prompt, guided and not self._negative)
-            if guided and not self._negative:
+            import torch
+
+            negative_too = self.guided and not self._negative
+            with self.computing("encode a prompt"), self._ids_in_bounds(), torch.inference_mode():
+                parts = encode_prompt(
+                    self.family,
+                    self.pipeline,
+                    prompt,
+                    self.generator.negative_prompt,
+                    guided=negative_too,
+                    options=self.generator.options,
+                )
+            if negative_too:
                 self._negative = {name: part for name, part in parts.items() if name.startswith("negative")}
             taken = sum(bytes_of(each) for each in self._encoded.values())
             while self._encoded and taken + bytes_of(parts) > _REMEMBERED:
@@ -105,7 +115,7 @@ class Renderer:
         return self._encoded[prompt]
 
     def conditioning(self, sample: Sample) -> dict[str, Any]:
-        """What a call takes for a sample's prompt at its first step: its own, or on the way there from its base's."""
+        """Return the encoded prompt of a sample's first step: its own, or one on the way from its base's."""
         own, between = self.encode(sample.prompt or ""), sample.between
         if between is None or between.by == "lora":
             return own
@@ -117,21 +127,8 @@ class Renderer:
                 "Shorten the longer prompt, or take the levels out of this shift.",
             ) from error
 
-    def _encode(self, prompt: str, guided: bool) -> dict[str, Any]:
-        import torch
-
-        with self.computing("encode a prompt"), self._ids_in_bounds(), torch.inference_mode():
-            return encode_prompt(
-                self.family,
-                self.pipeline,
-                prompt,
-                self.generator.negative_prompt,
-                guided=guided,
-                options=self.generator.options,
-            )
-
     def _ids_in_bounds(self) -> contextlib.AbstractContextManager[None]:
-        """Text encoders look up no id that their tables do not have."""
+        """Bound the ids that text encoders look up by their tables."""
         import torch
 
         from counterfoil.models.trials import ids_in_bounds
@@ -147,29 +144,32 @@ class Renderer:
         return self.ahead(samples)()
 
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
-        """As `render`, but what a GPU has yet to finish is waited for by whoever calls what is returned."""
+        """Start `render`; the returned function waits for the GPU."""
         count = len(samples)
         if not 0 < count <= self.generator.batch_size:
             raise ValueError(f"{count} samples, expected 1 to {self.generator.batch_size}")
         drawn = list(self._lots(samples))  # all of them, before any is waited for
 
         def pictures() -> list[np.ndarray | None]:
-            found = {place: image for places, wait in drawn for place, image in zip(places, wait(), strict=True)}
-            return [found.get(place) for place in range(count)]
+            images: list[np.ndarray | None] = [None] * count
+            for indices, wait in drawn:
+                for index, image in zip(indices, wait(), strict=True):
+                    images[index] = image
+            return images
 
         return pictures
 
     def _lots(self, samples: Sequence[Sample]) -> Iterator[tuple[list[int], DrawnAhead]]:
-        """The places of samples that are drawn at once, and their pictures under way."""
+        """Yield the indices of samples that are drawn together, and their pictures under way."""
         companies: dict[Hashable, list[int]] = {}
-        for place, sample in enumerate(samples):
-            companies.setdefault(self._company(sample), []).append(place)
+        for index, sample in enumerate(samples):
+            companies.setdefault(self._company(sample), []).append(index)
         # Each in a full batch of its own: a picture must not depend on whether its neighbours are of its kind.
-        for places in companies.values():
-            yield places, self._drawn([samples[place] for place in places])
+        for indices in companies.values():
+            yield indices, self._drawn([samples[index] for index in indices])
 
     def _company(self, sample: Sample) -> Hashable:
-        """Samples with the same answer share batches: drawn from an embedding or not, and prompts that join as are."""
+        """Return what samples must have in common to share a batch: kind, and prompts that join as they are."""
         if sample.base_prompt is not None:
             encoded = self.encode(sample.base_prompt), self.conditioning(sample)
             return "pair", *(company(self.family, each) for each in encoded)
@@ -179,7 +179,7 @@ class Renderer:
         return drawn_from, company(self.family, self.conditioning(sample)), *self._lora_scales(sample).values()
 
     def _drawn(self, samples: Sequence[Sample]) -> DrawnAhead:
-        """Samples of one company."""
+        """Draw samples that share a batch."""
         import torch
 
         if samples[0].base_prompt is not None:
@@ -187,8 +187,12 @@ class Renderer:
             pairs = [samples[start : start + half] for start in range(0, len(samples), half)]
             return as_pictures(torch.cat([self._beside_bases(some) for some in pairs]))
         if self.family.prompts == "plain":
-            with self._ids_in_bounds():
-                return as_pictures(torch.cat([self._alone(sample) for sample in samples]))
+            drawn = []
+            for sample in samples:
+                # An unknown pipeline may draw from torch's global state.
+                with self._ids_in_bounds(), own_randomness(sample.seed, self.pipeline._execution_device):
+                    drawn.append(self._called(self._plain(sample), [sample]))
+            return as_pictures(torch.cat(drawn))
         padded = [*samples, *[samples[-1]] * (self.generator.batch_size - len(samples))]
         arguments: dict[str, Any] = {}
         if self.family.prompted:
@@ -199,13 +203,8 @@ class Renderer:
         with self.adapter.used() if vectors and self.adapter is not None else contextlib.nullcontext():
             return as_pictures(self._called(arguments, padded)[: len(samples)])
 
-    def _alone(self, sample: Sample) -> torch.Tensor:
-        """One picture of a pipeline that nobody here knows: what it draws from torch's global state is its own, too."""
-        with own_randomness(sample.seed, self.pipeline._execution_device):
-            return self._called(self._plain(sample), [sample])
-
     def _beside_bases(self, samples: Sequence[Sample]) -> torch.Tensor:
-        """Shifted images, each drawn beside its base in one call of a full batch: bases first, from the same noise."""
+        """Draw shifted images, each beside its base in one full batch: bases first, from the same noise."""
         half = self.generator.batch_size // 2
         padded = [*samples, *[samples[-1]] * (half - len(samples))]
         bases = [replace(sample, prompt=sample.base_prompt, base_prompt=None, between=None) for sample in padded]
@@ -215,7 +214,7 @@ class Renderer:
             return self._called(arguments, [*bases, *padded], held)[half : half + len(samples)]
 
     def _plain(self, sample: Sample) -> dict[str, Any]:
-        """What a call takes for a prompt that the pipeline encodes itself."""
+        """Return the arguments of a prompt that the pipeline encodes itself."""
         negative = self.generator.negative_prompt
         if negative is None and self.guided:
             negative = self.family.blank
@@ -224,7 +223,7 @@ class Renderer:
     def _called(
         self, arguments: Mapping[str, Any], samples: Sequence[Sample], held: HeldParts | None = None
     ) -> torch.Tensor:
-        """One call of the pipeline: pixels [n, 3, side, side] of each sample, each from its own noise."""
+        """Call the pipeline: pixels [n, 3, side, side] of each sample, each from its own noise."""
         import torch
 
         family, generator = self.family, self.generator
@@ -254,12 +253,16 @@ class Renderer:
         return pixels
 
     def _later(self, samples: Sequence[Sample]) -> LaterPrompts | None:
-        """The prompts of a call's samples that come in only after some steps."""
-        begin = [1 - one.between.scale if one.between and one.between.by == "steps" else 0.0 for one in samples]
-        return LaterPrompts(joined([self.encode(one.prompt or "") for one in samples]), begin) if any(begin) else None
+        """Return the prompts that come in only after some steps, or None."""
+        ways = [sample.between for sample in samples]
+        begin = [1 - way.scale if way is not None and way.by == "steps" else 0.0 for way in ways]
+        if not any(begin):
+            return None
+        return LaterPrompts(joined([self.encode(sample.prompt or "") for sample in samples]), begin)
 
     def _lora_scales(self, sample: Sample) -> dict[str, float]:
-        """The scales of the LoRA weights that levels are of: a share for a level of this one, none for any other image.
+        """Return the scales of the LoRA weights that levels are of: a share for a level of this one, none for any other
+        image.
 
         Samples of other scales share no call.
         """
@@ -271,7 +274,7 @@ class Renderer:
         return None if self.embeddings is None else self.embeddings.of(sample.shift, sample.class_id)
 
     def _conditioned(self, vectors: Sequence[Any]) -> Mapping[str, Any]:
-        """What a call takes for image embeddings."""
+        """Return the arguments of image embeddings."""
         import torch
 
         assert self.family.conditioned is not None
@@ -281,7 +284,7 @@ class Renderer:
         return self.family.conditioned(stacked, guided)
 
     def computing(self, doing: str) -> contextlib.AbstractContextManager[None]:
-        """RunFailure for whatever the pipeline raises; `doing` is what it was about to do."""
+        """Raise RunFailure for whatever the pipeline raises; `doing` is what it was about to do."""
         return computing(
             f"generator.model: '{self.generator.model}'",
             doing,

@@ -39,12 +39,11 @@ class PoolRows:
         return [self._pixels(sample) for sample in samples]
 
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
-        """As `Renderer.ahead`: there is nothing to wait for."""
         images = self.render(samples)
         return lambda: images
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """What the columns of rows hold of each sample: its place in the pool, and its licence where that tells one."""
+        """Return the cells of the kind's columns for each sample: its row in the pool, and the licence if known."""
         return _columns(samples, self._license)
 
     def _pixels(self, sample: Sample) -> np.ndarray | None:
@@ -83,8 +82,7 @@ class CorruptedRows(PoolRows):
         partner_of: Mapping[str, Callable[[int], Image.Image]] = MappingProxyType({}),
         objects: SourceObjects | None = None,
     ) -> None:
-        """`partner_of` gives by the name of a shift that matches what each row is matched with; `objects` are those of
-        the rows, for detectors."""
+        """Take in `partner_of`, for each shift that matches, a function from a row to its partner; and rows' objects."""
         super().__init__(image, license)
         self._partner_of = partner_of
         self._side = recipe.generator.size
@@ -95,7 +93,7 @@ class CorruptedRows(PoolRows):
         self._room = _MOST_KEPT
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """As for rows, and the severity, and the objects in pixels of the stored image."""
+        """Return the columns of rows, the severity, and the objects in pixels of the stored image."""
         columns = super().values(samples)
         for own, sample in zip(columns, samples, strict=True):
             own[SEVERITY] = self._shifts[sample.shift].severity
@@ -107,7 +105,7 @@ class CorruptedRows(PoolRows):
         return columns
 
     def _pixels(self, sample: Sample) -> np.ndarray:
-        """uint8 [height, width, 3]. RunFailure for a row that no longer decodes: each did when it was chosen."""
+        """Return uint8 [height, width, 3]. RunFailure for a row that no longer decodes: each did when it was chosen."""
         assert sample.row is not None
         shift, partner = self._shifts[sample.shift], self._partner_of.get(sample.shift)
         try:
@@ -134,7 +132,7 @@ class CorruptedRows(PoolRows):
 
 
 def reduced(picture: Image.Image, side: int | None) -> Image.Image:
-    """The picture with its shorter side at most so many pixels, and its shape as it was."""
+    """Shrink a picture to a shorter side of at most `side` pixels."""
     if side is None or min(picture.size) <= side:
         return picture
     from PIL import Image
@@ -164,29 +162,29 @@ class EditRenderer(Renderer):
         self.inverted = InvertedRows(self)
 
     def _lots(self, samples: Sequence[Sample]) -> Iterator[tuple[list[int], DrawnAhead]]:
-        """As `Renderer._lots`, without rows that cannot be decoded."""
-        there = {place: source for place, source in enumerate(self.sources(samples)) if source is not None}
-        at_once = self.inverted.half if self.family.edits == "inversion" else 1
-        for start in range(0, len(there), at_once):
-            places = list(there)[start : start + at_once]
-            sources = [there[place] for place in places]
-            yield places, as_pictures(self._edited([samples[place] for place in places], sources))
+        """Yield lots as `Renderer._lots`, without rows that cannot be decoded."""
+        sources = self.sources(samples)
+        readable = [index for index, source in enumerate(sources) if source is not None]
+        if self.family.edits != "inversion":
+            for index in readable:
+                sample = samples[index]
+                with own_randomness(sample.seed, self.pipeline._execution_device), self._ids_in_bounds():
+                    pixels = self._called(self._plain(sample) | {"image": sources[index]}, [sample])
+                yield [index], as_pictures(pixels)
+            return
+        half = self.inverted.half
+        for start in range(0, len(readable), half):
+            lot = readable[start : start + half]
+            rows = [source for index in lot if (source := sources[index]) is not None]
+            yield lot, as_pictures(self.inverted.edited([samples[index] for index in lot], rows))
 
     def sources(self, samples: Sequence[Sample]) -> list[Image.Image | None]:
-        """The image of each sample's row as it is edited: its middle square, of the side that is drawn."""
+        """Return the middle square of each sample's row, at the side that is drawn."""
         return [self._source(sample) for sample in samples]
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """What the columns of rows hold of each sample: its row, and what its dataset says of its licence."""
+        """Return the cells of the kind's columns for each sample: its row, and the licence if known."""
         return _columns(samples, self._license)
-
-    def _edited(self, samples: Sequence[Sample], sources: Sequence[Image.Image]) -> torch.Tensor:
-        """Pixels [n, 3, side, side] of what one way draws at once."""
-        if self.family.edits == "inversion":
-            return self.inverted.edited(samples, sources)
-        (sample,), (source,) = samples, sources
-        with own_randomness(sample.seed, self.pipeline._execution_device), self._ids_in_bounds():
-            return self._called(self._plain(sample) | {"image": source}, [sample])
 
     def _source(self, sample: Sample) -> Image.Image | None:
         from PIL import Image, ImageOps
@@ -219,7 +217,7 @@ class InvertedRows:
         self.half = renderer.generator.batch_size // 2
 
     def edited(self, samples: Sequence[Sample], sources: Sequence[Image.Image]) -> torch.Tensor:
-        """Pixels [n, 3, side, side] of up to half a batch of samples, each from its row's image."""
+        """Edit up to half a batch of samples, each from its row's image: pixels [n, 3, side, side]."""
         import torch
 
         missing = self.half - len(samples)
@@ -229,13 +227,13 @@ class InvertedRows:
             way = self.way(rows, self._latents(images))
             drawn = self._drawn(rows, way)
         # Under its own prompt the edit is its row but for what rounding leaves, and the row is in the call itself.
-        own = [
-            place if sample.prompt == sample.base_prompt else self.half + place for place, sample in enumerate(samples)
-        ]
-        return drawn[own]
+        chosen = []
+        for index, sample in enumerate(samples):
+            chosen.append(index if sample.prompt == sample.base_prompt else self.half + index)
+        return drawn[chosen]
 
     def _latents(self, images: Sequence[Image.Image]) -> torch.Tensor:
-        """The mean of what the autoencoder makes of images, scaled as the model knows it."""
+        """Encode images as latents, scaled as the model expects."""
         import torch
 
         vae = self.pipeline.vae
@@ -258,7 +256,7 @@ class InvertedRows:
         return (latents * vae.config.scaling_factor).to(self.pipeline.unet.dtype)
 
     def way(self, samples: Sequence[Sample], latents: torch.Tensor) -> list[torch.Tensor]:
-        """The latents of real images from none of the noise to all of it, one more than there are steps."""
+        """Invert real images: latents from no noise to all of it, one more than there are steps."""
         way = [latents]
 
         def remember(_pipeline: Any, _step: int, _time: Any, held: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,7 +311,7 @@ class InvertedRows:
 
     @contextlib.contextmanager
     def _stepping(self, name: str) -> Iterator[None]:
-        """Inside, the pipeline steps by this scheduler of diffusers, over the same times either way."""
+        """Replace the pipeline's scheduler inside the block by one of diffusers with the same timesteps."""
         import diffusers
 
         before = self.pipeline.scheduler

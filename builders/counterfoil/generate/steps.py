@@ -27,7 +27,8 @@ _OFF = 1.0
 
 
 def guidance_of(generator: Generator, embeddings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a call of a pipeline takes for its guidance: the scale, and where a part of the steps has it, what switches.
+    """Return what a call of a pipeline takes for its guidance: the scale, and where a part of the steps has it, what
+    switches.
 
     `embeddings` are what else the call takes: those of the prompts and, where they are guided, of what to steer from.
     """
@@ -57,7 +58,7 @@ class _Switch:
         }
 
     def guided(self, step: int, steps: int) -> bool:
-        """Whether step number `step` of so many has guidance: the share of steps before it is in the interval."""
+        """Return whether a step has guidance: the share of steps before it is in the interval."""
         begin, end = self.interval
         return begin <= step / steps < end
 
@@ -171,10 +172,7 @@ class _BesideBaseJointly:
 
 @contextlib.contextmanager
 def _extending(half: int, image: slice) -> Iterator[Callable[[], bool]]:
-    """Inside, torch's attention of shifted rows has the image's keys and values of their bases appended.
-
-    What is given tells whether there was any.
-    """
+    """Append inside the block the bases' keys and values to those of shifted rows in torch's attention."""
     import torch
     from torch.nn import functional
     from torch.overrides import TorchFunctionMode
@@ -238,7 +236,7 @@ class HeldParts:
 
 
 def called_back(call: Mapping[str, Any], back: Callable[..., dict[str, Any]], names: Sequence[str]) -> dict[str, Any]:
-    """What a call takes for its steps' ends, with `back` after whatever it is called back for already.
+    """Return what a call takes for its steps' ends, with `back` after whatever it is called back for already.
 
     `names` are the tensors that `back` looks at.
     """
@@ -286,7 +284,8 @@ class LaterPrompts:
 
 
 def least_changed(base: torch.Tensor, shifted: torch.Tensor, share: float) -> torch.Tensor:
-    """Where two batches of latents differ least: bool, for `share` of each picture, of a shape that goes with theirs.
+    """Return where two batches of latents differ least: bool, for `share` of each picture, of a shape that goes with
+    theirs.
 
     Latents are [n, channels, height, width], or a square's places in rows, [n, places, channels].
     """

@@ -33,7 +33,6 @@ _PUBLISHED_SD2 = RenderingRate(
 
 
 def _on_an_a100(images_per_second: float, steps: int, source: str) -> RenderingRate:
-    """A rate that was published for one A100 in half precision."""
     return RenderingRate(images_per_second, steps, f"as published for one A100 at that size ({source})")
 
 
@@ -131,7 +130,6 @@ class Cost:
 
     @property
     def total_seconds(self) -> float | None:
-        """Start-up and rendering; None where either is not known."""
         if self.seconds is None or self.start_up_seconds is None:
             return None
         return self.seconds + self.start_up_seconds
@@ -140,12 +138,7 @@ class Cost:
 def estimate(
     plan: Plan, images_per_second: float | None = None, inverted: bool | None = None, own_side: int | None = None
 ) -> Cost:
-    """Files, bytes and seconds of a build, at a given rate or at the one measured for the model.
-
-    A rate is that of images drawn alone. `inverted` tells whether rows are edited by inversion, which costs more; None
-    where nobody knows the pipeline yet, which is then taken for one that inverts. own_side: of the images that rows are
-    taken from, in pixels, as a sample of them tells; None where nobody looked.
-    """
+    """Estimate files, bytes and seconds of a build, at a given rate or at the one measured for the model."""
     recipe = plan.recipe
     side, about_size = _side(recipe, own_side)
     image_bytes = round(side * side * _bytes_per_pixel(recipe))
@@ -196,7 +189,7 @@ class RenderedBudget:
 
 
 def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> RenderedBudget | None:
-    """The budget of the images that `mine` draws, as its method says (`MethodSection.most_drawn`); None for none."""
+    """Return the largest number of images that `mine` draws (`MethodSection.most_drawn`), or None."""
     mine = recipe.mine
     if mine is None or mine.method not in METHOD_SETTINGS:
         return None
@@ -218,7 +211,7 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
 
 
 def _start_up(recipe: Recipe) -> float | None:
-    """Libraries and small models as measured, and the weights that every worker reads beside."""
+    """Estimate the start of libraries and small models, and the time to read weights."""
     generator, screen = recipe.generator, recipe.screen
     clip = KNOWN_CLIPS.get((screen.model or "", screen.weights or ""))
     here = screen.model is None or screen.model.startswith(LAB)
@@ -312,7 +305,6 @@ class JudgedQuota:
 
 
 def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:
-    """The shifts of a recipe that have a quota of what classifiers get wrong."""
     found = []
     for shift in recipe.all_shifts():
         rule = next((rule for rule in shift.keep if isinstance(rule, MisclassifiedRule)), None)
@@ -341,7 +333,7 @@ def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:
 
 
 def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
-    """One sentence of what they cost; `quotas` are at least one."""
+    """Return a sentence about what quotas cost; there is at least one."""
     judges = list(dict.fromkeys(judge for one in quotas for judge in one.judges))
     who = judges[0] if len(judges) == 1 else f"{len(judges)} classifiers"
     verb = "gets" if len(judges) == 1 else "get"
@@ -373,7 +365,7 @@ def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
 
 
 def _span(values: Sequence[float], digits: int | None = None) -> str:
-    """The least to the most; counts are whole, other numbers are rounded to so many digits that count."""
+    """Return a range in words; counts are whole, other numbers rounded to `digits` significant digits."""
     shown = [f"{value:,}" if digits is None else _rounded(value, digits) for value in (min(values), max(values))]
     return shown[0] if shown[0] == shown[1] else f"{shown[0]} to {shown[1]}"
 

@@ -30,7 +30,7 @@ _MOST_SUGGESTIONS = 20
 
 
 def cross_section_problems(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
-    """Every problem as (path in the recipe, message)."""
+    """Return every problem as (path in the recipe, message)."""
     parts = RecipeParts(recipe, kind_of(mapping(recipe.get("generator"))))
     return [problem for check in _CHECKS for problem in check(parts)]
 
@@ -73,7 +73,7 @@ def _unknown_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _unknown_thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Object thresholds of classes that there are not, or that the base or the shift does not have."""
+    """Find object thresholds of unknown classes, or of classes that the base or shift does not have."""
     for place, spec in [(("screen",), parts.screen), *parts.specs]:
         chosen = parts.every if place == ("screen",) else parts.ids_of(spec)
         for class_id, value in mapping(mapping(spec.get("object_threshold")).get("classes")).items():
@@ -87,7 +87,7 @@ def _unknown_thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _shifts_without_base(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Shifts of classes that the base does not have, so that there is nothing to compare them with."""
+    """Find shifts of classes that the base does not have, so that nothing compares with them."""
     base = parts.specs[0][1]
     if base.get("classes") is None:
         return
@@ -116,7 +116,7 @@ def _without_a_class(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _words_of_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Classes without the parent or category that prompts and captions of theirs use: one problem a word."""
+    """Find classes without the parent or category that their texts use: one problem a word."""
     for word in ABOUT_CLASS:
         without = [class_id for index, class_id in parts.ids.items() if parts.classes[index].get(word) is None]
         users: dict[RecipePath, None] = {}
@@ -135,7 +135,7 @@ def _words_of_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _nothing_to_draw(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Neither prompt nor embedding. What stands there and is no mapping is reported by its own check."""
+    """Find shifts with neither prompt nor embedding. Other types have their own check."""
     if not parts.kind.prompted:
         return
     prompts = parts.recipe.get("prompts")
@@ -162,13 +162,13 @@ def _thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _has_quota(spec: Mapping[str, Any], samples: Mapping[str, Any]) -> bool:
-    """Whether a shift's cells have a quota: by its own samples where it has some, else by those of all."""
+    """Return whether a shift's cells have a quota, from its own samples or the recipe's."""
     own = spec.get("samples")
     return mapping(samples if own is None else own).get("accepted") is not None
 
 
 def _open_quotas(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """A quota stops rendering by what passes, which a percentile over all candidates tells only afterwards."""
+    """Find quotas beside a percentile over all candidates, which is known only after all are rendered."""
     message = (
         "a percentile over all candidates, but a quota (samples.accepted) stops before all are rendered;"
         " expected a value here, or samples.candidates instead of the quota"
@@ -187,7 +187,7 @@ def _open_quotas(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _whole_cells(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """A rule that ranks a whole cell knows nothing while a quota is being filled, or a threshold is still open."""
+    """Find rules that rank a whole cell beside a quota or an open threshold."""
     default = _ranking(parts.screen.get("keep"))
     if default and parts.samples.get("accepted") is not None:
         yield ("screen", "keep"), _FILLED.format(default)
@@ -207,8 +207,7 @@ def _whole_cells(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _compared_with_nothing(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Keep rules that compare an image with the row that it was edited from, where nothing is edited, and such as rank
-    by a score of CLIP, where nothing is screened."""
+    """Find `same_image` without edits, and `top` without a screening CLIP."""
     unscreened = not parts.kind.needs_screen and parts.screen.get("model") is None
     for section, own in [(("screen",), parts.screen), *parts.of_shifts]:
         place, rules = (*section, "keep"), _rule_names(own.get("keep"))
@@ -219,7 +218,7 @@ def _compared_with_nothing(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _captions_of_rows(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Prompts with `{caption}`, where nothing has captions of rows, or captions that no prompt asks for."""
+    """Find prompts with `{caption}` but no captions, and captions that no prompt uses."""
     edits = parts.kind.edits
     templates = [(path, template) for path, template, _ in parts.templates() if path[-1] == "prompt"]
     asking = [path for path, template in templates if asks_caption(template)]
@@ -239,7 +238,7 @@ def _captions_of_rows(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _judges_apart(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Judges of other names that would share their columns."""
+    """Find different judges that would share their columns."""
     owners: dict[str, str] = {}
     places = [((*place, "keep"), own) for place, own in (((("screen",), parts.screen)), *parts.of_shifts)]
     judges = [(place, [own[key] for own, key in texts_at(spec, *KEEP_JUDGES)]) for place, spec in places]
@@ -257,7 +256,7 @@ def _judges_apart(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _second_opinion(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """A second judge that is the screening CLIP by name: it would agree with itself.
+    """Yield a second judge that is the screening CLIP by name: it would agree with itself.
 
     Of folders elsewhere only the last names are known, which two may share.
     """
@@ -273,7 +272,7 @@ def _second_opinion(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _unknown_failures(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Failure rules of judges that name a class that there is not, or need parents that classes do not have."""
+    """Find failure rules with unknown classes, or that need parents that classes lack."""
     without = [mapping(entry).get("id") for entry in parts.classes if mapping(entry).get("parent") is None]
     for place, spec in [(("screen",), parts.screen), *parts.of_shifts]:
         for index, step in enumerate(sequence(spec.get("keep"))):
@@ -288,18 +287,18 @@ def _unknown_failures(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _ranking(keep: Any) -> str | None:
-    """The first of some keep rules that decides a candidate by the others of its cell."""
+    """Return the first keep rule that decides a candidate by the others of its cell."""
     return next((name for name in _rule_names(keep) if name in KEEP_RULES and KEEP_RULES[name].whole_cell), None)
 
 
 def _rule_names(keep: Any) -> list[str]:
-    """The names of some keep rules, in order."""
+    """Return the names of some keep rules, in order."""
     steps = [keep] if isinstance(keep, str | Mapping) else sequence(keep)
     return [name for step in steps for name in ([step] if isinstance(step, str) else mapping(step))]
 
 
 def _ambiguous_keys(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Keys are `{shift}_{class id}_{index}`: shift a_b of class c must not meet shift a of class b_c."""
+    """Find keys `{shift}_{class id}_{index}` that meet: shift a_b of class c, and shift a of class b_c."""
     ids = parts.every
     # By b: the pairs of c and b_c that are both class ids. Most recipes have none.
     meeting: dict[str, list[tuple[str, str]]] = {}
@@ -332,7 +331,7 @@ _SCREENED_BY = {"model": "the CLIP that screens, such as lab:clip", "object_thre
 
 
 def _of_its_kind(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """What does not go with the generator's kind, as that says itself; and corruptions, which only one kind has."""
+    """Find what the generator's kind refuses, and corruptions of other kinds."""
     yield from parts.kind.problems(parts)
     for path, spec in () if parts.kind.corrupts else parts.of_shifts:
         if spec.get("corruption") is not None:
@@ -386,7 +385,7 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
 def _way_to_levels(
     parts: RecipeParts, path: RecipePath, spec: Mapping[str, Any], severity: Mapping[str, Any]
 ) -> Iterator[RecipeProblem]:
-    """A way that the kind of generator has, from one prompt to another, or by LoRA weights that there are."""
+    """Check that the generator's kind and LoRA weights offer the way to a shift's levels."""
     kind, place, by, lora = parts.kind, (*path, "severity"), severity.get("by"), severity.get("lora")
     if by is not None and by not in kind.levels:
         yield (*place, "by"), f"found '{by}', expected {' or '.join(kind.levels)} with generator.kind {kind.name}"
@@ -411,7 +410,7 @@ def _way_to_levels(
 
 
 def _level_values(severity: Mapping[str, Any]) -> list[float]:
-    """The levels that a severity lists, as far as they are numbers."""
+    """Return the valid levels in a severity."""
     levels = severity.get("levels")
     listed = levels if isinstance(levels, list | tuple) else mapping(levels).get("raw", ())
     listed = listed or mapping(levels).get("realised") or ()
@@ -419,7 +418,7 @@ def _level_values(severity: Mapping[str, Any]) -> list[float]:
 
 
 def _unscreened(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """A CLIP that screens, but where rows are corrupted, which need none; and nothing to screen by without one."""
+    """Find a missing CLIP, and settings of the screen without one."""
     screen = parts.recipe.get("screen", {})
     if not isinstance(screen, Mapping) or screen.get("model") is not None:
         return
@@ -444,7 +443,7 @@ def _unscreened(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _pairs(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Images beside their base, of a kind that draws none from noise; and what is held of a base where none is."""
+    """Find pairs by attention of a kind that draws no noise, and `held` without such pairs."""
     if parts.samples.get("pairs") == "attention":
         if not parts.kind.from_noise:
             message = f"images of generator.kind {parts.kind.name} cannot see their base, expected noise"

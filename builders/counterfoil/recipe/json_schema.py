@@ -21,7 +21,7 @@ _CLASSES_ALONE = {"required": ["classes"], "properties": {"value": {"type": "nul
 
 
 def recipe_json_schema() -> dict[str, Any]:
-    """The schema of a recipe file, draft 2020-12."""
+    """Return the schema of a recipe file, draft 2020-12."""
     whole = Recipe.model_json_schema()
     sections: dict[str, Any] = whole.pop("$defs")
     sections["Recipe"] = whole
@@ -49,7 +49,7 @@ def recipe_json_schema() -> dict[str, Any]:
 
 
 def recipe_json_schema_text() -> str:
-    """The schema as the text of `recipes/recipe.schema.json`."""
+    """Return the schema as the text of `recipes/recipe.schema.json`."""
     return json.dumps(recipe_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -114,7 +114,7 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
 
 
 def _prompts_of_text(sections: dict[str, Any]) -> None:
-    """The base and each shift may be a bare text, which is the prompt."""
+    """Allow a bare text, the prompt, for the base and each shift."""
     text = {"type": "string", "pattern": r"\{class\}"}
     prompts = sections["Prompts"]["properties"]
     base, shifts = prompts["base"], prompts["shifts"]
@@ -124,7 +124,7 @@ def _prompts_of_text(sections: dict[str, Any]) -> None:
 
 
 def _name_rules(sections: dict[str, Any]) -> None:
-    """A keep rule may be its bare name where it needs no settings, and a list of one rule that rule."""
+    """Allow a keep rule's bare name, and one rule in place of a list."""
     bare = {"enum": [name for name, rule in KEEP_RULES.items() if not rule.model_json_schema().get("required")]}
     step = sections["KeepStep"] | {"minProperties": 1, "maxProperties": 1}
     sections["KeepStep"] = {"description": step.pop("description"), "anyOf": [bare, step]}
@@ -141,12 +141,12 @@ def _whole(pattern: str) -> str:
 
 
 def _text(schema: dict[str, Any]) -> dict[str, Any]:
-    """The string branch of a property that may be null."""
+    """Return the string branch of a nullable property."""
     return next(branch for branch in schema["anyOf"] if branch.get("type") == "string")
 
 
 def _in_part(schema: Any, *, of_properties: bool = False) -> Any:
-    """The same without required keys, with null for every key, referring to the other parts."""
+    """Return the schema of a layer: no key required, null allowed for each."""
     if isinstance(schema, list):
         return [_in_part(item) for item in schema]
     if not isinstance(schema, dict):

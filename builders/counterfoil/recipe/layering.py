@@ -44,7 +44,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def bundled_folder() -> Path:
-    """The folder of bundled recipes: in the installed package, or at the root of a checkout."""
+    """Return the folder of bundled recipes: in the installed package, or at the root of a checkout."""
     package = Path(str(files("counterfoil")))
     for folder in (package / "_recipes", package.parent.parent / "recipes"):
         if folder.is_dir():
@@ -53,7 +53,6 @@ def bundled_folder() -> Path:
 
 
 def bundled_recipes() -> dict[str, Path]:
-    """Bundled recipes by bare name, sorted."""
     return {path.stem: path for path in sorted(bundled_folder().glob("*.yaml"))}
 
 
@@ -85,12 +84,13 @@ def find_recipe(source: str | Path) -> Path:
 
 
 def is_of_a_dataset(path: Path) -> bool:
-    """Whether a recipe's file is the one that a dataset directory brings: only there lies a lock beside it."""
+    """Return whether a recipe's file is the one that a dataset directory brings: only there lies a lock beside it."""
     return path.name == RECIPE and (path.parent / LOCK).exists()
 
 
 def class_slug(name: str) -> str:
-    """The id that a class has by its name: lower case, `-` for what an id cannot hold; empty where nothing is left.
+    """Return the id that a class has by its name: lower case, `-` for what an id cannot hold; empty where nothing is
+    left.
 
     `Café au lait` is `cafe-au-lait`, `coffee_mug` stays.
     """
@@ -129,8 +129,7 @@ def _prompt(specs: LocatedMapping, name: str) -> None:
 
 
 def names_every_label(classes: Any) -> bool:
-    """Whether a list of classes, of any form, tells the source label of each; one of another form does: the
-    schema refuses it."""
+    """Return whether a list of classes, of any form, has the source label of each."""
     if classes is None:
         return False
     return not isinstance(classes, list | tuple) or all(
@@ -139,7 +138,7 @@ def names_every_label(classes: Any) -> bool:
 
 
 def same_classes(given: Any, found: Sequence[Any]) -> bool:
-    """Whether classes that were found are those that a recipe gives: null means all; else every key is as given."""
+    """Return whether resolved classes agree with those that a recipe gives; null means all."""
     if given is None:
         return True
     if not isinstance(given, list | tuple) or len(given) != len(found):
@@ -194,19 +193,22 @@ class Layers:
 
 
 def read_layers(path: Path) -> Layers:
-    """The recipe of a file with everything it extends laid under it; a dataset's own recipe stands alone."""
+    """Return the recipe of a file with everything it extends laid under it; a dataset's own recipe stands alone."""
     if is_of_a_dataset(path):
         return Layers(own_layers(text_of(path), _shown(path), path.parent))
     return _read_chain(path, ())
 
 
 def text_layers(text: str, place: str, folder: Path) -> Layers:
-    """As `read_layers`, for a recipe's text that stands (or stood) in `folder`, and is not a dataset's own."""
+    """Read the layers of a recipe's text from `folder`, which is not a dataset's own."""
     return _layered(text, place, folder, ())
 
 
 def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
-    """The recipe that a dataset brings: folders in it are names of another machine. UserError for what names a file."""
+    """Return the recipe that a dataset brings: folders in it are names of another machine.
+
+    UserError for what names a file.
+    """
     recipe = _read_mapping(text, place)
     spell_out(recipe)
     problems = []
@@ -299,7 +301,7 @@ def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedM
 
 
 def text_of(path: Path) -> str:
-    """The text of a YAML file, of bounded size. UserError for one that cannot be read."""
+    """Return the text of a YAML file, of bounded size. UserError for one that cannot be read."""
     try:
         return read_regular(path, MOST_CHARACTERS).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -352,7 +354,7 @@ def _layered(text: str, place: str, folder: Path, above: tuple[Path, ...]) -> La
 
 
 def _with_classes_of(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMapping:
-    """What a layer was written for: the lower recipe with the classes that the layer found for it.
+    """Return what a layer was written for: the lower recipe with the classes that the layer found for it.
 
     The seal is over a recipe whose classes are all known. Where the lower one leaves that to its source, the layer
     holds what was found there; it is taken where it says nothing else than the lower one does.
@@ -367,7 +369,6 @@ def _with_classes_of(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMap
 
 
 def _shown(path: Path) -> str:
-    """The path as a person here would write it."""
     absolute = path.resolve()
     here = Path.cwd()
     return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)
@@ -410,7 +411,7 @@ def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> Non
 
 
 def texts_at(recipe: Any, *places: str) -> Iterator[tuple[Any, Any]]:
-    """The texts at these places of a recipe of any form: each as the mapping or list that holds it, and its key."""
+    """Yield the texts at these places of a recipe of any form: the mapping or list that holds each, and its key."""
     for place in places:
         found: list[Any] = [recipe]
         *parts, last = place.split(".")
@@ -420,14 +421,14 @@ def texts_at(recipe: Any, *places: str) -> Iterator[tuple[Any, Any]]:
 
 
 def _keys(values: Any, part: str) -> list[Any]:
-    """The keys of a mapping or a list that a part of a place means."""
+    """Return the keys that one part of a place stands for."""
     if isinstance(values, Mapping):
         return [*values] if part == "*" else [part] if part in values else []
     return [*range(len(values))] if part == "*" and isinstance(values, list | tuple) else []
 
 
 def embedding_specs(recipe: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """What the base and each shift say of embeddings in a recipe of any form, and where they say it."""
+    """Yield the path and embedding of the base and each shift, in a recipe of any form."""
     prompts = recipe.get("prompts")
     prompts = prompts if isinstance(prompts, Mapping) else {}
     shifts = prompts.get("shifts")
@@ -440,7 +441,6 @@ def embedding_specs(recipe: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...]
 
 
 def _absolute_file(name: str, folder: Path) -> str:
-    """A file of the recipe, which is always a path: absolute."""
     try:
         return str((folder / named_path(name)).resolve())
     except (OSError, RuntimeError) as error:  # links in a circle
@@ -455,7 +455,7 @@ def _elsewhere(name: str) -> str:
 
 
 def _with_rows_of_a_file(recipe: LocatedMapping) -> LocatedMapping | None:
-    """The generator of a recipe that names a file of rows."""
+    """Return the generator if it names a file of rows."""
     generator = recipe.get("generator")
     return generator if isinstance(generator, LocatedMapping) and isinstance(generator.get("rows"), str) else None
 
@@ -470,7 +470,7 @@ def _read_rows(path: Path, origin: Origin) -> LocatedMapping:
 
 
 def _located(value: Any, origin: Origin) -> Any:
-    """Mappings and lists as a file of a recipe would give them, all of them written there."""
+    """Return a value with `origin` as the place of every part."""
     if isinstance(value, dict):
         items = {key: _located(item, origin) for key, item in value.items()}
         return LocatedMapping(items, dict.fromkeys(items, origin))

@@ -55,12 +55,12 @@ def load_recipe(source: Recipe | str | Path, overrides: Sequence[str] = ()) -> R
 
 
 def load_recipe_text(text: str, overrides: Sequence[str] = (), *, place: str = RECIPE) -> Recipe:
-    """As `load_recipe`, for the text of a recipe that is not a dataset's own; relative paths start here."""
+    """Load a recipe from text, which is not a dataset's own; relative paths start here."""
     return _resolved(text_layers(text, place, Path.cwd()), overrides)
 
 
 def load_own_recipe(directory: Path, overrides: Sequence[str] = (), *, text: str | None = None) -> Recipe:
-    """The recipe that a dataset directory brings (or is going to: `text`), which may come from anybody.
+    """Return the recipe that a dataset directory brings (or is going to: `text`), which may come from anybody.
 
     It names nothing of this machine (`layering.own_layers`); `overrides`, which a person gave, may. Raises as
     `load_recipe`.
@@ -71,7 +71,7 @@ def load_own_recipe(directory: Path, overrides: Sequence[str] = (), *, text: str
 
 
 def validated(layers: LocatedMapping) -> Recipe:
-    """The recipe of laid layers. UserError with every problem, each with its path, file and line."""
+    """Return the recipe of laid layers. UserError with every problem, each with its path, file and line."""
     try:
         return Recipe.model_validate(with_tuples(layers), strict=True)
     except ValidationError as error:
@@ -81,7 +81,7 @@ def validated(layers: LocatedMapping) -> Recipe:
 
 
 def with_classes(recipe: Recipe, classes: Sequence[ClassEntry]) -> Recipe:
-    """The recipe with these classes in place of its own. UserError with every problem that they bring."""
+    """Return the recipe with these classes in place of its own. UserError with every problem that they bring."""
     values = recipe.model_dump(mode="json", exclude_none=True)
     values["source"]["classes"] = [entry.model_dump(mode="json", exclude_none=True) for entry in classes]
     return validated(LocatedMapping(values))
@@ -96,7 +96,7 @@ def _resolved(layers: Layers, overrides: Sequence[str]) -> Recipe:
 
 
 def _broken(seal: Seal) -> Iterator[str]:
-    """How what a layer extends is another recipe than the one that it was written for."""
+    """Yield how what a layer extends is another recipe than the one that it was written for."""
     place = f"{EXTENDS_SHA256} ({seal.origin})"
     try:
         below = validated(seal.below)
@@ -113,12 +113,7 @@ def _broken(seal: Seal) -> Iterator[str]:
 
 
 def layer_text(changes: Mapping[str, Any], below: Recipe, extends: str | None = None) -> str:
-    """YAML of the `changes`, which null deletes, over the recipe `below`.
-
-    `extends` is the bundled name of that recipe, or its path from the folder that the layer is for; where it has
-    become another recipe, `load_recipe` refuses the layer. Without it the layer is one for `load_cut`, over whatever
-    dataset a person names, and the sha256 is a comment. ValueError for changes that extend something themselves.
-    """
+    """Write the `changes` over the recipe `below` as YAML; null deletes."""
     if changes.keys() & {EXTENDS, EXTENDS_SHA256}:
         raise ValueError("a layer's changes cannot say what it extends")
     if extends is None:
@@ -131,7 +126,7 @@ def layer_text(changes: Mapping[str, Any], below: Recipe, extends: str | None = 
 
 
 def merged_deeply(below: Any, above: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes over other changes: mappings merged at every depth, the upper one last."""
+    """Merge mappings at every depth, the upper one last."""
     merged = dict(below) if isinstance(below, Mapping) else {}
     for key, value in above.items():
         merged[key] = merged_deeply(merged.get(key), value) if isinstance(value, Mapping) else value
@@ -139,7 +134,7 @@ def merged_deeply(below: Any, above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def layer_head(below: Recipe) -> str:
-    """The comment over a layer that extends nothing: which recipe it was written for."""
+    """Return the comment over a layer that extends nothing: which recipe it was written for."""
     return f"# For {below.name}, whose recipe has the sha256 {below.recipe_hash}\n"
 
 
@@ -205,7 +200,7 @@ def _cut_problems(layer: LocatedMapping, recipe: LocatedMapping, place: str) -> 
 
 
 def _unknown_keys(values: Any, path: tuple[str, ...], allowed: Sequence[str], place: str) -> Iterator[str]:
-    """A line for each key that a cut may not hold at this path."""
+    """Yield a line for each key that a cut may not hold at this path."""
     if not isinstance(values, LocatedMapping):
         found = "null" if values is None else type(values).__name__
         yield f"{shown_path(path)} ({place}): found {found}, expected a mapping"
@@ -225,5 +220,5 @@ def _why_not(path: tuple[str, ...], key: str) -> str:
 
 
 def dump_recipe(recipe: Recipe) -> str:
-    """YAML of the resolved recipe, without `extends`, that loads back to an equal recipe."""
+    """Write the resolved recipe as YAML, without `extends`, that loads back to an equal recipe."""
     return dump_yaml(recipe.model_dump(mode="json", exclude_none=True))

@@ -44,7 +44,7 @@ RESERVED_GROUPS = frozenset({"base", "all", "default", "candidates", "rejected",
 
 
 def nearest(found: str, valid: Iterable[str]) -> str | None:
-    """The valid name closest to the one found, or None when none is close."""
+    """Return the closest valid name, or None."""
     if len(found) > LONGEST_CLASS_NAME:
         return None  # comparing it with thousands takes minutes, and it is a mistake for none of them
     names = [name for name in valid if len(name) <= LONGEST_CLASS_NAME]
@@ -56,18 +56,18 @@ def nearest(found: str, valid: Iterable[str]) -> str | None:
 
 
 def did_you_mean(found: str, valid: Iterable[str]) -> str:
-    """A clause to append to a message: "; did you mean 'x'?", or nothing."""
+    """Return a clause to append to a message: "; did you mean 'x'?", or nothing."""
     name = nearest(found, valid)
     return f"; did you mean '{name}'?" if name is not None else ""
 
 
 def quoted(text: str) -> str:
-    """A text in quotes, cut where it is long."""
+    """Quote a text, and cut a long one."""
     return f"'{text}'" if len(text) <= _LONGEST_QUOTED else f"'{text[: _LONGEST_QUOTED - 3]}...'"
 
 
 def dataset_name_problem(name: str) -> str | None:
-    """What is wrong with the name of a dataset, which is that of a repository where it is published, or None."""
+    """Return a problem with the name of a dataset, which must suit a repository, or None."""
     if DATASET_NAME.fullmatch(name):
         return None
     if len(name) > LONGEST_NAME:
@@ -79,7 +79,7 @@ def dataset_name_problem(name: str) -> str | None:
 
 
 def derived_name(name: str, suffix: str) -> str:
-    """`NAME-SUFFIX`, of a name that is cut where both are too long together."""
+    """Return `NAME-SUFFIX`, with the name cut if both are too long together."""
     return f"{name[: LONGEST_NAME - len(suffix) - 1].rstrip('.-')}-{suffix}"
 
 
@@ -88,7 +88,7 @@ def _too_long(name: str) -> str:
 
 
 def class_id_problem(name: str) -> str | None:
-    """What is wrong with a class id, or None."""
+    """Return a problem with a class id, or None."""
     if len(name) > LONGEST_NAME:
         return _too_long(name)
     if CLASS_ID.fullmatch(name):
@@ -97,7 +97,7 @@ def class_id_problem(name: str) -> str | None:
 
 
 def group_name_problem(name: str, what: str) -> str | None:
-    """What is wrong with the name of a shift or group, or None. Both become config and split names."""
+    """Return a problem with the name of a shift or group, or None. Both become config and split names."""
     if len(name) > LONGEST_NAME:
         return _too_long(name)
     if not GROUP_NAME.fullmatch(name):
@@ -127,12 +127,12 @@ _SERVER = f"{ELSEWHERE}http://server"
 
 
 def is_local(name: str) -> bool:
-    """Whether a model, dataset or token name is a path, of this machine (`/…`, `./…`, `local-dir:…`) or another."""
+    """Return whether a name is a path, of this machine or another."""
     return _LOCAL.fullmatch(name.removeprefix(ELSEWHERE)) is not None
 
 
 def nameless_problem(name: str | None) -> str | None:
-    """What is wrong with a path that has no last part, such as `/`: a folder is known by its name. None for others."""
+    """Return a problem with a path that has no last part, such as `/`, or None."""
     match = _LOCAL.fullmatch(name) if name is not None else None
     if match is None or Path(match["path"]).name:
         return None
@@ -140,7 +140,7 @@ def nameless_problem(name: str | None) -> str | None:
 
 
 def judge_problem(name: str) -> str | None:
-    """What is wrong with the name of a second judge, or None: it looks at images that nobody has seen before."""
+    """Return a problem with the name of a second judge, which must look at new images, or None."""
     if name.removeprefix(ELSEWHERE).startswith(PREDICTIONS):
         return f"found '{name}', a file of recorded predictions, expected a classifier that looks at images"
     if not judge_column(name, ""):
@@ -149,7 +149,7 @@ def judge_problem(name: str) -> str | None:
 
 
 def without_folders(name: str) -> str:
-    """A path as `./` and its last part, an address as one of elsewhere; any other name unchanged."""
+    """Return a path as `./` and its last part, a server's address as one of elsewhere, other names unchanged."""
     if _ADDRESS.match(name.removeprefix(ELSEWHERE)):
         return _SERVER
     match = _LOCAL.fullmatch(name.removeprefix(ELSEWHERE))
@@ -215,7 +215,7 @@ LICENSE_NAMES = {
 
 
 def hub_license(license: str) -> str | None:
-    """The Hub's own spelling of a licence ("CC BY 4.0", "MIT License", "Apache-2.0"); None for one it does not list."""
+    """Return the Hub's spelling of a licence (`cc-by-4.0` for "CC BY 4.0"); None for one that it does not list."""
     known = " ".join(license.split()).lower()
     joined = re.sub(r"[ _]+", "-", known)  # and no more: "gpl-3.0+" is another one
     for spelled in (known, joined, re.sub(r"-licen[cs]e(?=-|$)|-version(?=-)|^the-", "", joined)):
@@ -225,7 +225,7 @@ def hub_license(license: str) -> str | None:
 
 
 def license_note(license: str) -> str | None:
-    """A line for whoever writes a recipe: that the Hub does not list its licence, and which one may be meant."""
+    """Return a note that the Hub does not list a recipe's licence, with the nearest one, or None."""
     if hub_license(license) is not None:
         return None
     shown = license if len(license) <= _MOST_SHOWN else f"{license[: _MOST_SHOWN - 2]} …"
@@ -237,7 +237,7 @@ def license_note(license: str) -> str | None:
 
 
 def license_slug(text: str) -> str:
-    """A licence's name in the characters that the Hub takes: lower-case letters, digits, '.' and '-'."""
+    """Return a licence's name in the characters that the Hub takes: lower-case letters, digits, '.' and '-'."""
     return re.sub(r"[^a-z0-9.]+", "-", text).strip("-.")
 
 
@@ -249,19 +249,19 @@ MOST_LABELS = 20_000
 
 
 def plain_name(name: str) -> str:
-    """A name as it is compared: case, `_` and `-` do not count."""
+    """Normalise case, `_` and `-` of a name."""
     return " ".join(name.casefold().replace("_", " ").replace("-", " ").split())
 
 
 def label_by_name(class_id: str, name: str, labels: Sequence[str]) -> tuple[int, ...]:
-    """The labels that a class means by its id, else by its name: none, one, or several of one name."""
+    """Return the labels with a class's id, else with its name."""
     exact = tuple(label for label, known in enumerate(labels) if known == class_id)
     plain = plain_name(name)
     return exact or tuple(label for label, known in enumerate(labels) if plain_name(known) == plain)
 
 
 def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], place: str) -> list[str]:
-    """What classes say of their source labels that the names of these labels contradict, a line for each class.
+    """Return what classes say of their source labels that the names of these labels contradict, a line for each class.
 
     A name that no label has says nothing: people call classes by other names than datasets do. `labels` are the names
     by label, `place` is whose they are.
@@ -287,7 +287,7 @@ def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], place: 
 
 
 def refuse_disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], place: str) -> None:
-    """UserError where the names of an input dataset's labels say that classes have the source labels of others."""
+    """Raise UserError if the names of an input dataset's labels say that classes have the source labels of others."""
     problems = disagreements(classes, labels, place)
     if problems:
         raise UserError(
@@ -297,7 +297,7 @@ def refuse_disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], 
 
 
 def named_problem(name: str, found: Sequence[int], labels: Sequence[str], place: str) -> str | None:
-    """Why a class has no source label by its name: no label is called so, or several are; None where one is."""
+    """Return a problem unless exactly one label has the class's name."""
     if len(found) == 1:
         return None
     if found:
@@ -309,6 +309,6 @@ def named_problem(name: str, found: Sequence[int], labels: Sequence[str], place:
 
 
 def shown_labels(values: Sequence[object]) -> str:
-    """The first of some labels or classes, for people."""
+    """List the first labels or classes."""
     shown = [str(value)[:80] for value in values[:_MOST_NAMES_SHOWN]]
     return some_of(shown, _MOST_NAMES_SHOWN, count=len(values)) or "none"

@@ -34,12 +34,12 @@ class RecipeParts:
         self.specs = [(("prompts", "base"), mapping(self.prompts.get("base"))), *self.of_shifts]
 
     def ids_of(self, spec: Mapping[str, Any]) -> set[str]:
-        """The ids of classes that a base or a shift has."""
+        """Return the ids of classes that a base or a shift has."""
         chosen = spec.get("classes")
         return self.every if chosen is None else {each for each in sequence(chosen) if isinstance(each, str)}
 
     def templates(self) -> Iterator[tuple[RecipePath, str, Mapping[str, Any]]]:
-        """Every text that is filled with classes: where it stands, and the base or shift whose classes those are."""
+        """Yield each text that is filled with classes: its path, the text, and the base or shift with the classes."""
         for path, own in self.specs:
             default = "style_object_caption" if own.get("style") is True else "object_caption"
             used = [((*path, "prompt"), own.get("prompt")), ((*path, "object_caption"), own.get("object_caption"))]

@@ -52,13 +52,18 @@ def problem_lines(
             found[path, _message(model, raw, path, details)] = None
     for path, message in islice(across(raw), MOST_PROBLEMS):
         found[path, message] = None
-    ordered = sorted(found, key=lambda problem: _order(origin_of(raw, problem[0])))
+
+    def order(problem: tuple[RecipePath, str]) -> tuple[bool, str, int]:
+        origin = origin_of(raw, problem[0])
+        return (False, origin.place, origin.line) if origin else (True, "", 0)
+
+    ordered = sorted(found, key=order)
     more = [f"… and {len(errors) - MOST_PROBLEMS} more"] if len(errors) > MOST_PROBLEMS else []
     return [_line(raw, path, message) for path, message in ordered] + more
 
 
 def origin_of(raw: Any, path: RecipePath) -> Origin | None:
-    """Where the value at a path, or the nearest thing around it, was written."""
+    """Return where the value at a path, or the nearest part around it, was written."""
     origin: Origin | None = None
     for part in path:
         match raw:
@@ -72,7 +77,7 @@ def origin_of(raw: Any, path: RecipePath) -> Origin | None:
 
 
 def shown_path(path: RecipePath) -> str:
-    """`source.classes[3].id`; keys that nobody would write are cut."""
+    """Write a path as `source.classes[3].id`; cut very long keys."""
     text = ""
     for part in path:
         key = str(part) if len(str(part)) <= LONGEST_NAME else f"{str(part)[:LONGEST_NAME]}..."
@@ -85,10 +90,6 @@ def _line(raw: LocatedMapping, path: RecipePath, message: str) -> str:
         message = f"{message[:_LONGEST_MESSAGE]} […] {message[-_LONGEST_MESSAGE // 4 :]}"
     origin = origin_of(raw, path)
     return f"{shown_path(path)} ({origin}): {message}" if origin else f"{shown_path(path)}: {message}"
-
-
-def _order(origin: Origin | None) -> tuple[bool, str, int]:
-    return (origin is None, origin.place, origin.line) if origin else (True, "", 0)
 
 
 def _child(raw: Any, part: str | int) -> Any:
@@ -118,7 +119,9 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, deta
         return f"missing, expected {expected}" + (f": {about}" if about else "")
     found = details["input"]
     text = f"found {_shown(found)}, expected {expected}"
-    around = _at(raw, path[:-1])
+    around: Any = raw
+    for part in path[:-1]:
+        around = _child(around, part)
     if found is None and isinstance(around, Mapping):  # a null meant to delete, under a mistaken name
         siblings = [key for key in around if key != path[-1]]
         return text + did_you_mean(str(path[-1]), siblings)
@@ -129,12 +132,6 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, deta
     if error_type == "literal_error":
         return text + did_you_mean(str(found), [str(choice) for choice in _choices(_annotation(place))])
     return text
-
-
-def _at(raw: Any, path: RecipePath) -> Any:
-    for part in path:
-        raw = _child(raw, part)
-    return raw
 
 
 def _reads_as(text: str, error_type: str) -> bool:
@@ -226,7 +223,7 @@ def _without_none(annotation: Any) -> Any:
 
 
 def _place_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
-    """The field, or the type of the item, that a path leads to; None where the schema has none."""
+    """Return the field, or the type of the item, at a path; None if the schema has none."""
     place: Any = model
     for part in path:
         plain = _without_none(_annotation(place))

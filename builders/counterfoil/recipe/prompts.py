@@ -41,7 +41,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 def fill(template: str, class_text: str, about: Sequence[str | None] = (), caption: str | None = None) -> str:
-    """The template with `{class}` replaced by a class name or a placeholder token.
+    """Return the template with `{class}` replaced by a class name or a placeholder token.
 
     `about` are the class's words for `ABOUT_CLASS`, `caption` that of the image that is edited; ValueError for
     a template that uses one that is None. What is filled in is never read as a template.
@@ -58,7 +58,7 @@ def fill(template: str, class_text: str, about: Sequence[str | None] = (), capti
 
 
 def uses(template: str | None) -> tuple[str, ...]:
-    """The words of `ABOUT_CLASS` that a template uses; none where there is no template."""
+    """Return the words of `ABOUT_CLASS` in a template."""
     if template is None:
         return ()
     found = set(_PLACEHOLDER.findall(template))
@@ -66,14 +66,14 @@ def uses(template: str | None) -> tuple[str, ...]:
 
 
 def asks_caption(template: str | None) -> bool:
-    """Whether a template asks for the caption of an image."""
+    """Return whether a template asks for the caption of an image."""
     return template is not None and CAPTION in _PLACEHOLDER.findall(template)
 
 
 def template_problem(
     template: str, *, with_class: bool | None, about_class: bool = False, captioned: bool = False
 ) -> str | None:
-    """What is wrong with a template, or None.
+    """Return what is wrong with a template, or None.
 
     `with_class`: whether the template must hold `{class}` (prompts, object captions) or must not (the
     caption of a shift, which says only the shift); None: it may. `about_class`: whether it may hold `{parent}` and
@@ -102,12 +102,12 @@ def template_problem(
 
 
 def embedding_key(template: str, class_id: str) -> str:
-    """The key of a class's vector: the template with `{class_id}` replaced."""
+    """Return the key of a class's vector: the template with `{class_id}` replaced."""
     return template.replace(f"{{{CLASS_ID}}}", class_id)
 
 
 def embedding_key_problem(template: str) -> str | None:
-    """What is wrong with the template of a vector's key, or None."""
+    """Return a problem with the template of a vector's key, or None."""
     if not template.strip() or len(template) > LONGEST_KEY or not template.isprintable():
         return f"found {template[:80]!r}, expected a key of 1 to {LONGEST_KEY} printable characters"
     if re.search(r"[{}]", embedding_key(template, "")):
@@ -116,7 +116,7 @@ def embedding_key_problem(template: str) -> str | None:
 
 
 def own_key(shift: str, template: str) -> str:
-    """The template of a shift's keys in a dataset's own file, which holds the vectors of several files of any keys."""
+    """Return the template of a shift's keys in a dataset's own file, where keys of several files meet."""
     return f"{shift}/{{{CLASS_ID}}}" if f"{{{CLASS_ID}}}" in template else shift
 
 
@@ -138,7 +138,7 @@ class RecipeClass:
     category: str | None = None
 
     def text(self, template: str, placeholder: str | None = None, caption: str | None = None) -> str:
-        """A template filled with this class: with the placeholder token where there is one, else the name.
+        """Return a template filled with this class: with the placeholder token where there is one, else the name.
 
         `caption` is that of an image that is edited; unknown, its place stays as it is written.
         """
@@ -147,7 +147,7 @@ class RecipeClass:
         return fill(template, self.name if placeholder is None else placeholder, words, caption_text)
 
     def has_words_for(self, template: str) -> bool:
-        """Whether it has the parent and the category that a template uses."""
+        """Return whether it has the parent and category that a template uses."""
         return all(getattr(self, word) is not None for word in uses(template))
 
 
@@ -191,7 +191,7 @@ class Shift:
 
     @property
     def step(self) -> str:
-        """How much of its shift it is, for people; nothing where it has no levels."""
+        """Return the level of its shift in words; empty without levels."""
         if self.level is None or (self.level == 1 and not self.realised):
             return ""
         return f"{100 * self.level:g} % of {'CLIP’s gain' if self.realised else 'the way'}"
@@ -232,7 +232,7 @@ def resolve_shifts(
 
 
 def _levels(whole: Shift, spec: ShiftSpec, way: By) -> list[Shift]:
-    """A shift, or each of its levels. Within a trajectory a mild level would fail the threshold of the whole."""
+    """Return a shift's levels, or the shift alone. Levels have no threshold, which a mild one would fail."""
     if spec.severity is None or spec.severity.levels is None:
         return [whole]
     levels, corrupts = spec.severity.levels, whole.corruption is not None
@@ -255,7 +255,7 @@ def _levels(whole: Shift, spec: ShiftSpec, way: By) -> list[Shift]:
 
 
 def severity_columns(shifts: Sequence[Shift]) -> dict[str, Column]:
-    """The columns of tables where shifts have levels. Rows that are corrupted have the severity in any case."""
+    """Return the columns of tables where shifts have levels. Rows that are corrupted have the severity in any case."""
     drawn = [shift for shift in shifts if shift.level is not None and shift.corruption is None]
     found = {}
     if drawn:
@@ -268,7 +268,7 @@ def severity_columns(shifts: Sequence[Shift]) -> dict[str, Column]:
 
 
 def severity_of(shift: Shift, column: str) -> float | None:
-    """What one of these columns says of all samples of a shift."""
+    """Return the value of such a column for all samples of a shift."""
     if shift.name == BASE:
         return 0.0
     value = shift.scale if column == SEVERITY else shift.level if shift.realised else None
@@ -278,7 +278,7 @@ def severity_of(shift: Shift, column: str) -> float | None:
 def prompt_for(
     shift: Shift, cls: RecipeClass, placeholder: str | None = None, caption: str | None = None
 ) -> str | None:
-    """The prompt of a cell: with the placeholder token where there is one, else the class's name.
+    """Return the prompt of a cell: with the placeholder token where there is one, else the class's name.
 
     `caption` is that of the image that is edited. None where it is drawn from an embedding alone.
     """
@@ -286,7 +286,7 @@ def prompt_for(
 
 
 def object_caption_for(shift: Shift, cls: RecipeClass) -> str:
-    """The caption that screens for the object; always the class's name, never a placeholder."""
+    """Return the object caption with the class's name, never a placeholder."""
     return cls.text(shift.object_caption)
 
 

@@ -60,7 +60,7 @@ RowsByCell = Mapping[tuple[str | None, str], Sequence[PoolRow]]
 
 
 def read_rows_table(content: bytes, place: str) -> dict[str, dict[str, list[int]]]:
-    """Shift → class id → rows, in the file's order. UserError, with the lines, for what is no such table."""
+    """Read shift → class id → rows, in the file's order. UserError with the lines of an invalid table."""
     rows: dict[str, dict[str, list[int]]] = {}
     for (shift, class_id), row in _lines(content, place, _HEADER, 2, lambda cells: _number(cells[0])):
         rows.setdefault(shift, {}).setdefault(class_id, []).append(row)
@@ -68,7 +68,7 @@ def read_rows_table(content: bytes, place: str) -> dict[str, dict[str, list[int]
 
 
 def read_chosen_rows(content: bytes, place: str, kind: ChosenKind) -> dict[tuple[str | None, str], list[PoolRow]]:
-    """The chosen rows by cell, in the file's order. UserError, with the lines, for what is no such table."""
+    """Return the chosen rows by cell, in the file's order. UserError, with the lines, for what is no such table."""
     header, value = {"retrieved": (_RETRIEVED, _retrieved), "edited": (_EDITED, _edited), "given": (_GIVEN, _given)}[
         kind
     ]
@@ -80,7 +80,7 @@ def read_chosen_rows(content: bytes, place: str, kind: ChosenKind) -> dict[tuple
 
 
 def caption_problem(text: str) -> str | None:
-    """What keeps a text from being a caption in a table of rows, or None."""
+    """Return a problem with a caption for a table of rows, or None."""
     if len(text) > LONGEST_CAPTION:
         return f"a caption of {len(text):,} characters, expected at most {LONGEST_CAPTION:,}"
     if not text.isprintable() or text != text.strip():
@@ -89,12 +89,12 @@ def caption_problem(text: str) -> str | None:
 
 
 def rows_csv(rows: ChosenRows) -> bytes:
-    """The table as a file that `read_rows_table` reads back."""
+    """Write the table as `read_rows_table` reads it."""
     return _text(_HEADER, ((shift, cls, row) for shift, own in rows.items() for cls, of in own.items() for row in of))
 
 
 def chosen_rows_csv(rows: RowsByCell, kind: ChosenKind) -> bytes:
-    """The table as a file that `read_chosen_rows` reads back: nine digits tell any two scores apart."""
+    """Write the table as `read_chosen_rows` reads it: nine digits keep scores distinct."""
     every = [(shift, class_id, one) for (shift, class_id), own in rows.items() for one in own]
     if kind == "retrieved":
         return _text(_RETRIEVED, ((shift, cls, one.row, one.rank, f"{one.score:.9g}") for shift, cls, one in every))
@@ -126,7 +126,7 @@ def _given(cells: Sequence[str]) -> PoolRow | None:
 
 
 def one_line(text: str) -> str:
-    """A text without control characters and line ends, with single spaces."""
+    """Replace control characters and line ends, and collapse spaces."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
@@ -138,7 +138,7 @@ def _number(text: str, most: int = 10**15 - 1) -> int | None:
 def _lines(
     content: bytes, place: str, header: Sequence[str], named: int, value: Callable[[Sequence[str]], Value | None]
 ) -> list[tuple[tuple[str, ...], Value]]:
-    """The first `named` cells of each line, and what the others hold."""
+    """Return the first `named` cells and the parsed others of each line."""
     rows: list[tuple[tuple[str, ...], Value]] = []
     problems: list[str] = []
     try:

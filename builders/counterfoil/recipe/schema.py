@@ -99,7 +99,7 @@ class Recipe(Section):
 
     @cached_property
     def classes(self) -> tuple[RecipeClass, ...]:
-        """The classes in label order. UserError where the input dataset has yet to tell them."""
+        """Return the classes in label order. UserError if the input dataset has yet to name them."""
         return tuple(
             RecipeClass(entry.id, entry.name, label, source_label, entry.imagenet, entry.parent, entry.category)
             for label, (entry, source_label) in enumerate(self._labelled_entries)
@@ -107,18 +107,18 @@ class Recipe(Section):
 
     @cached_property
     def kind(self) -> GeneratorKind:
-        """The kind of the generator: what to ask about where images come from."""
+        """Return the kind of the generator: what to ask about where images come from."""
         return kind_of(self.generator)
 
     @property
     def ranking_clip(self) -> RetrievalClip:
-        """The CLIP that ranks a pool: the one that `generator.clip` names, or else the screen's."""
+        """Return the CLIP that ranks a pool: the one that `generator.clip` names, or else the screen's."""
         own = self.generator.clip
         return RetrievalClip(model=self.screen.clip, weights=self.screen.weights) if own is None else own
 
     @property
     def scales(self) -> dict[str, list[float]]:
-        """Shift → the share of the way for each of its realised levels; an empty list where they are not known yet."""
+        """Return shift → the share of the way of each realised level; an empty list if not measured yet."""
         found: dict[str, list[float]] = {}
         for shift in self.all_shifts():
             if shift.realised:
@@ -127,17 +127,14 @@ class Recipe(Section):
 
     @property
     def levels_away_from_base(self) -> list[str]:
-        """Shifts with levels between two prompts of which the shift's is not the base's with words behind it.
-
-        CLIP's text encoder reads from left to right: words behind the base's leave the embeddings of its own alone.
-        """
+        """Return shifts with levels between two prompts, where the shift's does not begin with the base's."""
         base = self.prompts.base.prompt or ""
         levelled = {shift.of: shift for shift in self.all_shifts() if shift.by in ("prompt", "mix")}
         return [name for name, shift in levelled.items() if not (shift.prompt or "").startswith(base)]
 
     @property
     def names_every_label(self) -> bool:
-        """Whether the source label of every class is given; if not, `resolve_classes` asks the input dataset."""
+        """Return whether the source label of every class is given; if not, `resolve_classes` asks the input dataset."""
         return names_every_label(None if self.source.classes is None else [dict(each) for each in self.source.classes])
 
     @property
@@ -164,13 +161,13 @@ class Recipe(Section):
 
     @cached_property
     def judges(self) -> tuple[str, ...]:
-        """The classifiers that are asked about images: those of keep rules, each once, in order, and the screen's."""
+        """Return the classifiers of keep rules and of the screen, each once, in order."""
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
         second = () if self.screen.judge is None else (self.screen.judge,)
         return tuple(dict.fromkeys((*(name for rule in rules for name in rule.judges()), *second)))
 
     def failure_asked(self, shift: Shift, judge: str) -> str | None:
-        """The failure rule by which a judge is asked about the images of a shift; None where it is not asked.
+        """Return the failure rule by which a judge is asked about the images of a shift; None where it is not asked.
 
         The screen's own judge is asked about every image, the base's too, whatever else a keep rule asks it.
         """
@@ -178,7 +175,7 @@ class Recipe(Section):
 
     @cached_property
     def added_columns(self) -> dict[str, Column]:
-        """The columns that every table has because the generator, keep rules or the screen ask for them, in order."""
+        """Return the columns that the generator, keep rules and the screen add to every table, in order."""
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
         asked = {name: column for rule in rules for name, column in rule.columns().items()}
         given = pair_columns(self.samples.pairs) | self._severity_columns | object_columns(self.source.objects)
@@ -189,16 +186,16 @@ class Recipe(Section):
         return severity_columns(self.all_shifts())
 
     def beside_base(self, shift: Shift) -> bool:
-        """Whether samples of a shift are drawn beside their base sample, so that the model attends to that too."""
+        """Return whether a shift's samples attend to their base sample."""
         return self.samples.pairs == "attention" and shift.name != BASE
 
     def given(self, shift: Shift) -> dict[str, str | float | None]:
-        """What the columns of pairs and of levels say of all of a shift's samples."""
+        """Return the values of the columns of pairs and levels, which all samples of a shift share."""
         paired = {} if self.samples.pairs == "noise" else {PAIRED_BY: "attention" if self.beside_base(shift) else None}
         return paired | {name: severity_of(shift, name) for name in self._severity_columns}
 
     def columns_of(self, shift: Shift) -> tuple[str, ...]:
-        """Those of them that a shift's own keep rules and the screen ask for."""
+        """Return the names of columns that a shift's keep rules and the screen add."""
         return (*(name for rule in shift.keep for name in rule.columns()), *self._judge_columns)
 
     @property
@@ -207,32 +204,32 @@ class Recipe(Section):
 
     @cached_property
     def plan_document(self) -> dict[str, Any]:
-        """What the plan hash is over, as JSON reads it back; two of these show how two recipes differ."""
+        """Return the document behind the plan hash, as JSON reads it back."""
         return as_read_back(plan_inputs(self))
 
     @cached_property
     def screen_document(self) -> dict[str, Any]:
-        """What the screen hash is over, as JSON reads it back; two of these show how two recipes differ."""
+        """Return the document behind the screen hash, as JSON reads it back."""
         return as_read_back(screen_inputs(self))
 
     @cached_property
     def plan_hash(self) -> str:
-        """SHA-256 over everything that decides which samples exist, how they are rendered and laid out."""
+        """Return the SHA-256 over all that decides which samples exist, how they are rendered and laid out."""
         return sha256_json(self.plan_document)
 
     @cached_property
     def screen_hash(self) -> str:
-        """SHA-256 over everything that decides which candidates are accepted and what of them is stored."""
+        """Return the SHA-256 over all that decides which candidates are accepted and what is stored of them."""
         return sha256_json(self.screen_document)
 
     @cached_property
     def recipe_hash(self) -> str:
-        """SHA-256 over the plan, the screen and the names of the inputs: the recipe that a layer was written for."""
+        """Return the SHA-256 over plan, screen and names of inputs: the recipe that a layer was written for."""
         return sha256_json(recipe_inputs(self))
 
     @cached_property
     def portable_yaml(self) -> str:
-        """The recipe as a dataset directory holds it, with no path of this machine; of the same hashes.
+        """Return the recipe as a dataset directory holds it, with no path of this machine; of the same hashes.
 
         A folder becomes `./` and its last part; tokens, unless they are of the Hub, `./tokens`, rows `./rows.csv`, and
         embeddings `./embeddings.safetensors`, under keys by shift: the directory keeps copies of them.
@@ -244,7 +241,7 @@ class Recipe(Section):
 
     @cached_property
     def portable(self) -> Recipe:
-        """The recipe without a path of this machine: what `portable_yaml` loads to."""
+        """Return the recipe that `portable_yaml` loads to."""
         return Recipe.model_validate(with_tuples(_portable_values(self)), strict=True)
 
     def __copy__(self) -> Recipe:
@@ -256,7 +253,7 @@ class Recipe(Section):
         return copied
 
     def all_shifts(self) -> tuple[Shift, ...]:
-        """The base first, then every shift in order, with defaults, group and labels filled in."""
+        """Return the base first, then every shift in order, with defaults, group and labels filled in."""
         return self._shifts
 
 
@@ -275,17 +272,15 @@ _NOT_HASHED = {"Generator": ("offload", "compile")}
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces; equal values have equal text. NaN and infinity are refused."""
+    """Write JSON with sorted keys and no spaces: equal values give equal text. NaN and infinity are refused."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def sha256_json(value: Any) -> str:
-    """SHA-256, in hex, of the canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def as_read_back(document: Any) -> Any:
-    """A document as its JSON reads back: tuples are lists there."""
     return json.loads(canonical_json(document))
 
 
@@ -379,7 +374,8 @@ def screen_inputs(recipe: Recipe) -> dict[str, Any]:
 
 
 def recipe_inputs(recipe: Recipe) -> dict[str, Any]:
-    """What `Recipe.recipe_hash` is over: all that decides images and rows, plan, screen, and the names of inputs.
+    """Return what `Recipe.recipe_hash` is over: all that decides images and rows, plan, screen, and the names of
+    inputs.
 
     What a layer records of the recipe that it extends. No directory depends on it. A bundled recipe whose
     description, classifiers to score or place on the Hub change is the same one.
@@ -401,7 +397,7 @@ def recipe_inputs(recipe: Recipe) -> dict[str, Any]:
 
 
 def _dumped(section: Section) -> dict[str, Any]:
-    """A section's values; of keys that came later only those that are not at their default."""
+    """Return a section's values, without newer keys at their default."""
     kind, fields = type(section).__name__, type(section).model_fields
     first, never = _FIRST_KEYS[kind], _NOT_HASHED.get(kind, ())
     return {
@@ -413,13 +409,13 @@ def _dumped(section: Section) -> dict[str, Any]:
 
 
 def _about_classes(recipe: Recipe, shift: Shift, template: str | None) -> dict[str, Any]:
-    """The parents and categories that a template of a shift uses, by class."""
+    """Return the parents and categories that a template of a shift uses, by class."""
     classes = [recipe.classes[label] for label in shift.class_labels]
     return {word: {cls.id: getattr(cls, word) for cls in classes} for word in uses(template)}
 
 
 def _keep(steps: Sequence[Any]) -> Any:
-    """The list of keep rules; the default one by its bare name, as it was before there were lists."""
+    """Return the keep rules; the default one by its bare name, as before there were lists."""
     rules = [step.model_dump(mode="json") for step in steps]
     for models, place in texts_at({"keep": rules}, *KEEP_JUDGES):
         models[place] = without_folders(models[place])
@@ -451,7 +447,7 @@ def _portable_values(recipe: Recipe) -> dict[str, Any]:
 
 
 def with_tuples(value: Any) -> Any:
-    """Lists as tuples, which strict validation wants for fields that are tuples."""
+    """Return lists as tuples, which strict validation wants."""
     if isinstance(value, Mapping):
         return {key: with_tuples(item) for key, item in value.items()}
     if isinstance(value, list):

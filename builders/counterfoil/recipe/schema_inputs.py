@@ -50,7 +50,7 @@ class Conditions(Section):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The conditions in order, as the input dataset calls them."""
+        """Return the conditions in order, as the input dataset calls them."""
         return self.labels or self.columns
 
     @model_validator(mode="after")
@@ -68,7 +68,7 @@ class Conditions(Section):
 
 
 def class_problem(names: Sequence[str], source_labels: Sequence[int | None]) -> str | None:
-    """What is wrong with a recipe's classes where its input dataset has these conditions; None where nothing is."""
+    """Return a problem with classes beside these conditions of the input dataset, or None."""
     if list(source_labels) == list(range(2 * len(names))):
         return None
     shown = ", ".join("none" if label is None else str(label) for label in source_labels[:8]) or "none"
@@ -289,7 +289,7 @@ class Source(Section):
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without a key that came later, where it is at its default: older datasets hold the same text."""
+        """Leave a newer key out at its default: older datasets hold the same text."""
         fields = type(self).model_fields
         return {
             name: value
@@ -583,7 +583,7 @@ class Generator(Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Generator:
-        """What one kind needs, and nothing that only the other reads."""
+        """Require what one kind needs, and nothing that only the other reads."""
         kind = kind_of(self)
         missing = [name for name in kind.needed if not getattr(self, name)]
         refuse(f"missing {missing[0]}, which kind {self.kind} needs" if missing else None)
@@ -598,13 +598,13 @@ class Generator(Section):
 
     @model_serializer(mode="wrap")
     def _of_its_kind(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the keys that only other kinds read."""
+        """Leave out keys that only other kinds read."""
         others = keys_of_others(self.kind)
         return {name: value for name, value in dump(self).items() if name not in others}
 
     @property
     def captioned(self) -> bool:
-        """Whether something tells a caption of each row, so that prompts may hold it."""
+        """Return whether rows have captions, for prompts to use."""
         return self.caption_column is not None or self.captioner is not None
 
     @field_validator("scheduler")
@@ -625,7 +625,7 @@ class Generator(Section):
 
     @model_validator(mode="after")
     def _guided_steps(self) -> Generator:
-        """Guidance in a part of the steps is of some step, and is some guidance."""
+        """Check that guidance in a part of the steps covers a step, and is above 1."""
         if self.guidance_interval is None:
             return self
         begin, end = self.guidance_interval

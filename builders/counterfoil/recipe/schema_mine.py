@@ -60,7 +60,7 @@ class MinedFacts:
 
 
 def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
-    """The facts of a shift's `mined_from`; none of any where there is no record."""
+    """Return the facts in a shift's `mined_from`, all empty without one."""
     record = record or {}
     target = record.get("target")
     classes = record.get("classes")
@@ -83,7 +83,7 @@ def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
 
 
 def shown_text(value: Any) -> str | None:
-    """A text in one line of printable characters, cut where it is long; None for what is no text, or an empty one."""
+    """Return a text in one printable line, cut if long; None for other types and empty texts."""
     if not isinstance(value, str):
         return None
     # What cannot be printed steers terminals, or turns the direction of what stands beside it.
@@ -92,7 +92,6 @@ def shown_text(value: Any) -> str | None:
 
 
 def _named(value: Any) -> str | None:
-    """A name, or the name that a mapping has."""
     return shown_text(_part(value, "name") if isinstance(value, Mapping) else value)
 
 
@@ -101,7 +100,6 @@ def _part(value: Any, key: str) -> Any:
 
 
 def _share(value: Any) -> float | None:
-    """A number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 <= value <= 1 else None
@@ -199,7 +197,7 @@ class MostDrawn(NamedTuple):
 
 
 def drawn_for(sizes: Iterable[int], classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
-    """What `mine.confirm` draws for hypotheses of so many classes each; None where it draws nothing.
+    """Return what `mine.confirm` draws for hypotheses of so many classes each; None where it draws nothing.
 
     Each takes `mine.rendered` images, dealt over its classes and rounded up; the base of a class is drawn once.
     """
@@ -213,7 +211,7 @@ class MethodSection(Section):
     """The form of `mine.settings`: what a method can be told."""
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
-        """What is drawn for its tests at most; None where nothing is."""
+        """Return the most images that its tests draw, or None."""
         return None
 
 
@@ -336,7 +334,7 @@ class BugsSettings(MethodSection):
         return self
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn:
-        """The budget of the whole search, its base included."""
+        """Return the budget of the whole search, its base included."""
         looked_at = len(classes if self.classes is None else self.classes)
         return MostDrawn(self.pairs, looked_at * self.clusters, self.images, a_finding=self.estimate_pairs)
 
@@ -498,11 +496,11 @@ class ContextsSettings(MethodSection):
         return self
 
     def asked(self) -> str:
-        """The question to a chat model, with {class}. Only where `chat` is set is there one for certain."""
+        """Return the question to a chat model, with {class}. Only where `chat` is set is there one for certain."""
         return self.question if self.question is not None else QUESTIONS[self.axis]
 
     def caption(self, class_name: str, context: str) -> str:
-        """The prompt of a class in a context; what is filled in is never read as a template."""
+        """Return the prompt of a class in a context; what is filled in is never read as a template."""
         words = dict(zip(_CONTEXT_PLACES, (class_name, context), strict=True))
         first, second = sorted(_CONTEXT_PLACES, key=self.prompt.index)
         before, _, rest = self.prompt.partition(first)
@@ -510,7 +508,6 @@ class ContextsSettings(MethodSection):
         return f"{before}{words[first]}{between}{words[second]}{after}"
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
-        """So many contexts a class as are chosen."""
         return drawn_for([1] * (len(classes) * self.k), classes, mine)
 
 
@@ -524,7 +521,7 @@ def _prompt_problem(prompt: str) -> str | None:
 
 
 def _address_problem(address: str) -> str | None:
-    """What keeps an address from being one that may stand in a file, or None. What may be a key is not shown."""
+    """Return a problem with an address that is stored in a file, or None. Possible keys are not shown."""
     try:
         parts: Any = urlsplit(address.removeprefix(ELSEWHERE))
         host = parts.hostname
@@ -585,8 +582,9 @@ class DirectionsSettings(MethodSettings):
     )
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
-        """At most one hypothesis a class, by its hardest caption (what lies far from a caption no caption draws), and
-        one a category of several classes."""
+        """Return at most one hypothesis a class, by its hardest caption (what lies far from a caption no caption
+        draws), and one a category of several classes.
+        """
         categories = Counter(cls.category for cls in classes if cls.category is not None)
         pooled = [size for size in categories.values() if size > 1 and self.pool]
         return drawn_for([*[1] * len(classes), *pooled], classes, mine)
@@ -615,7 +613,7 @@ METHOD_SETTINGS: Mapping[str, type[MethodSection]] = {
 
 
 def method_settings(mine: Mine) -> MethodSection:
-    """The settings of the method that `mine` names. UserError for one that there is not, and for wrong settings."""
+    """Return the settings of the method that `mine` names. UserError for unknown or wrong ones."""
     if mine.method not in METHOD_SETTINGS:
         raise unknown_method(mine.method, METHOD_SETTINGS)
     return validated(METHOD_SETTINGS[mine.method], mine.settings, "mine.settings")
@@ -628,7 +626,7 @@ def unknown_method(method: str, known: Mapping[str, Any]) -> UserError:
 
 
 def validated(section: type[_Section], values: Mapping[str, Any], place: str) -> _Section:
-    """A section of what a recipe and the command line say. UserError with every problem of it."""
+    """Validate a section of a recipe and the command line. UserError with every problem."""
     try:
         return section.model_validate(values)
     except ValidationError as error:

@@ -17,7 +17,7 @@ PAIRS_SHARE = "samples.pairs is attention"  # how messages begin that are about 
 
 
 def pair_columns(pairs: str) -> dict[str, Column]:
-    """The columns that tables have because of `samples.pairs`."""
+    """Return the columns that `samples.pairs` adds."""
     if pairs == "noise":
         return {}
     what = "What the image shares with its base image in addition to noise: attention; empty for the base."
@@ -56,7 +56,7 @@ class CellSamples(Section):
 
     @property
     def most_candidates(self) -> int:
-        """The most candidates that a cell can have."""
+        """Return the most candidates that a cell can have."""
         count = self.candidates if self.candidates is not None else self.at_most
         assert count is not None
         return count
@@ -79,7 +79,7 @@ class HeldFromBase(Section):
     )
 
     def holds(self, steps: int) -> bool:
-        """Whether a part is held at the end of any of so many steps."""
+        """Return whether any of so many steps ends with a held part."""
         return self.share > 0 and first_compared(steps) <= self.until * steps + 1e-6
 
 
@@ -88,7 +88,7 @@ _COMPARED = 6
 
 
 def first_compared(steps: int) -> int:
-    """The first of so many steps, from 1, at whose end base and shifted image are compared, and a part can be held."""
+    """Return the first step, from 1, at whose end base and shifted image are compared."""
     return -(-steps // _COMPARED)
 
 
@@ -134,7 +134,7 @@ class ImageOutput(Section):
 
     @property
     def encoding_quality(self) -> int | None:
-        """The quality to encode at, with the default filled in; None for png."""
+        """Return the quality to encode at, with the default filled in; None for png."""
         return self.quality if self.quality is not None else DEFAULT_QUALITY.get(self.format)
 
 
@@ -257,7 +257,7 @@ class Publish(Section):
 
 
 def _line_problem(text: str, what: str) -> str | None:
-    """What keeps a text from being a line for people, or None."""
+    """Return a problem with a line of text for people, or None."""
     if not text.strip():
         return f"found nothing, expected {what}"
     if len(text) > LONGEST_LINE:
@@ -268,7 +268,7 @@ def _line_problem(text: str, what: str) -> str | None:
 
 
 def _address_problem(address: str) -> str | None:
-    """What keeps an address from being one that anybody may open, or None. What may be a secret is not shown."""
+    """Return a problem with a public address, or None. Possible secrets are not shown."""
     try:
         parts = urlsplit(address) if len(address) <= LONGEST_ADDRESS and ADDRESS.fullmatch(address) else None
         sound = parts is not None and bool(parts.hostname) and (parts.port is None or parts.port > 0)

@@ -69,7 +69,7 @@ class ObjectThresholdSpec(ThresholdSpec):
     @field_validator("classes", mode="before")
     @classmethod
     def _without_those_taken_out(cls, values: Any) -> Any:
-        """Without nulls, in one order: what is written in another one gives the same bytes."""
+        """Drop nulls and sort, so that order changes no bytes."""
         if not isinstance(values, Mapping):
             return values
         return {key: values[key] for key in sorted(values, key=str) if values[key] is not None} or None
@@ -78,14 +78,14 @@ class ObjectThresholdSpec(ThresholdSpec):
         return super()._says_nothing() and self.classes is None
 
     def over(self, default: ObjectThresholdSpec) -> ObjectThresholdSpec:
-        """This one of a base or a shift, with what it leaves open as the screen's `default` says."""
+        """Return this spec of a base or shift, filled from the screen's `default`."""
         if self.value is not None or self.percentile is not None:
             return self
         both = {**(default.classes or {}), **(self.classes or {})}
         return default.model_copy(update={"classes": {key: both[key] for key in sorted(both)}})
 
     def of_class(self, class_id: str) -> float | None:
-        """The value of this class alone; None where it is as the others."""
+        """Return the class's own value, or None."""
         return None if self.classes is None else self.classes.get(class_id)
 
 
@@ -128,7 +128,7 @@ DEFAULT_KEEP: tuple[Any, ...] = (KeepStep.model_validate("thresholds"),)
 
 
 def order_problem(steps: Sequence[Any] | None) -> str | None:
-    """What is wrong with the order of some steps, or None."""
+    """Return a problem with the order of steps, or None."""
     names = [step.name for step in steps or ()]
     for place, name in enumerate(names):
         missing = [other for other in KEEP_RULES[name].after if other not in names[:place]]
@@ -139,7 +139,7 @@ def order_problem(steps: Sequence[Any] | None) -> str | None:
 
 
 def as_steps(value: Any) -> Any:
-    """A bare name or rule as a list of one, as recipes wrote it before there were several."""
+    """Return a bare name or rule as a list of one, as recipes wrote it before there were several."""
     if isinstance(value, list | tuple) and not value:
         raise ValueError(f"found an empty list, expected at least one of: {', '.join(KEEP_RULES)}")
     return (value,) if isinstance(value, str | Mapping) else value
@@ -153,7 +153,7 @@ LARGEST = 2**53
 
 
 def free_form_problem(value: Any) -> str | None:
-    """What keeps a value from being plain JSON of bounded size, or None."""
+    """Return a problem with a value that must be plain JSON of bounded size, or None."""
     values = characters = 0
     # A list of what is left and no recursion: depth is one of the things that are asked.
     left: list[tuple[Any, int]] = [(value, 1)]
@@ -385,7 +385,7 @@ class Screen(Section):
 
     @property
     def clip(self) -> str:
-        """The model, for whoever cannot do without one. UserError where there is none."""
+        """Return the model. UserError if there is none."""
         if self.model is None:
             raise UserError(
                 "the recipe names no CLIP (screen.model)",

@@ -81,7 +81,7 @@ class SeverityLevels(Section):
 
     @property
     def asked(self) -> tuple[float, ...]:
-        """The levels as the recipe lists them."""
+        """Return the levels as the recipe lists them."""
         return self.raw or self.realised or ()
 
 

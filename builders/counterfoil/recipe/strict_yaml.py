@@ -86,7 +86,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def dump_yaml(value: Any, *, entries_on_lines: bool = False) -> str:
-    """YAML text that `read_yaml` reads back as the same value; `entries_on_lines`: mappings of scalars in one line."""
+    """Write YAML that `read_yaml` reads back as the same value; `entries_on_lines`: mappings of scalars in one line."""
     flow, width = (None, MOST_CHARACTERS) if entries_on_lines else (False, 110)
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width, default_flow_style=flow)
 
@@ -157,7 +157,7 @@ class _Reader:
 
 
 def refuse_unbounded(text: str, place: str) -> None:
-    """UserError for a text too long, too deep or, its aliases followed, of too many values; raises as parsing does."""
+    """Raise UserError for a text that is too long or too deep, or has too many values with its aliases followed."""
     if len(text) > MOST_CHARACTERS:
         raise UserError(f"{place}: has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}")
     loader = _Loader(text)
@@ -196,7 +196,7 @@ def refuse_unbounded(text: str, place: str) -> None:
 
 
 def read_yaml(text: str, place: str) -> Any:
-    """The value of a YAML document, located; raises UserError with every problem and its line."""
+    """Return the located value of a YAML document. UserError with every problem and its line."""
     loader = None
     try:
         refuse_unbounded(text, place)

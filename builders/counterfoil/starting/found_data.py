@@ -38,9 +38,9 @@ _NO_WORD = re.compile(r"n\d{8}|[\d_.\- ]+")
 
 
 def prompt_names(labels: Sequence[str]) -> list[str]:
-    """Labels as prompts say them: `ankle_boot` is "ankle boot". UserError for what is no name, all of them together.
+    """Return labels as prompts say them: `ankle_boot` is "ankle boot".
 
-    A label comes from whoever made the dataset, so one that would move a terminal's cursor, or fill a page, is refused.
+    UserError with every label that is no name. Labels are a stranger's: unprintable and very long ones are refused.
     """
     names = [" ".join(label.replace("_", " ").split()) for label in labels]
     problems = []
@@ -59,7 +59,7 @@ def prompt_names(labels: Sequence[str]) -> list[str]:
 
 
 def wordless(names: Sequence[str]) -> list[str]:
-    """The names that hold no word that anything could be drawn by: numbers, ids of WordNet."""
+    """Return the names without a word to draw by: numbers, ids of WordNet."""
     return [name for name in names if _NO_WORD.fullmatch(name)]
 
 
@@ -294,7 +294,7 @@ def _shown(outline: Outline) -> str:
 
 
 def _splits(outline: Outline, wanted: Wanted) -> tuple[str, str]:
-    """The splits for tokens and for percentiles; one and the same where there is one."""
+    """Return the splits for tokens and for percentiles; the same if there is one."""
     known = list(outline.rows)
     for option, split in (("--train-split", wanted.train_split), ("--validation-split", wanted.validation_split)):
         if split is not None and split not in known:
@@ -312,7 +312,8 @@ def _first(known: Sequence[str], names: Sequence[str]) -> str | None:
 def _classes(
     opened: OpenSource, outline: Outline, splits: Sequence[str]
 ) -> tuple[tuple[str, ...], list[FoundClass], list[str]]:
-    """What every label is called, the classes of these splits with their images by split; what is left out, in words.
+    """Return what every label is called, the classes of these splits with their images by split; what is left out, in
+    words.
 
     UserError for labels without names, too many of them, or too few.
     """
@@ -358,7 +359,7 @@ def _found(
 
 
 def _with_validation_images(classes: Sequence[FoundClass], validation: str) -> tuple[list[FoundClass], list[str]]:
-    """Classes with a threshold to take, and words of those without."""
+    """Return the classes that have validation images, and a note on the others."""
     kept = [each for each in classes if each.images is None or each.images[validation]]
     if len(kept) == len(classes):
         return kept, []

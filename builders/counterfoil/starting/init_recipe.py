@@ -99,7 +99,8 @@ class ProposedModels:
 
 
 def proposed_models(device: str, generator: str | None = None, clip: str | None = None) -> ProposedModels:
-    """Those for a device (`cpu`, `cuda…`), or as a person names them: `clip` as ARCH/TAG of open_clip, or a model.
+    """Return those for a device (`cpu`, `cuda…`), or as a person names them: `clip` as ARCH/TAG of open_clip, or a
+    model.
 
     UserError for a name that nothing can have, or of a folder that is not there.
     """
@@ -163,7 +164,6 @@ _WIDTH = 116
 
 
 def opening(name: str, description: str) -> list[str]:
-    """The lines that every first recipe begins with."""
     return [
         said("A recipe for your own images, proposed by `counterfoil init`. Change any line."),
         said("To see what it will build and what is missing, run: counterfoil check FILE"),
@@ -185,7 +185,7 @@ def sources(
     validation: str,
     classes: str = "All classes of the data, by their names there.",
 ) -> list[str]:
-    """The lines of the section `source`, with what its splits and classes are for."""
+    """Return the lines of the section `source`, with what its splits and classes are for."""
     origin = found.origin
     source = {
         "dataset": named,
@@ -211,7 +211,7 @@ def sources(
 
 
 def evaluated(more: str = "") -> list[str]:
-    """The lines of the section `evaluate`, which names no model yet."""
+    """Return the lines of the section `evaluate`, which names no model yet."""
     how = (
         "Name your own models here, or with `counterfoil evaluate --models`: local-dir:./my-model (a folder that timm"
         " saved, with outputs named after your classes), transformers:./my-model, predictions:answers.csv."
@@ -220,7 +220,7 @@ def evaluated(more: str = "") -> list[str]:
 
 
 def recipe_text(found: FoundData, models: ProposedModels, name: str, named: str) -> str:
-    """The YAML text of a dataset called `name`, its source `named` so, with the values of `found` and `models`."""
+    """Return the recipe's YAML text."""
     n = len(found.classes)
     one_split = found.train_split == found.validation_split
     percentile = {"percentile": PERCENTILE}
@@ -337,7 +337,7 @@ class Extent:
 
 
 def extent_of(found: FoundData) -> Extent:
-    """As many images as fit ten minutes; more only where there are so many classes that each would have too few."""
+    """Return as many images as fit ten minutes, but enough for each class."""
     classes = len(found.classes)
     kinds = KINDS if classes * _FEWEST * (1 + len(KINDS)) <= _MOST_IMAGES else KINDS[:_FEW_KINDS]
     fitting = _MOST_IMAGES // (classes * (1 + len(kinds)))
@@ -349,7 +349,7 @@ def extent_of(found: FoundData) -> Extent:
 
 
 def corrupt_recipe_text(found: FoundData, name: str, named: str) -> str:
-    """The YAML text of a dataset called `name`, its source `named` so, with the values of `found`."""
+    """Return the YAML text of a dataset called `name`, its source `named` so, with the values of `found`."""
     extent = extent_of(found)
     n, side = len(found.classes), found.side
     generator: dict[str, Any] = {"kind": "corrupt", "split": found.validation_split}
@@ -600,7 +600,7 @@ def _init_objects(path: Path, found: FoundData, objects: FoundObjects, dataset: 
 
 
 def _from(path: Path, origin: NamedDataset) -> str:
-    """How a recipe at `path` names the dataset: a folder below the recipe's own by its way from there."""
+    """Return how a recipe at `path` names the dataset: relative if it is below the recipe's folder."""
     if not is_local(origin.dataset):
         return origin.dataset
     folder, home = Path(origin.dataset), path.resolve().parent
@@ -618,7 +618,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _left_for_time(found: FoundData) -> tuple[str, ...]:
-    """A note of the images that the recipe leaves out, so that building and evaluating take minutes."""
+    """Return a note on images that are left out to save time."""
     extent, counts = extent_of(found), [each.images[found.validation_split] for each in found.classes if each.images]
     taken = sum(min(extent.a_class, count) for count in counts)
     if taken == sum(counts):

@@ -42,7 +42,8 @@ class Lack:
 
 
 def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
-    """The side in pixels of a square as large as the images that rows come from, on average, and what must be said.
+    """Return the side in pixels of a square as large as the images that rows come from, on average, and what must be
+    said.
 
     Headers of some images are read where they are files of a folder here; None for any other input dataset.
     """
@@ -90,7 +91,7 @@ def lacking(recipe: Recipe, notes: Sequence[str] = ()) -> tuple[Lack, ...]:
 
 
 def lacking_classes(recipe: Recipe) -> Lack | None:
-    """The input dataset, where it alone tells which classes a recipe has and it is not here; else None."""
+    """Return the input dataset if it is missing and the recipe takes its classes from it, else None."""
     if recipe.names_every_label:
         return None
     why = " (the recipe takes its classes from there)"
@@ -99,7 +100,7 @@ def lacking_classes(recipe: Recipe) -> Lack | None:
 
 
 def _source(recipe: Recipe) -> Iterator[Lack]:
-    """The input dataset, which percentiles and class tokens are taken from; nothing else needs it."""
+    """Yield the input dataset, needed for percentiles and class tokens alone."""
     percentiles = any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
     learned = recipe.tokens is not None and recipe.tokens.learn is not None
     pool = recipe.generator
@@ -166,7 +167,7 @@ def _clip(key: str, model: str, weights: str | None) -> Iterator[Lack]:
 
 
 def _generator(recipe: Recipe) -> Iterator[Lack]:
-    """What the generator's settings ask of its pipeline, where its configurations are on this machine."""
+    """Yield problems of the generator's settings, if the pipeline's configuration is on this machine."""
     generator = recipe.generator
     if not recipe.kind.draws:
         return
@@ -192,7 +193,7 @@ def _generator(recipe: Recipe) -> Iterator[Lack]:
 
 
 def _drawn_elsewhere(recipe: Recipe) -> Iterator[Lack]:
-    """What a build would say of images that were drawn elsewhere and lie in a folder here."""
+    """Yield a build's notes on images drawn elsewhere, if they are in a local folder."""
     key, name = "generator.dataset", recipe.generator.dataset
     if not recipe.kind.drawn_elsewhere or name is None or not is_local(name) or _missing_folder(name):
         return
@@ -237,7 +238,7 @@ def _tokens(recipe: Recipe) -> Iterator[Lack]:
 
 
 def _classifiers(recipe: Recipe) -> Iterator[Lack]:
-    """Judges, which a build asks, and the models to evaluate, which it does not."""
+    """Yield lacking judges, which a build asks, and models to evaluate, which it does not."""
     second = recipe.screen.judge
     asked = [name for shift in recipe.all_shifts() for rule in shift.keep for name in rule.judges()]
     for name in dict.fromkeys(asked):
@@ -269,7 +270,7 @@ def _classifier(key: str, name: str, *, needed: bool) -> Iterator[Lack]:
 
 
 def _left_out(recipe: Recipe) -> Iterator[Lack]:
-    """What a build does without, and what its numbers are worth less for."""
+    """Yield what a build leaves out, and what that costs its numbers."""
     source, shifts = recipe.source, recipe.all_shifts()[1:]
     if not recipe.evaluate.models:
         text = "no model is named. Name yours in the recipe, or with counterfoil evaluate --models"
@@ -307,7 +308,7 @@ def _if(needed: bool) -> Weight:
 
 
 def _to_fetch(key: str, text: str, gigabytes: float | None, needed: bool) -> Lack:
-    """What is fetched, or cannot be: the Hub's client is set to stay offline."""
+    """Return a lack that is fetched, or is missing while the Hub's client is offline."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -317,7 +318,7 @@ def _to_fetch(key: str, text: str, gigabytes: float | None, needed: bool) -> Lac
 
 
 def _missing_folder(name: str) -> str | None:
-    """What to say of a folder that is not there; None for one that is, and for what the lab has."""
+    """Return the text for a missing folder, or None."""
     if name.startswith(ELSEWHERE):
         return f"{name.removeprefix(ELSEWHERE)} is a folder on the machine that built the dataset. Name yours instead"
     try:
@@ -333,7 +334,7 @@ def _missing_folder(name: str) -> str | None:
 
 
 def _is_fetched_model(repository: str) -> bool:
-    """Whether the Hub's client has a snapshot of a model with weights in it; a file of another part may be missing."""
+    """Return whether the Hub's cache has a snapshot of a model with weights; others of its files may be missing."""
     from huggingface_hub import constants
 
     folder = f"models--{repository.partition('@')[0].replace('/', '--')}"  # as timm names a revision: user/name@v1

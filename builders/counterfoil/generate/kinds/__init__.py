@@ -28,7 +28,7 @@ MAKERS: Mapping[str, ImageMaker] = {
 
 
 def maker_of(recipe: Recipe) -> ImageMaker:
-    """How the images of a recipe are made."""
+    """Return the maker of a recipe's images."""
     return MAKERS[recipe.kind.key]
 
 

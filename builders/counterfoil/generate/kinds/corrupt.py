@@ -35,7 +35,10 @@ class CorruptMaker(ImageMaker):
         return object_notes([shift.corruption for shift in recipe.all_shifts()])
 
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
-        """Rows that decode, so that none fails later. A class that has fewer of them than are asked for gives all."""
+        """Return rows that decode, so that none fails later.
+
+        A class that has fewer of them than are asked for gives all.
+        """
         rows = pool_rows(recipe, pool)
         if recipe.source.objects is not None:
             objects_of(rows, recipe.source)  # what is wrong with boxes shows before any image is made
@@ -78,7 +81,7 @@ class CorruptMaker(ImageMaker):
         return ChosenTable(edited, {"sha256": edited.sha256}, tuple(notes))
 
     def renderer(self, materials: Materials) -> CorruptedRows:
-        """Gives the rows of a table as they are, and corrupted; a match reads the row's partner under its shift."""
+        """Return a renderer of unchanged and corrupted rows; a match reads the row's partner under its shift."""
         recipe, (pool, table) = materials.recipe, materials.rows
         rows = pool_of_rows(recipe, pool, table, labels=True)
         matched = {name: found.image for name, found in partners(recipe, pool, rows).items()}

@@ -35,13 +35,7 @@ class DiffusersMaker(ImageMaker):
         return pins
 
     def check(self, recipe: Recipe, device: str | None = None) -> None:
-        """UserError, with every problem, for a generator whose settings its pipeline or this machine does not have.
-
-        Class tokens for a family that takes none, a side that is no multiple, options that its call does not take,
-        guidance in a part of the steps where it cannot be left out, and an absent library for weights in fewer bits.
-        Only configurations are read, and fetched where there is something to compare with them; raises RunFailure where
-        they cannot be.
-        """
+        """Raise UserError with all settings that the pipeline or this machine does not have."""
         problems = list(own_problems(recipe, device))
         if has_settings_to_compare(recipe):
             try:
@@ -55,7 +49,7 @@ class DiffusersMaker(ImageMaker):
             raise UserError(problems)
 
     def embeddings(self, recipe: Recipe) -> ImageEmbeddings | None:
-        """The vectors that a recipe draws from; None where it draws from prompts alone.
+        """Return the vectors that a recipe draws from; None where it draws from prompts alone.
 
         UserError, collected, for vectors that `read_image_embeddings` refuses, and for a generator that takes none,
         needs others, or is given an adapter or a prompt that would do nothing. Reads configurations and heads of files
@@ -108,7 +102,7 @@ def _problems(recipe: Recipe, embeddings: ImageEmbeddings | None, family: Family
 
 
 def _of_every_sample(recipe: Recipe, family: Family) -> Iterator[str]:
-    """What is missing, or would be read by nobody, where each picture is drawn from an embedding."""
+    """Yield problems of drawing each picture from an embedding: what is missing, or has no effect."""
     for shift in recipe.all_shifts():
         place = f"prompts.{'' if shift.name == 'base' else 'shifts.'}{shift.name}"
         if shift.embedding is None:

@@ -21,7 +21,6 @@ class DrawnElsewhereMaker(RowsMaker):
     names_pool = True
 
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
-        """Raises as `given_rows`."""
         found = given_rows(recipe, pool)
         return ChosenTable(found.table, {"sha256": found.table.sha256}, found.notes)
 

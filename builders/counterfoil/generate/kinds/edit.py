@@ -35,11 +35,10 @@ class EditMaker(DiffusersMaker):
         return device if recipe.generator.captioner is not None else "cpu"
 
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
-        """The table of a recipe; captions, where prompts ask for them, by the column or the captioner that it names.
+        """Choose rows with usable captions, whose prompts the model reads whole; notes count the others.
 
-        Rows without a caption that can be used are left out, and those with whose caption a prompt is longer than the
-        model reads. A note counts each. UserError, with every such class, where one has fewer rows than candidates;
-        raises what reading and captioning raise.
+        Captions come from the recipe's column or captioner. UserError with every class that has fewer rows than
+        candidates; raises what reading and captioning raise.
         """
         rows = pool_rows(recipe, pool)
         of_class, wanted = rows_of_classes(recipe, rows), rows_wanted(recipe)
@@ -110,7 +109,7 @@ class _Prompts:
         self.most = 0 if self._length is None else self._length.most
 
     def read_whole(self, cls: RecipeClass, caption: str | None) -> bool:
-        """Whether the model reads every prompt of a row to its end."""
+        """Return whether the model reads every row's prompt to its end."""
         if self._length is None or caption is None:
             return True
         own = [prompt_for(shift, cls, None, caption) for shift in self._shifts if cls.label in shift.class_labels]
@@ -126,10 +125,7 @@ def _captions_of_captioner(
     prompts: _Prompts,
     device: str,
 ) -> tuple[Mapping[int, str | None], Mapping[str, Any]]:
-    """The likeliest caption, by row, of as many rows of each class as are needed; and the pin of what wrote them.
-
-    Images that do not decode have none.
-    """
+    """Caption as many rows of each class as are needed; return captions by row, and the captioner's pin."""
     name = recipe.generator.captioner
     assert name is not None  # the recipe says what captions its rows
     images, _ = every_row(pool_of(recipe), pool)
@@ -142,7 +138,7 @@ def _captions_of_captioner(
             return (own := found.get(row)) is not None and prompts.read_whole(classes[class_id], own)
 
         def missing() -> list[int]:
-            """The rows that are to be captioned next: of each class as many as are still lacking."""
+            """Return the rows to caption next: as many of each class as are lacking."""
             rows: list[int] = []
             for class_id, own in ordered.items():
                 lacking = wanted[class_id] - sum(chosen(class_id, row) for row in own)
@@ -158,7 +154,7 @@ def _captions_of_captioner(
 
 
 def _usable(value: Any) -> str | None:
-    """A caption as prompts hold it: in one line, without the full stop at its end; None for what is none."""
+    """Return a caption in one line without its final full stop; None for no caption."""
     if not isinstance(value, str):
         return None
     text = one_line(value).rstrip(". ")

@@ -65,7 +65,7 @@ class Materials:
 
     @property
     def rows(self) -> tuple[SourcePin, RowTable]:
-        """The pool and the table of a kind that chooses rows, which are there whenever it makes images."""
+        """Return the pool and the table of chosen rows."""
         assert self.pool is not None and self.table is not None
         return self.pool, self.table
 
@@ -82,44 +82,50 @@ class ImageMaker:
     names_pool: ClassVar[bool] = False
 
     def check(self, recipe: Recipe, device: str | None = None) -> None:
-        """UserError for settings that the kind's models, or this machine, do not have; `device` renders, if known."""
+        """Raise UserError for settings that the kind's models or this machine (`device`, if known) do not have."""
 
     def embeddings(self, recipe: Recipe) -> ImageEmbeddings | None:
-        """The vectors that samples are drawn from, where any are. UserError for such as do not fit."""
+        """Return the vectors that samples are drawn from, or None. UserError for unfit ones."""
         return None
 
     def pins(self, recipe: Recipe) -> dict[str, Any]:
-        """What the lock's `models` say of the models that the kind needs. Raises as pinning does."""
+        """Return the pins of the kind's models. Raises as pinning does."""
         return {}
 
     def check_rows(self, recipe: Recipe, pool: SourcePin) -> None:
-        """UserError, collected, for rows of the recipe that the pool does not have, or of another class."""
+        """Raise UserError, collected, for rows of the recipe that the pool does not have, or of another class."""
 
     def device_of_rows(self, recipe: Recipe, device: str) -> str:
-        """The device on which rows are chosen, where a build has this one."""
+        """Return the device that chooses rows in a build on `device`."""
         return "cpu"
 
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
-        """The rows of a recipe whose kind has a `table`; `models` are the lock's. UserError where there are too few."""
+        """Return the rows of a recipe whose kind has a `table`; `models` are the lock's.
+
+        UserError where there are too few.
+        """
         raise NotImplementedError
 
     def notes(self, recipe: Recipe) -> tuple[str, ...]:
-        """What people must know of the pool, whenever its rows were chosen."""
+        """Return notes on the pool, whenever its rows were chosen."""
         return ()
 
     def renderer(self, materials: Materials) -> Renderer | PoolRows:
-        """What gives batches of samples their images. Raises what loading raises; UserError for a stranger's table."""
+        """Return what gives batches of samples their images.
+
+        Raises what loading raises; UserError for a stranger's table.
+        """
         raise NotImplementedError
 
     def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[NamedInput]:
-        """The inputs that the kind itself has, for the card; `pinned` are those of the lock, any part absent."""
+        """Return the inputs that the kind itself has, for the card; `pinned` are those of the lock, any part absent."""
         pool = pinned.get("pool") or {}
         name = f"{without_folders(recipe.generator.dataset or recipe.source.dataset)}, split {recipe.generator.split}"
         return [("pool", name, {**pool, "sha256": pool.get("content")})]
 
 
 def pool_of_rows(recipe: Recipe, pin: SourcePin, table: RowTable | None, *, labels: bool) -> Rows:
-    """The rows of a pool, of which a table, or the recipe, names some.
+    """Return the rows of a pool, of which a table, or the recipe, names some.
 
     UserError, collected, for named rows that the pool does not have, or where `labels` are compared, of another class:
     a table may be a stranger's. Raises as `pool_rows`.
@@ -145,7 +151,7 @@ def pool_of_rows(recipe: Recipe, pin: SourcePin, table: RowTable | None, *, labe
 
 
 def _named_rows(recipe: Recipe, table: RowTable | None) -> Iterator[tuple[str, str, Sequence[int]]]:
-    """Where some rows stand, the class that they are to be of, and their numbers."""
+    """Yield the place of listed rows, their class id and their numbers."""
     if table is None:
         for shift, cells in (recipe.generator.rows or {}).items():
             yield from ((f"generator.rows.{shift}.{class_id}", class_id, own) for class_id, own in cells.items())
@@ -156,7 +162,7 @@ def _named_rows(recipe: Recipe, table: RowTable | None) -> Iterator[tuple[str, s
 
 
 def in_drawn_order(of_class: NDArray[np.bool_], seed: int) -> list[int]:
-    """The rows of a class by a hash of seed and row, so that other classes and counts change no row that stays."""
+    """Return the rows of a class in the order of a hash of seed and row, so that counts change no other row."""
     import numpy as np
 
     rows = np.flatnonzero(of_class).tolist()
@@ -164,6 +170,5 @@ def in_drawn_order(of_class: NDArray[np.bool_], seed: int) -> list[int]:
 
 
 def left_out(count: int, what: str) -> str:
-    """A note of rows that were not chosen, and why."""
     rows = "1 of the first rows has" if count == 1 else f"{count:,} of the first rows have"
     return f"{rows} {what}; other rows replace {'it' if count == 1 else 'them'}"

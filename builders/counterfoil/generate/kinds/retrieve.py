@@ -45,7 +45,7 @@ class RetrieveMaker(RowsMaker):
         return device
 
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
-        """Those that are nearest to each prompt."""
+        """Return the rows nearest to each prompt."""
         clip = Pin(**models[RETRIEVAL])
         images, rows = every_row(pool_of(recipe), pool)
         rows.need(license_column=recipe.generator.license_column)
@@ -86,7 +86,7 @@ class RetrieveMaker(RowsMaker):
         return ChosenTable(retrieved, {"sha256": retrieved.sha256}, tuple(notes))
 
     def notes(self, recipe: Recipe) -> tuple[str, ...]:
-        """What must be said of a pool that is a split of the input dataset itself."""
+        """Return a note if the pool is a split of the input dataset."""
         generator, source = recipe.generator, recipe.source
         own = generator.dataset is None
         if not own and (generator.dataset, generator.config) != (source.dataset, source.config):

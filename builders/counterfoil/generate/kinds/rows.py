@@ -17,7 +17,7 @@ class RowsMaker(ImageMaker):
     """Takes rows of a pool."""
 
     def check_rows(self, recipe: Recipe, pool: SourcePin) -> None:
-        """Labels are compared unless the recipe says that they are predicted."""
+        """Check rows; compare labels unless the recipe says that they are predicted."""
         if recipe.generator.rows is not None:
             pool_of_rows(recipe, pool, None, labels=recipe.kind.reads_labels(recipe.generator))
 

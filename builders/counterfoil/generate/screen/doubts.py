@@ -80,12 +80,12 @@ class ScreenDoubts:
     decides: Decides = "labels"
 
     def of_any(self, class_ids: Iterable[str]) -> bool:
-        """Whether one of these classes is doubted, or all are."""
+        """Return whether any of these classes is doubted."""
         return self.near_chance or not {one.class_id for one in self.classes}.isdisjoint(class_ids)
 
     @property
     def headline(self) -> str:
-        """The numbers in a sentence."""
+        """Return the numbers in a sentence."""
         if self.accuracy is None or self.interval is None or self.chance is None:
             them = "its object threshold is" if len(self.classes) == 1 else "their object thresholds are"
             return f"CLIP may not know {_count(len(self.classes))}: {them} negative."
@@ -101,7 +101,7 @@ class ScreenDoubts:
 
     @property
     def meaning(self) -> str:
-        """What follows for the images, in a sentence."""
+        """Return what follows for the images, in a sentence."""
         who, follows = "The screen" if self.decides == "labels" else "CLIP", _FOLLOWS[self.decides]
         mistaken = next((one for one in self.classes if one.taken_for is not None), None)
         if mistaken is None and self.decides == "labels":
@@ -113,21 +113,21 @@ class ScreenDoubts:
 
     @property
     def what_to_do(self) -> str:
-        """What a person may do about it, in a sentence."""
+        """Return what a person may do about it, in a sentence."""
         tail = _CHECKED if self.decides == "labels" else ""
         return f"Before you trust these {self.decides}: {_WHAT_TO_DO}{tail}."
 
     def lines(self, most: int = _MOST_NAMED) -> list[str]:
-        """The whole warning, a line each: numbers, the worst classes, what it means, what to do."""
+        """Return the whole warning, a line each: numbers, the worst classes, what it means, what to do."""
         more = [f"  … and {len(self.classes) - most:,} more"] if len(self.classes) > most else []
         return [self.headline, *(f"  {one}" for one in self.classes[:most]), *more, self.meaning, self.what_to_do]
 
 
 def screen_doubts(recipe: Recipe, thresholds: Thresholds) -> ScreenDoubts | None:
-    """What speaks against a recipe's screen, by what was measured; None where nothing does.
+    """Return the doubts about a recipe's screen, as far as measured; None if there are none.
 
-    A class is doubted where its accuracy may be near chance, its mean margin is negative, or an object threshold that
-    was measured is. Thresholds that a person gave are theirs.
+    A class is doubted if its accuracy may be near chance, or its mean margin or a measured object threshold is
+    negative. Thresholds given by a person count for nothing.
     """
     return doubts_of(recipe, thresholds.known, _negative_thresholds(thresholds))
 
@@ -176,7 +176,7 @@ def _doubted(
 
 
 def _negative_thresholds(thresholds: Thresholds) -> dict[str, float]:
-    """The lowest measured object threshold of each class that has a negative one."""
+    """Return the lowest measured object threshold of each class that has a negative one."""
     found: dict[str, float] = {}
     for entries in thresholds.object.values():
         for class_id, entry in entries.items():
@@ -186,7 +186,7 @@ def _negative_thresholds(thresholds: Thresholds) -> dict[str, float]:
 
 
 def _names(recipe: Recipe) -> dict[str, str]:
-    """Names by class id, each once and fit for a terminal: a recipe may be anybody's."""
+    """Return printable names by class id, each once."""
     unique = unique_names([(cls.id, cls.name) for cls in recipe.classes])
     plain = ("".join(letter if letter.isprintable() else "\ufffd" for letter in name) for name in unique)
     shown = (name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 2]} …" for name in plain)

@@ -59,21 +59,20 @@ class KnownClasses:
 
     @property
     def chance(self) -> float:
-        """The accuracy of guessing among the captions."""
+        """Return the accuracy of guessing among the captions."""
         return 1 / self.captions
 
     def is_near_chance(self, right: int, n: int) -> bool:
-        """Whether `right` of `n` images may be little better than guessing, by the lower end of their interval."""
+        """Return whether `right` of `n` images may be near chance, by the lower end of the interval."""
         return wilson_interval(right, n)[0] < chance_line(self.chance)
 
     def is_of(self, recipe: Recipe) -> bool:
-        """Whether it tells of the recipe's classes and captions, as far as can be seen without CLIP."""
+        """Return whether it is about the recipe's classes and captions."""
         texts = own_captions(recipe)
         named = self.classes.keys() | {one.taken_for for one in self.classes.values() if one.taken_for is not None}
         return self.caption == base_caption(recipe) and self.captions == len(texts) and named <= texts.keys()
 
     def document(self) -> dict[str, Any]:
-        """What thresholds.json holds of it."""
         return {
             "caption": self.caption,
             "captions": self.captions,
@@ -84,7 +83,10 @@ class KnownClasses:
 
     @classmethod
     def read(cls, document: Any) -> KnownClasses:
-        """The document back. ValueError for what is not of the form that is written: anybody may have written it."""
+        """Return the document back.
+
+        ValueError for what is not of the form that is written: anybody may have written it.
+        """
         if not isinstance(document, dict) or document.keys() != {"caption", "captions", "n", "right", "classes"}:
             raise ValueError("not thresholds: `known` does not have the expected form")
         caption, captions, classes = document["caption"], document["captions"], document["classes"]
@@ -105,12 +107,12 @@ class KnownClasses:
 
 
 def base_caption(recipe: Recipe) -> str:
-    """The object caption of the base, with `{class}`: the words that classes are told apart by."""
+    """Return the base's object caption, with `{class}`."""
     return recipe.all_shifts()[0].object_caption
 
 
 def own_captions(recipe: Recipe) -> dict[str, str]:
-    """The object caption of each class that has the words for it, by class id."""
+    """Return the object caption by class id, of classes that have the words for it."""
     caption = base_caption(recipe)
     return {cls.id: cls.text(caption) for cls in recipe.classes if cls.has_words_for(caption)}
 

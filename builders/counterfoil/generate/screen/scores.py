@@ -46,7 +46,6 @@ class Captions:
         return self.seen[text]
 
     def for_sample(self, sample: Sample) -> tuple[np.ndarray, np.ndarray | None]:
-        """Object and shift caption of a sample."""
         shift, cls = self.plan.shift(sample.shift), self.plan.class_of(sample.label)
         caption = shift.caption
         return self.of(object_caption_for(shift, cls)), None if caption is None else self.of(caption)
@@ -66,13 +65,13 @@ class Scorer:
     def score(
         self, images: Sequence[Image.Image], samples: Sequence[Sample]
     ) -> tuple[np.ndarray, list[tuple[float, float | None]]]:
-        """Embeddings float32 [n, width], and (object, shift) cosines of each image."""
+        """Return embeddings float32 [n, width], and the (object, shift) cosines of each image."""
         embeddings = self.embed(images)
         pairs = [self.captions.for_sample(sample) for sample in samples]
         return embeddings, shift_scores(embeddings, np.stack([p[0] for p in pairs]), [p[1] for p in pairs])
 
     def embed(self, images: Sequence[Image.Image]) -> np.ndarray:
-        """Unit embeddings float32 [n, width] of images, in batches of one size."""
+        """Return unit embeddings float32 [n, width] of images, in batches of one size."""
         return self.captions.clip.embed_images(images, self.batch_size)
 
 
@@ -99,7 +98,7 @@ class ValidationScores:
         return scores
 
     def known_classes(self, labels: Sequence[int] | None = None) -> KnownClasses | None:
-        """What CLIP makes of the images among the classes' own object captions, as the base has them.
+        """Return what CLIP makes of the images among the classes' own object captions, as the base has them.
 
         labels: the classes that are told apart; all, where it is None.
         """

@@ -65,16 +65,16 @@ class Thresholds:
     known: KnownClasses | None = None
 
     def of(self, shift: str, class_id: str) -> dict[str, float | None]:
-        """The thresholds of a cell by the score's name; None where it is not screened, or open."""
+        """Return the thresholds of a cell by score; None if not screened, or open."""
         entry = self.shift.get(shift, {}).get(class_id)
         return {OBJECT: self.object[shift][class_id]["value"], SHIFT: None if entry is None else entry["value"]}
 
     def is_open(self, shift: str) -> bool:
-        """Whether the shift's threshold is still to be chosen."""
+        """Return whether the shift's threshold is not chosen yet."""
         return any(entry["source"] == FROM_CANDIDATES for entry in self.shift.get(shift, {}).values())
 
     def few_images(self) -> tuple[FewImages, ...]:
-        """Classes whose percentile is over fewer validation images than it needs, each once."""
+        """Return the classes whose percentile is over fewer validation images than it needs."""
         found = {
             FewImages(class_id, entry["percentile"], entry["n"], entry["needs"])
             for entries in self.object.values()
@@ -84,7 +84,7 @@ class Thresholds:
         return tuple(sorted(found))
 
     def measured(self, captions: Mapping[str, str]) -> dict[Measured, ThresholdEntry]:
-        """The entries that were measured; `captions` are the object captions by shift."""
+        """Return the measured entries; `captions` are the object captions by shift."""
         return {
             (captions[shift], class_id, entry["percentile"]): entry
             for shift, class_id, entry in self._measured()
@@ -92,12 +92,12 @@ class Thresholds:
         }
 
     def with_known(self, known: KnownClasses | None, recipe: Recipe) -> Thresholds:
-        """The same with what is known of the recipe's classes, where a threshold was measured; else without."""
+        """Return the thresholds with the known classes, if any threshold was measured."""
         true = known is not None and self.pin() is not None and known.is_of(recipe)
         return replace(self, known=known if true else None)
 
     def pin(self) -> dict[str, str] | None:
-        """What the inputs pin: the measured thresholds alone, since the others stand in the recipe.
+        """Return what the inputs pin: the measured thresholds alone, since the others stand in the recipe.
 
         Nothing is decided by what is `known`, which a directory of an earlier version lacks.
         """
@@ -111,12 +111,11 @@ class Thresholds:
         return {"object": _plain(self.object), "shift": _plain(self.shift), **known}
 
     def content(self) -> bytes:
-        """thresholds.json as bytes."""
         return (json.dumps(self.document(), indent=1, sort_keys=True) + "\n").encode()
 
     @classmethod
     def read(cls, content: bytes) -> Thresholds:
-        """thresholds.json back. ValueError for what is not of the form that is written."""
+        """Read thresholds.json. ValueError for another form."""
         try:
             document = json.loads(content)
             tables = [document[name] for name in ("object", "shift")]
@@ -136,14 +135,14 @@ class Thresholds:
 
 
 def percentile_of(scores: np.ndarray, percentile: float) -> float:
-    """The percentile of scores [n], linear between neighbours; float32, as scores are stored."""
+    """Return the percentile of scores [n], linear between neighbours; float32, as scores are stored."""
     if scores.size == 0:
         raise ValueError("no scores to take a percentile of")
     return float(np.float32(np.percentile(scores.astype(np.float64), percentile, method="linear")))
 
 
 def images_needed(percentile: float) -> int:
-    """The images of which a percentile says more than their least or greatest: 20 for percentile 5.
+    """Return the images of which a percentile says more than their least or greatest: 20 for percentile 5.
 
     One is enough for percentiles 0 and 100, which ask for the least and the greatest.
     """
@@ -153,12 +152,12 @@ def images_needed(percentile: float) -> int:
 
 
 def open_shifts(recipe: Recipe) -> tuple[str, ...]:
-    """The shifts whose threshold is a percentile over their candidates, in the recipe's order."""
+    """Return the shifts whose threshold is a percentile over their candidates, in the recipe's order."""
     return tuple(shift.name for shift in recipe.all_shifts() if _is_open(shift))
 
 
 def needs_validation(recipe: Recipe, known: Iterable[Measured] = ()) -> bool:
-    """Whether validation images must be read for a percentile that is not among the `known` ones."""
+    """Return whether a percentile that is not `known` needs validation images."""
     there = set(known)
     return any(
         (shift.object_caption, recipe.classes[label].id, shift.object_threshold.percentile) not in there
@@ -174,7 +173,7 @@ def resolve_thresholds(
     validation_scores: Callable[[str], Mapping[str, np.ndarray]] | None,
     known: Mapping[Measured, ThresholdEntry] | None = None,
 ) -> Thresholds:
-    """Every threshold as a number, but for open shifts.
+    """Return every threshold as a number, but for open shifts.
 
     `validation_scores(caption)` gives class id → cosines [n] between the class's own validation images and a
     caption that may hold `{class}`; it may be None where every object percentile is `known`, measured before.
@@ -231,7 +230,6 @@ def _entry(value: float | None, percentile: float | None, n: int, source: str) -
 
 
 def _is_entry(entry: Any) -> bool:
-    """Whether a value of a document is an entry: JSON may hold anything in its place."""
 
     def is_number(value: Any) -> bool:
         return value is None or (type(value) in (int, float) and math.isfinite(value))
@@ -253,7 +251,7 @@ def _plain(table: Mapping[str, Mapping[str, ThresholdEntry]]) -> dict[str, dict[
 
 
 def stored_thresholds(directory: Path) -> Thresholds | None:
-    """The thresholds that a directory holds; None where it has no file of them.
+    """Return the thresholds that a directory holds; None where it has no file of them.
 
     RunFailure for a file that cannot be read or is not of the form that is written.
     """

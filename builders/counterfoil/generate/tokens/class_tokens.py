@@ -51,13 +51,13 @@ def token_file_name(class_id: str) -> str:
 
 
 def placeholder_of(class_id: str, name: str) -> str:
-    """`<name-id>`, in letters that any tokenizer keeps as they are; ids are unique, so placeholders are."""
+    """Return `<name-id>`, in letters that every tokenizer keeps; unique, as ids are."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return f"<{slug}-{class_id}>" if slug else f"<{class_id}>"
 
 
 def token_bytes(token: TokenFile) -> bytes:
-    """The file of a token; equal tokens give equal bytes."""
+    """Return the file of a token; equal tokens give equal bytes."""
     from safetensors.torch import save
 
     if len(token.vectors) == 1:
@@ -70,7 +70,7 @@ def token_bytes(token: TokenFile) -> bytes:
 
 
 def read_token_file(path: Path) -> TokenFile:
-    """UserError where the file is no class token."""
+    """Raise UserError if the file is no class token."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -101,7 +101,7 @@ def read_token_file(path: Path) -> TokenFile:
 
 
 def _tensor_problem(name: str, tensor: torch.Tensor) -> str | None:
-    """Why a tensor of a file is no class token's; None for one that may be."""
+    """Return why a tensor cannot be a class token, or None."""
     import torch
 
     if (problem := _placeholder_problem(name)) is not None:
@@ -118,7 +118,7 @@ def _tensor_problem(name: str, tensor: torch.Tensor) -> str | None:
 
 
 def _placeholder_problem(name: Any) -> str | None:
-    """Why a text cannot stand for a class in a prompt."""
+    """Return why a text cannot stand for a class in a prompt, or None."""
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_PLACEHOLDER:
         return f"its placeholder is {name!r:.80}, expected 1 to {LONGEST_PLACEHOLDER} characters"
     if not name.isprintable() or any(letter.isspace() for letter in name):
@@ -127,7 +127,7 @@ def _placeholder_problem(name: Any) -> str | None:
 
 
 def read_token_files(files: Mapping[str, Path]) -> dict[str, TokenFile]:
-    """Class id → token; UserError with every file that is none."""
+    """Read class id → token. UserError with every invalid file."""
     tokens, problems = {}, []
     for class_id, file in files.items():
         try:
@@ -158,17 +158,16 @@ class ClassTokens:
         return {self.placeholders[class_id]: vectors for class_id, vectors in self.vectors.items()}
 
     def hashes(self) -> dict[str, str]:
-        """Class id → SHA-256 of its file, for the lock."""
         return {class_id: hashlib.sha256(content).hexdigest() for class_id, content in self.files.items()}
 
     def attachments(self) -> dict[str, bytes]:
-        """The files that travel with a dataset, by their path in it."""
+        """Return the files that travel with a dataset, by their path in it."""
         files = {f"{TOKENS}/{token_file_name(class_id)}": content for class_id, content in self.files.items()}
         return files if self.manifest is None else {**files, f"{TOKENS}/{TOKENS_MANIFEST}": self.manifest}
 
 
 def read_class_tokens(recipe: Recipe) -> ClassTokens | None:
-    """The tokens of every class of the recipe, or None for a recipe that prompts by name.
+    """Return the tokens of every class of the recipe, or None for a recipe that prompts by name.
 
     UserError where a class has no file, two share a placeholder, or a file is not a token.
     ValueError for a recipe that learns its tokens (`tokens.learn_tokens` does).
@@ -182,7 +181,7 @@ def read_class_tokens(recipe: Recipe) -> ClassTokens | None:
 
 
 def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
-    """The tokens of a recipe's classes in a folder. Raises as `read_class_tokens`."""
+    """Return the tokens of a recipe's classes in a folder. Raises as `read_class_tokens`."""
     files = {cls.id: folder / token_file_name(cls.id) for cls in recipe.classes}
     missing = [f"tokens.path: {folder.name} has no {file.name}" for file in files.values() if not file.is_file()]
     if missing:
@@ -205,7 +204,7 @@ def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
 
 
 def token_folder(path: str, revision: str | None) -> Path:
-    """The folder of a name: itself or its `tokens/`, the lab's, or a repository of the Hub.
+    """Return the folder of a name: itself or its `tokens/`, the lab's, or a repository of the Hub.
 
     UserError where it is not there.
     """

@@ -93,7 +93,7 @@ def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Pa
 
 
 def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
-    """A function from a file's name to its content, for a folder or a zip with the files at any one depth."""
+    """Return a function from a file's name to its content, for a folder or a zip with the files at any one depth."""
     if source.is_dir():
         return lambda name: _from_folder(source, name)
     if not source.is_file():
@@ -123,7 +123,7 @@ def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
 
 
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """A member's content. What a member says of its size need not be so: no more than a token has is unpacked."""
+    """Return a member's content, of at most the size of a token whatever its header says."""
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NotImplementedError("it is compressed in another way than released tokens")
     with archive.open(member) as file:
@@ -146,7 +146,10 @@ def _checked(name: str, size: int, read: Callable[[], bytes]) -> bytes:
 
 
 def _vectors(name: str, content: bytes, width: int, model: str) -> torch.Tensor:
-    """The tensor of a file as float32 [n, width]. UserError for what is none, or larger than a token, or not finite."""
+    """Return the tensor of a file as float32 [n, width].
+
+    UserError for what is none, or larger than a token, or not finite.
+    """
     import torch
 
     try:
@@ -174,7 +177,7 @@ def _vectors(name: str, content: bytes, width: int, model: str) -> torch.Tensor:
 
 
 def _refuse_inflated(content: bytes) -> None:
-    """ValueError for a file of torch, a zip, whose parts are packed or say that they are larger than a token's."""
+    """Raise ValueError for a torch file whose parts are packed, or declare more bytes than a token has."""
     if zipfile.is_zipfile(io.BytesIO(content)):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             parts = archive.infolist()

@@ -65,12 +65,12 @@ class _Schedule:
 
 
 def class_seed(seed: int, class_id: str) -> int:
-    """63 bits that depend on the recipe's seed and the class alone."""
+    """Return 63 bits that depend on the recipe's seed and the class alone."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{class_id}".encode()).digest()[:8], "big") >> 1
 
 
 def plan_steps(settings: LearnSettings, class_id: str, images: int, times: int) -> _Schedule:
-    """The draws of a class: images in shuffled rounds, everything else independent."""
+    """Yield the draws of a class: images in shuffled rounds, everything else independent."""
     rng = np.random.default_rng(class_seed(settings.seed, class_id))
     shape = (settings.steps, settings.batch_size)
     needed = settings.steps * settings.batch_size
@@ -104,11 +104,11 @@ class Inversion:
             pipeline.unet.enable_gradient_checkpointing()
 
     def start(self, words: str) -> list[torch.Tensor]:
-        """The vectors [vectors, width] that a token starts from, for each encoder. ValueError for no sub-token."""
+        """Return the initial vectors [vectors, width] of a token for each encoder. ValueError for no sub-token."""
         return [mean.repeat(self.settings.vectors, 1) for mean in self.text.mean_of_words(words)]
 
     def learn(self, group: Sequence[ClassToLearn]) -> Doing[int, list[LearnedToken]]:
-        """The tokens of at most `classes_in_flight` classes. Yields 1 for each finished step of the group."""
+        """Learn the tokens of at most `classes_in_flight` classes; yield 1 for each step of the group."""
         slots, count = self.settings.classes_in_flight, len(group)
         if not 0 < count <= slots:
             raise ValueError(f"{count} classes, expected 1 to {slots}")
@@ -133,7 +133,7 @@ class Inversion:
         return learned
 
     def _optimise(self, group: Sequence[ClassToLearn]) -> Doing[int, tuple[list[torch.Tensor], np.ndarray]]:
-        """Rows [slots, vectors, width] for each encoder, and the loss float32 [steps, slots]."""
+        """Return rows [slots, vectors, width] for each encoder, and the loss float32 [steps, slots]."""
         settings = self.settings
         times = int(self.noise.config["num_train_timesteps"])
         schedules = [plan_steps(settings, cls.class_id, len(cls.images), times) for cls in group]
@@ -162,7 +162,7 @@ class Inversion:
             return self._pinned(parameters, norms), losses
 
     def _pinned(self, parameters: Sequence[torch.Tensor], norms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The vectors in use: at their starting norm where the recipe pins it (Vendrow 2023, released code)."""
+        """Return the vectors in use: at their starting norm where the recipe pins it (Vendrow 2023, released code)."""
         if not self.settings.pin_norm:
             return list(parameters)
         return [p / p.norm(dim=-1, keepdim=True) * norm for p, norm in zip(parameters, norms, strict=True)]
@@ -175,7 +175,7 @@ class Inversion:
         step: int,
         rows: Sequence[torch.Tensor],
     ) -> torch.Tensor:
-        """The mean squared error of each class [slots] at a step."""
+        """Return the mean squared error of each class [slots] at a step."""
         ids: list[list[torch.Tensor]] = [[] for _ in self.text.parts]
         for slot, schedule in enumerate(schedules):
             for template in schedule.templates[step]:
@@ -204,7 +204,7 @@ class Inversion:
         generators: Sequence[torch.Generator],
         step: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Latents drawn from the VAE's posterior, and noise: float32 [slots · batch, channels, side, side]."""
+        """Draw latents from the VAE's posterior, and noise: float32 [slots · batch, channels, side, side]."""
         clean, noise = [], []
         for cls, schedule, generator in zip(group, schedules, generators, strict=True):
             mean, deviation = self.latents.of(cls.class_id, schedule.rows[step], schedule.flips[step])
@@ -272,14 +272,10 @@ class TextSide:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The width of each encoder's embeddings."""
         return tuple(table.weight.shape[1] for table in self.tables)
 
     def mean_of_words(self, words: str) -> list[torch.Tensor]:
-        """For each encoder the mean embedding [width] of the words' sub-tokens. ValueError where there is none.
-
-        RunFailure, here and for templates, for a sub-token that the encoder has no embedding of.
-        """
+        """Return for each encoder the mean embedding [width] of the words' sub-tokens. ValueError without any."""
         means = []
         for (tokenizer, _), table in zip(self.parts, self.tables, strict=True):
             ids = tokenizer(words, add_special_tokens=False)["input_ids"]
@@ -290,7 +286,7 @@ class TextSide:
         return means
 
     def ids_of(self, template: str, slot: int) -> list[torch.Tensor]:
-        """Token ids [length] of a template with the tokens of a slot in its gap, for each encoder."""
+        """Return token ids [length] of a template with a slot's tokens in its gap, for each encoder."""
         if template not in self._ids:
             text = fill(template, " ".join(f"<place-{number}>" for number in range(self.vectors)))
             found = [self._tokenise(tokenizer, text) for tokenizer, _ in self.parts]
@@ -311,7 +307,7 @@ class TextSide:
     def encode(
         self, ids: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """What the UNet is given: states [n, length, width] and, for two encoders, the pooled text [n, width].
+        """Return what the UNet is given: states [n, length, width] and, for two encoders, the pooled text [n, width].
 
         `ids`: for each encoder [n, length]; `rows`: for each encoder [slots · vectors, width], with gradient.
         The layers read are those of diffusers' own `encode_prompt`.
@@ -344,7 +340,7 @@ class TrainingImages:
 
 
 def centred_square(image: Image.Image, side: int) -> np.ndarray:
-    """uint8 [side, side, 3]: the shorter side resized to `side` (bilinear), then the centre cut out."""
+    """Resize the shorter side to `side` (bilinear) and cut out the centre: uint8 [side, side, 3]."""
     from PIL import Image as Pillow
     from PIL import ImageOps
 
@@ -387,7 +383,7 @@ class LatentCache:
         self._places[class_id] = {pair: place for place, pair in enumerate(pairs)}
 
     def of(self, class_id: str, rows: np.ndarray, flips: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and deviation, each float32 [n, channels, height, width], of n draws."""
+        """Return mean and deviation, each float32 [n, channels, height, width], of n draws."""
         places = self._places[class_id]
         chosen = torch.tensor([places[int(r), bool(f)] for r, f in zip(rows, flips, strict=True)])
         return self._means[class_id][chosen], self._deviations[class_id][chosen]
@@ -402,7 +398,7 @@ class LatentCache:
         return square[:, ::-1] if flip else square
 
     def _encode(self, pixels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Posterior of uint8 [n, side, side, 3], float32 on the CPU: a thousand images of 768 px take 300 MB."""
+        """Return the posterior of uint8 [n, side, side, 3], float32 on the CPU: 300 KB an image of 768 pixels."""
         vae = self.vae
         dtype = torch.float32 if getattr(vae.config, "force_upcast", False) else vae.dtype
         images = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).to(vae.device, dtype) / 127.5 - 1

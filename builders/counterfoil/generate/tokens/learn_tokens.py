@@ -96,7 +96,6 @@ class LearningTask:
     deliver: bool = False
 
     def on(self, device: str) -> LearningTask:
-        """The same for a worker on this device."""
         return replace(self, device=device)
 
     @property
@@ -264,10 +263,10 @@ def _write_collected(folder: Path, pending: Sequence[RecipeClass], name: str, co
 
 
 def class_tokens(recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True) -> ClassTokens | None:
-    """The tokens that a build of the recipe in `out` uses: none, those of a folder or the Hub, or learned ones.
+    """Return the class tokens of a build in `out`: none, those of a folder or the Hub, or learned ones.
 
-    Tokens that the directory has are never learned again; there it is the settings that must agree. Without `learn`,
-    those are read that were learned for it before (see `learned_before`).
+    Tokens of the directory are never learned again; only their settings must agree. Without `learn`, tokens are read
+    that were learned before (`learned_before`).
     """
     if recipe.tokens is None or recipe.tokens.learn is None:
         return read_class_tokens(recipe)
@@ -280,19 +279,19 @@ def class_tokens(recipe: Recipe, out: Path, device: str, engine: Engine, *, lear
 
 
 def learning_folder(out: Path) -> Path:
-    """Where a build in `out` learns class tokens, before it keeps them in the dataset."""
+    """Return the folder in which a build in `out` learns class tokens."""
     return out / _LEARNING
 
 
 def learned_before(recipe: Recipe, out: Path) -> Path | None:
-    """The folder with the class tokens that were learned for a dataset, all of them; None where some are missing."""
+    """Return the folder with all class tokens that were learned for a dataset; None if some are missing."""
     if _has_tokens(recipe, out):
         return out / TOKENS
     return learning_folder(out) if _is_whole(recipe, learning_folder(out)) else None
 
 
 def _has_tokens(recipe: Recipe, out: Path) -> bool:
-    """Whether a dataset has its tokens: a build killed while it copied them has only some."""
+    """Return whether a dataset has all its tokens: a killed build may have copied only some."""
     lock = read_lock(out)
     return lock is not None and bool(lock.inputs.get("tokens")) and _is_whole(recipe, out / TOKENS)
 
@@ -315,7 +314,7 @@ def _settings(recipe: Recipe) -> LearnSettings:
 
 
 def _identity(recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """What a token depends on beside its class and the stack; the input dataset as the folder's tokens recorded it."""
+    """Return the inputs of a token beside its class and the stack, with the recorded input dataset."""
     settings = _settings(recipe)
     generator = recipe.generator
     identity = {
@@ -329,12 +328,12 @@ def _identity(recipe: Recipe, folder: Path) -> dict[str, Any]:
 
 
 def _together(settings: LearnSettings) -> int:
-    """Images in a batch, of all classes in flight: what a stack calls its batch size."""
+    """Return the images in a batch of all classes in flight, the batch size in the stack."""
     return settings.batch_size * settings.classes_in_flight
 
 
 def _recorded_source(recipe: Recipe, folder: Path) -> Any:
-    """The input dataset's pin in the first token that the folder has; None where it has none."""
+    """Return the pin of the input dataset in the folder's first token, or None."""
     for cls in recipe.classes:
         path = folder / token_file_name(cls.id)
         if path.is_file():
@@ -343,7 +342,7 @@ def _recorded_source(recipe: Recipe, folder: Path) -> Any:
 
 
 def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Class id → notes of the tokens that are in the folder. UserError where they are of another identity."""
+    """Return class id → notes of the folder's tokens. UserError for tokens of another identity."""
     known: dict[str, Mapping[str, Any]] = {}
     for cls in recipe.classes:
         path = folder / token_file_name(cls.id)
@@ -417,10 +416,7 @@ def _unreadable_words(recipe: Recipe, pending: Sequence[RecipeClass]) -> list[st
 def _write_manifest(
     recipe: Recipe, folder: Path, identity: Mapping[str, Any], failed: Mapping[str, str]
 ) -> tuple[dict[str, float], str]:
-    """manifest.json: how the tokens were made, and for each class its hash and loss, or why it has none.
-
-    Gives the losses by class id, and the hash of the file.
-    """
+    """Write manifest.json: how the tokens were made, and for each class its hash and loss, or why it has none."""
     classes: dict[str, dict[str, Any]] = {}
     for cls in recipe.classes:
         path = folder / token_file_name(cls.id)

@@ -16,7 +16,7 @@ OPEN = "open"  # the threshold of the shift is not known yet, so nothing is deci
 
 
 def decide_cell(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], accepted: int | None) -> list[str]:
-    """One reason for each candidate of a whole cell, in order of index: "accepted", or why it is dropped.
+    """Return one reason for each candidate of a whole cell, in order of index: "accepted", or why it is dropped.
 
     With a quota the first `accepted` that pass are kept; what passes after them is `surplus`. Nothing is decided for
     what has an open threshold, whether its object passes or not: it is `open`, unless rendering failed.
@@ -34,18 +34,19 @@ def decide_cell(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], accepted
 
 
 def filled_at(reasons: Sequence[str], accepted: int) -> int | None:
-    """How many candidates of a cell were looked at when its quota was full; None where it was not filled."""
+    """Return how many candidates of a cell were looked at when its quota was full; None where it was not filled."""
     kept = [place for place, reason in enumerate(reasons) if reason == ACCEPTED]
     return kept[accepted - 1] + 1 if len(kept) >= accepted else None
 
 
 def passing(rules: Sequence[KeepRule], verdicts: Sequence[Verdict]) -> int:
-    """How many of some candidates count for a quota; rules of a quota decide each candidate by itself."""
+    """Return how many candidates count for a quota; its rules decide each candidate by itself."""
     return decide_cell(rules, verdicts, None).count(ACCEPTED)
 
 
 def drawn(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], batches: Iterable[int], accepted: int) -> int:
-    """How many candidates a quota draws: whole batches (their sizes, in order) until enough pass, or there are no more.
+    """Return how many candidates a quota draws: whole batches (their sizes, in order) until enough pass, or there are
+    no more.
 
     `verdicts` are those that are known; more than are known may be asked for.
     """
@@ -59,7 +60,7 @@ def drawn(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], batches: Itera
 
 
 def before_judges(rules: Sequence[KeepRule], reason: str) -> bool:
-    """Whether a candidate with this reason came as far as the first rule that asks a classifier.
+    """Return whether a candidate with this reason came as far as the first rule that asks a classifier.
 
     Where no rule asks one, whether it passed them all. What failed, or is open, came nowhere.
     """
@@ -68,7 +69,7 @@ def before_judges(rules: Sequence[KeepRule], reason: str) -> bool:
 
 
 def keeps_image(reason: str, keep_rejected: bool) -> bool:
-    """Whether `rejected` holds the image of a candidate that is not accepted.
+    """Return whether `rejected` holds the image of a candidate that is not accepted.
 
     One that is open may yet be accepted, so it is kept until that is decided. What failed may have no image at all.
     """

@@ -75,7 +75,7 @@ class MisclassifiedRule(KeepRule):
 
     @property
     def decides(self) -> str:
-        """What of a judge's record says whether it is wrong: `right`, or by another failure rule `failed`."""
+        """Return the column that decides whether a judge is wrong: `right`, or by another failure rule `failed`."""
         return RIGHT if self.failure == TOP1 else FAILED
 
     def judges(self) -> tuple[str, ...]:
@@ -90,12 +90,12 @@ class MisclassifiedRule(KeepRule):
 
 
 def failure_of(rules: Sequence[KeepRule], judge: str) -> str | None:
-    """The failure rule by which a judge is asked among some keep rules; None where it is not asked."""
+    """Return the failure rule of a judge among keep rules, or None."""
     return next((rule.failure for rule in rules if isinstance(rule, MisclassifiedRule) and judge in rule.models), None)
 
 
 def judge_columns(model: str, decides: str = RIGHT) -> dict[str, Column]:
-    """The columns of what a judge says; `decides` is what of its record a rule asks for."""
+    """Return the columns of a judge; `decides` is the one that a rule reads."""
     columns = _COLUMNS | ({FAILED: _FAILED} if decides == FAILED else {})
     return {
         judge_column(model, what): Column(type, about.format(_last_part(model)))
@@ -104,7 +104,7 @@ def judge_columns(model: str, decides: str = RIGHT) -> dict[str, Column]:
 
 
 def judge_column(model: str, what: str) -> str:
-    """The column of what a judge says: the last part of its name, in letters that every format takes."""
+    """Return a judge's column: the last part of its name, in letters that every format takes."""
     plain = re.sub(r"[^a-z0-9]+", "_", _last_part(model).lower()).strip("_")
     return "_".join(filter(None, (plain, what)))
 
@@ -114,11 +114,11 @@ def _last_part(model: str) -> str:
 
 
 def failure_problem(name: str) -> str | None:
-    """What is wrong with the name of a failure rule, or None."""
+    """Return a problem with the name of a failure rule, or None."""
     known = name in FAILURE_RULES or answered_class(name) is not None
     return None if known else f"found '{name}', expected {', '.join(FAILURE_RULES)} or {ANSWERED}CLASS_ID"
 
 
 def answered_class(name: str) -> str | None:
-    """The class id of a rule `answered:CLASS_ID`; None for the others."""
+    """Return the class id in a rule `answered:CLASS_ID`, or None."""
     return name.removeprefix(ANSWERED) if name.startswith(ANSWERED) and name != ANSWERED else None

@@ -37,17 +37,17 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """Whether there is nothing to decide: the image was not rendered, or its scores are no numbers."""
+        """Return whether the image was not rendered, or its scores are not finite."""
         return self.scores.get(OBJECT) is None and self.thresholds.get(OBJECT, 0.0) is not None
 
     def is_low(self, name: str) -> bool:
-        """Whether a score misses its threshold; a score or threshold that is not there misses nothing."""
+        """Return whether a known score is below a known threshold."""
         score, threshold = self.scores.get(name), self.thresholds.get(name)
         return score is not None and threshold is not None and score < threshold
 
 
 def as_stored(value: float) -> float:
-    """The float32 number that is nearest."""
+    """Return the nearest float32 number."""
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
@@ -75,21 +75,21 @@ class KeepRule(Section):
     measures: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
     def scores(self) -> tuple[str, ...]:
-        """The names of the scores that the rule reads."""
+        """Return the names of the scores that the rule reads."""
         raise NotImplementedError
 
     def columns(self) -> dict[str, Column]:
-        """Columns that the rule adds to every row; the value of each is the score of the same name."""
+        """Return columns that the rule adds to every row; the value of each is the score of the same name."""
         return {}
 
     def judges(self) -> tuple[str, ...]:
-        """Names of the classifiers whose answers are among the scores; what asks any never filters the base."""
+        """Return names of the classifiers whose answers are among the scores; what asks any never filters the base."""
         return ()
 
     def measure(self, pixels: NDArray[Any]) -> dict[str, float]:
-        """What the rule measures of an image, uint8 (height, width, 3): a float32 number for each of `measures`."""
+        """Measure an image, uint8 (height, width, 3): a float32 number for each of `measures`."""
         return {}
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        """For each of the candidates left of a cell, in order of index, why it is dropped; None keeps it."""
+        """Return for each remaining candidate of a cell, in order of index, why it is dropped, or None."""
         raise NotImplementedError

@@ -49,7 +49,7 @@ class SameImageRule(KeepRule):
 
 
 def similarity(image: np.ndarray, source: np.ndarray) -> float:
-    """The cosine of two unit embeddings, [width] each: summed in float64, and a float32 number from -1 to 1."""
+    """Return the cosine of two unit embeddings, [width] each: summed in float64, and a float32 number from -1 to 1."""
     import numpy as np
 
     cosine = np.float32(image.astype(np.float64) @ source.astype(np.float64))

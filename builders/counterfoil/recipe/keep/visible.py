@@ -64,7 +64,7 @@ class VisibleRule(KeepRule):
         return [self._why(verdict) for verdict in left]
 
     def _why(self, verdict: Verdict) -> str | None:
-        """The first of the reasons; a number that is not there misses nothing."""
+        """Return the first reason; a missing number gives none."""
         contrast, black, white = (verdict.scores.get(name) for name in self.scores())
         if self.contrast is not None and contrast is not None and contrast < as_stored(self.contrast):
             return "low_contrast"
@@ -76,7 +76,7 @@ class VisibleRule(KeepRule):
 
 
 def visibility(pixels: NDArray[Any]) -> dict[str, float]:
-    """Contrast, black and white of an image, uint8 (height, width, 3), as float32 numbers."""
+    """Return contrast, black and white of an image, uint8 (height, width, 3), as float32 numbers."""
     import numpy as np
 
     pixels = pixels.reshape(-1, 3)
@@ -90,7 +90,7 @@ def visibility(pixels: NDArray[Any]) -> dict[str, float]:
 
 
 def _range(levels: NDArray[Any]) -> int:
-    """From the first level past a twentieth of them to the last before one: whole numbers, which no library rounds."""
+    """Return the range between the levels at 5 and 95 %: whole numbers, which no library rounds."""
     import numpy as np
 
     counts = np.bincount(levels, minlength=256)

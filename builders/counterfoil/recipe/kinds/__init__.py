@@ -28,7 +28,7 @@ KINDS: Sequence[GeneratorKind] = (
 
 
 def kind_of(generator: Generator | Mapping[str, Any]) -> GeneratorKind:
-    """The kind of a recipe's generator, also of a mapping of any form."""
+    """Return the kind of a recipe's generator, also of a mapping of any form."""
     values = generator if isinstance(generator, Mapping) else {"kind": generator.kind, "rows": generator.rows}
     name = "diffusers" if values.get("kind") is None else values["kind"]
     own = [kind for kind in KINDS if kind.name == name]
@@ -38,7 +38,7 @@ def kind_of(generator: Generator | Mapping[str, Any]) -> GeneratorKind:
 
 
 def keys_of_others(name: str) -> list[str]:
-    """The keys that no kind of this name reads, and another does; each once."""
+    """Return the keys that no kind of this name reads, and another does; each once."""
     own = {key for kind in KINDS if kind.name == name for key in kind.keys}
     return [key for key in dict.fromkeys(key for kind in KINDS for key in kind.keys) if key not in own]
 

@@ -37,11 +37,11 @@ class CorruptKind(AlteringKind):
     }
 
     def may_share_split(self, parts: RecipeParts) -> bool:
-        """One's own photographs in a folder without splits may all be new to a model: `init` says so, and goes on."""
+        """Allow it for a folder without splits: its photographs may all be new to a model (`init` warns)."""
         return parts.source.get("validation_split", "validation") == parts.source.get("train_split", "train")
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        """A corruption for each shift, and no words to draw by."""
+        """Require a corruption for each shift, and no prompts or embeddings."""
         if parts.recipe.get("tokens") is not None:
             yield ("tokens",), "rows that are corrupted are not drawn from prompts, expected null"
         for path, spec in parts.specs:
@@ -64,7 +64,7 @@ class CorruptKind(AlteringKind):
         return super().columns(generator) | {SEVERITY: Column("int32", severity)}
 
     def made_by(self, shift: Shift) -> str:
-        """The corruption and its severity."""
+        """Return the corruption and its severity."""
         if shift.name == BASE:
             return "each row unchanged"
         if shift.corruption == MATCH or shift.corruption is None:

@@ -25,7 +25,7 @@ class DiffusersKind(GeneratorKind):
     levels = ("prompt", "steps", "lora")
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        """What does not go with images that are drawn beside their base."""
+        """Yield problems of images that are drawn beside their base."""
         if parts.samples.get("pairs") != "attention":
             return
         if parts.samples.get("noise", "paired") != "paired":
@@ -54,7 +54,7 @@ class DiffusersKind(GeneratorKind):
 
 
 def _held_problems(held: Any, steps: Any) -> Iterator[RecipeProblem]:
-    """A part that was asked for in words of one's own, and is over before any step could hold it."""
+    """Yield a problem if the held part ends before any step could hold it."""
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         return
     try:

@@ -75,28 +75,28 @@ class GeneratorKind:
 
     @property
     def edits(self) -> bool:
-        """Whether a model draws each image from a row."""
+        """Return whether a model draws each image from a row."""
         return self.draws and self.alters_rows
 
     @property
     def from_noise(self) -> bool:
-        """Whether a model draws each image from noise, by words or embeddings alone: as many as anybody wants."""
+        """Return whether a model draws each image from noise, so that the number of images is unlimited."""
         return self.draws and not self.takes_rows
 
     def problem(self, generator: Generator) -> str | None:
-        """What is wrong with the values of its own keys together; None where nothing is."""
+        """Return a problem of the kind's own keys together, or None."""
         return None
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        """What other sections of a recipe of any form say that does not go with this kind."""
+        """Yield problems of other sections with this kind, in a recipe of any form."""
         yield from ()
 
     def reads_labels(self, generator: Generator) -> bool:
-        """Whether a row's class is read from the labels of its dataset."""
+        """Return whether a row's class is read from the labels of its dataset."""
         return self.alters_rows
 
     def columns(self, generator: Generator) -> dict[str, Column]:
-        """The columns that it adds to every row."""
+        """Return the columns that it adds to every row."""
         found = dict(self.row_columns)
         if generator.license_column:
             found["license"] = Column("string", "Licence of the row, as given by its dataset.")
@@ -105,7 +105,7 @@ class GeneratorKind:
         return found
 
     def made_by(self, shift: Shift) -> str:
-        """What makes a shift, or the base, for people: its prompt, an image embedding, or both."""
+        """Return what makes a shift, or the base, for people: its prompt, an image embedding, or both."""
         parts = [shift.prompt, None if shift.embedding is None else "an image embedding"]
         drawn = " and ".join(part for part in parts if part is not None)
         return f"{drawn}, {shift.step}" if shift.step else drawn
@@ -122,7 +122,7 @@ class AlteringKind(GeneratorKind):
     }
 
     def may_share_split(self, parts: RecipeParts) -> bool:
-        """Whether the rows may be of the split that classifiers learn from."""
+        """Return whether the rows may be of the split that classifiers learn from."""
         return False
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
@@ -138,6 +138,6 @@ class AlteringKind(GeneratorKind):
 
 
 def written(generator: Generator, keys: Sequence[str]) -> list[str]:
-    """Those of some keys that are not at their default."""
+    """Return the keys that are not at their default."""
     fields: Mapping[str, Any] = type(generator).model_fields
     return [key for key in keys if getattr(generator, key) != fields[key].get_default(call_default_factory=True)]

@@ -38,7 +38,7 @@ class RowsKind(GeneratorKind):
         return generator.labels == "column"
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        """Rows that are taken from a pool: of shifts and classes that there are, each once in its cell."""
+        """Check the rows of a pool: known shifts and classes, each row once in its cell."""
         if self.noiseless and parts.samples.get("noise") != "independent":
             yield ("samples", "noise"), "rows of a pool have no noise to share, expected independent"
         if parts.recipe.get("tokens") is not None:
