@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.data.object_folders import from_shares, is_box, is_number
+from counterfoil.documents import parse_json
 from counterfoil.errors import MOST_SHOWN, UserError, first_of
 from counterfoil.recipe.names import did_you_mean, plain_name, quoted
 from counterfoil.recipe.objects import no_objects
@@ -102,6 +103,11 @@ def cells_of(rows: Rows, column: str) -> list[Mapping[str, list[Any]]]:
 def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
     """Return the parts of one row's objects by name, and what is wrong with them."""
     empty = no_objects()
+    if isinstance(value, str):  # a cell of a CSV file
+        try:
+            value = parse_json(value.encode()) if value.strip() else None
+        except ValueError:
+            return empty, f"found {quoted(value)}, expected JSON of objects with bbox and category"
     if value is None:
         return empty, None
     if isinstance(value, list | tuple):

@@ -82,7 +82,7 @@ class CorruptedRows(PoolRows):
         partner_of: Mapping[str, Callable[[int], Image.Image]] = MappingProxyType({}),
         objects: SourceObjects | None = None,
     ) -> None:
-        """Take in `partner_of`, for each shift that matches, a function from a row to its partner; and rows' objects."""
+        """Take in `partner_of`, for each matching shift, a function from a row to its partner; and rows' objects."""
         super().__init__(image, license)
         self._partner_of = partner_of
         self._side = recipe.generator.size

@@ -20,7 +20,7 @@ from counterfoil.data.pictures import evenly_spread
 from counterfoil.data.tables import Outline, Rows
 from counterfoil.errors import UserError
 from counterfoil.recipe.names import is_local
-from counterfoil.recipe.objects import categories_problem
+from counterfoil.recipe.objects import OBJECTS, categories_problem
 from counterfoil.report.words import counted, listed
 from counterfoil.store.decoding import UnreadableImage, open_image, readable_image
 
@@ -59,7 +59,8 @@ def object_folder(origin: NamedDataset) -> ObjectFolder | None:
 
 def objects_column(outline: Outline) -> str | None:
     """Return the column of objects of a dataset; None if it has none. UserError for several."""
-    columns = [name for name, kind in outline.columns.items() if kind == "objects"]
+    # In a CSV file objects are text, of which the name alone tells.
+    columns = [name for name, kind in outline.columns.items() if kind == "objects" or (name, kind) == (OBJECTS, "text")]
     if len(columns) > 1:
         raise UserError(
             f"several columns hold boxes: {', '.join(columns)[:300]}", "Keep one, or write the recipe by hand."

@@ -1,9 +1,9 @@
 """The detections of a model on every image of a dataset: read from a file, or asked of a detector that runs here.
 
 A file is a JSON list of COCO results (`image_id`, `category_id`, `bbox`, `score`), or a Parquet or CSV table with a row
-a detection: `key`, `category`, `score`, and `bbox` or `x`, `y`, `width`, `height`. An image is named by its key, by a
-file name that ends in its key, or by its `id` in the file that `--write-keys` wrote. An entry with an image alone
-says that nothing was found there.
+a detection: `key`, `category`, `score`, and `bbox`, or `x`, `y`, `width`, `height`, or two corners. An image is named
+by its key, by a file name that ends in its key, or by its `id` in the file that `--write-keys` wrote. An entry with an
+image alone says that nothing was found there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ PREFIX = "predictions:"
 _MOST_BYTES = 1 << 31
 _MOST_DETECTIONS = 20_000_000
 _KEYS = ("key", "image_id", "file_name", "image", "path")
-_CATEGORIES = ("category", "category_id", "label", "class", "class_name")
+_CATEGORIES = ("category", "name", "label", "class_name", "category_id", "class")
+_CORNERS = ("x1", "y1", "x2", "y2")
 _SCORES = ("score", "confidence")
 _FORM = (
     "Expected COCO results (a JSON list of image_id, category_id or category, bbox, score), or a Parquet or CSV table"
@@ -158,6 +159,9 @@ def _box(entry: Mapping[str, Any]) -> list[float] | None:
     box = entry.get("bbox")
     if box is None:
         box = [entry.get(name) for name in ("x", "y", "width", "height")]
+        corners = [entry.get(name) for name in _CORNERS]
+        if is_box(corners):
+            box = [corners[0], corners[1], corners[2] - corners[0], corners[3] - corners[1]]
     # A box without width finds nothing, and a negative one is another form.
     return [*map(float, box)] if is_box(box) and box[2] >= 0 and box[3] >= 0 else None
 
@@ -191,7 +195,7 @@ def _entries(path: Path, content: bytes, name: str) -> Iterator[Mapping[str, Any
         raise UserError(f"{name}: cannot be read: {' '.join(str(error).split())[:200]}", _FORM) from error
 
 
-_NUMBERS = frozenset(("x", "y", "width", "height", *_SCORES, "category_id", "image_id"))
+_NUMBERS = frozenset(("x", "y", "width", "height", *_CORNERS, *_SCORES, "category_id", "image_id"))
 
 
 def _value(column: str, text: str | None) -> Any:

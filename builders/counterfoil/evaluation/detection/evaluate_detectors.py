@@ -33,6 +33,7 @@ from counterfoil.evaluation.detection.measures import (
 )
 from counterfoil.evaluation.detection.report import detection_report
 from counterfoil.evaluation.detection.subject import DetectionSubject, open_objects
+from counterfoil.evaluation.detection_failures import ScoredDetector, detection_failures, write_detection_failures
 from counterfoil.evaluation.gate import JUNIT, MARKDOWN, gate_junit, gate_markdown
 from counterfoil.evaluation.result_files import report_folder
 from counterfoil.evaluation.results import Evaluation
@@ -45,6 +46,7 @@ from counterfoil.report.results import ClassFacts, GroupFacts, ModelFacts, Resul
 from counterfoil.report.words import counted, csv_interval
 from counterfoil.stats import CONFIDENCE
 from counterfoil.store.atomic import remove_stale, write_atomically
+from counterfoil.store.decoding import readable_image
 from counterfoil.store.directory_lock import writing_lock
 
 _LONGEST_LIST = 10_000_000
@@ -159,9 +161,8 @@ def _order(told: Any, name: str) -> str | Sequence[str] | None:
 def _results(answered: DetectionAnswers, seed: int) -> Results:
     """Return the document: facts, and the rows of every measure."""
     subject, dataset = answered.subject, answered.subject.dataset
-    groups = []
+    groups, present = [], np.unique(subject.truth.category)
     for place, group in enumerate(dataset.groups):
-        present = np.unique(subject.truth(place).category)
         groups.append(
             GroupFacts(
                 name=group.name,
@@ -222,8 +223,9 @@ def _model_facts(model: MeasuredModel, categories: int) -> ModelFacts:
 def _written(evaluation: DetectionEvaluation, answered: DetectionAnswers, folder: Path) -> DetectionEvaluation:
     results = evaluation.results
     columns = [one.name for one in fields(ResultRow)]
+    failures = _failures(answered, folder)
     texts = {
-        "report": ("report.html", detection_report(results, evaluation.notes, failures=False)),
+        "report": ("report.html", detection_report(results, evaluation.notes)),
         "document": ("results.json", document_text(results)),
         "measures": ("measures.csv", csv_text(map(rounded_row, results.rows), columns)),
         "detection": ("detection.csv", detection_csv(results)),
@@ -233,13 +235,32 @@ def _written(evaluation: DetectionEvaluation, answered: DetectionAnswers, folder
         texts["junit"] = (JUNIT, gate_junit(evaluation.gate))
     elif (folder / "detection.csv").is_file():
         remove_stale(folder, [MARKDOWN, JUNIT])
-    files: dict[str, Path] = {}
+    files: dict[str, Path] = {"failures": failures}
     for name, (file, text) in texts.items():
         write_atomically(folder / file, text.encode())
         files[name] = (folder / file).resolve()
     files["predictions"] = (folder / "predictions.parquet").resolve()
     write_atomically(files["predictions"], images_parquet(answered))
     return replace(evaluation, files=files)
+
+
+def _failures(answered: DetectionAnswers, folder: Path) -> Path:
+    """Write the page of missed and false boxes."""
+    subject = answered.subject
+    groups = [group.name for group in subject.dataset.groups]
+    keys = [subject.keys_of(place) for place in range(len(groups))]
+    detectors = [
+        ScoredDetector(short_name(model.name), model.score, list(zip(model.answers, model.matches, strict=True)))
+        for model in answered.models
+    ]
+    chosen = detection_failures(subject.truth, detectors, groups, subject.categories, subject.sides(), keys)
+    shown = frozenset(keys[group][image] for group, image in chosen.pictures)
+    encoded = dict(subject.dataset.images(shown))
+
+    def picture(group: int, image: int) -> Any:
+        return readable_image(encoded.get(keys[group][image]))
+
+    return write_detection_failures(subject.dataset.name, chosen, subject.images, picture, folder)
 
 
 def detection_csv(results: Results) -> str:

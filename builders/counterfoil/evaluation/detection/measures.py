@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.detection_stats import MEASURES, Matches, average_precision, best_f1_score, image_f1, match
+from counterfoil.detection_stats import MEASURES, Detections, Matches, average_precision, best_f1_score, image_f1, match
 from counterfoil.evaluation.detection.detections import ModelDetections
 from counterfoil.evaluation.detection.subject import DetectionSubject
 from counterfoil.progress import report
@@ -39,10 +39,11 @@ class Numbers:
 class MeasuredModel:
     """A model's numbers: groups × `NAMES`, and average precision by category, (groups, k), with draws (groups, k, r).
 
-    score: from which detections count for F1, chosen on the base. found: per group, its matches.
+    answers, matches: of each group. score: from which detections count for F1, chosen on the base.
     """
 
     detections: ModelDetections
+    answers: tuple[Detections, ...]
     matches: tuple[Matches, ...]
     score: float
     numbers: Mapping[tuple[int, str], Numbers]
@@ -84,10 +85,8 @@ def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: 
     weights = seeded(seed, "detection").multinomial(
         subject.images, np.full(subject.images, 1 / subject.images), size=REPLICATES
     )
-    matches = tuple(
-        match(subject.truth(place), detections.of_group(subject, place), subject.images, categories)
-        for place in range(groups)
-    )
+    answers = tuple(detections.of_group(subject, place) for place in range(groups))
+    matches = tuple(match(subject.truth, own, subject.images, categories) for own in answers)
     score = best_f1_score(matches[0])
     numbers: dict[tuple[int, str], Numbers] = {}
     by_category = np.full((groups, categories), np.nan)
@@ -100,7 +99,7 @@ def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: 
         numbers[place, F1] = Numbers(float(f1[place].mean()), weights @ f1[place] / subject.images)
         by_category[place], category_draws[place] = whole.by_category(), drawn.by_category()
         report(f"measuring {detections.name}", place + 1, groups)
-    return MeasuredModel(detections, matches, score, numbers, by_category, category_draws, f1)
+    return MeasuredModel(detections, answers, matches, score, numbers, by_category, category_draws, f1)
 
 
 def intervals(

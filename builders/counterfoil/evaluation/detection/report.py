@@ -125,7 +125,7 @@ def detection_notes(results: Results) -> Iterator[str]:
         yield f"The dataset has only {counted(images, 'image')} in each group: intervals of so few say little."
 
 
-def detection_report(results: Results, notes: Sequence[str], failures: bool) -> str:
+def detection_report(results: Results, notes: Sequence[str]) -> str:
     """Return the page as text; equal results give equal bytes."""
     filters = {"points": points, "percent": percent, "between": between, "in_words": in_words, "counted": counted}
     environment = template_environment(TEMPLATE, filters)
@@ -146,6 +146,5 @@ def detection_report(results: Results, notes: Sequence[str], failures: bool) -> 
         mpc=MPC,
         rpc=RPC,
         drop=DROP,
-        failures=failures,
         version=__version__,
     )

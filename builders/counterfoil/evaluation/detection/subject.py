@@ -15,6 +15,7 @@ from counterfoil.detection_stats import Objects
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.recipe.objects import OBJECTS, objects_feature
+from counterfoil.store.decoding import UnreadableImage, open_image
 from counterfoil.store.manifest import VERIFY
 from counterfoil.store.reading import read_receipts, shard_batches
 from counterfoil.store.rows import TableForm
@@ -43,9 +44,10 @@ class DetectionSubject:
         """Return which of the chosen images are of a group, (m,)."""
         return np.flatnonzero(self.dataset.shifts[self.rows] == place)
 
-    def truth(self, place: int) -> Objects:
-        """Return the objects of a group, by the numbers of images."""
-        chosen = self.of_group(place)
+    @cached_property
+    def truth(self) -> Objects:
+        """The objects of every group, by the numbers of images: a shift leaves each where it is."""
+        chosen = self.of_group(0)
         own = [self.objects[self.rows[row]] for row in chosen]
         counts = [len(objects["bbox"]) for objects in own]
         parts = {name: [value for objects in own for value in objects[name]] for name in objects_feature(())}
@@ -53,10 +55,31 @@ class DetectionSubject:
             np.repeat(self.image[chosen], counts), parts["bbox"], parts["category"], parts["area"], parts["iscrowd"]
         )
 
+    def keys_of(self, place: int) -> list[str]:
+        """Return the key of each of the `images` in a group, by the numbers of images."""
+        chosen = self.of_group(place)
+        order = chosen[np.argsort(self.image[chosen])]
+        return [self.dataset.keys[row] for row in self.rows[order].tolist()]
+
+    def sides(self) -> NDArray[np.int64]:
+        """Return width and height of each image, (images, 2), in pixels; images of a row have one size."""
+        keys = self.keys_of(0)
+        sizes = {key: open_size(encoded) for key, encoded in self.dataset.images(frozenset(keys))}
+        return np.array([sizes[key] for key in keys], np.int64)
+
     @cached_property
     def row_of(self) -> Mapping[str, int]:
         """Key → the image's place in the dataset's order."""
         return {key: row for row, key in enumerate(self.dataset.keys)}
+
+
+def open_size(encoded: bytes | None) -> tuple[int, int]:
+    """Return an encoded image's width and height; (1, 1) for one that does not open."""
+    try:
+        with open_image(encoded) as picture:
+            return picture.size
+    except UnreadableImage:
+        return 1, 1
 
 
 def open_objects(dataset: OpenDataset) -> DetectionSubject:
@@ -75,6 +98,10 @@ def open_objects(dataset: OpenDataset) -> DetectionSubject:
     shared = sorted(set.intersection(*per_group))
     number = {index: place for place, index in enumerate(shared)}
     rows = np.flatnonzero(np.isin(dataset.indices, shared))
+    first = {index: objects[row] for row, index in enumerate(dataset.indices.tolist()) if dataset.shifts[row] == 0}
+    for row in rows.tolist():
+        if objects[row] != first[dataset.indices[row]]:
+            raise RunFailure(f"{dataset.directory}: {dataset.keys[row]} has other objects than its base image", VERIFY)
     image = np.array([number[index] for index in dataset.indices[rows].tolist()], dtype=np.int64)
     return DetectionSubject(dataset, tuple(objects), rows, image, len(shared), len(dataset.keys) - len(rows))
 

@@ -1,0 +1,92 @@
+"""`init` on images with boxes: which form is read, what is said of odd boxes, and a recipe that builds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from counterfoil.errors import UserError
+from counterfoil.recipe import load_recipe
+from counterfoil.starting.init_recipe import InitResult, init
+from support.boxes import NAMES, coco_folder, draw_images, drawn_objects, yolo_folder
+
+
+def metadata_folder(form: str, name: str) -> Callable[[Path], Any]:
+    """An imagefolder whose metadata write boxes in this form, categories by name."""
+
+    def make(folder: Path) -> Any:
+        drawn = drawn_objects(12)
+        draw_images(folder, drawn)
+        rows = []
+        for file, objects in drawn:
+            boxes = [[x, y, x + w, y + h] if form == "pascal" else [x, y, w, h] for _, (x, y, w, h) in objects]
+            if form == "yolo":
+                boxes = [[(x + w / 2) / 160, (y + h / 2) / 120, w / 160, h / 120] for _, (x, y, w, h) in objects]
+            rows.append({"file_name": file, "objects": {"bbox": boxes, "categories": [NAMES[c] for c, _ in objects]}})
+        if name.endswith(".csv"):
+            cells = [json.dumps(row["objects"]).replace('"', '""') for row in rows]
+            lines = [f'{row["file_name"]},"{cell}"' for row, cell in zip(rows, cells, strict=True)]
+            (folder / name).write_text("\n".join(["file_name,objects", *lines]))
+        else:
+            (folder / name).write_text("\n".join(map(json.dumps, rows)))
+        return drawn
+
+    return make
+
+
+def started(folder: Path, make: Callable[[Path], Any]) -> InitResult:
+    make(folder / "images-with-boxes")
+    return init(folder / "images-with-boxes", folder / "recipe.yaml", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("make", "said", "boxes"),
+    [
+        (coco_folder, "[x, y, width, height] in pixels, as COCO writes them", "coco"),
+        (yolo_folder, "centre and size as shares of the image, as YOLO writes them", "coco"),
+        (metadata_folder("coco", "metadata.jsonl"), "[x, y, width, height] in pixels, as COCO writes them", "coco"),
+        (metadata_folder("pascal", "metadata.jsonl"), "two corners in pixels, as Pascal VOC writes them", "pascal"),
+        (metadata_folder("yolo", "metadata.jsonl"), "centre and size as shares of the image, as YOLO", "yolo"),
+        (metadata_folder("pascal", "metadata.csv"), "two corners in pixels, as Pascal VOC writes them", "pascal"),
+    ],
+)
+def test_each_form_of_boxes_is_read_and_said(
+    make: Callable[[Path], Any], said: str, boxes: str, tmp_path: Path
+) -> None:
+    result = started(tmp_path, make)
+    assert said in result.notes[0]
+    recipe = load_recipe(tmp_path / "recipe.yaml")
+    assert (recipe.source.boxes, recipe.source.categories) == (boxes, NAMES)
+    assert recipe.samples.candidates == 12 and all(shift.corruption != "occlusion" for shift in recipe.all_shifts())
+    counts = [sum(category == place for _, objects in drawn_objects(12) for category, _ in objects) for place in (0, 1)]
+    named = sorted(zip(counts, NAMES, strict=True), reverse=True)
+    listed = " and ".join(f"{name} ({count})" for count, name in named)
+    assert any(note == f"{sum(counts)} objects of 2 categories: {listed}" for note in result.notes)
+    assert any("1 image has no object" in note for note in result.notes)
+    with Image.open(tmp_path / "recipe-boxes.png") as picture:
+        assert picture.size == (4 * 320, 3 * 320)
+
+
+def test_odd_boxes_and_crowds_are_counted(tmp_path: Path) -> None:
+    def make(folder: Path) -> None:
+        coco_folder(folder)
+        document = json.loads((folder / "annotations.json").read_text())
+        for box, crowd in (([150, 100, 40, 40], 0), ([300, 10, 5, 5], 0), ([10, 10, 0, 4], 0), ([0, 0, 50, 50], 1)):
+            document["annotations"].append({"image_id": 1, "category_id": 3, "bbox": box, "iscrowd": crowd})
+        (folder / "annotations.json").write_text(json.dumps(document))
+
+    notes = "\n".join(started(tmp_path, make).notes)
+    assert "1 leave their image, and are cut at its edge" in notes
+    assert "2 have no area in their image, and are left out" in notes
+    assert "1 box is of crowds, which are neither found nor missed" in notes
+
+
+def test_images_with_boxes_are_not_drawn(tmp_path: Path) -> None:
+    coco_folder(tmp_path / "coco")
+    with pytest.raises(UserError, match="an image that is drawn has none"):
+        init(tmp_path / "coco", tmp_path / "recipe.yaml", generator="lab:sd", device="cpu")
