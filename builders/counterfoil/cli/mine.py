@@ -136,7 +136,7 @@ def mine(
             "--pool-rows": pool_rows, "--pool-labels": pool_labels, "--weights": weights or None,
             **({} if again else {"--set": overrides, "--on": on}),
         }  # fmt: skip
-        work = _further(recipe, tries or (), class_name, again, on, others, overrides or (), device, workers)
+        work = _further(recipe, tries or (), class_name, again, on, others, overrides or ())
     else:
         if out is None:
             raise UserError("--out is missing", "Name a folder: --out mined")
@@ -144,12 +144,11 @@ def mine(
 
         work = partial(
             mine, recipe, out, overrides=overrides or (), method=method, target=target, on=on, confirm=confirm,
-            device=device, workers=workers, pool=pool, pool_rows=pool_rows, pool_labels=pool_labels,
-            weights=weights,
+            pool=pool, pool_rows=pool_rows, pool_labels=pool_labels, weights=weights,
         )  # fmt: skip
     note(f"{recipe}{'' if out is None else f' → {out}'}: loading libraries and resolving inputs")
     with StageProgress():
-        result = work()
+        result = work(device=device, workers=workers)
     print_doubts(result.findings.doubts)
     if json:
         files = {name: str(path) for name, path in result.files.items()}
@@ -168,9 +167,7 @@ def _further(
     on: Sequence[str] | None,
     others: Mapping[str, object],
     overrides: Sequence[str],
-    device: str,
-    workers: int | None,
-) -> Callable[[], MineResult]:
+) -> Callable[..., MineResult]:
     """Return the work of --try or --again. UserError, all at once, for options that go with neither."""
     from counterfoil.mining.methods.bugs.trying import mine_again, try_descriptions
 
@@ -183,8 +180,8 @@ def _further(
     if problems:
         raise UserError(problems, f"For example: counterfoil mine mined {option} …")
     if again is not None:
-        return partial(mine_again, folder, again, on=on, overrides=overrides, device=device, workers=workers)
-    return partial(try_descriptions, folder, tries, class_name or "", device=device, workers=workers)
+        return partial(mine_again, folder, again, on=on, overrides=overrides)
+    return partial(try_descriptions, folder, tries, class_name or "")
 
 
 def _print(result: MineResult) -> None:

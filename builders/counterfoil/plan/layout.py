@@ -47,16 +47,15 @@ class RowTable:
 
     @classmethod
     def of(cls, rows: RowsByCell, kind: ChosenKind) -> RowTable:
-        """With the file of these rows."""
         return cls(rows, chosen_rows_csv(rows, kind))
 
     @classmethod
     def read(cls, content: bytes, place: str, kind: ChosenKind) -> RowTable:
-        """Of a file's content. UserError for what is no such table."""
+        """Read a table from a file's content. UserError for any other content."""
         return cls(read_chosen_rows(content, place, kind), content)
 
     def cell(self, shift: str, class_id: str) -> Sequence[PoolRow]:
-        """The rows of a cell by index. KeyError where there are none."""
+        """Return the rows of a cell by index. KeyError if it has none."""
         return self.rows[shift if (shift, class_id) in self.rows else None, class_id]
 
     @property
@@ -64,10 +63,10 @@ class RowTable:
         return hashlib.sha256(self.content).hexdigest()
 
     def problems(self, recipe: Recipe) -> Iterator[str]:
-        """How it is no table of a recipe: each cell has a row for each candidate, and no row is used twice.
+        """Yield problems of the table with a recipe: each cell has a row for each candidate, and no row is used twice.
 
-        Where rows are altered, each class has them, once for all shifts, with the captions that prompts ask for. Of
-        some kinds of generator a class or a cell may have fewer.
+        Altered rows belong to a class, once for all shifts, with the captions that prompts use. Some kinds of generator
+        allow fewer rows.
         """
         if recipe.kind.alters_rows:
             yield from self._problems_of_edits(recipe)
@@ -81,45 +80,44 @@ class RowTable:
             yield f"'{str(shift)[:80]}' of class '{class_id[:80]}' is not a cell of the recipe"
         fewer = recipe.kind.fewer_rows
         for cell, count in wanted.items():
-            own = self.rows.get(cell, ())
-            if not (1 <= len(own) <= count if fewer else len(own) == count):
+            rows = self.rows.get(cell, ())
+            if not (1 <= len(rows) <= count if fewer else len(rows) == count):
                 expected = f"{'1 to ' if fewer else ''}{count:,}"
-                yield f"'{cell[0]}' of class '{cell[1]}' has {len(own):,} rows, expected {expected}"
-            indices = [one.index or 0 for one in own]
-            if fewer and any(one >= other for one, other in pairwise(indices)):
+                yield f"'{cell[0]}' of class '{cell[1]}' has {len(rows):,} rows, expected {expected}"
+            indices = [row.index or 0 for row in rows]
+            if fewer and any(index >= later for index, later in pairwise(indices)):
                 yield f"'{cell[0]}' of class '{cell[1]}': its indices do not rise"
-        every = [one.row for own in self.rows.values() for one in own]
+        every = [row.row for rows in self.rows.values() for row in rows]
         if len(set(every)) < len(every):
             yield f"{len(every) - len(set(every)):,} rows appear more than once"
 
     def _problems_of_edits(self, recipe: Recipe) -> Iterator[str]:
         fewer = recipe.kind.fewer_rows
         wanted, captioned = rows_wanted(recipe), captions_asked(recipe)
-        for _, class_id in self.rows.keys() - {(None, one) for one in wanted}:
+        for _, class_id in self.rows.keys() - {(None, class_id) for class_id in wanted}:
             yield f"'{class_id[:80]}' is not a class of the recipe"
         for class_id, count in wanted.items():
-            own = self.rows.get((None, class_id), ())
-            if not (1 <= len(own) <= count if fewer else len(own) == count):
-                yield f"the class '{class_id}' has {len(own):,} rows, expected {'1 to ' if fewer else ''}{count:,}"
-            if len({one.row for one in own}) < len(own):
+            rows = self.rows.get((None, class_id), ())
+            if not (1 <= len(rows) <= count if fewer else len(rows) == count):
+                yield f"the class '{class_id}' has {len(rows):,} rows, expected {'1 to ' if fewer else ''}{count:,}"
+            if len({row.row for row in rows}) < len(rows):
                 yield f"the class '{class_id}' has a row more than once"
-            without = [one.row for one in own if one.caption is None]
+            without = [row.row for row in rows if row.caption is None]
             if captioned and without:
                 yield f"the class '{class_id}': row {without[0]} has no caption, which the prompts ask for"
 
 
 def rows_wanted(recipe: Recipe) -> dict[str, int]:
-    """Class id → how many rows are edited: as many as the largest of its cells has candidates."""
-    found: dict[str, int] = {}
+    """Return class id → number of edited rows: as many as the largest of its cells has candidates."""
+    wanted: dict[str, int] = {}
     for shift in recipe.all_shifts():
         for label in shift.class_labels:
             class_id = recipe.classes[label].id
-            found[class_id] = max(found.get(class_id, 0), shift.candidates)
-    return found
+            wanted[class_id] = max(wanted.get(class_id, 0), shift.candidates)
+    return wanted
 
 
 def captions_asked(recipe: Recipe) -> bool:
-    """Whether any prompt asks for the caption of a row."""
     return any(asks_caption(shift.prompt) for shift in recipe.all_shifts())
 
 
@@ -135,7 +133,7 @@ class PlanPart:
 
     @classmethod
     def given(cls, shards: str | tuple[int, int]) -> PlanPart:
-        """A part as a person writes it, `3/16` or (3, 16). UserError for what is none."""
+        """Parse a part, `3/16` or (3, 16). UserError for anything else."""
         text = shards if isinstance(shards, str) else "/".join(map(str, shards))
         match = _FORM.fullmatch(text)
         number, of = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -147,7 +145,7 @@ class PlanPart:
         return cls(number, of)
 
     def holds(self, position: int) -> bool:
-        """Whether the shard at this position of a plan is of the part."""
+        """Return whether the part has the shard at this position of a plan."""
         return position % self.of == self.number - 1
 
     def __str__(self) -> str:
@@ -187,9 +185,9 @@ class Sample:
 
     @property
     def of_pool(self) -> dict[str, int | float]:
-        """What the columns of its row say of the pool: those of them that are known."""
-        found = {ROW: self.row, RANK: self.rank, SCORE: self.score}
-        return {name: value for name, value in found.items() if value is not None}
+        """Return the columns of its row in the pool, as far as known."""
+        columns = {ROW: self.row, RANK: self.rank, SCORE: self.score}
+        return {name: value for name, value in columns.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,27 +216,27 @@ class Shard:
 
     @property
     def candidates(self) -> int:
-        """The most samples that can be rendered for this shard."""
+        """Return the most samples that can be rendered for this shard."""
         return sum(cell.candidates for cell in self.cells)
 
     def samples(self, plan: Plan) -> Iterator[Sample]:
-        """Every sample in order: shift, class, index."""
+        """Yield every sample in order: shift, class, index."""
         for cell in self.cells:
             yield from plan.samples(cell)
 
 
 def pair_id(class_id: str, index: int) -> str:
-    """What the samples of one class and index share under every shift: the same noise, where noise is paired."""
+    """Return what the samples of one class and index share under every shift: noise, if it is paired."""
     return f"{class_id}_{index:06d}"
 
 
 def sample_key(shift: str, class_id: str, index: int) -> str:
-    """The key of a sample, and of its row in every table: unique in a dataset, without a dot."""
+    """Return the key of a sample's row, unique in a dataset, without a dot."""
     return f"{shift}_{pair_id(class_id, index)}"
 
 
 def sample_seed(seed: int, class_id: str, index: int, shift: str | None) -> int:
-    """53 bits of SHA-256 over the sample's identity; `shift` is None where noise is paired."""
+    """Return 53 bits of SHA-256 over the sample's identity; `shift` is None for paired noise."""
     text = f"{seed}\n{class_id}\n{index}" + ("" if shift is None else f"\n{shift}")
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") >> (7 * 8 - SEED_BITS)
 
@@ -261,7 +259,7 @@ class _Group:
         return self.ends[-1]
 
     def cell(self, position: int) -> tuple[Shift, int]:
-        """The shift and label of a cell by its position in the group."""
+        """Return the shift and label of a cell by its position in the group."""
         at = bisect_right(self.ends, position)
         shift = self.shifts[at]
         return shift, shift.class_labels[position - (self.ends[at] - len(shift.class_labels))]
@@ -298,38 +296,38 @@ class Plan:
         return shown_table(repr(self)[1:-1], ("shift", "group", "classes", "samples"), rows)
 
     def n_samples_of(self, shift: Shift) -> int:
-        """The most samples of a shift."""
+        """Return the most samples of a shift."""
         if self.recipe.generator.rows is None and not self.counts:
             return len(shift.class_labels) * shift.candidates
         return sum(self._candidates(shift, label) for label in shift.class_labels)
 
     def _largest(self, shift: Shift) -> int:
-        """The most samples of one cell of a shift."""
+        """Return the most samples of one cell of a shift."""
         if self.recipe.generator.rows is None:
             return shift.candidates
         return max(self._candidates(shift, label) for label in shift.class_labels)
 
     @property
     def edits(self) -> bool:
-        """Whether the rows that the samples are made of are known."""
+        """Return whether samples are made from the table's rows."""
         return self.recipe.kind.alters_rows and self.table is not None
 
     @property
     def counts(self) -> bool:
-        """Whether a table of rows says how many candidates a cell has."""
+        """Return whether a table of rows says how many candidates a cell has."""
         return self.recipe.kind.counts_rows and self.table is not None
 
     def indices_below(self, cell: Cell) -> int:
-        """What the indices of a cell are below. Those of images that were drawn elsewhere may leave some out."""
+        """Return the end of a cell's indices. Images drawn elsewhere may leave some out."""
         return MOST_LINES if self.recipe.kind.drawn_elsewhere else cell.candidates
 
     @property
     def shards(self) -> Sequence[Shard]:
-        """Every shard in order, as a sequence that makes each when it is asked for."""
+        """Return all shards as a lazy sequence."""
         return _Shards(self, range(self.n_shards))
 
     def shards_without(self, done: Set[tuple[str, int]], part: PlanPart | None = None) -> Sequence[Shard]:
-        """The shards, or those of a part, in order without those `done`; each is made when it is asked for."""
+        """Return the shards of the plan or a part without those `done`, as a lazy sequence."""
         every = ((group.name, number) for group in self._groups for number in range(group.n_shards))
         own = (at for at, shard in enumerate(every) if shard not in done and (part is None or part.holds(at)))
         return _Shards(self, array("q", own))
@@ -343,42 +341,41 @@ class Plan:
         return {cls.id: cls for cls in self.recipe.classes}
 
     def shift(self, name: str) -> Shift:
-        """The shift, or the base, of a cell or sample."""
+        """Return the shift, or the base, of a cell or sample."""
         return self._shifts_by_name[name]
 
     def class_of(self, label: int) -> RecipeClass:
-        """The class of a cell or sample."""
+        """Return the class of a cell or sample."""
         return self.recipe.classes[label]
 
     def cells(self) -> Iterator[Cell]:
-        """Every cell in order."""
+        """Yield every cell in order."""
         for group in self._groups:
             for position in range(group.n_cells):
                 yield self._cell(group, position)
 
     def samples(self, cell: Cell) -> Iterator[Sample]:
-        """The samples of a cell in order of index; for a quota, every one that may be needed."""
+        """Yield the samples of a cell in order of index; for a quota, every one that may be needed."""
         shift, cls = self.shift(cell.shift), self.class_of(cell.label)
-        prompt = self._prompt(shift, cls)
         samples = self.recipe.samples
         rows = self._rows(shift, cls.label)
-        prompt = "" if rows is not None else prompt
+        prompt = self._prompt(shift, cls) if rows is None else ""
         chosen = None if self.table is None else self.table.cell(shift.name, cls.id)
         seeded_by = None if samples.noise == "paired" else shift.name
         base_prompt = self.base_prompt(shift.name, cls.id)
-        for place in range(cell.candidates):
-            one = None if chosen is None else chosen[place]
-            index = place if one is None or one.index is None else one.index
-            own: dict[str, Any] = self.of_edit(cls, index) if self.edits else {"base_prompt": base_prompt}
-            own["between"] = self.between(shift.name, cls.id, own["base_prompt"])
-            own["prompt"] = self._prompt(shift, cls, one) if self.edits else prompt
-            own["seed"] = sample_seed(samples.seed, cls.id, index, seeded_by)
-            if one is not None:
-                own |= {"row": one.row, "rank": one.rank, "score": one.score}
+        for number in range(cell.candidates):
+            row = None if chosen is None else chosen[number]
+            index = number if row is None or row.index is None else row.index
+            values: dict[str, Any] = self.of_edit(cls, index) if self.edits else {"base_prompt": base_prompt}
+            values["between"] = self.between(shift.name, cls.id, values["base_prompt"])
+            values["prompt"] = self._prompt(shift, cls, row) if self.edits else prompt
+            values["seed"] = sample_seed(samples.seed, cls.id, index, seeded_by)
+            if row is not None:
+                values |= {"row": row.row, "rank": row.rank, "score": row.score}
             elif rows is not None:
-                own["row"] = rows[index]
-            if one is not None and self.recipe.kind.drawn_elsewhere:
-                own |= {"prompt": one.prompt, "seed": NO_SEED if one.seed is None else one.seed}
+                values["row"] = rows[index]
+            if row is not None and self.recipe.kind.drawn_elsewhere:
+                values |= {"prompt": row.prompt, "seed": NO_SEED if row.seed is None else row.seed}
             yield Sample(
                 key=sample_key(shift.name, cls.id, index),
                 shift=shift.name,
@@ -387,37 +384,37 @@ class Plan:
                 index=index,
                 pair=pair_id(cls.id, index),
                 group=shift.group,
-                **own,
+                **values,
             )
 
     def of_edit(self, cls: RecipeClass, index: int) -> dict[str, Any]:
-        """What samples of a class and index edit, whatever their shift: a row, and the base's prompt for it."""
-        assert self.table is not None  # nobody else edits
-        one = self.table.cell(BASE, cls.id)[index]
-        return {"row": one.row, "base_prompt": self._prompt(self.shift(BASE), cls, one)}
+        """Return the row, and the base's prompt for it, of samples of a class and index under any shift."""
+        assert self.table is not None  # edits have one
+        row = self.table.cell(BASE, cls.id)[index]
+        return {"row": row.row, "base_prompt": self._prompt(self.shift(BASE), cls, row)}
 
     def base_prompt(self, shift: str, class_id: str) -> str | None:
-        """The prompt of the base sample that a shift's samples of a class are drawn beside.
+        """Return the prompt of the base sample beside which a shift's samples of a class are drawn, if any.
 
-        None where they are drawn alone, and for a shift or a class that is none of the plan's.
+        Also None for an unknown shift or class.
         """
-        own, cls = self._shifts_by_name.get(shift), self._classes_by_id.get(class_id)
-        if own is None or cls is None or not self.recipe.beside_base(own):
+        known, cls = self._shifts_by_name.get(shift), self._classes_by_id.get(class_id)
+        if known is None or cls is None or not self.recipe.beside_base(known):
             return None
         return self._prompt(self.shift(BASE), cls)
 
     def between(self, shift: str, class_id: str, base_prompt: str | None) -> Between | None:
-        """How samples of a shift's level are drawn; None where they are of the whole shift.
+        """Return how samples of a shift's level are drawn; None for the whole shift, and an unknown shift or class.
 
-        `base_prompt` is the one that a sample has already. None too for a shift or a class that is none of the plan's.
+        `base_prompt` is the sample's own, if it has one.
         """
-        own, cls = self._shifts_by_name.get(shift), self._classes_by_id.get(class_id)
-        if own is None or cls is None or own.by in (None, "corruption") or own.scale in (None, 1):
+        known, cls = self._shifts_by_name.get(shift), self._classes_by_id.get(class_id)
+        if known is None or cls is None or known.by in (None, "corruption") or known.scale in (None, 1):
             return None
-        return Between(own.by, own.scale, base_prompt or self.base_prompt_of(class_id))
+        return Between(known.by, known.scale, base_prompt or self.base_prompt_of(class_id))
 
     def base_prompt_of(self, class_id: str) -> str:
-        """The base's prompt for a class of the plan."""
+        """Return the base's prompt for a class of the plan."""
         return self._prompt(self.shift(BASE), self._classes_by_id[class_id]) or ""
 
     def _prompt(self, shift: Shift, cls: RecipeClass, edited: PoolRow | None = None) -> str | None:
@@ -425,10 +422,7 @@ class Plan:
         return prompt_for(shift, cls, placeholder, None if edited is None else edited.caption)
 
     def batches(self, shard: Shard, cell: Cell | None = None) -> Iterator[list[Sample]]:
-        """Fixed batches of `generator.batch_size`: across the shard, or inside each cell where one has a quota.
-
-        With `cell`, the batches of that cell only. The last batch may be short; who renders pads it.
-        """
+        """Return fixed batches of `generator.batch_size`: across the shard, or inside each cell of a quota."""
         if cell is not None:
             yield from self._batched(self.samples(cell))
         elif any(each.accepted is not None for each in shard.cells):
@@ -452,20 +446,20 @@ class Plan:
         return Cell(shift.name, label, group.name, self._candidates(shift, label), shift.accepted)
 
     def _candidates(self, shift: Shift, label: int) -> int:
-        """The most samples of a cell: as many as the recipe says, or as there are rows for it."""
+        """Return the most samples of a cell, by the recipe or its rows."""
         rows: Sequence[object] | None = self._rows(shift, label)
         if self.table is not None and self.counts:
             rows = self.table.cell(shift.name, self.class_of(label).id)
         return shift.candidates if rows is None else min(shift.candidates, len(rows))
 
     def _rows(self, shift: Shift, label: int) -> Sequence[int] | None:
-        """The rows of a pool that are a cell's images; None where images are rendered."""
+        """Return the rows of a cell; None if images are rendered."""
         rows = self.recipe.generator.rows
         return None if rows is None else rows.get(shift.name, {}).get(self.class_of(label).id, ())
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:
-        """Where the shards of each group end."""
+        """Return where the shards of each group end."""
         return tuple(accumulate(group.n_shards for group in self._groups))
 
     def _shard(self, position: int) -> Shard:
@@ -531,7 +525,7 @@ def make_plan(
 
 
 def _grouped(shifts: Sequence[Shift], rows_per_shard: int, largest: Callable[[Shift], int]) -> tuple[_Group, ...]:
-    """The groups in order of first appearance; the base comes first in the shifts, so also here.
+    """Return the groups in order of first appearance; the base comes first in the shifts, so also here.
 
     A shard holds as many cells as `rows_per_shard` has room for, by the largest cell of the group.
     """
