@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
+import mlcroissant
 import numpy as np
 import pytest
 from PIL import Image
@@ -238,3 +240,18 @@ def test_the_dataset_is_whole_and_renders_again(built: Path) -> None:
     source = f"source.dataset={built.parent / 'coco'}"
     report = verify(built, rerender=6, overrides=[source])
     assert not report.problems and [one.outcome for one in report.rerendered] == ["identical bytes"] * 6
+
+
+def test_datasets_and_croissant_read_the_stored_boxes(built: Path) -> None:
+    subject = open_objects(open_dataset(built))
+    stored = {key: dict(objects) for key, objects in zip(subject.dataset.keys, subject.objects, strict=True)}
+    table = datasets.load_dataset(str(built), "jpeg_compression", split="test")
+    assert table.features["objects"]["category"].feature.names == list(NAMES)
+    assert all(row["objects"] == stored[row["key"]] for row in table.remove_columns("image"))
+    croissant = mlcroissant.Dataset(jsonld=str(built / "croissant.json"))
+    assert not croissant.metadata.ctx.issues.errors
+    record = next(iter(croissant.records("base")))
+    objects = {name.rpartition("/")[2]: value for name, value in record["base/objects"].items()}
+    own = stored[record["base/key"].decode()]
+    assert {name: np.asarray(value).tolist() for name, value in objects.items()} == own
+    assert "- object-detection" in (built / "README.md").read_text()
