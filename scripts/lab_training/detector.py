@@ -139,7 +139,7 @@ def _save(model: Any) -> None:
     """Write configuration, image processor and fp16 weights as transformers reads them."""
     from transformers import RTDetrImageProcessor
 
-    model.half().save_pretrained(FOLDER)
+    model.half().to(memory_format=torch.contiguous_format).save_pretrained(FOLDER)
     RTDetrImageProcessor(size={"height": SIDE, "width": SIDE}).save_pretrained(FOLDER)
     write_json(FOLDER / "training.json", DETECTOR | {"command": "python scripts/train_lab.py detector"})
 

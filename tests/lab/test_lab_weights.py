@@ -16,16 +16,19 @@ from PIL import Image
 from safetensors import safe_open
 
 from counterfoil.data.open_source import open_source
+from counterfoil.detection_stats import Detections, Objects, average_precision, match
 from counterfoil.errors import UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.render import Renderer
 from counterfoil.generate.tokens.class_tokens import read_class_tokens, read_token_file, token_folder
+from counterfoil.lab.boxes import split_objects, split_pixels
 from counterfoil.lab.scenes import caption_of, tellable, wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS, SHIFTS_BY_NAME
 from counterfoil.lab.world import Oracle, Scene, render, render_graded
 from counterfoil.models import LAB_WEIGHTS, lab_models, pin_model, resolve_name
 from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
+from counterfoil.models.detectors import load_detector
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
@@ -321,3 +324,33 @@ def test_its_figures_reach_what_it_is_for() -> None:
             assert figures[world]["true_above_changed"][attribute] >= 0.95, (world, attribute)
         assert figures[world]["marks_told"]["captions"] == 0
         assert set(figures[world]["told_false"]) == set(ATTRIBUTES)
+
+
+def test_the_detector_finds_what_it_says_on_garments_that_it_never_saw() -> None:
+    detector = load_detector("lab:rtdetr_boxes")
+    assert detector.label_names == CLASSES
+    rows = range(200)
+    objects = [split_objects("audit")[row] for row in rows]
+    detections = detector([Image.fromarray(split_pixels("audit", row)) for row in rows])
+
+    def flat(values: list[Any]) -> np.ndarray:
+        return np.concatenate([np.asarray(value, float).reshape(len(value), -1) for value in values]).squeeze()
+
+    images = np.repeat(rows, [len(found["scores"]) for found in detections])
+    corners = flat([found["boxes"] for found in detections])
+    boxes = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1)
+    said = Detections.of(
+        images, boxes, flat([found["labels"] for found in detections]), flat([found["scores"] for found in detections])
+    )
+    true = Objects.of(
+        np.repeat(rows, [len(row["id"]) for row in objects]),
+        flat([row["bbox"] for row in objects]),
+        flat([row["category"] for row in objects]),
+        flat([row["area"] for row in objects]),
+    )
+    precision = average_precision(match(true, said, len(rows), len(CLASSES)))
+    metrics = json.loads((LAB_WEIGHTS / "rtdetr_boxes" / "metrics.json").read_text())
+    # 600 garments: a standard error of some 2 points.
+    assert precision.measure("AP50") == pytest.approx(metrics["validation_ap50"], abs=0.08)
+    assert precision.measure("AP") == pytest.approx(metrics["validation_ap"], abs=0.08)
+    assert metrics["validation_ap50"] > 0.6

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from counterfoil.data.open_source import open_source
 from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import CLASSES, SHIFTS
 from counterfoil.plan import estimate, make_plan
@@ -40,6 +41,8 @@ PAIRS = "wardrobe-pairs"
 # Known changes of real images.
 CORRUPTED = "wardrobe-corrupt"
 CORRUPTED_BY_DEGREES = "wardrobe-corrupt-severity"
+# The same, for detectors.
+BOXES = "wardrobe-boxes"
 # Layers whose shifts come by degrees.
 GRADED = {"wardrobe-severity": "wardrobe-mini", "imagenet-severity": "imagenet-star"}
 
@@ -82,7 +85,8 @@ def table_1() -> dict[str, tuple[str, str, float]]:
 
 def test_these_recipes_are_bundled() -> None:
     layers = [*DRAWN, *MINED, *RETRIEVED, *EDITED, *GRADED]
-    assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *layers, PAIRS, CORRUPTED, CORRUPTED_BY_DEGREES])
+    corrupted = [CORRUPTED, CORRUPTED_BY_DEGREES, BOXES]
+    assert sorted(bundled_recipes()) == sorted([*NAMES, *LARGE, *layers, PAIRS, *corrupted])
 
 
 def test_the_retrieved_one_asks_for_the_same_images_by_class_name() -> None:
@@ -132,14 +136,23 @@ def test_graded_shifts_of_the_lab_are_its_own_and_those_of_cns_bench_are_said_be
     assert plan.n_samples == 50 * 1000 * (1 + 14 * 5)
 
 
-@pytest.mark.parametrize("name", [PAIRS, *RETRIEVED, *EDITED, *GRADED, *NAMES, *LARGE, *DRAWN])
+def test_the_one_of_boxes_names_the_labs_categories_and_corrupts_scenes_that_no_model_has_seen() -> None:
+    recipe = load_recipe(BOXES)
+    assert tuple(recipe.source.categories or ()) == open_source(recipe.source).rows("audit").class_names("objects")
+    assert (recipe.source.dataset, recipe.generator.split) == ("lab:wardrobe-boxes", "audit")
+    kept = {shift.name: shift.corruption for shift in load_recipe(CORRUPTED).all_shifts()}
+    shifts = {shift.name: shift.corruption for shift in recipe.all_shifts()}
+    assert shifts.items() <= kept.items() and not {"rotation", "occlusion"} & set(shifts)
+
+
+@pytest.mark.parametrize("name", [PAIRS, BOXES, *RETRIEVED, *EDITED, *GRADED, *NAMES, *LARGE, *DRAWN])
 def test_a_bundled_recipe_names_its_schema_and_itself(name: str) -> None:
     text = bundled_recipes()[name].read_text(encoding="utf-8")
     assert text.splitlines()[0] == "# yaml-language-server: $schema=./recipe.schema.json"
     assert load_recipe(name).name == name
 
 
-@pytest.mark.parametrize("name", [*NAMES, *LARGE, *DRAWN])
+@pytest.mark.parametrize("name", [*NAMES, *LARGE, *DRAWN, BOXES])
 def test_a_resolved_recipe_loads_back_equal(name: str) -> None:
     recipe = load_recipe(name, ["description='on: 5e-4'", "evaluate.models=[lab:a]"])
     text = dump_recipe(recipe)
