@@ -98,6 +98,7 @@ NOT_HERE = {
     "--class-order": "stands for models of the reader's own classes",
     "python:mypackage": "stands for code of the reader's own",
     "GITHUB_STEP_SUMMARY": "writes to the page of a run on GitHub",
+    "--report-to": "sends to trackers, which are extras",
 }
 # Pages that take more than a few seconds.
 WHOLE = {f"{HOW_TO}edit-photos.md", f"{HOW_TO}mend.md", f"{HOW_TO}mine.md", f"{HOW_TO}real-images.md"}

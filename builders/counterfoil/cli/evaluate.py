@@ -178,6 +178,15 @@ def evaluate(
             " dataset of FiftyOne.",
         ),
     ] = None,
+    report_to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--report-to",
+            metavar="TRACKER...",
+            help="Also send the results to experiment trackers, one run each: wandb, mlflow, trackio, tensorboard."
+            " Their own environment says where, and with which key.",
+        ),
+    ] = None,
     write_keys: Annotated[
         Path | None,
         typer.Option(
@@ -209,8 +218,10 @@ def evaluate(
     from counterfoil.evaluation.detection.evaluate_detectors import DetectionEvaluation
     from counterfoil.evaluation.evaluate_dataset import evaluate
     from counterfoil.evaluation.failure_folder import check_new_folder
+    from counterfoil.evaluation.trackers import check_trackers
     from counterfoil.report.results import NESTED
 
+    check_trackers(report_to or ())
     if export is not None:
         check_new_folder(export)
     with StageProgress():
@@ -263,6 +274,7 @@ def evaluate(
             " Give it as --repo USER/NAME, or as publish.repo in the recipe.",
             err=True,
         )
+    evaluation.report_to(*report_to or ())
     if evaluation.gate is not None and evaluation.gate.exit_code:
         raise typer.Exit(evaluation.gate.exit_code)
 

@@ -340,6 +340,15 @@ class Evaluation:
             raise UserError("these results were not made by an evaluation in this process", "Evaluate again.")
         return write_failure_folder(self.answered, folder)
 
+    def report_to(self, *trackers: str) -> None:
+        """Send this evaluation to experiment trackers (wandb, mlflow, trackio, tensorboard), as one run each.
+
+        UserError for a tracker that is unknown or not installed, RunFailure for one that does not take the run.
+        """
+        from counterfoil.evaluation.trackers import report_to
+
+        report_to(self, trackers)
+
     def to_json(self) -> dict[str, Any]:
         """Return the document as JSON values, as results.json has it, with what was evaluated, and files by path."""
         return {

@@ -1,0 +1,175 @@
+"""An evaluation as one run of an experiment tracker: parameters, numbers with intervals, the gate, the report.
+
+Each tracker is a library of its own, imported only where it is asked for. Where it sends a run, and with which key, it
+takes from its own environment and settings; nothing of that is read or kept here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from counterfoil import __version__
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.recipe.names import did_you_mean
+
+PROJECT = "counterfoil"
+_MEASURES = ("accuracy", "drop", "top1")
+# Short names of files that a run keeps, where an evaluation wrote them.
+_FILES = ("report", "document", "measures", "gate", "junit")
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """What every tracker receives. files: of the report."""
+
+    name: str
+    parameters: dict[str, str | int | float]
+    metrics: dict[str, float]
+    files: tuple[Path, ...]
+
+
+def tracked_run(evaluation: Evaluation) -> TrackedRun:
+    """Return an evaluation as a run: fractions as in results.json, by `MODEL/GROUP/MEASURE`, intervals as `…_low`."""
+    results, answered = evaluation.results, evaluation.answered
+    published = None if answered is None else answered.subject.published
+    shown = _keys([one.short_name for one in results.models])
+    models = dict(zip((one.name for one in results.models), shown, strict=True))
+    groups = [one.name for one in results.groups]
+    group_keys = dict(zip(groups, _keys(groups), strict=True))
+    parameters: dict[str, str | int | float] = {
+        "dataset": results.dataset,
+        "dataset_content": results.content,
+        "dataset_commit": (published.revision if published else None) or "",
+        "counterfoil": __version__,
+        "seed": results.seed,
+        "min_images_per_class": results.min_images_per_class,
+        "outputs": results.outputs,
+        **{f"{models[one.name]}/sha256": one.sha256 for one in results.models},
+    }
+    metrics: dict[str, float] = {}
+    for row in results.rows:
+        if row.measure in _MEASURES and row.model in models and row.group in group_keys and not row.class_id:
+            key = f"{models[row.model]}/{group_keys[row.group]}/{row.measure}"
+            ends = {key: row.value, f"{key}_low": row.low, f"{key}_high": row.high}
+            metrics |= {name: value for name, value in ends.items() if value is not None}
+    if evaluation.gate is not None:
+        parameters["gate"] = evaluation.gate.verdict
+        counts = Counter(one.verdict for one in evaluation.gate.judged if not one.line.advisory)
+        metrics |= {f"gate/{verdict}": float(counts[verdict]) for verdict in ("pass", "fail", "undecided")}
+    files = tuple(Path(evaluation.files[name]) for name in _FILES if name in evaluation.files)
+    return TrackedRun(results.dataset, parameters, metrics, files)
+
+
+def _keys(names: Sequence[str]) -> list[str]:
+    """Return names as every tracker takes them in a key, each one's own."""
+    keys = [re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip(".-") or "unnamed" for name in names]
+    times = Counter(keys)
+    return [key if times[key] == 1 else f"{key}-{number}" for number, key in enumerate(keys)]
+
+
+def _wandb(run: TrackedRun) -> None:
+    import wandb
+
+    project = os.environ.get("WANDB_PROJECT", PROJECT)
+    # A run that the caller has open stays the caller's.
+    started = wandb.init(project=project, name=run.name, config=run.parameters, reinit="create_new")
+    started.log(run.metrics)
+    artifact = wandb.Artifact("evaluation", type="evaluation")
+    for file in run.files:
+        artifact.add_file(str(file))
+    started.log_artifact(artifact)
+    started.finish()
+
+
+def _mlflow(run: TrackedRun) -> None:
+    from mlflow import MlflowClient
+
+    client = MlflowClient()
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+    experiment = client.get_experiment_by_name(name)
+    experiment_id = client.create_experiment(name) if experiment is None else experiment.experiment_id
+    run_id = client.create_run(experiment_id, run_name=run.name).info.run_id
+    for key, parameter in run.parameters.items():
+        client.log_param(run_id, key, parameter)
+    for key, metric in run.metrics.items():
+        client.log_metric(run_id, key, metric)
+    for file in run.files:
+        client.log_artifact(run_id, str(file))
+    client.set_terminated(run_id)
+
+
+def _trackio(run: TrackedRun) -> None:
+    import trackio
+
+    trackio.init(
+        os.environ.get("TRACKIO_PROJECT", PROJECT),
+        name=run.name,
+        config=run.parameters,
+        embed=False,
+        auto_log_gpu=False,
+        auto_log_cpu=False,
+    )
+    trackio.log(run.metrics)
+    artifact = trackio.Artifact("evaluation", type="evaluation")
+    for file in run.files:
+        artifact.add_file(str(file))
+    trackio.log_artifact(artifact)
+    trackio.finish()
+
+
+def _tensorboard(run: TrackedRun) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(comment=f"-{_keys([run.name])[0]}") as writer:
+        for key, metric in run.metrics.items():
+            writer.add_scalar(key, metric)
+        for key, parameter in run.parameters.items():
+            writer.add_text(key, f"    {parameter}")
+        for file in run.files:
+            writer.add_text("files", f"    {file}")
+
+
+TRACKERS: dict[str, Callable[[TrackedRun], None]] = {
+    "wandb": _wandb,
+    "mlflow": _mlflow,
+    "trackio": _trackio,
+    "tensorboard": _tensorboard,
+}
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """UserError with every name that is no tracker, or whose library is not installed."""
+    problems = [f"there is no tracker {one!r}{did_you_mean(one, TRACKERS)}" for one in names if one not in TRACKERS]
+    lacking = [one for one in names if one in TRACKERS and importlib.util.find_spec(one) is None]
+    problems += [f"{one} is not installed: pip install 'counterfoil[{one}]'" for one in lacking]
+    if problems:
+        raise UserError(problems, f"The trackers are {', '.join(TRACKERS)}.")
+
+
+def report_to(evaluation: Evaluation, trackers: Sequence[str]) -> None:
+    """Send an evaluation to trackers, a run each. UserError as `check_trackers`.
+
+    RunFailure where a tracker does not take the run; the others have it first, and the files of the evaluation stay.
+    """
+    names = list(dict.fromkeys(trackers))
+    check_trackers(names)
+    run, problems = tracked_run(evaluation), []
+    for name in names:
+        try:
+            with contextlib.redirect_stdout(sys.stderr):  # ours is for data
+                TRACKERS[name](run)
+        except Exception as error:  # each library has errors of its own
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            # An address may hold a password.
+            problems.append(f"{name} did not take the run: {re.sub(r'//[^/@ ]+@', '//', reason)[:300]}")
+    if problems:
+        raise RunFailure(problems, f"The report is written: {evaluation.files['report']}")
