@@ -1,17 +1,16 @@
-"""Whether labels are still true: what a second judge says, and what people say, or nobody; as numbers.
+"""The share of labels that are false, by a second judge and by people.
 
-**A judge.** How many labels are false, from how often it disagrees with them and how often it errs, by Rogan and Gladen
-1978: it disagrees with the label c of an image where the label is false and it sees so, and where the label is true and
-it errs. With q the share of disagreement, f that among images that truly are of c, and s that among images of other
-classes, q = p·s + (1 - p)·f, so that the share of false labels is p = (q - f) / (s - f), cut to 0 … 1.
+**A judge.** The share follows from how often a judge disagrees with labels and how often it errs (Rogan and Gladen
+1978). It disagrees with a label c if the label is false and it sees that, or if the label is true and it errs. With q
+the share of disagreement, f that among images that truly are of c, and s that among images of other classes,
+q = p·s + (1 - p)·f, so the share of false labels is p = (q - f) / (s - f), cut to 0 … 1.
 
-f and s are counted on validation images, so it is taken for granted that **the judge errs here as it does there**.
-Where that does not hold, p is no bound either way: under a strong shift a judge may err more, which is counted as false
-labels (p is too high); one that was trained on the source shares its shortcuts, and takes for the class what only bears
-the source's marks (p is too low). A lock, where answers to validation images are pinned, may come from anybody: what is
-read has the recipe's classes, and whole numbers up to those that are written.
+f and s are counted on validation images, which assumes that **the judge errs here as it does there**. Otherwise p is
+no bound: under a strong shift a judge may err more, which counts as false labels (p is too high); one that was trained
+on the source shares its shortcuts, and takes other images with the source's marks for the class (p is too low). Answers
+to validation images are in the lock, which is not trusted: only the recipe's classes and bounded counts are read.
 
-**People.** `review/selection.json` is a strict document that is read as a stranger's.
+**People.** `review/selection.json` is a strict document, read as a stranger's.
 """
 
 from __future__ import annotations
@@ -35,25 +34,25 @@ from counterfoil.store.sealed_folder import REVIEWED
 if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
 
-# By true class id, how many images were answered as which class id.
+# True class id → answered class id → number of images.
 ValidationAnswers = Mapping[str, Mapping[str, int]]
 
 VALIDATION = "validation"
-# What is no class of the recipe's. No class id has brackets.
+# An answer that is no class of the recipe. No class id has brackets.
 OTHER = "(other)"
 MOST_A_CLASS = 200
-# An average over classes speaks of a shift where classes with an estimate hold this share of its images.
+# A shift gets an average over classes only if those with an estimate have this share of its images.
 LEAST_COVERED = 0.8
-# (shift, class id) → accepted images that the judge answered to, and those of them whose label it did not answer.
+# (shift, class id) → accepted images that the judge answered, and those of them whose label it contradicted.
 JudgedCounts = Mapping[tuple[str, str], tuple[int, int]]
 Task = Literal["class", "shift"]
 TASKS: tuple[Task, ...] = ("class", "shift")
-# A rater who gets fewer of either kind of controls right is named, and counted all the same.
+# A rater who gets fewer of a kind of controls right is named, but still counted.
 FEWEST_PASSED = 0.75
 
 
 def without_validation(pins: Mapping[str, Any]) -> dict[str, Any]:
-    """Judges' pins by name, each without what it answered to validation images: what says which judge it is."""
+    """Return judges' pins without their answers to validation images, which do not identify a judge."""
     return {
         name: {key: value for key, value in pin.items() if key != VALIDATION} if isinstance(pin, Mapping) else pin
         for name, pin in pins.items()
@@ -61,16 +60,16 @@ def without_validation(pins: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def counted(answers: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    """Counts of (true class id, answered class id or `OTHER`)."""
-    found: dict[str, dict[str, int]] = {}
+    """Count pairs of true class id and answered class id or `OTHER`."""
+    counts: dict[str, dict[str, int]] = {}
     for true, answered in answers:
-        own = found.setdefault(true, {})
-        own[answered] = own.get(answered, 0) + 1
-    return found
+        of_class = counts.setdefault(true, {})
+        of_class[answered] = of_class.get(answered, 0) + 1
+    return counts
 
 
 def validation_of(pin: Any, class_ids: Sequence[str]) -> ValidationAnswers | None:
-    """The counts in a judge's pin; None where there are none. ValueError for what no build pins."""
+    """Return the counts in a judge's pin; None if it has none. ValueError for a pin that no build writes."""
     if not isinstance(pin, Mapping):
         raise ValueError("it pins no judge")
     counts = pin.get(VALIDATION)
@@ -89,8 +88,8 @@ def validation_of(pin: Any, class_ids: Sequence[str]) -> ValidationAnswers | Non
 
 @dataclass(frozen=True, slots=True)
 class JudgedClass:
-    """Counts of one class: `disagreed` of `images` under its label, and of validation images those to which the judge
-    did not answer the class: `wrong` of `own`, which are of the class, and `told_apart` of `others`, which are not."""
+    """Counts of one class: `disagreed` of `images` under its label, and validation images that the judge did not
+    answer as the class: `wrong` of `own`, which are of the class, and `told_apart` of `others`, which are not."""
 
     images: int
     disagreed: int
@@ -106,73 +105,76 @@ class JudgedClass:
 
 
 def share_of(part: int, whole: int) -> CheckedShare:
-    """A share with its 95 % interval (Wilson 1927). ValueError for a share of nothing."""
+    """Return a share with its 95 % interval (Wilson 1927). ValueError for a share of nothing."""
     if not 0 <= part <= whole or whole == 0:
         raise ValueError(f"{part} of {whole} is not a share")
     low, high = wilson_interval(part, whole)
     return CheckedShare(part / whole, low, high)
 
 
-def is_told_apart(one: JudgedClass) -> bool:
-    """Whether the judge clearly disagrees more with false labels than with true ones: else nothing can be estimated.
+def is_told_apart(tally: JudgedClass) -> bool:
+    """Check that the judge disagrees clearly more with false labels than with true ones, as an estimate needs.
 
     The 95 % interval of s - f must exclude zero (Newcombe 1998, method 10).
     """
-    if not one.own or not one.others:
+    if not tally.own or not tally.others:
         return False
-    seen, erred = one.told_apart / one.others, one.wrong / one.own
-    of_seen, of_erred = wilson_interval(one.told_apart, one.others), wilson_interval(one.wrong, one.own)
+    seen, erred = tally.told_apart / tally.others, tally.wrong / tally.own
+    of_seen, of_erred = wilson_interval(tally.told_apart, tally.others), wilson_interval(tally.wrong, tally.own)
     below, _ = mover((seen - of_seen[0], of_seen[1] - seen), (of_erred[1] - erred, erred - of_erred[0]))
     return bool(seen - erred - below > 0)
 
 
-def label_error_of_class(one: JudgedClass) -> CheckedShare | None:
-    """The share of false labels of a class, with the 95 % interval of Lang and Reiczigel (2014).
+def label_error_of_class(tally: JudgedClass) -> CheckedShare | None:
+    """Return the share of false labels of a class, with the 95 % interval of Lang and Reiczigel (2014).
 
-    None where there are no images, or the judge does not clearly tell the class apart.
+    None without images, or if the judge does not clearly tell the class apart.
     """
-    if not one.images or not is_told_apart(one):
+    if not tally.images or not is_told_apart(tally):
         return None
-    counts = (one.disagreed, one.images), (one.wrong, one.own), (one.told_apart, one.others)
-    return _with_interval(_share_of_false(one), *lang_reiczigel_interval(*counts), _if_never_erring([one]))
+    counts = (tally.disagreed, tally.images), (tally.wrong, tally.own), (tally.told_apart, tally.others)
+    return _with_interval(_share_of_false(tally), *lang_reiczigel_interval(*counts), _if_never_erring([tally]))
 
 
 def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
-    """The share of false labels of several classes together, each counting by its images.
+    """Return the share of false labels of several classes together, each weighted by its images.
 
-    Classes are averaged before the result is cut to 0 … 1: cutting each would count what chance takes away from one as
-    nothing, and what it adds to another in full. None where classes that the judge tells apart hold fewer than four
-    fifths of the images.
+    Classes are averaged before the result is cut to 0 … 1, since cutting each would be biased upwards. None if the
+    classes that the judge tells apart have fewer than four fifths of the images.
 
-    The 95 % interval is joined from those of three sums (`mover`): by the delta method a change of
-    q, f and s changes the average by its share of the images times dq - (1 - p)·df - p·ds, over s - f. Each sum is a
-    mean of shares with weights, and has the Wilson interval of as many images as would vary alike. That takes the
-    classes for alike, which is the widest that they can be.
+    The 95 % interval is joined from those of three sums (`mover`): by the delta method a change of q, f and s changes
+    the average by its share of the images times dq - (1 - p)·df - p·ds, over s - f. Each sum is a weighted mean of
+    shares, with the Wilson interval of as many images as vary alike; the classes count as alike, the widest case.
     """
-    estimable = [one for one in classes if one.images and is_told_apart(one)]
-    every, images = sum(one.images for one in classes), sum(one.images for one in estimable)
+    estimable = [tally for tally in classes if tally.images and is_told_apart(tally)]
+    every, images = sum(tally.images for tally in classes), sum(tally.images for tally in estimable)
     if not images or images < LEAST_COVERED * every:
         return None
-    shares = [_share_of_false(one) for one in estimable]
-    value = sum(one.images / images * share for one, share in zip(estimable, shares, strict=True))
+    shares = [_share_of_false(tally) for tally in estimable]
+    value = sum(tally.images / images * share for tally, share in zip(estimable, shares, strict=True))
     cut = [min(1.0, max(0.0, share)) for share in shares]
-    # What a change of q changes in the average.
-    slopes = [one.images / images / (one.told_apart / one.others - one.wrong / one.own) for one in estimable]
-    disagreed = _mean([(slope, one.disagreed, one.images) for slope, one in zip(slopes, estimable, strict=True)])
-    erred = _mean([(slope * (1 - p), one.wrong, one.own) for slope, p, one in zip(slopes, cut, estimable, strict=True)])
-    # The validation images of other classes are nearly the same ones for every class: they are counted once.
-    fewest = min(one.others for one in estimable)
+    # The change of the average with q.
+    slopes = [
+        tally.images / images / (tally.told_apart / tally.others - tally.wrong / tally.own) for tally in estimable
+    ]
+    disagreed = _mean([(slope, tally.disagreed, tally.images) for slope, tally in zip(slopes, estimable, strict=True)])
+    erred = _mean(
+        [(slope * (1 - p), tally.wrong, tally.own) for slope, p, tally in zip(slopes, cut, estimable, strict=True)]
+    )
+    # The validation images of other classes are nearly the same for every class, so they are counted once.
+    fewest = min(tally.others for tally in estimable)
     seen = _mean(
-        [(slope * p, one.told_apart, one.others) for slope, p, one in zip(slopes, cut, estimable, strict=True)], fewest
+        [(slope * p, tally.told_apart, tally.others) for slope, p, tally in zip(slopes, cut, estimable, strict=True)],
+        fewest,
     )
     below, above = mover(disagreed, erred[::-1], seen[::-1])
     return _with_interval(value, value - float(below), value + float(above), _if_never_erring(estimable))
 
 
 def _mean(parts: Sequence[tuple[float, int, int]], images: float | None = None) -> tuple[float, float]:
-    """How far the interval of a weighted sum of shares reaches below and above it, of (weight, part, whole) each.
+    """Return how far the interval of a sum of shares, (weight, part, whole) each, reaches below and above it.
 
-    `images` is how many it varies like; by default what the weights make of all.
+    `images` is its effective number of images, by default that of the weights.
     """
     total = sum(weight for weight, _, _ in parts)
     if total <= 0:
@@ -183,34 +185,34 @@ def _mean(parts: Sequence[tuple[float, int, int]], images: float | None = None) 
     return total * (share - low), total * (high - share)
 
 
-def _share_of_false(one: JudgedClass) -> float:
-    """p, not cut."""
-    return rogan_gladen(one.disagreed / one.images, one.wrong / one.own, one.told_apart / one.others)
+def _share_of_false(tally: JudgedClass) -> float:
+    """Return p, not cut."""
+    return rogan_gladen(tally.disagreed / tally.images, tally.wrong / tally.own, tally.told_apart / tally.others)
 
 
 def _if_never_erring(classes: Sequence[JudgedClass]) -> float:
-    """The most false labels that the disagreement allows, with its own interval, were the judge never wrong here."""
-    images = sum(one.images for one in classes)
-    seen = sum(one.images / images * one.told_apart / one.others for one in classes)
-    return wilson_interval(sum(one.disagreed for one in classes), images)[1] / seen
+    """Return the upper end of the share of false labels if the judge never erred here."""
+    images = sum(tally.images for tally in classes)
+    seen = sum(tally.images / images * tally.told_apart / tally.others for tally in classes)
+    return wilson_interval(sum(tally.disagreed for tally in classes), images)[1] / seen
 
 
 def _with_interval(value: float, low: float, high: float, if_never_erring: float) -> CheckedShare:
-    """Cut to 0 … 1, and with the value inside.
+    """Return a share cut to 0 … 1, with the value inside its interval.
 
-    A judge that disagrees with fewer labels than it errs on validation images errs less here, by how much nobody knows:
-    the interval then reaches to where it would end if it never did, so that nothing is not shown as certain.
+    A judge that disagrees less here than it errs on validation images errs less here, by an unknown amount: the
+    interval then reaches to where it would end if it never erred, so that zero is not shown as certain.
     """
     if value <= 0:
         high = max(high, if_never_erring)
-    value, low, high = (min(1.0, max(0.0, one)) for one in (value, low, high))
+    value, low, high = (min(1.0, max(0.0, number)) for number in (value, low, high))
     return CheckedShare(value, min(low, value), max(high, value))
 
 
 def checks_of_dataset(recipe: Recipe, inputs: Mapping[str, Any], counts: JudgedCounts) -> LabelChecks:
-    """The checks of every shift of a built dataset, the base first; empty ones where its recipe names no second judge.
+    """Return the checks of every shift of a built dataset, the base first; empty ones without a second judge.
 
-    `inputs` are those of its lock. ValueError where these do not pin the judge as a build does.
+    `inputs` are those of its lock. ValueError if these do not pin the judge as a build does.
     """
     shifts = recipe.all_shifts()
     names, judge = [shift.name for shift in shifts], recipe.screen.judge
@@ -231,10 +233,10 @@ def judged_checks(
     shifts: Sequence[str],
     picked: Collection[str] = (),
 ) -> LabelChecks:
-    """Return the checks of `shifts`, in this order, by what the judge said; a shift of no image has none.
+    """Return the checks of `shifts`, in this order, by a judge's answers; a shift without images has none.
 
-    Without `validation` its disagreement stands as it is, and no label error is estimated. So it is under the shifts
-    that are `picked`: their images are there because this judge disagrees.
+    No label error is estimated without `validation`, or for shifts that are `picked`: their images are in the dataset
+    because this judge disagrees.
     """
     total = None
     # By class id: its validation images, those not answered as it, all others, and those not answered as it.
@@ -260,13 +262,13 @@ def judged_checks(
             continue
         known = {} if shift in picked else errors
         of = {name: JudgedClass(*pair, *known.get(name, (0, 0, 0, 0))) for name, pair in judged[shift].items()}
-        images, disagreed = (sum(getattr(one, part) for one in of.values()) for part in ("images", "disagreed"))
+        images, disagreed = (sum(getattr(tally, part) for tally in of.values()) for part in ("images", "disagreed"))
         labels = JudgedLabels(images, disagreed, share_of(disagreed, images), label_error_of_shift(list(of.values())))
         classes = {
             name: JudgedLabels(
-                one.images, one.disagreed, share_of(one.disagreed, one.images), label_error_of_class(one)
+                tally.images, tally.disagreed, share_of(tally.disagreed, tally.images), label_error_of_class(tally)
             )
-            for name, one in of.items()
+            for name, tally in of.items()
         }
         found.append(ShiftChecks(shift, labels, classes=classes, picked=shift in picked))
     return LabelChecks(judge, total, tuple(found))
@@ -284,8 +286,8 @@ _Selected = Annotated[CheckedShare, AfterValidator(_in_order)]
 
 @dataclass(frozen=True, slots=True)
 class ControlsPassed:
-    """Controls that were shown and answered rightly. real: images of the class, selected; without: images without the
-    label, left alone."""
+    """Controls that were shown, and answered correctly. real: images of the class, selected; without: images without
+    the label, not selected."""
 
     real: Count = 0
     real_passed: Count = 0
@@ -297,14 +299,14 @@ class ControlsPassed:
 
     @property
     def failed(self) -> bool:
-        """Whether fewer than three in four of a kind were right."""
+        """Whether fewer than three in four of a kind were answered correctly."""
         kinds = ((self.real_passed, self.real), (self.without_passed, self.without))
         return any(shown > 0 and passed < FEWEST_PASSED * shown for passed, shown in kinds)
 
 
 @dataclass(frozen=True, slots=True)
 class AllControls:
-    """Those of all people, with the shares that were answered rightly; None of none."""
+    """The controls of all people, with the shares that were answered correctly; None without controls."""
 
     real: Count
     real_passed: Count
@@ -316,7 +318,7 @@ class AllControls:
 
 @dataclass(frozen=True, slots=True)
 class RaterResult:
-    """One person: `rater-1` and so on, by the order of the files; what they finished, and the controls in it."""
+    """One person (`rater-1` and so on, by the order of the files): what they finished, and the controls in it."""
 
     rater: str
     grids: Count
@@ -327,8 +329,8 @@ class RaterResult:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """A shift under one task. images: that anybody was shown; answers: by all; selected: the mean selection frequency;
-    kappa: Fleiss', over `kappa_images` of them, None where it is undefined."""
+    """A shift under one task. images: those that were shown; answers: of all people; selected: the mean selection
+    frequency; kappa: Fleiss', over `kappa_images` of them, None if it is undefined."""
 
     images: _Some
     answers: _Some
@@ -339,7 +341,7 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class ShiftSelected:
-    """A shift under both tasks (`class` and `shift` in the file); None for a task that nobody was given."""
+    """A shift under both tasks (`class` and `shift` in the file); None for a task that was not given."""
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
     by_class: Annotated[TaskResult | None, Field(alias="class")]
@@ -356,7 +358,7 @@ class Selected:
 
 @dataclass(frozen=True)
 class Selection:
-    """Everything that answers say, and nobody's name. images: task → key → how often, controls left out."""
+    """All answers, without names. images: task → key → how often it was selected; controls are left out."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     FORM: ClassVar[Form] = Form("a selection document of version 1", "Review the dataset again: counterfoil review.")
@@ -368,40 +370,42 @@ class Selection:
     images: dict[Task, dict[str, Selected]]
 
     def __post_init__(self) -> None:
-        if len({one.name for one in self.shifts}) < len(self.shifts):
+        if len({shift.name for shift in self.shifts}) < len(self.shifts):
             raise ValueError("a shift appears twice")
 
     def of(self, shift: str, task: Task) -> TaskResult | None:
-        """A shift under a task; None where nobody was asked."""
-        found = next((one for one in self.shifts if one.name == shift), None)
-        return None if found is None else found.by_class if task == "class" else found.by_shift
+        """Return a shift's result under a task; None if no person was asked."""
+        selected = next((each for each in self.shifts if each.name == shift), None)
+        return None if selected is None else selected.by_class if task == "class" else selected.by_shift
 
     def to_json(self) -> dict[str, Any]:
-        """As the file has it."""
+        """Return the document as JSON values."""
         values = plain(self)
-        for one in values["shifts"]:
-            one |= {"class": one.pop("by_class"), "shift": one.pop("by_shift")}
+        for shift in values["shifts"]:
+            shift |= {"class": shift.pop("by_class"), "shift": shift.pop("by_shift")}
         return values
 
     @classmethod
     def of_dataset(cls, directory: Path, content: str) -> tuple[Selection | None, str]:
-        """What a dataset with this content holds, and what is wrong with what another hand sealed there."""
+        """Return the selection of a dataset with this content, or None and why a sealed one cannot be read."""
         return cls.sealed(REVIEWED.read(directory, content))
 
     @classmethod
     def sealed(cls, document: Mapping[str, Any] | None) -> tuple[Selection | None, str]:
-        """The same of what is in the folder, whose seal is `version` and `files`."""
+        """Parse the folder's document, whose keys `version` and `files` are its seal; see `of_dataset`."""
         if document is None:
             return None, ""
-        own = {key: value for key, value in document.items() if key not in ("version", "files")}
+        unsealed = {key: value for key, value in document.items() if key not in ("version", "files")}
         try:
-            return parse_document(cls, json.dumps(own), REVIEWED.path), ""
+            return parse_document(cls, json.dumps(unsealed), REVIEWED.path), ""
         except UserError as error:
             return None, error.problems[0]
+        except RecursionError:
+            return None, f"{REVIEWED.path} is nested too deeply"
 
 
 def read_people(directory: Path, content: str, shifts: Collection[str]) -> LabelChecks | None:
-    """What people said of these shifts of a dataset with this content; None where nothing is known of it."""
+    """Return people's answers about these shifts of a dataset with this content; None if there are none."""
     people = people_of(Selection.of_dataset(directory, content)[0])
     if people is None:
         return None
@@ -409,33 +413,21 @@ def read_people(directory: Path, content: str, shifts: Collection[str]) -> Label
 
 
 def people_of(selection: Selection | None) -> LabelChecks | None:
-    """The same, beside what a second judge says."""
+    """Return a selection as checks of labels; None without a selection."""
     if selection is None:
         return None
-    return LabelChecks(
-        judge=None,
-        validated_on=None,
-        shifts=tuple(
-            ShiftChecks(
-                one.name,
-                people=SelectedByPeople(
-                    class_images=one.by_class.images if one.by_class else 0,
-                    class_selected=one.by_class.selected if one.by_class else None,
-                    class_kappa=one.by_class.kappa if one.by_class else None,
-                    shift_images=one.by_shift.images if one.by_shift else 0,
-                    shift_selected=one.by_shift.selected if one.by_shift else None,
-                    shift_kappa=one.by_shift.kappa if one.by_shift else None,
-                ),
-            )
-            for one in selection.shifts
-        ),
-        raters=len(selection.raters),
-        controls=selection.controls.real_share,
-    )
+    shifts = []
+    for shift in selection.shifts:
+        values: list[Any] = []
+        for result in (shift.by_class, shift.by_shift):
+            values += [0, None, None] if result is None else [result.images, result.selected, result.kappa]
+        shifts.append(ShiftChecks(shift.name, people=SelectedByPeople(*values)))
+    raters, controls = len(selection.raters), selection.controls.real_share
+    return LabelChecks(None, None, tuple(shifts), raters=raters, controls=controls)
 
 
 def with_people(checks: LabelChecks | None, people: LabelChecks | None) -> LabelChecks | None:
-    """What a judge and what people say, together; the shifts of the first, then those that people alone looked at."""
+    """Join the checks of a judge and of people: the judge's shifts, then those that only people looked at."""
     if checks is None or people is None:
         return checks or people
     known = {shift.shift for shift in checks.shifts}

@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from counterfoil.generate.image_embeddings import ImageEmbeddings
 
 
-# "words": what of the recipe enters no hash, which the manifest alone proves.
-# "rows": the table of those that a build chose, to retrieve or to edit them.
+# "words": the texts of the recipe that enter no hash, which the manifest alone proves.
+# "rows": the table of the rows that a build retrieved, edited or was given.
 Part = Literal["thresholds", "tokens", "embeddings", "rows", "receipts", "words"]
 
-# Path → hash of a file, read once however often it is asked for; None where it cannot be read.
+# Path → hash of a file, computed once; None if the file cannot be read.
 HashOf = Callable[[str], str | None]
 
 _OTHER_RECIPE = (
@@ -63,23 +63,23 @@ _OTHER_RECIPE = (
     " build another dataset: `counterfoil build RECIPE --out NEW`."
 )
 _MOST_LINES = 20
-# What a file's own reader may raise beside errors for people: a stranger may have written it.
+# Errors of a file's own reader beside those for people: a stranger may have written it.
 _ODD = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDataset:
-    """What a directory holds, whatever its state: faults are collected and nothing is raised for them.
+    """Read recipe, lock, manifest and these parts of a directory, and collect its faults.
 
-    Recipe, lock and manifest are always read, `parts` beside them; `sound()` and `finished()` of the result refuse what
-    has a fault. A replacement that a killed cut left is settled first, unless the directory is not one's `own`, but a
-    published copy. UserError where another process is at work in it, RunFailure where that cannot be settled.
+    `sound()` and `finished()` of the result raise them. A replacement that a killed cut left is settled first, unless
+    the directory is a published copy and not one's `own`. UserError if another process is at work in the directory,
+    RunFailure if the replacement cannot be settled.
     """
     faults: list[Fault] = []
     sha256_of = functools.cache(functools.partial(_sha256, directory))
     unfit = _unfit(directory)
     if unfit is None and own and os.access(directory, os.W_OK):
         settle_directory(directory)
-    # Of links and the like nothing is read: recipe and tokens are opened by readers that would follow them.
+    # Links and the like are not read: the readers of recipe and tokens would follow them.
     odd = {} if unfit is None else list_files(directory, hidden=True).unfit
     lock = _lock(directory, faults)
     recipe = _recipe(directory, lock, odd, faults)
@@ -113,7 +113,7 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
 
 
 def _unfit(directory: Path) -> RunFailure | None:
-    """What keeps the directory from being opened: links, pipes, names that are no text, folders that are closed."""
+    """Return why the directory is not opened: links, pipes, names that are no text, unreadable folders."""
     try:
         refuse_unfit(directory)
     except RunFailure as error:
@@ -138,7 +138,7 @@ def _lock(directory: Path, faults: list[Fault]) -> Lock | None:
     if lock is None:
         faults.append(Fault(LOCK, "is missing"))
         return None
-    wrong = [name for name in HASHES if lock.hashes.get(name) != _hash(getattr(lock, name))]
+    wrong = [name for name in HASHES if lock.hashes.get(name) != sha256_json(getattr(lock, name))]
     for name in wrong:
         faults.append(Fault(LOCK, f"is changed: its '{name}' does not match its hash"))
     if not wrong and not _pins_as_a_build(lock):
@@ -146,15 +146,8 @@ def _lock(directory: Path, faults: list[Fault]) -> Lock | None:
     return None if wrong else lock
 
 
-def _hash(document: Any) -> str | None:
-    try:
-        return sha256_json(document)
-    except (ValueError, TypeError, RecursionError):
-        return None
-
-
 def _pins_as_a_build(lock: Lock) -> bool:
-    """Whether every pin is there that the plan's kind of generator takes, and is of the form of one."""
+    """Check that the lock has every pin that the plan's kind of generator takes, in the form of a pin."""
     try:
         kind = kind_of(lock.plan["generator"])
         parts = kind.models if lock.screen.get("model") is None else ("screen", *kind.models)
@@ -210,8 +203,8 @@ def _recipe(directory: Path, lock: Lock | None, odd: Mapping[str, str], faults: 
 def _thresholds(
     directory: Path, recipe: Recipe, lock: Lock | None, faults: list[Fault]
 ) -> tuple[Thresholds | None, Mapping[Measured, ThresholdEntry]]:
-    """The thresholds that the rows must have: of the recipe, and as measured where the lock pins that."""
-    there: Thresholds | None = None  # as long as nothing is wrong with the file
+    """Return the thresholds that the rows must have, and the measured ones that the lock pins."""
+    there: Thresholds | None = None  # those of the file, unless something is wrong with it
     known: Mapping[Measured, ThresholdEntry] = {}
     content = b""
     try:
@@ -245,7 +238,7 @@ def _thresholds(
 def _tokens(
     directory: Path, recipe: Recipe, lock: Lock | None, odd: Mapping[str, str], faults: list[Fault], sha256_of: HashOf
 ) -> ClassTokens | None:
-    """The class tokens, where every one is as the lock pins it."""
+    """Return the class tokens if every one is as the lock pins it."""
     if recipe.tokens is None:
         return None
     if linked := [path for path in odd if path.partition("/")[0] == TOKENS]:
@@ -277,7 +270,7 @@ def _tokens(
 def _embeddings(
     recipe: Recipe, lock: Lock | None, odd: Mapping[str, str], faults: list[Fault]
 ) -> ImageEmbeddings | None:
-    """The image embeddings, where every one is as the lock pins it."""
+    """Return the image embeddings if every one is as the lock pins it."""
     if all(shift.embedding is None for shift in recipe.all_shifts()):
         return None
     if EMBEDDINGS in odd:
@@ -302,28 +295,28 @@ def _embeddings(
 def _table(
     directory: Path, recipe: Recipe, kind: ChosenKind, lock: Lock | None, faults: list[Fault]
 ) -> RowTable | None:
-    """The rows that a build chose, where they are those that the lock pins."""
+    """Return the rows that a build chose if they are those that the lock pins."""
     try:
-        found = RowTable.read(read_inside(directory, ROWS, MOST_BYTES), ROWS, kind)
+        table = RowTable.read(read_inside(directory, ROWS, MOST_BYTES), ROWS, kind)
     except FileNotFoundError:
         faults.append(Fault(ROWS, "is missing"))
         return None
     except (CounterfoilError, *_ODD) as error:
         faults.append(Fault(ROWS, "cannot be read", error_lines(error, directory / ROWS), consequence=True))
         return None
-    problems = tuple(islice(found.problems(recipe), _MOST_LINES))
+    problems = tuple(islice(table.problems(recipe), _MOST_LINES))
     if problems:
         faults.append(Fault(ROWS, "is not a table of the recipe's rows", problems, consequence=True))
         return None
     pin = None if lock is None else lock.inputs.get(kind) or {}  # it may say more, such as what wrote captions
-    if pin is not None and pin.get("sha256") != found.sha256:
+    if pin is not None and pin.get("sha256") != table.sha256:
         faults.append(Fault(ROWS, f"is changed: its rows are not those that {LOCK} pins", consequence=True))
         return None
-    return found
+    return table
 
 
 def _sha256(directory: Path, path: str) -> str | None:
-    """A file's hash, whatever its size; None where it cannot be read."""
+    """Hash a file; None if it cannot be read."""
     try:
         with open_regular(directory / path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -332,20 +325,22 @@ def _sha256(directory: Path, path: str) -> str | None:
 
 
 def _receipts(directory: Path, plan: Plan, lock: Lock | None, faults: list[Fault]) -> Iterator[Receipt]:
-    """The receipts in the plan's order; a fault for each that cannot be read, or is of no shard of this dataset."""
+    """Yield the receipts in the plan's order; add a fault for each that is unreadable or of no shard of the plan."""
     hashes = {} if lock is None else lock.hashes
     try:
-        for stands in standing_shards(directory, plan.shards):
-            if stands.shard is None:
+        for standing in standing_shards(directory, plan.shards):
+            if standing.shard is None:
                 what = "is of a shard that the recipe does not plan"
                 hint = "Move it out of the directory, or restore the dataset from a copy."
-                faults.append(Fault(stands.path, what, hint=hint))
+                faults.append(Fault(standing.path, what, hint=hint))
                 continue
-            wrong = stands.unreadable or (() if stands.receipt is None else tuple(receipt_faults(stands, hashes)))
+            wrong = standing.unreadable
+            if standing.receipt is not None:
+                wrong = tuple(receipt_faults(standing, hashes))
             if wrong:
-                faults.append(Fault(stands.path, wrong[0], wrong[1:], hint=repair_hint(directory)))
-            elif stands.receipt is not None:
-                yield stands.receipt
+                faults.append(Fault(standing.path, wrong[0], wrong[1:], hint=repair_hint(directory)))
+            elif standing.receipt is not None:
+                yield standing.receipt
     except OSError as error:
         faults.append(Fault(RECEIPTS, f"cannot be read: {error.strerror}"))
 
@@ -358,9 +353,9 @@ def _unlisted(
     parts: tuple[Part, ...],
     sha256_of: HashOf,
 ) -> Iterator[Fault]:
-    """The files that cannot be made again and were read, against the manifest.
+    """Yield a fault for each file that was read, cannot be made again, and differs from the manifest.
 
-    A recipe that the lock's hashes prove may have other words than the manifest knew, unless these were asked for.
+    A recipe that the lock's hashes prove may have other words than the manifest knew, unless "words" are read.
     """
     wanted = [LOCK, ROWS]
     wanted += [RECIPE] if recipe is None or "words" in parts else []
@@ -379,19 +374,19 @@ def _unlisted(
 
 
 def wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
-    """A folder that is not here or has other content, a model of the Hub whose commit is not known."""
+    """Yield a problem if a model's folder is missing or has other content, or its commit on the Hub is unknown."""
     try:
         folder = local_folder(name)
     except UserError as error:
         plain = without_folders(name)
         scheme = LOCAL if plain.startswith(LOCAL) else ""
-        place = f"{scheme}/PATH/{Path(plain.removeprefix(LOCAL)).name}"
-        yield f"{key}: {'; '.join(error.problems)}; give its path, as in --set {key}={place}"
+        example = f"{scheme}/PATH/{Path(plain.removeprefix(LOCAL)).name}"
+        yield f"{key}: {'; '.join(error.problems)}; give its path, as in --set {key}={example}"
         return
-    found = None if folder is None else folder_sha256(folder)
+    sha256 = None if folder is None else folder_sha256(folder)
     if folder is None and pin["revision"] is None:
         yield f"{key}: {LOCK} has no commit of {name}, so its version is unknown"
-    elif found != pin["sha256"]:
-        here = f"sha256 {found}" if found else "a name of the Hub"
+    elif sha256 != pin["sha256"]:
+        here = f"sha256 {sha256}" if sha256 else "a name of the Hub"
         there = f"sha256 {pin['sha256']}" if pin["sha256"] else f"commit {pin['revision']} of the Hub"
         yield f"{key}: '{name}' is not the one that {LOCK} pins: found {here}, expected {there}"

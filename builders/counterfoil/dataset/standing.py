@@ -1,4 +1,4 @@
-"""What a dataset directory says of itself, as far as it can be relied on, and what is wrong with it, as data."""
+"""A dataset directory as it was read: the parts that can be relied on, and its faults, as values."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ RESTORE = "These cannot be rebuilt: restore them from a copy, such as the publis
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a file of a dataset, by its path in the directory; `lines` tell more where there is more.
+    """A fault of one file of a dataset; `what` continues its path, `lines` are details, `hint` is what to do.
 
-    `mistake` says that a person changed it and nothing is lost, `consequence` that a change of the file, which hashes
-    tell, explains it. `hint` is what to do.
+    mistake: a person changed the file, and nothing is lost. consequence: another fault of the file explains this one.
     """
 
     path: str
@@ -52,12 +51,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class StandingDataset:
-    """A dataset as far as it can be relied on: None for what was not read, is damaged or contradicts the rest.
+    """A dataset as far as it can be relied on: None for a part that was not read, is damaged or contradicts others.
 
-    listed: the manifest's files; None where there is none. measured: thresholds taken of validation images.
-    `unfit` says why nobody should open it at all (links and pipes in it), which verification names one by one.
-    `plan` holds the tokens' placeholders where `tokens` could be read, and the rows of a table;
-    `prompts_known` says whether its prompts are those that the dataset was rendered from.
+    listed: the manifest's files. measured: thresholds that were measured on validation images. plan: with the tokens'
+    placeholders if `tokens` could be read, and the rows of a table. unfit: why it is not opened (links, pipes).
     """
 
     directory: Path
@@ -75,13 +72,13 @@ class StandingDataset:
 
     @property
     def embeddings_known(self) -> bool:
-        """Whether there are the vectors that the dataset was rendered from, or it was rendered from none."""
+        """Whether the vectors that the dataset was rendered from are read, or it was rendered without any."""
         drawn = self.recipe is not None and any(shift.embedding is not None for shift in self.recipe.all_shifts())
         return self.recipe is not None and (not drawn or self.embeddings is not None)
 
     @property
     def prompts_known(self) -> bool:
-        """Whether prompts are those that were drawn from: by the tokens of classes, and what a table says of rows."""
+        """Whether the plan has the prompts that images were rendered from: tokens and the table are read."""
         if self.recipe is None or self.plan is None:
             return False
         counted = self.plan.counts or not self.recipe.kind.counts_rows
@@ -89,32 +86,28 @@ class StandingDataset:
 
     @property
     def judges(self) -> Mapping[str, Any]:
-        """What the lock pins of the classifiers that keep rules ask."""
-        pins = self.lock.inputs.get("judges") if self.lock is not None else None
-        return pins if isinstance(pins, Mapping) else {}
+        """The lock's pins of the classifiers that keep rules ask."""
+        return (self.lock and self.lock.inputs.get("judges")) or {}
 
     def causes(self) -> list[Fault]:
-        """The faults, without those that another one of the same file explains."""
+        """Return the faults, without those that another one of the same file explains."""
         changed = {fault.path for fault in self.faults if not fault.consequence}
         return [fault for fault in self.faults if not fault.consequence or fault.path not in changed]
 
     def sound(self) -> SoundDataset:
-        """The same without doubt. UserError where there is no dataset, or where a person changed what it is made from;
-        RunFailure, with every fault, where it is damaged.
+        """Return the dataset if it has no fault.
+
+        UserError if there is no dataset, or a person changed its recipe; RunFailure, with every fault, for damage.
         """
         if self.unfit is not None:
             raise self.unfit
         if not (self.directory / LOCK).exists():
             raise no_dataset(self.directory)
         if faults := self.causes():
-            lines = [
-                line
-                for fault in faults[:_MOST_FAULTS]
-                for line in (
-                    f"{self.directory / fault.path} {fault.what}" + (":" if fault.lines else ""),
-                    *(f"  {more}" for more in fault.lines),
-                )
-            ]
+            lines = []
+            for fault in faults[:_MOST_FAULTS]:
+                lines.append(f"{self.directory / fault.path} {fault.what}" + (":" if fault.lines else ""))
+                lines += [f"  {more}" for more in fault.lines]
             if len(faults) > _MOST_FAULTS:
                 lines.append(f"… and {len(faults) - _MOST_FAULTS} more; `counterfoil verify` lists them all")
             kind = UserError if all(fault.mistake for fault in faults) else RunFailure
@@ -125,7 +118,7 @@ class StandingDataset:
         return SoundDataset(**known)
 
     def finished(self) -> SoundDataset:
-        """As `sound`, and UserError where shards are still to do, or the manifest is missing, which comes last."""
+        """Return the dataset as `sound` does. UserError if shards are still to do, or the manifest is missing."""
         dataset = self.sound()
         dataset.refuse_unfinished()
         return dataset
@@ -133,7 +126,7 @@ class StandingDataset:
 
 @dataclass(frozen=True, slots=True)
 class SoundDataset(StandingDataset):
-    """A dataset without a fault in the parts that were read; what was not read is None or empty."""
+    """A dataset without a fault in the parts that were read; other parts are None or empty."""
 
     lock: Lock
     recipe: Recipe
@@ -142,17 +135,17 @@ class SoundDataset(StandingDataset):
 
     @property
     def recipe_yaml(self) -> str:
-        """The recipe as the directory has it, to the letter."""
+        """The text of recipe.yaml."""
         return text_of(self.directory / RECIPE)
 
     @property
     def thresholds(self) -> Thresholds:
-        """The thresholds of all shifts and classes, for whoever has read them."""
+        """The thresholds of all shifts and classes; the part "thresholds" must have been read."""
         assert self.read_thresholds is not None
         return self.read_thresholds
 
     def refuse_unfinished(self) -> None:
-        """UserError where shards (receipts must be read) or the manifest are missing."""
+        """Raise UserError if shards (receipts must be read) or the manifest are missing."""
         if len(self.receipts) < self.plan.n_shards or not (self.directory / MANIFEST).is_file():
             raise UserError(
                 f"{self.directory} is not finished: {len(self.receipts)} of {self.plan.n_shards} shards are done",

@@ -1,4 +1,4 @@
-"""What a verification found: every problem of a dataset, with its file and what repairs it; none is raised."""
+"""The result of a verification: every problem of a dataset, with its file and its repair; none is raised."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Literal
 from counterfoil.data.hub import HubDataset
 from counterfoil.store.layout import CARD, CROISSANT, EVALUATION, FIGURES, MANIFEST, RECEIPTS, REVIEW, TIMM_INFO, WHATS
 
-# What a build makes again from recipe, lock, thresholds and tokens, which nothing can make again.
+# A build makes these again from recipe, lock, thresholds and tokens, which nothing can make again.
 _MADE = {CARD, MANIFEST, TIMM_INFO, CROISSANT}
 _MADE_FOLDERS = {*WHATS, RECEIPTS, FIGURES}
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A damaged file. `what` reads on from the path ("is missing"); `repair` is a command or an advice."""
+    """A damaged file. `what` continues its path ("is missing"); `repair` is a command or advice."""
 
     path: str
     what: str
@@ -30,13 +30,13 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Repairs:
-    """What repairs each file of one dataset, which is a folder or a published copy of one."""
+    """The repair of each file of a dataset, which is a folder or a published copy of one."""
 
     directory: Path
     reference: HubDataset | None = None
 
     def of(self, path: str) -> str:
-        """For a file that is missing or not as it should be."""
+        """Return the repair of a missing or changed file."""
         if self.reference is not None:
             return self._published
         folder = path.partition("/")[0]
@@ -49,17 +49,16 @@ class Repairs:
         return f"restore it from a copy of this dataset, such as the published one, into {self._here}"
 
     def of_shard(self, receipt: str) -> str:
-        """For a shard whose files are as its receipt says, but whose rows are wrong: it must be made anew."""
+        """Return the repair of a shard whose files match its receipt, but whose rows are wrong: it is made anew."""
         again = f"rm {shlex.quote(str(self.directory / receipt))} && {self.build}"
         return again if self.reference is None else self._published
 
     def of_unfit(self, path: str) -> str:
-        """For a link, a pipe or the like in the place of a file."""
+        """Return the repair of a link, a pipe or the like that stands for a file."""
         here = shlex.quote(str(self.directory / path))
         return self._published if self.reference is not None else f"remove it (rm {here}), and then: {self.of(path)}"
 
     def of_unexpected(self) -> str:
-        """For a file that does not belong here."""
         return f"move it out of {self._here}" if self.reference is None else self._published
 
     @property
@@ -68,7 +67,7 @@ class Repairs:
 
     @property
     def build(self) -> str:
-        """The command that makes what is damaged of a directory again."""
+        """The command that rebuilds the damaged files of a directory."""
         return f"counterfoil build --from {self._here} --out {self._here}"
 
     @property
@@ -81,7 +80,7 @@ class Repairs:
 
 
 class ProblemsFound:
-    """The problems found so far. A file that is known to be damaged is not blamed again for the same reason."""
+    """The problems and notes of a running verification; each problem is listed once."""
 
     def __init__(self, repairs: Repairs) -> None:
         self.repairs = repairs
@@ -90,7 +89,7 @@ class ProblemsFound:
         self._damaged: set[str] = set()
 
     def add(self, path: str, what: str, repair: str | None = None) -> None:
-        """`repair` is that of the file's kind unless it is given."""
+        """Add a problem; its repair is by default that of the file's kind."""
         self._damaged.add(path)
         self._problems[Problem(path, what, repair or self.repairs.of(path))] = None
 
@@ -98,15 +97,11 @@ class ProblemsFound:
         if path not in self._damaged:
             self.add(path, what, self.repairs.of_unexpected())
 
-    def note(self, text: str) -> None:
-        """What a person should know and that is no damage."""
-        self.notes.append(text)
-
     def is_damaged(self, path: str) -> bool:
         return path in self._damaged
 
     def problems(self) -> tuple[Problem, ...]:
-        """In the order of repair: what must be restored or moved first, then what a build makes again; by path."""
+        """Return them in the order of repair: files to restore or move, then those that a build makes; by path."""
         made = self.repairs.build
         return tuple(sorted(self._problems, key=lambda problem: (problem.repair.endswith(made), problem.path)))
 
@@ -116,10 +111,10 @@ Outcome = Literal["identical bytes", "identical pixels", "different", "not rende
 
 @dataclass(frozen=True, slots=True)
 class Rerendered:
-    """One row that was rendered again from its metadata.
+    """A row that was rendered again from its metadata.
 
-    `psnr` is in dB and `greatest` in levels of 255, both None unless the pixels differ; `psnr` is also None where
-    the sizes do. `stack` are the fields in which the stack here is not that of the row's shard.
+    psnr: in dB; greatest: the greatest difference, in levels of 255; both None unless pixels of equal size differ.
+    stack: the fields in which the stack here is not that of the row's shard.
     """
 
     path: str
@@ -132,10 +127,10 @@ class Rerendered:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a verification read, and every problem; a complete dataset has none.
+    """The counts of a verification, and every problem; a complete dataset has none.
 
-    `manifest_sha256` is the dataset's hash; None if its manifest is missing or damaged. `notes` are facts that are not
-    damage: mixed stacks, or what could not be checked because a file is damaged.
+    notes: facts that are not damage: mixed stacks, checks that a damaged file prevents. manifest_sha256: the dataset's
+    hash; None if its manifest is missing or damaged.
     """
 
     source: str
@@ -155,7 +150,7 @@ class Verification:
         return not self.problems
 
     def by_repair(self) -> Mapping[str, tuple[Problem, ...]]:
-        """The problems by repair, in the order in which to repair them."""
+        """Group the problems by repair, in the order in which to repair them."""
         by_repair: dict[str, list[Problem]] = {}
         for problem in self.problems:
             by_repair.setdefault(problem.repair, []).append(problem)

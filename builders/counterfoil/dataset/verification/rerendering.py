@@ -1,4 +1,4 @@
-"""Seeded random rows made again, from nothing but their metadata, recipe, tokens and the pinned generator."""
+"""Re-render seeded random rows from their metadata, recipe, tokens and the pinned generator, and compare them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from counterfoil.store.reading import read_file
 if TYPE_CHECKING:
     from counterfoil.plan import Plan
     from counterfoil.recipe import Recipe
-    from counterfoil.store import Receipt
+    from counterfoil.store import Receipt, StoredFile
 
 
 _MODEL, _ADAPTER = "generator.model", "generator.adapter"
@@ -39,18 +39,19 @@ _COLUMNS = ("key", "shift", "class_id", "label", "index", "pair", "prompt", "see
 
 @dataclass(frozen=True, slots=True)
 class ChosenRow:
-    """A row by its place: the shard's receipt, the table, and its number in the shard's file."""
+    """A row: the shard's receipt, the table, the path of the table's file, and the row's number in it."""
 
     receipt: Receipt
     what: What
+    path: str
     row: int
 
 
 def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Materials | None:
-    """The generator of a dataset as it can be loaded here; None where its recipe or lock is damaged.
+    """Return the generator of a dataset as it is loaded here; None if its recipe or lock is damaged.
 
-    `overrides` say where the generator, its adapter and rows that are edited lie (`generator.model=PATH`), and nothing
-    else. UserError, with both hashes, for one that is not what the lock pins.
+    `overrides` may only locate the generator, its adapter and rows that are edited (`generator.model=PATH`). UserError,
+    with both hashes, for one that the lock does not pin.
     """
     adapted = there.recipe is not None and there.recipe.generator.adapter is not None
     loras = () if there.recipe is None else tuple(f"generator.lora.{name}.path" for name in there.recipe.generator.lora)
@@ -96,24 +97,24 @@ def _revision(name: str, pin: Mapping[str, Any]) -> str | None:
 
 
 def choose_rows(receipts: Sequence[Receipt], sound: Callable[[str], bool], count: int, seed: int) -> list[ChosenRow]:
-    """`count` rows with images, or all where there are fewer, in the plan's order; the same for the same seed.
+    """Choose `count` rows with images, or all if there are fewer, in the plan's order; equal seeds choose equal rows.
 
-    `sound` tells which files may be read. All rows are equally likely.
+    `sound` says which files may be read. All rows are equally likely.
     """
-    tables: list[tuple[Receipt, What, int]] = [
-        (receipt, what, file.rows)
+    tables: list[tuple[Receipt, What, StoredFile]] = [
+        (receipt, what, file)
         for receipt in receipts
         for what in _WITH_IMAGES
         if (file := receipt.file(what)) is not None and sound(file.path)
     ]
-    total = sum(rows for _, _, rows in tables)
+    total = sum(file.rows for _, _, file in tables)
     wanted = sorted(random.Random(seed).sample(range(total), min(count, total)))
-    chosen, first, at = [], 0, 0
-    for receipt, what, rows in tables:
-        while at < len(wanted) and wanted[at] < first + rows:
-            chosen.append(ChosenRow(receipt, what, wanted[at] - first))
-            at += 1
-        first += rows
+    chosen: list[ChosenRow] = []
+    first = 0
+    for receipt, what, file in tables:
+        while len(chosen) < len(wanted) and wanted[len(chosen)] < first + file.rows:
+            chosen.append(ChosenRow(receipt, what, file.path, wanted[len(chosen)] - first))
+        first += file.rows
     return chosen
 
 
@@ -141,23 +142,23 @@ class Rerenderer:
             stack = stack_of(device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
             for batch in self._batches(chosen):
                 samples = []
-                for place, row in batch:
-                    own = {name: row[name] for name in _COLUMNS if name != "image"}
+                for position, row in batch:
+                    values = {name: row[name] for name in _COLUMNS if name != "image"}
                     shift, class_id = row["shift"], row["class_id"]
                     if self.plan.edits:
                         beside: dict[str, Any] = self.plan.of_edit(self.plan.class_of(row["label"]), row["index"])
                     else:
                         beside = {"base_prompt": self.plan.base_prompt(shift, class_id)}
                     between = self.plan.between(shift, class_id, beside["base_prompt"])
-                    samples.append(Sample(group=place.receipt.group, between=between, **own, **beside))
+                    samples.append(Sample(group=position.receipt.group, between=between, **values, **beside))
                 # In full batches, since at one batch size neighbours change no bit.
-                for (place, row), pixels in zip(batch, renderer.render(samples), strict=True):
+                for (position, row), pixels in zip(batch, renderer.render(samples), strict=True):
                     compared: tuple[Outcome, float | None, int | None] = ("not rendered", None, None)
                     if pixels is not None:
                         rendered = encode_image(Image.fromarray(pixels), self.recipe)
                         compared = compare_images(row["image"]["bytes"], rendered)
-                    fields = tuple(differences(place.receipt.stack, stack))
-                    done.append(Rerendered(_path(place), row["key"], *compared, fields))
+                    fields = tuple(differences(position.receipt.stack, stack))
+                    done.append(Rerendered(position.path, row["key"], *compared, fields))
                 report("re-rendering", len(done), len(chosen))
         return done
 
@@ -167,8 +168,8 @@ class Rerenderer:
 
     def _batches(self, chosen: Sequence[ChosenRow]) -> Iterator[list[tuple[ChosenRow, dict[str, Any]]]]:
         batch: list[tuple[ChosenRow, dict[str, Any]]] = []
-        for place, row in self._rows(chosen):
-            batch.append((place, row))
+        for position, row in self._rows(chosen):
+            batch.append((position, row))
             if len(batch) == self.recipe.generator.batch_size:
                 yield batch
                 batch = []
@@ -176,12 +177,12 @@ class Rerenderer:
             yield batch
 
     def _rows(self, chosen: Sequence[ChosenRow]) -> Iterator[tuple[ChosenRow, dict[str, Any]]]:
-        """The chosen rows, each file read as far as its last one."""
+        """Yield the chosen rows; each file is read up to its last one."""
         by_file: dict[tuple[str, What], list[ChosenRow]] = {}
-        for place in chosen:
-            by_file.setdefault((_path(place), place.what), []).append(place)
-        for (path, what), places in by_file.items():
-            wanted = {place.row: place for place in places}
+        for position in chosen:
+            by_file.setdefault((position.path, position.what), []).append(position)
+        for (path, what), positions in by_file.items():
+            wanted = {position.row: position for position in positions}
             first = 0
             for rows in read_file(self.directory / path, what, _COLUMNS):
                 for number in range(first, first + len(rows)):
@@ -193,47 +194,41 @@ class Rerenderer:
 
 
 def report_differences(rerendered: Sequence[Rerendered], receipts: Mapping[str, str], findings: ProblemsFound) -> None:
-    """What of the rows rendered again is damage: any other byte on the same stack, and on another what one would see.
-
-    `receipts` are the shards' receipts by file.
-    """
-    for each in rerendered:
-        what = difference_text(each)
+    """Add a problem for each row that came out damaged; `receipts` are the paths of receipts by file."""
+    for row in rerendered:
+        what = difference_text(row)
         if what is not None:
-            findings.add(each.path, what, findings.repairs.of_shard(receipts[each.path]))
+            findings.add(row.path, what, findings.repairs.of_shard(receipts[row.path]))
 
 
-def difference_text(each: Rerendered) -> str | None:
-    """Why a row that was rendered again is damaged; None where it is not."""
+def difference_text(row: Rerendered) -> str | None:
+    """Say why a re-rendered row is damaged: any other byte on the same stack, a visible difference on another.
+
+    None if it is not.
+    """
     numbers = ""
-    if each.psnr is not None:
-        numbers = f" (PSNR {each.psnr:.1f} dB, at most {each.greatest} levels)"
-    if not each.stack:
-        if each.outcome == "identical bytes":
+    if row.psnr is not None:
+        numbers = f" (PSNR {row.psnr:.1f} dB, at most {row.greatest} levels)"
+    if not row.stack:
+        if row.outcome == "identical bytes":
             return None
-        return f"is wrong in {each.key}: re-rendered on the same stack, it is {each.outcome}{numbers}"
-    if each.outcome == "not rendered" or (each.outcome == "different" and (each.psnr or 0.0) < LEAST_PSNR):
+        return f"is wrong in {row.key}: re-rendered on the same stack, it is {row.outcome}{numbers}"
+    if row.outcome == "not rendered" or (row.outcome == "different" and (row.psnr or 0.0) < LEAST_PSNR):
         return (
-            f"is wrong in {each.key}: re-rendered, it is {each.outcome}{numbers},"
+            f"is wrong in {row.key}: re-rendered, it is {row.outcome}{numbers},"
             f" more than another stack explains ({LEAST_PSNR:g} dB)"
         )
     return None
 
 
-def _path(place: ChosenRow) -> str:
-    file = place.receipt.file(place.what)
-    assert file is not None  # it was chosen from one
-    return file.path
-
-
-# Above 40 dB nobody sees a difference between two 8-bit images; below 30 dB most do. Another stack moves levels by one.
+# Above 40 dB people see no difference between two 8-bit images; below 30 dB most do. Another stack moves levels by one.
 LEAST_PSNR = 30.0
 
 
 def compare_images(stored: bytes, rendered: bytes) -> tuple[Outcome, float | None, int | None]:
-    """The outcome, PSNR in dB and the greatest difference in levels of 255 of two encoded images that decode.
+    """Compare two encoded images: the outcome, PSNR in dB and the greatest difference in levels of 255.
 
-    The numbers are None for equal pixels, and PSNR and levels also where the sizes differ.
+    Both numbers are None for equal pixels and for different sizes.
     """
     if stored == rendered:
         return "identical bytes", None, None
@@ -246,5 +241,5 @@ def compare_images(stored: bytes, rendered: bytes) -> tuple[Outcome, float | Non
 
 
 def greatest_difference(one: np.ndarray, other: np.ndarray) -> int:
-    """The greatest difference of two uint8 arrays, in levels."""
+    """Return the greatest difference of two uint8 arrays, in levels."""
     return int(np.abs(one.astype(np.int16) - other.astype(np.int16)).max())

@@ -1,6 +1,6 @@
-"""The files of one shard, read once: columns, rows against plan, thresholds and receipt, and every image decoded.
+"""Check the files of one shard, read once: columns, rows against plan, thresholds and receipt, and every image.
 
-What rows must be is checked by functions of rows as dicts, which open nothing.
+Rows are checked by functions of dicts, which open nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from itertools import repeat, takewhile
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from counterfoil.dataset.verification.problems import ProblemsFound
 from counterfoil.documents import error_lines, in_one_line
 from counterfoil.errors import CounterfoilError, some_of
 from counterfoil.generate.screen import Thresholds
-from counterfoil.plan import Cell, Plan, Shard, sample_key
+from counterfoil.plan import Cell, Plan, Shard
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, FAILED, decide_cell, drawn, keeps_image
 from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, PARENT, RIGHT, TOP1, answered_class, judge_column
@@ -47,9 +47,8 @@ if TYPE_CHECKING:
 
 
 Row = Mapping[str, Any]
-# By a judge's name without folders, as the lock has it.
+# By a judge's name without folders, as in the lock.
 JudgePins = Mapping[str, Mapping[str, Any]]
-NOBODY: JudgePins = {}
 
 _SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
 
@@ -60,31 +59,23 @@ def check_candidates(
     plan: Plan,
     thresholds: Thresholds | None,
     prompts_known: bool,
-    judges: JudgePins = NOBODY,
+    judges: JudgePins | None = None,
 ) -> RowFaults:
     """Compare rows of `candidates` with the plan: complete, in order, each once, as planned, and decided by the rules.
 
-    `judges` are the pins of the classifiers that the rules ask; what they answered is taken on trust, and not whether
-    that was right.
+    `judges` are the pins of the classifiers that the rules ask. Their answers are trusted, but not whether these were
+    right.
     """
     faults = RowFaults()
     cells: dict[tuple[str, int], dict[int, Row]] = {}
     samples = list(shard.samples(plan))
-    places = {sample.key: place for place, sample in enumerate(samples)}
-    seen: set[str] = set()
-    last = -1
+    order = KeyOrder({sample.key: position for position, sample in enumerate(samples)}, faults)
     for row in rows:
         key = row["key"]
-        place = places.get(key)
-        if place is None:
-            faults.add("key", key, "the plan has no sample with this key in this shard")
+        position, repeated = order.next(key, "the plan has no sample with this key in this shard")
+        if position is None or repeated:
             continue
-        repeated = key in seen
-        last = _check_order(key, repeated, place, last, faults)
-        seen.add(key)
-        if repeated:
-            continue
-        sample = samples[place]
+        sample = samples[position]
         planned = {name: getattr(sample, name) for name in PLANNED if prompts_known or name != "prompt"}
         known = {**sample.of_pool, **plan.recipe.given(plan.shift(sample.shift))}
         for name, expected in (*planned.items(), *known.items()):
@@ -92,76 +83,92 @@ def check_candidates(
                 faults.add(name, key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
         cells.setdefault((sample.shift, sample.label), {})[sample.index] = row
     for cell in shard.cells:
-        found = cells.get((cell.shift, cell.label), {})
-        check_judged(list(found.values()), plan, judges, faults)
-        check_measured(list(found.values()), plan, faults)
-        _check_cell(found, shard, cell, plan, thresholds, faults)
+        of_cell = cells.get((cell.shift, cell.label), {})
+        check_judged(list(of_cell.values()), plan, judges or {}, faults)
+        check_measured(list(of_cell.values()), plan, faults)
+        _check_cell(of_cell, shard, cell, plan, thresholds, faults)
     return faults
 
 
+class KeyOrder:
+    """Check that keys come in their order and once; `positions` has every key that may come."""
+
+    def __init__(self, positions: Mapping[str, int], faults: RowFaults) -> None:
+        self.positions = positions
+        self.seen: set[str] = set()
+        self._last = -1
+        self._faults = faults
+
+    def next(self, key: str, unknown: str) -> tuple[int | None, bool]:
+        """Return the position of the next key, None if there is none, and whether the key has come before."""
+        position, repeated = self.positions.get(key), key in self.seen
+        if position is None:
+            self._faults.add("key", key, unknown)
+            return None, False
+        if repeated:
+            self._faults.add("repeated", key, "the key appears more than once")
+        elif position < self._last:
+            self._faults.add("order", key, "the row is out of order")
+        self._last = max(position, self._last)
+        self.seen.add(key)
+        return position, repeated
+
+
 class TableCheck:
-    """The rows of `data` or `rejected`, batch by batch, against those that it must hold."""
+    """Compare the rows of `data` or `rejected`, batch by batch, with the expected ones."""
 
     def __init__(self, expected: Sequence[Row], optional: set[str], faults: RowFaults, columns: Sequence[str]) -> None:
         self._columns = (*columns, "reason")
-        self._places = {row["key"]: (place, row) for place, row in enumerate(expected)}
+        self._expected = expected
         self._optional = optional
-        self._seen: set[str] = set()
-        self._last = -1
+        self._order = KeyOrder({row["key"]: position for position, row in enumerate(expected)}, faults)
         self._faults = faults
 
     def rows(self, rows: Sequence[Row]) -> None:
         for row in rows:
             key = row["key"]
-            if key not in self._places:
-                self._faults.add("key", key, "no candidate of this file has this key")
+            position, _ = self._order.next(key, "no candidate of this file has this key")
+            if position is None:
                 continue
-            place, candidate = self._places[key]
-            self._last = _check_order(key, key in self._seen, place, self._last, self._faults)
-            self._seen.add(key)
+            candidate = self._expected[position]
             for name in self._columns:
                 if name in row and name in candidate and row[name] != candidate[name]:
-                    found, expected = shown_value(row[name]), shown_value(candidate[name])
-                    self._faults.add(name, key, f"{name} is {found}, expected {expected}")
+                    here, expected = shown_value(row[name]), shown_value(candidate[name])
+                    self._faults.add(name, key, f"{name} is {here}, expected {expected}")
 
     def end(self) -> None:
-        for key in self._places:
-            if key not in self._seen and key not in self._optional:
+        for key in self._order.positions:
+            if key not in self._order.seen and key not in self._optional:
                 self._faults.add("missing", key, "the row is missing")
 
 
-def _check_order(key: str, repeated: bool, place: int, last: int, faults: RowFaults) -> int:
-    if repeated:
-        faults.add("repeated", key, "the key appears more than once")
-    elif place < last:
-        faults.add("order", key, "the row is out of order")
-    return max(place, last)
-
-
 def _check_cell(
-    found: Mapping[int, Row],
+    of_cell: Mapping[int, Row],
     shard: Shard,
     cell: Cell,
     plan: Plan,
     thresholds: Thresholds | None,
     faults: RowFaults,
 ) -> None:
-    """A cell's rows by index, without a gap in the plan's, and each with the reason that the whole cell gives it."""
+    """Check a cell's rows by index: without a gap, with the plan's scores and thresholds, decided as a whole cell."""
     class_id = plan.class_of(cell.label).id
-    last = max(found, default=-1)
-    planned = (sample.index for sample in plan.samples(cell))
-    absent = [at for at in takewhile(lambda at: cell.accepted is None or at <= last, planned) if at not in found]
-    for index in absent:
-        faults.add("missing", sample_key(cell.shift, class_id, index), "the row is missing")
-    rows = [found[index] for index in sorted(found)]
-    screened = plan.shift(cell.shift).caption is not None
+    last = max(of_cell, default=-1)
+    absent = []
+    for sample in plan.samples(cell):
+        if cell.accepted is not None and sample.index > last:
+            break
+        if sample.index not in of_cell:
+            absent.append(sample.key)
+            faults.add("missing", sample.key, "the row is missing")
+    rows = [of_cell[index] for index in sorted(of_cell)]
+    has_caption = plan.shift(cell.shift).caption is not None
     for row in rows:
-        seen, shift = row["object_score"], row["shift_score"]
         for name in _SCORES:
             if row[name] is not None and not math.isfinite(row[name]):
                 faults.add(name, row["key"], f"{name} is {row[name]}, expected a number or none")
-        if (shift is not None) != (screened and seen is not None):
-            expected = "a number" if screened and seen is not None else "none"
+        shift, screened = row["shift_score"], has_caption and row["object_score"] is not None
+        if (shift is not None) != screened:
+            expected = "a number" if screened else "none"
             faults.add("shift_score", row["key"], f"shift_score is {shown_value(shift)}, expected {expected}")
     if thresholds is None:
         return
@@ -172,7 +179,7 @@ def _check_cell(
             if row[name] != expected:
                 faults.add(name, row["key"], f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
     if absent:
-        return  # what became of a cell is decided over all its candidates
+        return  # a cell is decided over all its candidates
     is_open = thresholds.is_open(cell.shift)
     verdicts = [verdict_of(row, given, plan.recipe.added_columns, open=is_open) for row in rows]
     rules = plan.shift(cell.shift).keep
@@ -186,15 +193,15 @@ def _check_cell(
 
 
 class RowFaults:
-    """What is wrong with the rows of one file: each kind of fault once, with its first row and the number of rows."""
+    """The faults of the rows of one file: each kind once, with its first row and the number of rows."""
 
     def __init__(self) -> None:
         self._first: dict[str, str] = {}
         self._rows: dict[str, int] = {}
 
     def add(self, alike: str, key: Any, text: str) -> None:
-        """`alike` says which faults are alike, such as the name of a column."""
-        # A key as it is written; what is none is quoted, since a stranger's file may hold anything.
+        """Add a fault; `alike` names its kind, such as a column."""
+        # Anything but a key as it is written is quoted, since a stranger's file may hold anything.
         plain = isinstance(key, str) and key.replace("_", "").replace("-", "").isalnum()
         self._first.setdefault(alike, f"is wrong in {key if plain else shown_value(key)}: {text}")
         self._rows[alike] = self._rows.get(alike, 0) + 1
@@ -214,32 +221,32 @@ def shown_value(value: Any) -> str:
 
 
 def check_judged(rows: Sequence[Row], plan: Plan, pins: JudgePins, faults: RowFaults) -> None:
-    """Rows of one cell: an answer where its shift's rules or the screen ask for one, and right as the pin says."""
+    """Check the judges' answers in the rows of a cell: one wherever a rule or the screen asks, as the pin says."""
     classes = plan.recipe.classes
     for name in plan.recipe.judges if rows else ():
         rule = plan.recipe.failure_asked(plan.shift(rows[0]["shift"]), name)
-        # The right answers by label; None where the lock does not tell them.
+        # The right answers by label; None if the lock does not have them.
         pin = pins.get(without_folders(name))
-        given = pin.get("targets") if isinstance(pin, Mapping) else None
-        sound = isinstance(given, list) and len(given) == len(classes) and all(isinstance(own, list) for own in given)
-        pinned = given if sound else None
+        pinned = pin.get("targets") if isinstance(pin, Mapping) else None
+        if not isinstance(pinned, list) or len(pinned) != len(classes) or not all(isinstance(t, list) for t in pinned):
+            pinned = None
         answer, confidence, right, failed = (
             judge_column(name, what) for what in (ANSWER, CONFIDENCE, RIGHT, JUDGE_FAILED)
         )
         columns = [answer, confidence, right] + ([] if rule in (None, TOP1) else [failed])
         for row in rows:
-            found = [row[column] for column in columns]
+            values = [row[column] for column in columns]
             # A label of no class is reported elsewhere.
             targets = pinned if row["label"] in range(len(classes)) else None
             if failed not in columns and row.get(failed) is not None:
                 faults.add(failed, row["key"], f"{failed} is {shown_value(row[failed])}, expected none")
             # An image whose scores are no numbers may still have been looked at.
-            if all(value is None for value in found):
+            if all(value is None for value in values):
                 if rule is not None and row["object_score"] is not None:
                     faults.add(answer, row["key"], f"{answer} is none, expected the judge's answer")
             elif rule is None:
                 faults.add(answer, row["key"], f"{answer} is {shown_value(row[answer])}, expected none")
-            elif None in found or not 0 < row[confidence] <= 1:
+            elif None in values or not 0 < row[confidence] <= 1:
                 faults.add(
                     confidence, row["key"], f"{confidence} is {shown_value(row[confidence])}, expected a probability"
                 )
@@ -256,17 +263,17 @@ def check_judged(rows: Sequence[Row], plan: Plan, pins: JudgePins, faults: RowFa
 def _fails_by_first(
     rule: str, answer: int, label: int, classes: Sequence[RecipeClass], targets: Sequence[Sequence[int]]
 ) -> bool | None:
-    """Whether a judge fails, where its first answer decides it, which alone is recorded; None where it does not."""
+    """Return whether a judge fails if its first answer, the only one recorded, decides it; else None."""
     asked = answered_class(rule)
     if asked is not None:
-        given = next((one.label for one in classes if one.id == asked), None)
+        given = next((cls.label for cls in classes if cls.id == asked), None)
         return None if given is None else label != given and answer in targets[given]
-    kin = [one.label for one in classes if one.parent == classes[label].parent] if rule == PARENT else [label]
-    return False if any(answer in targets[one] for one in kin) else None
+    kin = [cls.label for cls in classes if cls.parent == classes[label].parent] if rule == PARENT else [label]
+    return False if any(answer in targets[each] for each in kin) else None
 
 
 def check_measured(rows: Sequence[Row], plan: Plan, faults: RowFaults) -> None:
-    """Rows of one cell. The numbers themselves are taken on trust, as scores and judges' answers are."""
+    """Check that rows of a cell have the asked measures, within their ends; the numbers themselves are trusted."""
     known = {name for shift in plan.recipe.all_shifts() for rule in shift.keep for name in rule.measures}
     for row in rows if known else ():
         asked = {name: ends for rule in plan.shift(row["shift"]).keep for name, ends in rule.measures.items()}
@@ -289,7 +296,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What an encoded image is; `fault` says why it does not decode, and then the rest is empty."""
+    """The format, size and mode of an encoded image; or only `fault`, why it does not decode."""
 
     format: str = ""
     size: tuple[int, int] = (0, 0)
@@ -298,7 +305,7 @@ class Look:
 
 
 def look_at(encoded: Any, size: tuple[int, int] | None = None) -> Look:
-    """Decode an image to its last pixel; one whose header says another `size` is not decoded, for that is reported."""
+    """Decode an image to its last pixel, unless its header has another `size`, which is a fault already."""
     try:
         with open_image(encoded) as picture:
             look = Look(picture.format or "", picture.size, picture.mode)
@@ -309,21 +316,15 @@ def look_at(encoded: Any, size: tuple[int, int] | None = None) -> Look:
         return Look(fault=str(error))
 
 
-def look_at_all(encoded: Sequence[Any], pool: Executor, size: tuple[int, int] | None = None) -> list[Look]:
-    """`look_at` for each, in order."""
-    return list(pool.map(look_at, encoded, repeat(size)))
-
-
 def size_fault(size: tuple[int, int], expected: tuple[int, int]) -> str:
     return f"its image is {size[0]}×{size[1]}, expected {expected[0]}×{expected[1]}"
 
 
 @dataclass(slots=True)
 class ShardCheck:
-    """Checks shards one after the other. Of a shard it keeps the rows without images, of all only images' sizes.
+    """Check shards one after the other; keep the rows of one without images, and the sizes of all images.
 
-    `present` are the files that could be read. Those that are known to be damaged are not read again: their shard is
-    made anew anyway.
+    `present` are the files that could be read. Damaged ones are not read again: their shard is made anew anyway.
     """
 
     directory: Path
@@ -336,14 +337,14 @@ class ShardCheck:
     judges: JudgePins = field(default_factory=dict)
     candidates: int = 0
     images: int = 0
-    # By size and file, how many images, and the key of the first.
+    # By size and file: the number of images, and the key of the first.
     _sizes: Counter[tuple[tuple[int, int], str]] = field(default_factory=Counter)
     _first: dict[tuple[tuple[int, int], str], str] = field(default_factory=dict)
     _receipts: dict[str, str] = field(default_factory=dict)
 
     @property
     def _columns(self) -> tuple[str, ...]:
-        """What `data` and `rejected` share with `candidates`."""
+        """The columns that `data` and `rejected` share with `candidates`."""
         return (*(name for name in ROW_COLUMNS if name != "image"), *self.plan.recipe.added_columns)
 
     @property
@@ -351,17 +352,16 @@ class ShardCheck:
         return TableForm.of(self.plan.recipe)
 
     def check(self, shard: Shard, receipt: Receipt | None) -> Iterator[int]:
-        """Every file of a shard; `receipt` is None where it is missing or damaged.
+        """Check every file of a shard; `receipt` is None if it is missing or damaged.
 
-        Yields how many images are decoded so far, those of earlier shards included.
+        Yield the number of images decoded so far, in earlier shards too.
         """
         candidates = self._check_candidates(shard, receipt)
         yield from self._check_images(shard, receipt, "data", candidates)
         yield from self._check_images(shard, receipt, "rejected", candidates)
 
     def finish(self) -> None:
-        """What only all shards together show: where a recipe leaves the size to the generator, images of another size
-        than most."""
+        """Add a problem for images of another size than most, if the recipe leaves the size to the generator."""
         totals: Counter[tuple[int, int]] = Counter()
         for (size, _), count in self._sizes.items():
             totals[size] += count
@@ -373,7 +373,7 @@ class ShardCheck:
                 self.findings.add(path, what, self.findings.repairs.of_shard(self._receipts[path]))
 
     def _check_candidates(self, shard: Shard, receipt: Receipt | None) -> list[Row] | None:
-        """The rows of all candidates; None where they cannot be read."""
+        """Check and return the rows of all candidates; None if they cannot be read."""
         path = self._path(shard, "candidates")
         rows: list[Row] = []
         if not self._is_readable(path):
@@ -394,8 +394,8 @@ class ShardCheck:
         if receipt is not None and not faults:
             counts = reasons_of(shard, rows)
             if counts != receipt.counts:
-                found, expected = (json.dumps(one, sort_keys=True) for one in (receipt.counts, counts))
-                what = f"has counts that differ from the candidates: {found}, expected {expected}"
+                here, expected = json.dumps(receipt.counts, sort_keys=True), json.dumps(counts, sort_keys=True)
+                what = f"has counts that differ from the candidates: {here}, expected {expected}"
                 self._add(receipt.path, shard, what)
             elif receipt.filled is not None and receipt.filled != filled_of(shard, rows):
                 self._add(receipt.path, shard, "has a wrong record of which candidates filled their cells")
@@ -407,8 +407,8 @@ class ShardCheck:
         path = self._path(shard, what)
         if candidates is None:
             if not self._is_readable(path):
-                return  # nothing says whether it should be there
-            # What the plan says of any row that may be there.
+                return  # nothing says whether it should exist
+            # The plan's columns of any row that may exist.
             names = [name for name in PLANNED if self.prompts_known or name != "prompt"]
             samples = shard.samples(self.plan)
             expected: list[Row] = [{name: getattr(sample, name) for name in names} for sample in samples]
@@ -441,12 +441,13 @@ class ShardCheck:
             self._add(receipt.path, shard, f"lists {receipt.rows[what]} rows of {path}, which has {count}")
 
     def _look(self, rows: Sequence[Row], path: str, faults: RowFaults) -> None:
-        """Decode the images of some rows."""
+        """Decode the images of some rows and check name, format and size."""
         format, generator = self.plan.recipe.output.image.format, self.plan.recipe.generator
-        # What is not drawn keeps its shape: `size` bounds the shorter side of rows that are corrupted.
+        # Images that are not drawn keep their shape: `size` bounds the shorter side of rows that are corrupted.
         side = generator.saved_size or (generator.size if self.plan.recipe.kind.draws else None)
         size = None if side is None else (side, side)
-        for row, look in zip(rows, look_at_all([_encoded(row) for row in rows], self.pool, size), strict=True):
+        looks = self.pool.map(look_at, map(_encoded, rows), repeat(size))
+        for row, look in zip(rows, looks, strict=True):
             key, named = row["key"], (row["image"] or {}).get("path")
             if named != f"{key}.{format}":
                 faults.add("path", key, f"its image is named {json.dumps(named)}, expected {key}.{format}")
@@ -466,7 +467,7 @@ class ShardCheck:
 
     @contextlib.contextmanager
     def _reported(self, path: str, shard: Shard) -> Iterator[None]:
-        """A file whose reader fails is a finding, whatever the reader raises."""
+        """Add a problem for a file whose reader raises, whatever it raises."""
         try:
             yield
         except Exception as error:
@@ -495,17 +496,14 @@ class ShardCheck:
 def decode_images(
     directory: Path, files: Sequence[tuple[str, str, What]], findings: ProblemsFound, pool: Executor
 ) -> int:
-    """All that can be said without a plan: that every image decodes. `files` are (path, receipt, table); their images.
-
-    For a dataset whose recipe is damaged.
-    """
+    """Check that the images of files, (path, receipt, table), decode, which takes no plan; return their number."""
     images = 0
     for path, receipt, what in files:
         repair, faults = findings.repairs.of_shard(receipt), RowFaults()
         try:
             for rows in read_file(directory / path, what, ["key", "image"]):
                 images += len(rows)
-                for row, look in zip(rows, look_at_all([_encoded(row) for row in rows], pool), strict=True):
+                for row, look in zip(rows, pool.map(look_at, map(_encoded, rows)), strict=True):
                     if look.fault is not None:
                         faults.add("image", row["key"], f"its image does not decode: {look.fault}")
         except Exception as error:  # whatever the reader raises
@@ -516,7 +514,7 @@ def decode_images(
 
 
 def unreadable(error: Exception, path: Path) -> str:
-    """What is said of a file whose reader raised this."""
+    """Describe a file whose reader raised this error."""
     if isinstance(error, CounterfoilError):
         return in_one_line(error_lines(error, path))
     shown = " ".join(str(error).split())[:200]
@@ -528,7 +526,7 @@ def _encoded(row: Row) -> Any:
 
 
 def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
-    """What is wrong with a file's columns or features; whatever its reader raises where it is damaged."""
+    """Return a fault of a Parquet file's columns or features. Raises what its reader raises for a damaged file."""
     import pyarrow.parquet as pq
 
     names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
@@ -545,19 +543,19 @@ def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
 
 
 def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
-    """The same of a tar's columns and members."""
+    """Return a fault of a tar's columns or members, as `_parquet_fault` does."""
     from counterfoil.store.shard_files import tar_columns
 
-    # A member that is there twice would hide the other from some readers and not from others.
+    # Readers differ in which of two members with one name they take.
     with tarfile.open(path, "r:") as tar:
         times = Counter(member.name for member in tar)
     repeated = [name for name, count in times.items() if count > 1]
     if repeated:
         return f"has repeated members: {some_of(repeated, _MOST_NAMED)}"
-    found, expected = set(tar_columns(path)), set(table_columns(what, TableForm.of(recipe)))
-    return None if found == expected else _other_columns(sorted(found - expected), sorted(expected - found))
+    columns, expected = set(tar_columns(path)), set(table_columns(what, TableForm.of(recipe)))
+    return None if columns == expected else _other_columns(sorted(columns - expected), sorted(expected - columns))
 
 
 def _other_columns(wrong: list[str], lacking: list[str]) -> str:
-    named, missing = some_of(wrong, _MOST_NAMED) or "none", some_of(lacking, _MOST_NAMED) or "none"
-    return f"has wrong columns: {named}; missing columns: {missing}"
+    wrong_columns, missing = some_of(wrong, _MOST_NAMED) or "none", some_of(lacking, _MOST_NAMED) or "none"
+    return f"has wrong columns: {wrong_columns}; missing columns: {missing}"

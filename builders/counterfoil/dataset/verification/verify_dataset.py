@@ -1,6 +1,6 @@
 """`verify`: files against the manifest, inputs against each other, receipts against files, rows against the plan.
 
-And what the card says in numbers: rows and bytes of each config and split, the table of yields; Croissant's hashes.
+Also the numbers of the card (rows and bytes of each config and split, the table of yields) and Croissant's hashes.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def verify(
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A dataset as far as it could be read: its files, what it says of itself, and receipts by group and shard."""
+    """A dataset as far as it could be read: its files, its parts, and its sound receipts by group and shard number."""
 
     directory: Path
     findings: ProblemsFound
@@ -135,30 +135,32 @@ class _Reading:
             else:
                 findings.add(problem.path, problem.what)
         if files.listed is None:
-            findings.note(f"{MANIFEST} is missing or damaged, so files were compared only with receipts and {LOCK}")
+            findings.notes.append(
+                f"{MANIFEST} is missing or damaged, so files were compared only with receipts and {LOCK}"
+            )
         damaged = {fault.path for fault in described.faults if findings.is_damaged(fault.path)}
         for fault in described.causes():
             if not (fault.consequence and fault.path in damaged):
                 findings.add(fault.path, str(fault))
         if described.recipe is None:
-            findings.note(f"rows were not compared with the plan, because {RECIPE} gives no plan")
+            findings.notes.append(f"rows were not compared with the plan, because {RECIPE} gives no plan")
         elif not described.prompts_known:
             rowless = described.recipe.kind.counts_rows and described.plan is not None and not described.plan.counts
             what = f"{ROWS} is" if rowless else "class tokens are"
-            findings.note(f"prompts were not compared with the plan, because {what} damaged")
+            findings.notes.append(f"prompts were not compared with the plan, because {what} damaged")
         receipts = read_shard_receipts(directory, described, files, findings)
         return cls(directory, findings, files, described, receipts)
 
     def is_sound(self, path: str) -> bool:
-        """Whether a file is there and, so far, as it should be."""
+        """Check that a file exists and has no problem so far."""
         return path in self.files.found and not self.findings.is_damaged(path)
 
     def check_shards(self) -> tuple[int, int]:
-        """Rows and images of every shard; how many candidates and images were read."""
+        """Check rows and images of every shard; return how many candidates and images were read."""
         total = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in self.receipts.values())
         plan = self.described.plan
         if plan is not None and plan.recipe.kind.drawn_elsewhere and not plan.counts:
-            plan = None  # nothing but the table says which rows there are
+            plan = None  # only the table says which rows there are
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             if plan is None:
                 stored = [(file.path, receipt.path) for receipt in self.receipts.values() for file in receipt.files]
@@ -185,7 +187,7 @@ class _Reading:
             return check.candidates, check.images
 
     def check_summaries(self) -> None:
-        """The files that tell of all shards together."""
+        """Check the files that describe all shards together."""
         plan = self.described.plan
         if plan is not None and len(self.receipts) == plan.n_shards:
             check_card(self.directory, list(self.receipts.values()), self.findings)
@@ -199,16 +201,16 @@ class _Reading:
             check_croissant(self.directory, self.files.found, self.findings)
 
     def rerender(self, count: int, seed: int, device: str, generator: Materials | None) -> list[Rerendered]:
-        """Render rows again; none where what it takes is damaged."""
+        """Render rows again, unless files that this needs are damaged."""
         plan = self.described.plan
         known = self.described.prompts_known and self.described.embeddings_known
         if generator is None or plan is None or self.described.lock is None or not known:
-            self.findings.note("nothing was re-rendered: files that this needs are damaged")
+            self.findings.notes.append("nothing was re-rendered: files that this needs are damaged")
             return []
         receipts = list(self.receipts.values())
         chosen = choose_rows(receipts, self.is_sound, count, seed)
         if len(chosen) < count:
-            self.findings.note(f"{len(chosen)} rows were re-rendered: there are no more complete images")
+            self.findings.notes.append(f"{len(chosen)} rows were re-rendered: there are no more complete images")
         if not chosen:
             return []
         tokens = None if self.described.tokens is None else self.described.tokens.by_placeholder()
@@ -222,14 +224,14 @@ class _Reading:
 def read_shard_receipts(
     directory: Path, described: StandingDataset, files: FileCheck, findings: ProblemsFound
 ) -> dict[tuple[str, int], Receipt]:
-    """Read the receipts that can be relied on, by group and shard number, in the plan's order where there is a plan.
+    """Return the sound receipts by group and shard number, in the plan's order if there is a plan.
 
-    Receipts that are missing, damaged, of another dataset or of no shard, and files that are not as their receipt
-    says, go to `findings`.
+    Receipts that are missing, damaged, of another dataset or of no shard, files that differ from their receipt, and
+    files that no receipt lists go to `findings`.
     """
     plan, output = described.plan, None if described.recipe is None else described.recipe.output
     split, format = (None, None) if output is None else (output.split, output.format)
-    # Where the lock is damaged, the hashes of receipts must be those that the recipe gives.
+    # If the lock is damaged, receipts must have the recipe's hashes.
     hashes: dict[str, str] = {}
     if described.lock is not None:
         hashes = dict(described.lock.hashes)
@@ -237,73 +239,60 @@ def read_shard_receipts(
         hashes = {"plan": described.recipe.plan_hash, "screen": described.recipe.screen_hash}
     receipts: dict[tuple[str, int], Receipt] = {}
     known: set[str] = set()
-    for stands in standing_shards(directory, () if plan is None else plan.shards):
-        if plan is not None and stands.shard is None:
+    listed: set[str] = set()
+    # Files that a damaged receipt may have listed are not unexpected.
+    planned: set[str] = set()
+    for standing in standing_shards(directory, () if plan is None else plan.shards):
+        path, shard, receipt = standing.path, standing.shard, standing.receipt
+        if plan is not None and shard is None:
             continue
-        known.add(stands.path)
-        if stands.path not in files.found:
-            if not findings.is_damaged(stands.path):
-                findings.add(stands.path, "is missing")
-            continue
-        changed = findings.is_damaged(stands.path)
-        faults = [in_one_line(stands.unreadable)] if stands.unreadable else []
-        if stands.receipt is not None:
-            faults = list(receipt_faults(stands, hashes, split, format))
+        known.add(path)
+        changed = findings.is_damaged(path)
+        if path not in files.found:
+            faults = [] if changed else ["is missing"]
+        elif receipt is None:
+            faults = [in_one_line(standing.unreadable)] if standing.unreadable else []
+        else:
+            faults = list(receipt_faults(standing, hashes, split, format))
         for fault in faults:
-            findings.add(stands.path, fault)
-        if stands.receipt is None or changed or faults:
+            findings.add(path, fault)
+        if receipt is None or changed or faults:
+            if shard is not None and split is not None and format is not None:
+                planned |= set(shard_paths(shard.group, split, shard.number, shard.of, format).values())
             continue
-        receipts[stands.receipt.group, stands.receipt.shard] = stands.receipt
-        for file in stands.receipt.files:
+        receipts[receipt.group, receipt.shard] = receipt
+        for file in receipt.files:
+            listed.add(file.path)
             if findings.is_damaged(file.path):
                 continue
             if file.path not in files.found:
                 findings.add(file.path, "is missing")
             elif what := difference(files.found[file.path], file.size, file.sha256):
-                findings.add(file.path, f"{what} by {stands.path}")
-    for path in files.found:
-        if plan is not None and path.startswith(f"{RECEIPTS}/") and path not in known:
+                findings.add(file.path, f"{what} by {path}")
+    for path in files.found if plan is not None else ():
+        folder = path.partition("/")[0]
+        if folder == RECEIPTS and path not in known:
             findings.unexpected(path, "is unexpected: the plan has no such shard")
-    _refuse_strays(receipts.values(), described, files, findings)
-    _note_mixed(receipts.values(), described, findings)
+        elif folder in WHATS and path not in listed | planned:
+            findings.unexpected(path, "is unexpected: no receipt lists it")
+    if described.lock is not None:
+        stack = described.lock.stack
+        mixed = Counter(lines for receipt in receipts.values() if (lines := tuple(differences(stack, receipt.stack))))
+        for lines, count in mixed.items():
+            findings.notes.append(
+                f"{count} shard{'s were' if count > 1 else ' was'} rendered with another stack than that of {LOCK}"
+                f" (“there”): {'; '.join(lines)}"
+            )
     return receipts
 
 
-def _refuse_strays(receipts: Any, described: StandingDataset, files: FileCheck, findings: ProblemsFound) -> None:
-    """Files in the folders of shards that no receipt lists, and no receipt that is damaged may have listed."""
-    listed = {file.path for receipt in receipts for file in receipt.files}
-    planned = set()
-    if described.plan is not None and described.recipe is not None:
-        output, have = described.recipe.output, {(receipt.group, receipt.shard) for receipt in receipts}
-        for shard in described.plan.shards:
-            if (shard.group, shard.number) not in have:
-                planned |= set(shard_paths(shard.group, output.split, shard.number, shard.of, output.format).values())
-    for path in files.found:
-        if path.partition("/")[0] in WHATS and path not in listed | planned and described.plan is not None:
-            findings.unexpected(path, "is unexpected: no receipt lists it")
-
-
-def _note_mixed(receipts: Any, described: StandingDataset, findings: ProblemsFound) -> None:
-    """Shards that another stack rendered: no damage, and the card tells of them too."""
-    if described.lock is None:
-        return
-    stack = described.lock.stack
-    shards = Counter(lines for receipt in receipts if (lines := tuple(differences(stack, receipt.stack))))
-    for lines, count in shards.items():
-        findings.note(
-            f"{count} shard{'s were' if count > 1 else ' was'} rendered with another stack than that of {LOCK}"
-            f" (“there”): {'; '.join(lines)}"
-        )
-
-
-_MOST_NAMED = 5
 _BAR = re.compile(r"(?<!\\)\|")  # code in a cell escapes its own bars
-# The columns of the table of yields that are counts of something else than a reason.
+# The columns of the table of yields that do not count a reason.
 _NAME, _CANDIDATES, _REASONS_AFTER, _REASONS_BEFORE = ("Shift", "Group"), "Candidates", "Accepted", "Pairs"
 
 
 def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsFound) -> None:
-    """Compare README.md with the receipts of all shards; what differs goes to `findings`."""
+    """Compare README.md with the receipts of all shards; differences go to `findings`."""
     if not (directory / CARD).exists():
         findings.add(CARD, "is missing")
         return
@@ -322,7 +311,7 @@ def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsF
 
 
 def check_croissant(directory: Path, found: Mapping[str, Entry], findings: ProblemsFound) -> None:
-    """Compare the files that croissant.json gives hashes of with those that were `found`."""
+    """Compare the hashes in croissant.json with the files that were `found`."""
     try:
         document = parse_json(read_inside(directory, CROISSANT))
         hashes = {node["contentUrl"]: node["sha256"] for node in document["distribution"] if "sha256" in node}
@@ -337,7 +326,7 @@ def check_croissant(directory: Path, found: Mapping[str, Entry], findings: Probl
 
 
 def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> Iterator[str]:
-    """Configs whose globs match other files, or whose splits have other counts, than the receipts' files."""
+    """Yield a fault for each config whose globs or counts do not match the receipts' files."""
     stored = {file.path: file for file in files}
     info = {
         (config["config_name"], split["name"]): split
@@ -370,7 +359,7 @@ def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> I
 
 
 def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
-    """Counts of the table of yields (a row a shift, or a group) that are not those of the receipts."""
+    """Yield a fault for each count in the table of yields (a row a shift, or a group) that receipts contradict."""
     table = _yield_table(text)
     if not table:
         return
@@ -400,7 +389,7 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
 
 
 def _yield_table(text: str) -> list[list[tuple[str, str]]]:
-    """The rows of the table of yields as (column, cell) pairs; none where the card has no such table."""
+    """Return the rows of the table of yields as (column, cell) pairs; empty if the card has no such table."""
     lines = iter(text.splitlines())
     for line in lines:
         header = _cells(line)
