@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, first_of
 from counterfoil.progress import report
@@ -189,7 +189,9 @@ def placed(source: Source, recorded: Any) -> Source:
     `recorded` is the document of its pin. Any other source is returned unchanged.
     """
     content = recorded.get("content") if isinstance(recorded, Mapping) else None
-    if not (is_local(source.dataset) and source.dataset.startswith(ELSEWHERE)) or not _is_content(content):
+    if not (is_local(source.dataset) and source.dataset.startswith(ELSEWHERE)):
+        return source
+    if not isinstance(content, str) or len(content) != 64 or not _HEX_DIGITS.issuperset(content):
         return source
     try:
         folder = Path(json.loads(read_regular(_known_place(content), _MOST_KNOWN_BYTES))["folder"])
@@ -198,10 +200,6 @@ def placed(source: Source, recorded: Any) -> Source:
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, CounterfoilError):
         return source
     return source.model_copy(update={"dataset": str(folder)}) if same else source
-
-
-def _is_content(content: Any) -> TypeGuard[str]:
-    return isinstance(content, str) and len(content) == 64 and _HEX_DIGITS.issuperset(content)
 
 
 def _known_place(content: str) -> Path:

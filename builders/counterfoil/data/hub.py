@@ -195,7 +195,7 @@ def diagnose(error: Exception, what: str) -> AnotherTry:
     import httpx2
     from huggingface_hub import errors as hub
 
-    answer = _answer_in(error)
+    answer = next((cause for cause in _chain(error) if isinstance(cause, hub.HfHubHTTPError)), None)
     if answer is not None:
         return _diagnose_answer(answer, what)
     if isinstance(error, hub.OfflineModeIsEnabled):
@@ -228,13 +228,6 @@ def without_secrets(text: str) -> str:
     return _TOKEN.sub("…", _QUERY.sub(r"\1", " ".join(text.split())))
 
 
-def _answer_in(error: BaseException) -> HfHubHTTPError | None:
-    """Return the Hub's answer in an error's chain of causes, if there is one."""
-    from huggingface_hub.errors import HfHubHTTPError
-
-    return next((cause for cause in _chain(error) if isinstance(cause, HfHubHTTPError)), None)
-
-
 def _chain(error: BaseException) -> list[BaseException]:
     chain: list[BaseException] = []
     cause: BaseException | None = error
@@ -245,6 +238,8 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def _diagnose_answer(error: HfHubHTTPError, what: str) -> AnotherTry:
+    from huggingface_hub import constants
+
     status = error.response.status_code
     message = without_secrets(error.server_message or "")
     reason = f"the Hub answers {status}" + (f" ({message})" if message else "")
@@ -252,40 +247,29 @@ def _diagnose_answer(error: HfHubHTTPError, what: str) -> AnotherTry:
         return AnotherTry(reason, retry_after=retry_after(error.response.headers))
     if status == 507 or _QUOTA.search(message):
         raise _quota(what, message or reason)
-    if status in (400, 403, 404, 410) and not _is_of_the_hub(str(error.response.url)):
+    # Files are transferred by signed addresses of other hosts.
+    is_of_the_hub = str(error.response.url).startswith(constants.ENDPOINT.rstrip("/") + "/")
+    if status in (400, 403, 404, 410) and not is_of_the_hub:
         # A signed address of the storage has expired; the next try gets a new one.
         return AnotherTry(f"the storage refused an address ({status})")
-    raise _refusal(status, what, reason)
-
-
-def _is_of_the_hub(address: str) -> bool:
-    """Check whether an address is the Hub's own; files are transferred by signed addresses of other hosts."""
-    from huggingface_hub import constants
-
-    return address.startswith(constants.ENDPOINT.rstrip("/") + "/")
-
-
-def _refusal(status: int, what: str, reason: str) -> CounterfoilError:
     match status:
         case 401:
-            return _no_token(what)
+            raise _no_token(what)
         case 403:
-            return UserError(
+            raise UserError(
                 f"{what}: not allowed: {reason}",
                 "Check the user or organisation in the name, and that your token may write there (`hf auth whoami`).",
             )
         case 404:
-            return UserError(
+            raise UserError(
                 f"{what}: there is no such repository or revision, or it is private: {reason}",
                 "Check the name, and which account your token belongs to (`hf auth whoami`).",
             )
         case 409:
-            return UserError(
-                f"{what}: the name is taken, or the repository conflicts: {reason}", "Choose another name."
-            )
+            raise UserError(f"{what}: the name is taken, or the repository conflicts: {reason}", "Choose another name.")
         case 413:
-            return RunFailure(f"{what}: too much for one request: {reason}", "Lower --files-per-commit.")
-    return RunFailure(f"{what}: {reason}")
+            raise RunFailure(f"{what}: too much for one request: {reason}", "Lower --files-per-commit.")
+    raise RunFailure(f"{what}: {reason}")
 
 
 def _no_token(what: str) -> UserError:

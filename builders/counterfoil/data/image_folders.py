@@ -262,7 +262,11 @@ def read_image_folder(folder: Path, listing: Listing) -> ImageFolder | None:
 
     UserError if an image's split is ambiguous, or a name is not text.
     """
-    junk = {parent: _junk_part(parent) for parent in {name.rpartition("/")[0] for name in listing.files}}
+    # The first folder on each path that is hidden or known junk, or None.
+    junk = {
+        parent: next(filter(_is_junk, parent.split("/")), None) if parent else None
+        for parent in {name.rpartition("/")[0] for name in listing.files}
+    }
     images, skipped, others = list[str](), Counter[str](), Counter[str]()
     hidden, described = 0, not _DESCRIPTIONS.isdisjoint(listing.files)
     for name in listing.files:
@@ -331,11 +335,6 @@ def in_junk(path: str) -> bool:
 
 def _is_junk(folder: str) -> bool:
     return folder.startswith((".", "__")) or folder.lower() in _JUNK
-
-
-def _junk_part(parent: str) -> str | None:
-    """Return the first folder on a path that is hidden or known junk, or None."""
-    return next((part for part in parent.split("/") if _is_junk(part)), None) if parent else None
 
 
 def _has_settings(card: Path) -> bool:

@@ -278,7 +278,12 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledI
         raise UserError(f"source: {first.rows.place} has no row of these classes", "Name another split.")
     if any(part.class_names != first.class_names for part in parts):
         raise UserError(f"source: the configs of '{first.rows.dataset}' have different labels", "Name one config.")
-    paths = [part.paths[row] for part in parts if part.paths is not None for row in part.chosen.tolist()]
+    paths: list[str] = []
+    other_paths: list[str] = []
+    for part in parts:
+        chosen_rows = set(part.chosen.tolist())
+        for row, path in enumerate(part.paths or ()):
+            (paths if row in chosen_rows else other_paths).append(path)
     chosen = hashlib.sha256()
     for part in parts:
         chosen.update(part.chosen.astype("<i8").tobytes() + part.labels.astype("<i8").tobytes())
@@ -295,15 +300,8 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledI
         photographs=True,
         left_out=dict(sorted(sum((part.left_out for part in parts), Counter()).items())),
         paths=tuple(paths) if all(part.paths is not None for part in parts) else None,
-        other_paths=tuple(path for part in parts for path in _other_paths(part)),
+        other_paths=tuple(other_paths),
     )
-
-
-def _other_paths(part: _Part) -> list[str]:
-    if part.paths is None or len(part.chosen) == len(part.paths):
-        return []
-    left = np.setdiff1d(np.arange(len(part.paths)), part.chosen)
-    return [part.paths[row] for row in left.tolist()]
 
 
 def _reading(parts: Sequence[_Part]) -> Reading:

@@ -180,7 +180,15 @@ def conditions_of(rows: Rows, label_column: str, conditions: Conditions) -> Cond
 
 def _by_labels(rows: Rows, column: str, conditions: Conditions) -> NDArray[np.bool_]:
     values, names = rows.column(column), rows.class_names(column)
-    _refuse_unnamed(rows, conditions, names)
+    missing = [] if names is None else [name for name in conditions.labels if name not in names]
+    if missing and names is not None:  # no row could have them
+        raise UserError(
+            [
+                f"source.conditions.labels: {rows.place} has no label '{name}'{did_you_mean(name, names)}"
+                for name in missing[:_MOST_PROBLEMS]
+            ],
+            f"Its labels are {', '.join(names[:_MOST_PROBLEMS])}.",
+        )
     columns = {name: k for k, name in enumerate(conditions.labels)} | dict.fromkeys(conditions.others, -1)
     present = np.zeros((len(values), len(conditions.labels)), dtype=bool)
     empty: list[int] = []
@@ -226,19 +234,6 @@ def _label_text(value: Any, names: tuple[str, ...] | None) -> str:
     """Return a label as text: its name, if the column declares one."""
     number = isinstance(value, int | np.integer) and not isinstance(value, bool)
     return names[value] if names is not None and number and 0 <= value < len(names) else str(value)
-
-
-def _refuse_unnamed(rows: Rows, conditions: Conditions, names: tuple[str, ...] | None) -> None:
-    """Raise UserError for conditions that are none of the column's declared labels: no row could have them."""
-    missing = [] if names is None else [name for name in conditions.labels if name not in names]
-    if missing and names is not None:
-        raise UserError(
-            [
-                f"source.conditions.labels: {rows.place} has no label '{name}'{did_you_mean(name, names)}"
-                for name in missing[:_MOST_PROBLEMS]
-            ],
-            f"Its labels are {', '.join(names[:_MOST_PROBLEMS])}.",
-        )
 
 
 def _by_columns(rows: Rows, columns: Sequence[str]) -> NDArray[np.bool_]:

@@ -135,7 +135,8 @@ class OpenSource:
         source = self.source
         names = declared_names(source, self.pin)
         if names is None:
-            if not fetch and not is_local(source.dataset) and not self._is_here():
+            is_here = any(folder.name == self.pin.revision for folder in prepared_folders(source))
+            if not fetch and not is_local(source.dataset) and not is_here:
                 raise UserError(
                     f"'{source.dataset}' is not on this machine and declares no label names: reading them would"
                     f" download all of it",
@@ -152,10 +153,6 @@ class OpenSource:
                 "Check that it is the label column (source.label_column), or write the classes out with source_label.",
             )
         return names
-
-    def _is_here(self) -> bool:
-        """Check whether this machine has a Hub dataset at its pinned commit."""
-        return any(folder.name == self.pin.revision for folder in prepared_folders(self.source))
 
     def _names_of(self, rows: Rows) -> tuple[str, ...]:
         from counterfoil.data.labels import labels_of
@@ -226,7 +223,10 @@ def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...
         return None
     with contextlib.suppress(CounterfoilError, OSError):
         if source.dataset.startswith(LAB):
-            return lab_names(source.dataset)
+            from counterfoil.lab.vocabulary import CLASSES
+
+            worlds = (f"{LAB}wardrobe", f"{LAB}wardrobe-boxes")
+            return CLASSES if source.dataset in worlds else lab_dataset(source.dataset).names
         if is_local(source.dataset):
             small = Path(source.dataset).is_dir() and _is_small(Path(source.dataset))
             return open_source(source).names(splits) if small else None
@@ -330,13 +330,6 @@ def _rendered(world: LabDataset, split: str, row: int) -> Image.Image:
     from PIL import Image
 
     return Image.fromarray(world.pixels(split, row))
-
-
-def lab_names(name: str) -> tuple[str, ...]:
-    """Return the label names of a dataset of the lab. Raises as `lab_dataset`."""
-    from counterfoil.lab.vocabulary import CLASSES
-
-    return CLASSES if name in (f"{LAB}wardrobe", f"{LAB}wardrobe-boxes") else lab_dataset(name).names
 
 
 def lab_dataset(name: str) -> LabDataset:

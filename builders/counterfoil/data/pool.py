@@ -99,24 +99,23 @@ def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
 
     UserError if the dataset has no config of that name, or no column of pairs.
     """
-    names = [shift.name for shift in recipe.all_shifts() if shift.corruption == MATCH]
-    return {name: _partners(recipe, pin, rows, name) for name in names}
-
-
-def _partners(recipe: Recipe, pin: SourcePin, rows: Rows, shift: str) -> Partners:
-    shifted = open_source(replace(pool_of(recipe), config=shift), pin=pin).rows(recipe.generator.split, labelled=False)
-    for table in (rows, shifted):
-        if "pair" not in table.columns:
-            raise UserError(
-                f"{table.place} has no column 'pair'",
-                "corruption match takes the pairs of a dataset that `counterfoil build` made.",
-            )
-    base, other = (
-        {pair: row for row, pair in enumerate(table.column("pair")) if isinstance(pair, str)}
-        for table in (rows, shifted)
-    )
-    row_of = {row: other[pair] for pair, row in base.items() if pair in other}
-    return Partners(row_of, shifted.image)
+    partners_of = {}
+    for name in (shift.name for shift in recipe.all_shifts() if shift.corruption == MATCH):
+        pool = replace(pool_of(recipe), config=name)
+        shifted = open_source(pool, pin=pin).rows(recipe.generator.split, labelled=False)
+        row_by_pair: list[dict[str, int]] = []
+        for table in (rows, shifted):
+            if "pair" not in table.columns:
+                raise UserError(
+                    f"{table.place} has no column 'pair'",
+                    "corruption match takes the pairs of a dataset that `counterfoil build` made.",
+                )
+            pairs = enumerate(table.column("pair"))
+            row_by_pair.append({pair: row for row, pair in pairs if isinstance(pair, str)})
+        base, other = row_by_pair
+        row_of = {row: other[pair] for pair, row in base.items() if pair in other}
+        partners_of[name] = Partners(row_of, shifted.image)
+    return partners_of
 
 
 def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArray[np.bool_]]:

@@ -125,17 +125,14 @@ class Rows:
 
     def content(self, labels: np.ndarray) -> str:
         """Return the content id: sha256 of the pin if there is one, else over labels and image bytes in order."""
-        return self.pinned or hash_images(labels, self.images(range(len(labels))))
+        import numpy as np
 
-
-def hash_images(labels: np.ndarray, images: Iterable[bytes | None]) -> str:
-    """Hash labels [n] and n encoded images, in order; a missing image has a mark of its own."""
-    import numpy as np
-
-    digest = hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes())
-    for image in images:
-        digest.update(b"-" if image is None else b"+" + hashlib.sha256(image).digest())
-    return digest.hexdigest()
+        if self.pinned:
+            return self.pinned
+        digest = hashlib.sha256(np.ascontiguousarray(labels, dtype="<i8").tobytes())
+        for image in self.images(range(len(labels))):
+            digest.update(b"-" if image is None else b"+" + hashlib.sha256(image).digest())
+        return digest.hexdigest()
 
 
 # The limit of one encoded image; the largest photographs of public datasets have some 30 MB.

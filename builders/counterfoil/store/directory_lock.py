@@ -226,7 +226,10 @@ class FolderMark:
     def refuse_unseen(self) -> None:
         """Raise UserError if this process cannot see the mark: its folder is another one."""
         end = time.monotonic() + _PATIENCE
-        while not self._seen():
+        while True:
+            with contextlib.suppress(OSError, ValueError):
+                if (self.folder / self.name).read_text(encoding="ascii") == self.word:
+                    return
             if time.monotonic() > end:
                 raise UserError(
                     f"{self.folder} is a different folder on {socket.gethostname()}, where a worker must write to it",
@@ -234,12 +237,6 @@ class FolderMark:
                     " their files here.",
                 )
             time.sleep(0.2)
-
-    def _seen(self) -> bool:
-        try:
-            return (self.folder / self.name).read_text(encoding="ascii") == self.word
-        except (OSError, ValueError):
-            return False
 
 
 @contextlib.contextmanager

@@ -69,14 +69,18 @@ def published_paths(directory: Path) -> list[str]:
 
 def hash_files(directory: Path, paths: Sequence[str]) -> list[Entry]:
     """Return size and sha256 of files, read in parallel, in the order given."""
-
-    def entry(path: str) -> Entry:
-        with open_regular(directory / path) as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return Entry(path, file.tell(), digest)
-
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        return list(pool.map(entry, paths))
+        return list(pool.map(lambda path: _hashed(directory, path), paths))
+
+
+def _hashed(directory: Path, path: str, expected: int | None = None) -> Entry:
+    """Hash a file; one of another size than expected is not read, and its sha256 is empty."""
+    with open_regular(directory / path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if expected not in (None, size):
+            return Entry(path, size, "")
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return Entry(path, file.tell(), digest)
 
 
 def manifest_document(entries: Sequence[Entry]) -> dict[str, Any]:
@@ -114,13 +118,10 @@ def write_manifest(directory: Path, known: Mapping[str, Entry]) -> str:
     return document["sha256"]
 
 
-_DATA = "data"
-
-
 def content_of_receipts(receipts: Iterable[Receipt]) -> str:
     """Hash the content from the receipts, without reading a data file."""
     files = (receipt.file("data") for receipt in receipts)
-    hashes = {file.path.removeprefix(f"{_DATA}/"): file.sha256 for file in files if file is not None}
+    hashes = {file.path.removeprefix("data/"): file.sha256 for file in files if file is not None}
     digest = hashlib.sha256()
     for path, sha256 in sorted(hashes.items()):
         digest.update(f"{path}\0{sha256}\n".encode())
@@ -154,7 +155,7 @@ def changed_files(directory: Path, files: Sequence[StoredFile], there: Collectio
 def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
     """Return such lines for all data files, and one for each data file that is in no receipt."""
     listed = [file for receipt in receipts if (file := receipt.file("data")) is not None]
-    present = [path for path in list_files(directory).files if path.startswith(f"{_DATA}/")]
+    present = [path for path in list_files(directory).files if path.startswith("data/")]
     strays = dict.fromkeys(present).keys() - {file.path for file in listed}
     return [*changed_files(directory, listed, set(present)), *(f"{path} is in no receipt" for path in sorted(strays))]
 
@@ -215,11 +216,13 @@ def check_files(directory: Path | str) -> FileCheck:
     present = [path for path in listing.files if path != MANIFEST]
     found: dict[str, Entry] = {}
     sizes = {path: entry.size for path, entry in (listed or {}).items()}
-    for path, entry in track(_read(directory, present, sizes), "checking files", len(present)):
-        if isinstance(entry, Entry):
-            found[path] = entry
-        else:
-            problems.append(FileProblem(path, "unreadable", f"cannot be read: {entry}"))
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        hashing = [pool.submit(_hashed, directory, path, sizes.get(path)) for path in present]
+        for path, hashed in track(zip(present, hashing, strict=True), "checking files", len(present)):
+            try:
+                found[path] = hashed.result()
+            except OSError as error:
+                problems.append(FileProblem(path, "unreadable", f"cannot be read: {error.strerror or error}"))
     if listed is not None:
         existing = {*present, *listing.unfit}
         problems += [FileProblem(path, "missing", "is missing") for path in listed if path not in existing]
@@ -230,27 +233,6 @@ def check_files(directory: Path | str) -> FileCheck:
             elif path in found and (what := difference(found[path], listed[path].size, listed[path].sha256)):
                 problems.append(FileProblem(path, "changed", what))
     return FileCheck(tuple(problems), found, listed)
-
-
-def _read(directory: Path, paths: Sequence[str], sizes: Mapping[str, int]) -> Iterator[tuple[str, Entry | str]]:
-    """Yield size and sha256 of each file, or why it cannot be read; in order, read in parallel.
-
-    A file whose size differs from `sizes` is not hashed: its sha256 is empty.
-    """
-
-    def entry(path: str) -> Entry | str:
-        try:
-            with open_regular(directory / path) as file:
-                size = os.fstat(file.fileno()).st_size
-                if sizes.get(path, size) != size:
-                    return Entry(path, size, "")
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-                return Entry(path, file.tell(), digest)
-        except OSError as error:
-            return error.strerror or str(error)
-
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        yield from zip(paths, pool.map(entry, paths), strict=True)
 
 
 def difference(found: Entry, size: int, sha256: str) -> str | None:

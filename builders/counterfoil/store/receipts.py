@@ -177,10 +177,10 @@ def timm_info(receipts: Iterable[Receipt]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StandingShard:
-    """One shard in a plan and in a directory.
+    """A shard of a plan or of a directory.
 
-    path: of its receipt. shard: None if the plan has no such shard. receipt: None if it is missing or cannot be read;
-    then `unreadable` says why, in lines that continue its path.
+    path: of its receipt. shard: None if the plan has no such shard. receipt: None if it is missing or, with the reasons
+    in `unreadable`, cannot be read.
     """
 
     path: str
@@ -192,42 +192,40 @@ class StandingShard:
 def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[StandingShard]:
     """Yield every shard of a plan, in order, with its receipt; then the receipts that belong to no shard.
 
-    Verification, repair, comparison and cuts all use it. OSError if the directory cannot be listed.
+    Verification, repair, comparison, evaluation and cuts walk shards here. OSError if the directory cannot be listed.
     """
-    left = finished_shards(directory)
+    surplus = finished_shards(directory)
 
     def standing(shard: Shard | None, path: str) -> StandingShard:
         try:
             return StandingShard(path, shard, read_receipt(directory / path))
-        except (CounterfoilError, OSError, RecursionError) as error:
-            if isinstance(error, CounterfoilError):
-                return StandingShard(path, shard, None, error_lines(error, directory / path))
-            return StandingShard(path, shard, None, (f"cannot be read: {error}",))
+        except CounterfoilError as error:
+            return StandingShard(path, shard, None, error_lines(error, directory / path))
 
     for shard in shards:
         path = receipt_path(shard.group, shard.number)
-        known = (shard.group, shard.number) in left
-        left.discard((shard.group, shard.number))
-        yield standing(shard, path) if known else StandingShard(path, shard)
-    for group, number in sorted(left):
+        finished = (shard.group, shard.number) in surplus
+        surplus.discard((shard.group, shard.number))
+        yield standing(shard, path) if finished else StandingShard(path, shard)
+    for group, number in sorted(surplus):
         yield standing(None, receipt_path(group, number))
 
 
 def receipt_faults(
-    stands: StandingShard, hashes: Mapping[str, str], split: str | None = None, format: Format | None = None
+    standing: StandingShard, hashes: Mapping[str, str], split: str | None = None, format: Format | None = None
 ) -> Iterator[str]:
     """Yield the contradictions of a well-formed receipt, as lines that continue its path.
 
     `hashes` are the expected ones. With `split` and `format` the receipt is also compared with its shard.
     """
-    receipt, shard = stands.receipt, stands.shard
+    receipt, shard = standing.receipt, standing.shard
     assert receipt is not None
     compared = {*hashes, *(receipt.hashes.keys() - set(HASHES))}  # a changed lock may hold other hashes too
     lines = differences({name: receipt.hashes.get(name) for name in compared}, hashes, "hashes") if hashes else []
     if lines:
         shown = "; ".join(lines[:_MOST_DIFFERENCES])
         yield f"belongs to another dataset (“there” in the receipt, “here” in {LOCK}): {shown}"
-    if receipt.path != stands.path:
+    if receipt.path != standing.path:
         yield f"is the receipt of shard {receipt.group}-{receipt.shard:05d}, expected that of its own name"
     reasons = [reasons for shift_reasons in receipt.counts.values() for reasons in shift_reasons.items()]
     counted = {

@@ -355,7 +355,7 @@ def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> I
         yield f"has an entry in dataset_info for config '{config}', split '{split}', which does not exist"
     left = [path for path in stored if path not in matched]
     if left:
-        yield f"has no config that loads {some_of(left, _MOST_NAMED)}"
+        yield f"has no config that loads {some_of(left)}"
 
 
 def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
