@@ -63,7 +63,7 @@ class Note(Strict):
 
 
 def test_a_document_is_measured_in_bytes_whatever_its_letters_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = json.dumps({"words": ["é" * 30]}, ensure_ascii=False)
+    text = json.dumps({"words": ["é" * 30], "version": 2}, ensure_ascii=False)
     size = len(text.encode())
     assert size > len(text)
     monkeypatch.setattr(documents, "MOST_BYTES", size)
@@ -79,17 +79,21 @@ def test_a_document_is_measured_in_bytes_whatever_its_letters_take(monkeypatch: 
     [
         ("", "it is damaged: "),
         ("\xff", "it is damaged: "),
-        ('{"beside": {"a": "\\ud800"}}', "it is not a note: "),
+        ('{"version": 2, "beside": {"a": "\\ud800"}}', "it is not a note: "),
         ('{"beside": ' + '{"a":' * 100_000, "it is damaged: it is nested too deeply"),
-        ('{"beside": {"a": [NaN]}}', "it is damaged: it has a number that is not finite"),
-        ('{"beside": {"a": -1e999}}', "it is damaged: it has a number that is not finite"),
+        ('{"version": 2, "beside": {"a": [NaN]}}', "it is damaged: it has a number that is not finite"),
+        ('{"version": 2, "beside": {"a": -1e999}}', "it is damaged: it has a number that is not finite"),
         ('{"words": [], "words": []}', "it: 'words' appears more than once"),
-        ('{"words": ["a", "b", "c", "d", "e"]}', "it has a list of 5 values, expected at most 4"),
-        ('{"beside": {"a": [1, 2, 3], "b": [1, 2, 3], "c": [1, 2, 3]}}', "it has more than 12 values"),
+        ('{"version": 2, "words": ["a", "b", "c", "d", "e"]}', "it has a list of 5 values, expected at most 4"),
+        ('{"version": 2, "beside": {"a": [1, 2, 3], "b": [1, 2, 3], "c": [1, 2, 3]}}', "it has more than 12 values"),
         ('{"version": 1}', "it is of an earlier version of Counterfoil: found version 1, expected 2"),
         ('{"version": 3}', "it is of a later version of Counterfoil: found version 3, expected 2"),
         ('{"version": true}', "it is not a note: version: "),
-        ('{"words": 3, "weight": "much", "clock": 1}', "words: .*weight: .*'much'.*clock: is not a key of this form"),
+        ('{"weight": 1.0}', "it is not a note: version: is missing"),
+        (
+            '{"version": 2, "words": 3, "weight": "much", "clock": 1}',
+            "words: .*weight: .*'much'.*clock: is not a key of this form",
+        ),
     ],
 )
 def test_a_document_of_another_form_is_refused_with_every_problem(text: str, problem: str) -> None:

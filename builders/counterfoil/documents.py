@@ -151,7 +151,9 @@ def _checked(text: str | bytes, where: str, form: Form) -> bool:
         raise UserError(f"{where} is damaged: it is nested too deeply", form.hint) from None
     except ValueError as error:
         raise UserError(f"{where} is damaged: {error}", form.hint) from None
-    version = document.get("version", form.version) if isinstance(document, dict) else form.version
+    if form.version is not None and isinstance(document, dict) and "version" not in document:
+        raise UserError(f"{where} is not {form.called}: version: is missing", form.hint)
+    version = document.get("version") if isinstance(document, dict) else None
     if form.version is not None and type(version) is int and version != form.version:
         age = "an earlier" if version < form.version else "a later"
         raise OtherVersion(

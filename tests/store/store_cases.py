@@ -17,6 +17,7 @@ from counterfoil.plan import Plan, PlanPart, Sample, Shard, make_plan
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.loader import load_recipe_text
 from counterfoil.store import Candidate, DatasetStore
+from counterfoil.store.manifest import Entry
 from support.files import published
 from support.images import encoded
 
@@ -103,6 +104,7 @@ def opened(
     inputs: Mapping[str, Any] = INPUTS,
     stack: Mapping[str, Any] = STACK,
     allow_mixed: bool = False,
+    repair: Mapping[str, Entry] | None = None,
     part: PlanPart | None = None,
 ) -> Iterator[DatasetStore]:
     hashes = {**hashes_of(plan), "inputs": sha256_json(inputs)}
@@ -115,6 +117,7 @@ def opened(
         recipe_yaml=yaml_of(plan),
         attachments=ATTACHMENTS,
         allow_mixed=allow_mixed,
+        repair=repair,
         part=part,
     ) as store:
         yield store

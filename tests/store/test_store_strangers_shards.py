@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from store_cases import build, plan_of
+from store_cases import build, opened, plan_of
 
 import counterfoil.store.shard_files
+from counterfoil.documents import document_bytes
 from counterfoil.errors import RunFailure
 from counterfoil.store import read_receipts, read_rows
-from counterfoil.store.reading import read_file, read_shard
+from counterfoil.store.reading import planned_rows, read_file, read_shard
 
 
 @pytest.fixture
@@ -220,3 +223,43 @@ def test_reading_one_shard_holds_it_against_its_receipt_too(parquet: Path) -> No
     pq.write_table(pa.concat_tables([table, table]), shard(parquet))
     with pytest.raises(RunFailure, match="has more rows"):
         list(read_shard(parquet, receipt))
+
+
+def forged(dataset: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Change the candidates of the first shard, and its receipt with them."""
+    path = min((dataset / "candidates" / "base").iterdir())
+    table = change(pq.read_table(path))
+    pq.write_table(table, path)
+    receipt = dataset / "receipts" / "base-00000.json"
+    document = json.loads(receipt.read_text())
+    entry = next(file for file in document["files"] if file["path"].startswith("candidates/"))
+    content = path.read_bytes()
+    entry |= {"size": len(content), "sha256": hashlib.sha256(content).hexdigest(), "rows": table.num_rows}
+    receipt.write_bytes(document_bytes(document))
+
+
+def first_value(name: str, value: Any) -> Callable[[pa.Table], pa.Table]:
+    return lambda table: replaced(
+        table, name, pa.array([value, *table[name].to_pylist()[1:]], table.schema.field(name).type)
+    )
+
+
+PLANNED: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
+    "key": (first_value("key", "x"), "a row that is not a sample of its shard: key 'x'"),
+    "shift": (first_value("shift", "snow"), "a row that is not a sample of its shard"),
+    "label": (first_value("label", 1), "a row that is not a sample of its shard"),
+    "class": (first_value("class_id", "n03126707"), "a row that is not a sample of its shard"),
+    "index": (first_value("index", 4), "a row that is not a sample of its shard"),
+    "twice": (lambda table: pa.concat_tables([table.slice(0, 1), table.slice(0, 7)]), "more than once"),
+}
+
+
+@pytest.mark.parametrize("case", PLANNED)
+def test_rows_that_their_receipt_proves_must_still_be_the_plans(parquet: Path, case: str) -> None:
+    change, problem = PLANNED[case]
+    forged(parquet, change)
+    plan = plan_of()
+    with pytest.raises(RunFailure, match=problem):
+        list(planned_rows(parquet, plan, plan.shards[0], read_receipts(parquet)[0], "candidates", ["reason"]))
+    with opened(parquet, plan, repair={}) as store:
+        assert [shard.id for shard in store.pending()] == [plan.shards[0].id]
