@@ -177,6 +177,10 @@ def report_page(
             if (section := NESTED[name].section(results, drawn)) is not None:
                 sections[name] = section
     heat_rows, heat_classes = class_rows(results, [shift.name for shift in shifts])
+    relative_of: dict[str, float | None] = {}
+    for model in models:
+        drops = [row.value for row in results.rows.where("relative_drop", model=model.name) if row.value is not None]
+        relative_of[model.name] = sum(drops) / len(drops) if drops else None
     choose_model = 1 < len(models) <= MOST_MODELS_TO_CHOOSE
     sound = [str(place) for place, model in enumerate(results.models) if not model.near_chance]
     return ReportPage(
@@ -202,7 +206,7 @@ def report_page(
         everyone=everyone(results),
         averaged=averaged(results),
         short_names={model.name: model.short_name for model in results.models},
-        relative_of={model.name: _relative_of_model(results, model) for model in models},
+        relative_of=relative_of,
         built=any(group.candidates is not None for group in results.groups),
         # Of a shift with levels, a group is the highest.
         images=sum(group.accepted for group in results.groups)
@@ -357,11 +361,6 @@ def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[Mode
         if classes:
             found.append((model, classes))
     return found
-
-
-def _relative_of_model(results: Results, model: ModelFacts) -> float | None:
-    found = [one.value for one in results.rows.where("relative_drop", model=model.name) if one.value is not None]
-    return sum(found) / len(found) if found else None
 
 
 @dataclass(frozen=True)

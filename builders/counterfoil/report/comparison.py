@@ -120,7 +120,9 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
             points_cell(rows.estimate(DROP_GAIN, **comparison.key(one.name)), signed=True),
             count_cell(_only(comparison, one.name, rows)),
             count_cell(_only(comparison, one.name, rows, of_original=True)),
-            _p_cell(gain.q if gain else None),
+            TableCell(NOTHING)
+            if gain is None or gain.q is None
+            else TableCell("< 0.001" if gain.q < 0.0005 else f"{gain.q:.3f}", sort=gain.q),
             text_cell(comparison.says(one.name, rows)),
         )
         shown.append(TableRow(cells, "base" if one.is_base else ""))
@@ -134,7 +136,12 @@ def verdict(comparison: ModelComparison, rows: ResultRows) -> list[str]:
     average = comparison.average(rows)
     if not measured or average is None:
         return ["No group has a class with enough images, so the models cannot be compared."]
-    sentences = [_whether_worth(average, measured), _on_average(average, len(measured))]
+    interval, gain = between(average), points(average.value, signed=True)
+    ends = f" (95 % confidence interval {interval})" if interval else ""
+    held = average.low is not None and average.high is not None and average.low <= 0 <= average.high
+    chance = " The interval includes 0, so this may be chance." if held else ""
+    groups_text = counted(len(measured), "group")
+    sentences = [_whether_worth(average, measured), f"Average over {groups_text}: {gain} points{ends}.{chance}"]
     for word, verb in (("more", "gains"), ("less", "loses")):
         if groups := [gain for gain in measured if comparison.says(gain.group, rows) == verb]:
             ordered = sorted(groups, key=lambda gain: -abs(gain.value or 0.0))
@@ -200,11 +207,6 @@ def _only(comparison: ModelComparison, group: str, rows: ResultRows, *, of_origi
     return found.count if found else 0
 
 
-def _p_cell(p: float | None) -> TableCell:
-    """Return a p-value with three decimals; a dash for None."""
-    return TableCell(NOTHING) if p is None else TableCell("< 0.001" if p < 0.0005 else f"{p:.3f}", sort=p)
-
-
 def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:
     """Return whether it surely loses or gains more: by the interval of the average over groups, below or above 0."""
     up = [gain.value for gain in gains if gain.value is not None and gain.value > 0]
@@ -220,15 +222,6 @@ def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:
             f"It gains more than it loses: {gained}; {lost}." if down else f"It only gains: {gained} of {len(gains)}."
         )
     return f"It is not clear whether it gains more than it loses: {gained}; {lost}."
-
-
-def _on_average(average: Estimate, groups: int) -> str:
-    interval = between(average)
-    held = average.low is not None and average.high is not None and average.low <= 0 <= average.high
-    chance = " The interval includes 0, so this may be chance." if held else ""
-    ends = f" (95 % confidence interval {interval})" if interval else ""
-    gain = points(average.value, signed=True)
-    return f"Average over {counted(groups, 'group')}: {gain} points{ends}.{chance}"
 
 
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:

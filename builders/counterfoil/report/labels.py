@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import Strict
 from counterfoil.report.sections import ReportSection, Shown
-from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, counted, number, points, text_cell
+from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, counted, number, points
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
@@ -122,7 +122,14 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
     rows = []
     for place, name in enumerate(groups):
         one = checks.of(name)
-        cells = [text_cell(name), *_judge_cells(one)]
+        cells = [TableCell(name, "" if one.checked else UNCHECKED, name)]
+        if one.judge is None:
+            cells += [TableCell(UNCHECKED), TableCell("–")]
+        else:
+            picked = ", picked" if one.picked else ""
+            below = f"{one.judge.disagreed:,} of {one.judge.images:,}{picked}"
+            error = one.judge.label_error
+            cells += [_share(one.judge.disagreement, below), _share(error, "") if error else TableCell("unknown")]
         if people:
             found = one.people or SelectedByPeople(0, None, None, 0, None, None)
             for selected, kappa, images in (
@@ -133,7 +140,6 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
                     TableCell(UNCHECKED) if selected is None else _share(selected, f"{counted(images, 'image')}"),
                     TableCell(number(kappa), sort="" if kappa is None else kappa),
                 ]
-        cells[0] = TableCell(name, "" if one.checked else UNCHECKED, name)
         rows.append(TableRow(tuple(cells), "base" if place == 0 else ""))
     columns = [
         TableColumn("shift", "shift"),
@@ -172,16 +178,6 @@ def share_words(share: CheckedShare) -> str:
 
 def _share(share: CheckedShare, below: str) -> TableCell:
     return TableCell(share_words(share), below, share.value)
-
-
-def _judge_cells(one: ShiftChecks) -> tuple[TableCell, TableCell]:
-    """Return how often the judge disagrees, and the label error that this shows."""
-    if one.judge is None:
-        return TableCell(UNCHECKED), TableCell("–")
-    picked = ", picked" if one.picked else ""
-    below = f"{one.judge.disagreed:,} of {one.judge.images:,}{picked}"
-    error = one.judge.label_error
-    return _share(one.judge.disagreement, below), TableCell("unknown") if error is None else _share(error, "")
 
 
 def _judge_text(checks: LabelChecks) -> str | None:

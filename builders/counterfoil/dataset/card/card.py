@@ -208,6 +208,7 @@ def card_page(
     """Return what the card of a dataset shows. figures: the contact sheets, by file name. Raises as `make_card`."""
     recipe, lock_inputs = plan.recipe, lock.get("inputs", {})
     shifts = recipe.all_shifts()
+    texts = [text for shift in shifts for text in (shift.prompt, shift.object_caption)]
     configs = configs_of(plan, receipts)
     with_images = [config.name for config in configs if config.what == "data"]
     stored = stored_thresholds(directory) or Thresholds({}, {})
@@ -258,7 +259,7 @@ def card_page(
         mixed=Counter(lines for one in receipts if (lines := tuple(differences(lock.get("stack", {}), one.stack)))),
         said=statements,
         its=its,
-        about_class=_about_class(recipe),
+        about_class=[f"`{{{word}}}`" for word in ABOUT_CLASS if any(word in uses(text) for text in texts)],
         corruptions=corruption_rows(recipe),
         labels=judged_labels(recipe, lock_inputs, tally, MOST_ROWS),
         adversarial=adversarial_of(recipe, receipts, MOST_ROWS),
@@ -275,9 +276,3 @@ def card_page(
         dataset_entry=dataset_entry(recipe, plan.hash, __version__),
         recipe_yaml=recipe.portable_yaml,
     )
-
-
-def _about_class(recipe: Recipe) -> list[str]:
-    """Return the placeholders beside `{class}` that prompts and captions use, as code."""
-    texts = [text for shift in recipe.all_shifts() for text in (shift.prompt, shift.object_caption)]
-    return [f"`{{{word}}}`" for word in ABOUT_CLASS if any(word in uses(text) for text in texts)]

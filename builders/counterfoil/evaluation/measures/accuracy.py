@@ -5,7 +5,7 @@ Of single classes: how many of their images are found, how many answers of them 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,17 +98,23 @@ def _answered_labels(answered: AllAnswers, model: int) -> NDArray[np.int64]:
     return np.where(answered.answers.correct[:, model], answered.subject.labels, said)
 
 
-def _recall(answered: AllAnswers) -> Iterator[ResultRow]:
-    for model, group, rows, _ in _each(answered):
-        labels = answered.subject.labels[rows]
-        right = answered.answers.correct[rows, model]
-        yield from _shares(answered, "recall", model, group, labels, right)
+def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
+    """Return the share of right answers of each class: of its images (recall), or of the answers that mean it."""
 
+    def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
+        classes = answered.subject.classes
+        for model, group, rows, answers in _each(answered):
+            labels = answered.subject.labels[rows] if name == "recall" else answers
+            known, right = labels >= 0, answered.answers.correct[rows, model]
+            whole = np.bincount(labels[known], minlength=len(classes))
+            part = np.bincount(labels[known], weights=right[known], minlength=len(classes))
+            for label in np.flatnonzero(whole).tolist():
+                ends = wilson_interval(float(part[label]), float(whole[label]))
+                share = Estimate(float(part[label] / whole[label]), *ends)
+                key = {"model": answered.models[model], "group": group, "class_id": classes[label].id}
+                yield row(name, share, n=int(whole[label]), **key)
 
-def _precision(answered: AllAnswers) -> Iterator[ResultRow]:
-    for model, group, rows, said in _each(answered):
-        right = answered.answers.correct[rows, model]
-        yield from _shares(answered, "precision", model, group, said, right)
+    return rows_of
 
 
 def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -140,20 +146,6 @@ def _each(answered: AllAnswers) -> Iterator[tuple[int, str, NDArray[np.int64], N
         for place in answered.places:
             rows = answered.rows(place)
             yield model, answered.group(place).name, rows, said[rows]
-
-
-def _shares(
-    answered: AllAnswers, name: str, model: int, group: str, of: NDArray[np.int64], right: NDArray[np.bool_]
-) -> Iterator[ResultRow]:
-    """Yield a share of right answers for every class that any image is of."""
-    known = of >= 0
-    classes = len(answered.subject.classes)
-    whole = np.bincount(of[known], minlength=classes)
-    part = np.bincount(of[known], weights=right[known], minlength=classes)
-    for label in np.flatnonzero(whole).tolist():
-        share = Estimate(float(part[label] / whole[label]), *wilson_interval(float(part[label]), float(whole[label])))
-        key = {"model": answered.models[model], "group": group, "class_id": answered.subject.classes[label].id}
-        yield row(name, share, n=int(whole[label]), **key)
 
 
 MEASURES: dict[str, Measure] = {
@@ -199,9 +191,9 @@ def _either_way(measure: str, way: Outputs) -> Measure:
             labels = answered.subject.labels[rows]
             images = np.bincount(labels, minlength=len(label_of))[kept]
             for model, own in enumerate(answered.maps):
-                leading, otherwise = (getattr(answered.scored[model].predictions, name) for name in _CORRECT)
-                if kept and otherwise is not None:
-                    correct = (leading if own.leads == way else otherwise)[rows]
+                predictions = answered.scored[model].predictions
+                if kept and predictions.correct_otherwise is not None:
+                    correct = (predictions.correct if own.leads == way else predictions.correct_otherwise)[rows]
                     right = np.bincount(labels, weights=correct, minlength=len(label_of))[kept]
                     key = {"model": answered.models[model], "group": answered.group(place).name}
                     yield row(measure, float((right / images).mean()), n=int(images.sum()), **key)
@@ -209,9 +201,6 @@ def _either_way(measure: str, way: Outputs) -> Measure:
     over = "all outputs of a model" if way == "all" else "the outputs of the dataset's classes alone"
     reading = f"Accuracy averaged over classes where an answer is the best of {over}."
     return Measure(rows_of, f"Accuracy over {over}", "percent", reading, shown=("report",))
-
-
-_CORRECT = ("correct", "correct_otherwise")
 
 
 # Rows of these come after those of drops.
@@ -226,14 +215,14 @@ MORE_MEASURES: dict[str, Measure] = {
         shown=(),
     ),
     "recall": Measure(
-        _recall,
+        _class_shares("recall"),
         "Recall",
         "percent",
         "The share of a class's images that the model predicts as this class, with its Wilson interval.",
         shown=("report",),
     ),
     "precision": Measure(
-        _precision,
+        _class_shares("precision"),
         "Precision",
         "percent",
         "The share of predictions of a class that are right, with its Wilson interval. It depends on how many images"

@@ -59,7 +59,14 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
     subject, readable = answered.subject, answered.answers.readable
     if not subject.judged.shifts:
         return (), []
-    failed = [_failed(one, subject) for one in answered.scored]
+    # By model and rule (n,), whether each image fails; without a rule that the model ranks too few answers for.
+    failed = [
+        {
+            rule: failures(rule, one.predictions, subject.labels, subject.classes, one.class_map)
+            for rule in (RULES if ranks_enough(one.predictions, one.class_map) else (TOP1,))
+        }
+        for one in answered.scored
+    ]
     near = np.array([one.id in answered.near_chance.classes for one in subject.classes], dtype=bool)
     found: list[Transfer] = []
     numbers: list[ResultRow] = []
@@ -111,12 +118,6 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
             )
         )
     return tuple(found), numbers
-
-
-def _failed(one: Scored, subject: Subject) -> dict[str, NDArray[np.bool_]]:
-    """Return (n,) whether each image fails, by rule, without a rule that the model ranks too few answers for."""
-    rules = RULES if ranks_enough(one.predictions, one.class_map) else (TOP1,)
-    return {rule: failures(rule, one.predictions, subject.labels, subject.classes, one.class_map) for rule in rules}
 
 
 def _judge(name: str, answered: AllAnswers) -> _Judge:
