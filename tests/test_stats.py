@@ -21,6 +21,7 @@ from counterfoil.stats import (
     NORMAL,
     FailureCount,
     StoppedRate,
+    balanced_accuracy_interval,
     benjamini_hochberg,
     bootstrap_weights,
     chance_line,
@@ -547,3 +548,49 @@ def test_intervals_that_hold_at_once_reach_as_far_as_one_at_least() -> None:
     assert simultaneous_reach(np.zeros(2), np.zeros((50, 2))) == pytest.approx(stats.norm.ppf(1 - 0.05 / 4))
     still = np.concatenate([np.zeros((50, 1)), np.random.default_rng(0).normal(0, 1, (50, 1))], axis=1)
     assert simultaneous_reach(np.zeros(2), still) == simultaneous_reach(np.zeros(1), still[:, 1:])
+
+
+@pytest.mark.parametrize(("errors", "recalls"), [(5, (0.9, 0.6)), (5, (0.97, 0.97)), (40, (0.7, 0.8))])
+def test_a_balanced_accuracys_interval_holds_the_truth_of_independent_rows(
+    errors: int, recalls: tuple[float, float]
+) -> None:
+    rng = np.random.default_rng(1)
+    truth = np.arange(100) >= errors
+    held = width = 0.0
+    for _ in range(600):
+        said = [np.where(truth, rng.random(100) < recalls[0], rng.random(100) >= recalls[1]) for _ in range(2)]
+        low, high = balanced_accuracy_interval([truth, truth], said, None)
+        held += low <= np.mean(recalls) <= high
+        width += (high - low) / 600
+    assert held / 600 >= 0.93
+    # Not wider than the normal interval by much.
+    variance = sum(share * (1 - share) / n for share, n in zip(recalls, (100 - errors, errors), strict=True)) / 8
+    assert width < 2 * 1.96 * variance**0.5 + 0.1
+
+
+def test_a_balanced_accuracys_interval_is_wider_if_rows_share_units() -> None:
+    rng = np.random.default_rng(2)
+    truth = np.arange(120) >= 40
+    units = np.arange(120) // 5
+    held, plain_held = 0, 0
+    for _ in range(400):
+        # Rows of a unit are recalled together.
+        said = [np.where(np.repeat(rng.random(24) < 0.75, 5), truth, ~truth) for _ in range(2)]
+        low, high = balanced_accuracy_interval([truth, truth], said, [units, units])
+        held += low <= 0.75 <= high
+        low, high = balanced_accuracy_interval([truth, truth], said, None)
+        plain_held += low <= 0.75 <= high
+    assert held / 400 >= 0.92
+    assert plain_held / 400 < 0.8
+
+
+def test_a_balanced_accuracys_interval_stays_open_if_all_errors_are_seen() -> None:
+    truth = np.arange(50) >= 5
+    low, high = balanced_accuracy_interval([truth, truth], [truth, truth], None)
+    assert high == 1
+    assert 0.7 < low < 0.95
+    units = np.arange(50) // 5
+    assert balanced_accuracy_interval([truth, truth], [truth, truth], [units, units])[0] < low
+    nothing = np.ones(50, np.bool_)
+    low, high = balanced_accuracy_interval([truth, truth], [nothing, nothing], None)
+    assert low < 0.5 < high
