@@ -172,7 +172,7 @@ class Renderer:
         """Return what samples must have in common to share a batch: kind, and prompts that join as they are."""
         if sample.base_prompt is not None:
             encoded = self.encode(sample.base_prompt), self.conditioning(sample)
-            return "pair", *(company(self.family, each) for each in encoded)
+            return "pair", *(company(self.family, parts) for parts in encoded)
         drawn_from = self._vector(sample) is not None
         if self.family.prompts != "encoded":
             return drawn_from

@@ -269,8 +269,8 @@ def _bytes(plan: Plan, image_bytes: int) -> int:
     tar = recipe.output.format == "webdataset"
     row = ROW_BYTES + (TAR_BYTES if tar else 0) + (EMBEDDING_BYTES if recipe.screen.store_embeddings else 0)
     wanted = sum(
-        min(plan.n_samples_of(each), len(each.class_labels) * (each.accepted or each.candidates))
-        for each in recipe.all_shifts()
+        min(plan.n_samples_of(shift), len(shift.class_labels) * (shift.accepted or shift.candidates))
+        for shift in recipe.all_shifts()
     )
     stored = plan.n_samples if recipe.screen.keep_rejected else wanted
     return stored * (image_bytes + row) + plan.n_samples * row

@@ -425,7 +425,7 @@ class Plan:
         """Return fixed batches of `generator.batch_size`: across the shard, or inside each cell of a quota."""
         if cell is not None:
             yield from self._batched(self.samples(cell))
-        elif any(each.accepted is not None for each in shard.cells):
+        elif any(cell.accepted is not None for cell in shard.cells):
             for each in shard.cells:
                 yield from self._batched(self.samples(each))
         else:

@@ -135,7 +135,7 @@ class Recipe(Section):
     @property
     def names_every_label(self) -> bool:
         """Return whether the source label of every class is given; if not, `resolve_classes` asks the input dataset."""
-        return names_every_label(None if self.source.classes is None else [dict(each) for each in self.source.classes])
+        return names_every_label(None if self.source.classes is None else [dict(cls) for cls in self.source.classes])
 
     @property
     def _labelled_entries(self) -> Iterator[tuple[ClassEntry, int]]:

@@ -360,10 +360,10 @@ def _found(
 
 def _with_validation_images(classes: Sequence[FoundClass], validation: str) -> tuple[list[FoundClass], list[str]]:
     """Return the classes that have validation images, and a note on the others."""
-    kept = [each for each in classes if each.images is None or each.images[validation]]
+    kept = [cls for cls in classes if cls.images is None or cls.images[validation]]
     if len(kept) == len(classes):
         return kept, []
-    left = [each.name for each in classes if each not in kept]
+    left = [cls.name for cls in classes if cls not in kept]
     if len(kept) < 2:
         raise UserError(
             f"split {validation}: only {len(kept)} of {len(classes)} classes have images there, and a class's threshold"
@@ -375,14 +375,14 @@ def _with_validation_images(classes: Sequence[FoundClass], validation: str) -> t
 
 def _class_notes(classes: Sequence[FoundClass], validation: str) -> Iterator[str]:
     needs = images_needed(PERCENTILE)
-    few = [each.name for each in classes if each.images is not None and each.images[validation] < needs]
+    few = [cls.name for cls in classes if cls.images is not None and cls.images[validation] < needs]
     if few:
         which = "all classes have" if len(few) == len(classes) else f"{some_of(few, _MOST_SHOWN)}:"
         yield (
             f"{which} fewer than {needs} images in split {validation}, so percentile {PERCENTILE} is close to the"
             " lowest score: weak thresholds"
         )
-    odd = wordless([each.name for each in classes])
+    odd = wordless([cls.name for cls in classes])
     if odd:
         yield (
             f"these class names contain no word to put into a prompt: {some_of(odd, _MOST_SHOWN)}. Give each"

@@ -194,7 +194,7 @@ def sources(
         "image_column": origin.image_column,
         "label_column": origin.label_column,
     }
-    names, labels = [each.name for each in found.classes], [each.source_label for each in found.classes]
+    names, labels = [cls.name for cls in found.classes], [cls.source_label for cls in found.classes]
     return [
         values({key: value for key, value in source.items() if value is not None}, 2),
         said(train, 2),
@@ -342,7 +342,7 @@ def extent_of(found: FoundData) -> Extent:
     kinds = KINDS if classes * _FEWEST * (1 + len(KINDS)) <= _MOST_IMAGES else KINDS[:_FEW_KINDS]
     fitting = _MOST_IMAGES // (classes * (1 + len(kinds)))
     a_class = max(_FEWEST, min(_MOST_OF_A_CLASS, fitting))
-    there = [each.images[found.validation_split] for each in found.classes if each.images is not None]
+    there = [cls.images[found.validation_split] for cls in found.classes if cls.images is not None]
     images = sum(min(a_class, count) for count in there) if there else classes * a_class
     seconds = images * (1 + len(kinds)) * _SECONDS_AN_IMAGE / _CORES
     return Extent(a_class, kinds, max(1, round(seconds / 60)))
@@ -554,20 +554,20 @@ def init(
     text = corrupt_recipe_text(found, dataset, named) if models is None else recipe_text(found, models, dataset, named)
     recipe = load_recipe_text(text, [f"source.dataset={json.dumps(found.origin.dataset)}"], place=str(path))
     recipe = resolve_classes(recipe, names=found.labels)
-    classes = [(each.name, each.source_label) for each in recipe.classes]
-    if classes != [(each.name, each.source_label) for each in found.classes]:
+    classes = [(cls.name, cls.source_label) for cls in recipe.classes]
+    if classes != [(cls.name, cls.source_label) for cls in found.classes]:
         raise RunFailure(f"{path}: the classes in the written recipe are not those of the data")
     _write(path, text)
     notes = list(found.notes)
-    names = [each.name.casefold() for each in found.classes]
-    if alike := sorted({each.name for each in found.classes if names.count(each.name.casefold()) > 1}):
+    names = [cls.name.casefold() for cls in found.classes]
+    if alike := sorted({cls.name for cls in found.classes if names.count(cls.name.casefold()) > 1}):
         notes.append(f"several classes have the same name: {', '.join(alike[:10])}")
     if corrupts:
         notes += _left_for_time(found)
     return InitResult(
         path=path,
         recipe=recipe,
-        images={each.name: each.images for each in found.classes},
+        images={cls.name: cls.images for cls in found.classes},
         rows=found.rows,
         notes=tuple(notes),
         models=WITHOUT_GPU if models is None else models.reason,
@@ -619,7 +619,7 @@ def _write(path: Path, text: str) -> None:
 
 def _left_for_time(found: FoundData) -> tuple[str, ...]:
     """Return a note on images that are left out to save time."""
-    extent, counts = extent_of(found), [each.images[found.validation_split] for each in found.classes if each.images]
+    extent, counts = extent_of(found), [cls.images[found.validation_split] for cls in found.classes if cls.images]
     taken = sum(min(extent.a_class, count) for count in counts)
     if taken == sum(counts):
         return ()

@@ -158,7 +158,7 @@ def _named_rows(recipe: Recipe, table: RowTable | None) -> Iterator[tuple[str, s
         return
     for (name, class_id), chosen in table.rows.items():
         place = f"{ROWS}: " + ("" if name is None else f"'{name}' of ") + f"class '{class_id}'"
-        yield place, class_id, [one.row for one in chosen]
+        yield place, class_id, [row.row for row in chosen]
 
 
 def in_drawn_order(of_class: NDArray[np.bool_], seed: int) -> list[int]:

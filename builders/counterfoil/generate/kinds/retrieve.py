@@ -114,7 +114,7 @@ def _not_retrieved(place: str, unreadable: int, copies: int) -> list[str]:
         f"{unreadable:,} cannot be read" if unreadable else None,
         f"{copies:,} {'is a copy' if copies == 1 else 'are copies'} of an earlier one" if copies else None,
     ]
-    joined = " and ".join(one for one in parts if one is not None)
+    joined = " and ".join(part for part in parts if part is not None)
     return [f"{place}: {joined}; these rows are not retrieved"] if joined else []
 
 

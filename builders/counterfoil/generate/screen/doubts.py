@@ -81,7 +81,7 @@ class ScreenDoubts:
 
     def of_any(self, class_ids: Iterable[str]) -> bool:
         """Return whether any of these classes is doubted."""
-        return self.near_chance or not {one.class_id for one in self.classes}.isdisjoint(class_ids)
+        return self.near_chance or not {cls.class_id for cls in self.classes}.isdisjoint(class_ids)
 
     @property
     def headline(self) -> str:
@@ -103,7 +103,7 @@ class ScreenDoubts:
     def meaning(self) -> str:
         """Return what follows for the images, in a sentence."""
         who, follows = "The screen" if self.decides == "labels" else "CLIP", _FOLLOWS[self.decides]
-        mistaken = next((one for one in self.classes if one.taken_for is not None), None)
+        mistaken = next((cls for cls in self.classes if cls.taken_for is not None), None)
         if mistaken is None and self.decides == "labels":
             return "The screen accepts almost any image as such a class: accepted images may show anything."
         if mistaken is None:

@@ -51,11 +51,11 @@ class KnownClasses:
 
     @property
     def n(self) -> int:
-        return sum(one.n for one in self.classes.values())
+        return sum(cls.n for cls in self.classes.values())
 
     @property
     def right(self) -> int:
-        return sum(one.right for one in self.classes.values())
+        return sum(cls.right for cls in self.classes.values())
 
     @property
     def chance(self) -> float:
@@ -69,7 +69,7 @@ class KnownClasses:
     def is_of(self, recipe: Recipe) -> bool:
         """Return whether it is about the recipe's classes and captions."""
         texts = own_captions(recipe)
-        named = self.classes.keys() | {one.taken_for for one in self.classes.values() if one.taken_for is not None}
+        named = self.classes.keys() | {cls.taken_for for cls in self.classes.values() if cls.taken_for is not None}
         return self.caption == base_caption(recipe) and self.captions == len(texts) and named <= texts.keys()
 
     def document(self) -> dict[str, Any]:
