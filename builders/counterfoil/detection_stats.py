@@ -10,11 +10,29 @@ where nothing shows it (pycocotools says -1).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import scipy  # its parts are loaded where they are first used
 from numpy.typing import ArrayLike, NDArray
+
+from counterfoil.stats import (
+    NORMAL,
+    REPLICATES,
+    Bounds,
+    Estimate,
+    bootstrap_weights,
+    chance_line,
+    mover,
+    seeded,
+    simultaneous_reach,
+    wilson_interval,
+    wilson_reach,
+)
 
 THRESHOLDS: NDArray[np.float64] = np.linspace(0.5, 0.95, 10)  # of IoU, as pycocotools computes them
 RECALLS: NDArray[np.float64] = np.linspace(0.0, 1.0, 101)
@@ -38,7 +56,16 @@ MEASURES: dict[str, tuple[str, str, slice]] = {
     "recall": ("recall", "all", slice(None)),
 }
 
+# Images with an object that an interval needs.
+FEWEST_IMAGES = 10
+# Pairs of halves that show how much too high a score is, and how many times their difference that is.
+_SPLITS = 40
+_BIAS_OF_HALVES = 2.0
+_STILL = 1e-6  # resamples differ by less: by rounding
+
 _PAIRS_AT_ONCE = 1 << 22
+_WEIGHTS_AT_ONCE = 1 << 22  # images of some resamples
+_SCORES_AT_ONCE = 1 << 22  # scores of categories, areas and thresholds in some resamples
 _DRAWN_AT_ONCE = 1 << 20  # detections of some resamples
 
 
@@ -272,7 +299,7 @@ def mean_of_finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(np.where(there, values, 0.0).sum(axis=0) / there.sum(axis=0))
 
 
-def average_precision(matches: Matches, weights: NDArray[np.int64] | None = None) -> AveragePrecision:
+def average_precision(matches: Matches, weights: NDArray[np.integer[Any]] | None = None) -> AveragePrecision:
     """Compute average precision and recall, of the images or of r resamples of them.
 
     weights: (r, images) how often each image is drawn, whole numbers. The result is that of images as often repeated,
@@ -294,7 +321,7 @@ def average_precision(matches: Matches, weights: NDArray[np.int64] | None = None
             some = slice(start, start + rows)
             drawn = counts[some]
             of_objects = drawn[:, matches.object_image[objects]]
-            for area in range(len(matches.matched)):
+            for area in np.flatnonzero(matches.counted[:, objects].any(axis=1)):
                 total = of_objects[:, matches.counted[area, objects]].sum(axis=1)
                 precision[category, area, :, some], recall[category, area, :, some] = _accumulate(
                     matches.matched[area, :, here], matches.ignored[area, :, here], matches.image[here], drawn, total
@@ -389,3 +416,182 @@ def image_f1(matches: Matches, score: float) -> NDArray[np.float64]:
     whole = np.bincount(matches.image[said], minlength=matches.images)
     whole += np.bincount(matches.object_image[matches.counted[0]], minlength=matches.images)
     return np.where(whole > 0, 2 * right / np.maximum(whole, 1), 1.0)
+
+
+# ---- Intervals
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A number, and what it is in r resamples of images: one of a detector's measures, or a sum of such.
+
+    drawn: (r,). bias: how much too high the value is, as half of the images show. unseen: the distances of the ends of
+    an interval from the value that come from categories which no resample changes.
+    """
+
+    value: float
+    drawn: NDArray[np.float64]
+    bias: float
+    unseen: Bounds
+    images: int
+
+    def interval(self, reach: float = NORMAL, least: float = 0.0) -> Estimate:
+        """Return the value with its interval, `reach` standard errors long, from `least` to 1.
+
+        Around the value less its bias; it reaches to the value at least. Of a share it is Wilson's, with as many rows
+        as have this standard error; of a difference, whose `least` is below 0, it is as long on both sides. Student's t
+        for as many images. No interval where images are too few or nothing is measured. Where no resample changes
+        anything, it is as long as Wilson's of none of these images.
+        """
+        drawn = self.drawn[np.isfinite(self.drawn)]
+        if self.images < FEWEST_IMAGES or not math.isfinite(self.value) or len(drawn) < 2:
+            return Estimate(self.value)
+        error, middle = float(np.std(drawn, ddof=1)), self.value - self.bias
+        if least < 0 or not 0 < middle < 1 or error <= _STILL:
+            below = above = error * float(scipy.stats.t.isf(scipy.stats.norm.sf(reach), self.images - 1))
+        else:
+            low, high = wilson_reach(middle, middle * (1 - middle) / error**2, reach, self.images - 1)
+            below, above = middle - low, high - middle
+        below, above = mover((below, above), self.unseen)
+        if below + above <= _STILL:
+            below = above = wilson_interval(0, self.images)[1]
+        low, high = min(self.value, middle - below), max(self.value, middle + above)
+        return Estimate(self.value, float(max(least, low)), float(min(1.0, high)))
+
+
+def combined(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
+    """Return a weighted sum of numbers of the same images: a drop is ((1, base), (-1, shift)), mPC a mean of shifts."""
+    # Of what is subtracted, the upper end moves the lower one.
+    below, above = (
+        math.hypot(*(abs(weight) * part.unseen[end if weight > 0 else 1 - end] for weight, part in parts))
+        for end in (0, 1)
+    )
+    return Drawn(
+        sum(weight * part.value for weight, part in parts),
+        np.sum([weight * part.drawn for weight, part in parts], axis=0),
+        sum(weight * part.bias for weight, part in parts),
+        (below, above),
+        min(part.images for _, part in parts),
+    )
+
+
+def ratio(part: Drawn, whole: Drawn) -> Drawn:
+    """Return one number over another of the same images: rPC is mPC over the base's AP. NaN if that is not above 0."""
+    if not whole.value > 0:
+        return Drawn(math.nan, np.full_like(part.drawn, np.nan), 0.0, (0.0, 0.0), part.images)
+    value = part.value / whole.value
+    corrected = (part.value - part.bias) / max(whole.value - whole.bias, whole.value / 2)
+    below, above = mover(part.unseen, (value * whole.unseen[1], value * whole.unseen[0]))
+    drawn = np.divide(part.drawn, whole.drawn, out=np.full_like(part.drawn, np.nan), where=whole.drawn > 0)
+    unseen = float(below) / whole.value, float(above) / whole.value
+    return Drawn(value, drawn, value - corrected, unseen, min(part.images, whole.images))
+
+
+def simultaneous_intervals(numbers: Sequence[Drawn], least: float = -1.0) -> list[Estimate]:
+    """Return intervals of numbers of the same images that hold at once, such as the drops under all shifts."""
+    draws = np.stack([number.drawn for number in numbers], axis=1)
+    draws = draws[:, np.isfinite(draws).any(axis=0)]
+    # About their mean: what is biased in every resample is corrected apart.
+    reach = simultaneous_reach(np.nanmean(draws, axis=0), draws) if draws.size else NORMAL
+    return [number.interval(reach, least) for number in numbers]
+
+
+@dataclass(frozen=True)
+class DetectorScores:
+    """What a detector scores on some images: each of `MEASURES` and F1 by its name, and the AP of each category.
+
+    A value is NaN where no object shows it.
+    """
+
+    measures: Mapping[str, Drawn]
+    categories: tuple[Drawn, ...]
+
+    @property
+    def near_chance(self) -> bool:
+        """Whether AP50 may be under a tenth: who finds nothing on the base has nothing to lose."""
+        estimate = self.measures["AP50"].interval()
+        return not (estimate.value if estimate.low is None else estimate.low) >= chance_line(0.0)
+
+
+def bootstrap_scores(matches: Matches, f1_score: float, seed: int, replicates: int = REPLICATES) -> DetectorScores:
+    """Score a detector on the images and on resamples of them. f1_score: `best_f1_score` of the base.
+
+    The draws depend on the seed and the number of images alone, so that base, shifts and detectors of one dataset are
+    drawn together.
+    """
+    areas = list(AREAS)
+    scores = average_precision(matches)
+    halves = average_precision(matches, _halves(matches.images, seed))
+    draws = {name: np.empty((matches.categories, replicates), np.float32) for name in MEASURES}
+    f1 = image_f1(matches, f1_score)
+    f1_draws = np.empty((1, replicates))
+    rng = seeded(seed, "images of a detector")
+    rows = max(1, min(_WEIGHTS_AT_ONCE // max(1, matches.images), _SCORES_AT_ONCE // max(1, scores.precision.size)))
+    for start in range(0, replicates, rows):
+        here = slice(start, min(start + rows, replicates))
+        weights = bootstrap_weights(matches.images, here.stop - start, rng).astype(np.int32)
+        f1_draws[0, here] = (weights * f1).sum(axis=1) / matches.images
+        resampled = average_precision(matches, weights)
+        for name, own in draws.items():
+            own[:, here] = resampled.by_category(name)
+    measures = {}
+    for name, (_, area, _) in MEASURES.items():
+        images, whole = _object_images(matches, areas.index(area))
+        values, half = scores.by_category(name), halves.by_category(name)
+        measures[name] = _over_categories(values, draws[name], half, images, whole)
+    images, _ = _object_images(matches, 0)
+    values, half = scores.by_category(), halves.by_category()
+    categories = [
+        _over_categories(values[[k]], draws["AP"][[k]], half[[k]], images[[k]], int(images[k]))
+        for k in range(matches.categories)
+    ]
+    everywhere = np.array([matches.images])
+    mean = f1.mean(keepdims=True)
+    measures["F1"] = _over_categories(mean, f1_draws, mean[:, None], everywhere, matches.images)
+    return DetectorScores(measures, tuple(categories))
+
+
+def _halves(images: int, seed: int) -> NDArray[np.int32]:
+    """Return weights of random halves of the images, each with its other half, (2 · `_SPLITS`, images)."""
+    rng = seeded(seed, "halves of images")
+    first = np.stack([rng.permutation(images) < images // 2 for _ in range(_SPLITS)]).astype(np.int32)
+    return np.concatenate([first, 1 - first])
+
+
+def _object_images(matches: Matches, area: int) -> tuple[NDArray[np.int64], int]:
+    """Return in how many images each category has an object that counts, (k,), and in how many any has one."""
+    own = matches.counted[area]
+    category, image = matches.object_category[own], matches.object_image[own]
+    pairs = np.unique(category * matches.images + image) // max(1, matches.images)
+    return np.bincount(pairs, minlength=matches.categories), len(np.unique(image))
+
+
+def _over_categories(
+    values: NDArray[np.float64],
+    draws: NDArray[np.floating],
+    halves: NDArray[np.float64],
+    images: NDArray[np.int64],
+    whole: int,
+) -> Drawn:
+    """Return the mean over categories that have objects: values (k,), draws (k, r), halves (k, h), images (k,).
+
+    Resamples of n images vary by (n - 1) / n of what other images would: deviations of a category are made longer by as
+    much. Where no resample changes a category, for all is found, nothing is, or one image has its objects, such
+    categories count as one share of as many images as their mean is worth. Images that are fewer find more by chance:
+    half of them score higher, by about half of what all of them score too high.
+    """
+    there = np.isfinite(values)
+    if not there.any():
+        return Drawn(math.nan, np.full(draws.shape[1], np.nan), 0.0, (0.0, 0.0), whole)
+    values, draws, images = values[there], draws[there].astype(np.float64), images[there]
+    longer = np.sqrt(images / np.maximum(images - 1, 1))[:, None]
+    drawn = mean_of_finite(values[:, None] + (draws - values[:, None]) * longer)
+    bias = _BIAS_OF_HALVES * float((mean_of_finite(halves[there].T) - values).mean())
+    still = ~(np.fmax.reduce(draws, axis=1) - np.fmin.reduce(draws, axis=1) > _STILL)
+    unseen = (0.0, 0.0)
+    if still.any():
+        share = float(values[still].mean())
+        low, high = wilson_interval(share * (worth := still.sum() ** 2 / (1 / images[still]).sum()), worth)
+        part = still.sum() / len(values)
+        unseen = part * (share - low), part * (high - share)
+    return Drawn(float(values.mean()), drawn, bias, unseen, whole)

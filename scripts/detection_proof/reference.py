@@ -14,18 +14,32 @@ from pycocotools.cocoeval import COCOeval
 
 from counterfoil.detection_stats import Detections, Objects
 
+# Where its twelve numbers have what MEASURES lists, by its order.
+_MEASURES = (0, 1, 2, 3, 4, 5, 8)
+
 
 @dataclass(frozen=True)
 class Reference:
-    """precision, recall: (categories, areas, thresholds), NaN for its -1. stats: its twelve numbers, NaN too."""
+    """precision, recall: (categories, areas, thresholds). measures: in the order of MEASURES. NaN for its -1."""
 
     precision: NDArray[np.float64]
     recall: NDArray[np.float64]
-    stats: NDArray[np.float64]
+    measures: NDArray[np.float64]
 
 
 def pycocotools_scores(objects: Objects, detections: Detections, images: int, categories: int) -> Reference:
-    """Score boxes by pycocotools, which prints nothing here."""
+    """Score boxes by pycocotools."""
+    evaluation = evaluated(objects, detections, images, categories)
+    with contextlib.redirect_stdout(io.StringIO()):
+        evaluation.summarize()
+    precision = evaluation.eval["precision"][:, :, :, :, -1].mean(axis=1)  # -1 for all recalls, or for none
+    recall, measures = evaluation.eval["recall"][:, :, :, -1], np.array(evaluation.stats)[list(_MEASURES)]
+    precision, recall, measures = (np.where(part == -1, np.nan, part) for part in (precision, recall, measures))
+    return Reference(precision.transpose(1, 2, 0), recall.transpose(1, 2, 0), measures)
+
+
+def evaluated(objects: Objects, detections: Detections, images: int, categories: int) -> Any:
+    """Return an evaluation of pycocotools, matched and accumulated. It prints nothing here."""
     true = [
         {"id": number + 1, "image_id": image, "bbox": box, "category_id": category, "area": area, "iscrowd": int(crowd)}
         for number, (image, box, category, area, crowd) in enumerate(
@@ -44,12 +58,18 @@ def pycocotools_scores(objects: Objects, detections: Detections, images: int, ca
         evaluation = COCOeval(_coco(true, images, categories), _coco(said, images, categories), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
-        evaluation.summarize()
-    precision = evaluation.eval["precision"][:, :, :, :, -1].mean(axis=1)  # -1 for all recalls, or for none
-    recall = evaluation.eval["recall"][:, :, :, -1]
-    stats = np.array(evaluation.stats)
-    precision, recall, stats = (np.where(part == -1, np.nan, part) for part in (precision, recall, stats))
-    return Reference(precision.transpose(1, 2, 0), recall.transpose(1, 2, 0), stats)
+    return evaluation
+
+
+def resampled(evaluation: Any, images: NDArray[np.int64]) -> None:
+    """Accumulate an evaluation over drawn images, as a plain bootstrap does; the matches stay as they are."""
+    whole = evaluation.evalImgs
+    by_image = np.empty(len(whole), object)
+    by_image[:] = whole
+    evaluation.evalImgs = by_image.reshape(-1, len(evaluation.params.imgIds))[:, images].ravel().tolist()
+    with contextlib.redirect_stdout(io.StringIO()):
+        evaluation.accumulate()
+    evaluation.evalImgs = whole
 
 
 def _columns(boxes: Objects | Detections, *more: NDArray) -> tuple[NDArray, ...]:
@@ -63,5 +83,6 @@ def _coco(boxes: list[dict[str, Any]], images: int, categories: int) -> Any:
         "categories": [{"id": category} for category in range(categories)],
         "annotations": boxes,
     }
-    coco.createIndex()
+    with contextlib.redirect_stdout(io.StringIO()):
+        coco.createIndex()
     return coco

@@ -33,3 +33,28 @@ def hostile_set(rng: np.random.Generator, objects: int = 12) -> tuple[Objects, D
     shuffled = rng.permutation(len(said_image))
     detections = Detections.of(*(part[shuffled] for part in (said_image, said_box, said_category, score)))
     return Objects.of(image, box, category, area, crowd), detections, images, categories
+
+
+def like_coco(rng: np.random.Generator) -> tuple[Objects, Detections, int, int]:
+    """Make boxes in the numbers of COCO's validation images, with a hundred detections an image."""
+    images, categories = 4952, 80
+    frequency = np.arange(1, categories + 1) ** -0.9
+    frequency /= frequency.sum()
+    image = np.repeat(np.arange(images), rng.poisson(7.3, images))
+    n = len(image)
+    side = np.exp(rng.normal(np.log(70), 1, n)).clip(4, 500)
+    corner = np.stack([rng.uniform(0, 500, n), rng.uniform(0, 400, n)], axis=1)
+    box = np.concatenate([corner, side[:, None], (side * rng.uniform(0.5, 2, n))[:, None]], axis=1)
+    category = rng.choice(categories, n, p=frequency)
+    twice = np.repeat(np.arange(n), 2)
+    near = box[twice] + rng.normal(0, 0.08, (len(twice), 4)) * side[twice, None]
+    near[:, 2:] = np.maximum(near[:, 2:], 1)
+    of = np.repeat(np.arange(images), 85)
+    far = np.concatenate([rng.uniform(0, 500, (len(of), 2)), rng.uniform(5, 200, (len(of), 2))], axis=1)
+    detections = Detections.of(
+        np.concatenate([image[twice], of]),
+        np.concatenate([near, far]),
+        np.concatenate([category[twice], rng.choice(categories, len(of), p=frequency)]),
+        np.concatenate([rng.beta(4, 2, len(twice)), rng.beta(1, 5, len(of))]),
+    )
+    return Objects.of(image, box, category, crowd=rng.random(n) < 0.01), detections, images, categories

@@ -85,16 +85,14 @@ def detection_failures(
     chosen = np.sort(np.lexsort((np.arange(len(cell)), rank))[:most])
     answers: dict[tuple[int, int, int], int] = {}
     pictures: dict[tuple[int, int], int] = {}
+    scenes = {scene: number for number, scene in enumerate(np.unique(image[chosen]).tolist())}
     rows: list[dict[str, Any]] = []
     for number, group, scene in zip(*(part[chosen].tolist() for part in (detector, shift + 1, image)), strict=True):
         pair = [answers.setdefault((number, side, scene), len(answers)) for side in (0, group)]
         shown = [pictures.setdefault((side, scene), len(pictures)) for side in (0, group)]
         loss = round(float(lost[number, group - 1, scene]), 4)
-        rows.append({"detector": number, "shift": group, "scene": scene, "lost": loss, "answers": pair, "shown": shown})
-    shown_scenes = sorted({scene for _, _, scene in answers})
-    place = {scene: number for number, scene in enumerate(shown_scenes)}
-    for row in rows:
-        row["scene"] = place[row["scene"]]
+        row = {"detector": number, "shift": group, "scene": scenes[scene], "lost": loss}
+        rows.append({**row, "answers": pair, "shown": shown})
     sizes = _sizes(objects.area)
     marks = [
         _marked(*detectors[number].groups[group], detectors[number].score, scene, objects)
@@ -115,7 +113,7 @@ def detection_failures(
                     for row in _of_image(objects.image, scene)
                 ],
             }
-            for scene in shown_scenes
+            for scene in scenes
         ],
         "answers": marks,
         "rows": rows,
