@@ -35,9 +35,9 @@ def hostile_set(rng: np.random.Generator, objects: int = 12) -> tuple[Objects, D
     return Objects.of(image, box, category, area, crowd), detections, images, categories
 
 
-def like_coco(rng: np.random.Generator) -> tuple[Objects, Detections, int, int]:
-    """Make boxes in the numbers of COCO's validation images, with a hundred detections an image."""
-    images, categories = 4952, 80
+def like_coco(rng: np.random.Generator, images: int) -> tuple[Objects, Detections, int, int]:
+    """Make boxes in the numbers of COCO's images, with a hundred detections an image."""
+    categories = 80
     frequency = np.arange(1, categories + 1) ** -0.9
     frequency /= frequency.sum()
     image = np.repeat(np.arange(images), rng.poisson(7.3, images))
