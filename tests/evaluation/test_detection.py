@@ -245,7 +245,7 @@ def test_the_dataset_is_whole_and_renders_again(built: Path) -> None:
 def test_datasets_and_croissant_read_the_stored_boxes(built: Path) -> None:
     subject = open_objects(open_dataset(built))
     stored = {key: dict(objects) for key, objects in zip(subject.dataset.keys, subject.objects, strict=True)}
-    table = datasets.load_dataset(str(built), "jpeg_compression", split="test")
+    table: Any = datasets.load_dataset(str(built), "jpeg_compression", split="test")
     assert table.features["objects"]["category"].feature.names == list(NAMES)
     assert all(row["objects"] == stored[row["key"]] for row in table.remove_columns("image"))
     croissant = mlcroissant.Dataset(jsonld=str(built / "croissant.json"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from counterfoil.progress import report
 from counterfoil.report.words import counted
@@ -17,7 +16,6 @@ from counterfoil.store.decoding import UnreadableImage, load_image, open_image, 
 # Pillow's modes of grey with more than 8 bits: whole numbers of 16 or 32 bits, and fractions.
 _DEEP = frozenset(("I", "I;16", "I;16B", "I;16L", "I;16N", "F"))
 MOST_LOOKED_AT = 1000
-Item = TypeVar("Item")
 # Decoding takes a second for every ten photographs of a camera.
 MOST_BYTES = 200_000_000
 
@@ -76,7 +74,7 @@ def look_at_pictures(images: Iterable[tuple[str, bytes | None]], count: int, *, 
     return pictures
 
 
-def evenly_spread(items: Sequence[Item], most: int) -> list[Item]:
+def evenly_spread(items: Sequence[_Item], most: int) -> list[_Item]:
     """Return at most so many items, evenly spread over all, in order."""
     if len(items) <= most:
         return list(items)

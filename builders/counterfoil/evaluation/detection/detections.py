@@ -156,10 +156,10 @@ def _first(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 
 def _box(entry: Mapping[str, Any]) -> list[float] | None:
-    box = entry.get("bbox")
+    box: Any = entry.get("bbox")
     if box is None:
         box = [entry.get(name) for name in ("x", "y", "width", "height")]
-        corners = [entry.get(name) for name in _CORNERS]
+        corners: Any = [entry.get(name) for name in _CORNERS]
         if is_box(corners):
             box = [corners[0], corners[1], corners[2] - corners[0], corners[3] - corners[1]]
     # A box without width finds nothing, and a negative one is another form.
