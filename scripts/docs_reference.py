@@ -1,13 +1,19 @@
 """What the code writes of the documentation: commands, recipe keys, Python functions, the tutorial, columns of rows.
 
-mkdocs calls `on_files` and `on_page_markdown` when it builds the site (`mkdocs.yml`), so these parts are never older
-than the code and are not stored. The example of each recipe key stands in `docs/reference/examples.yaml`.
+    python scripts/docs_reference.py FOLDER     # docs/ with these pages, for a program that does not call hooks
+
+mkdocs calls `on_files`, `on_page_markdown` and `on_post_build` when it builds the site (`mkdocs.yml`), so these parts
+are never older than the code and are not stored. The example of each recipe key stands in
+`docs/reference/examples.yaml`. Beside each page the site has its Markdown, and `llms.txt` lists these files.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType, UnionType
@@ -65,6 +71,52 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Put the table of columns where a page asks for it."""
+    return _with_columns(markdown)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write each page's Markdown beside it, and `llms.txt`, which lists them as the navigation does."""
+    site, nav = Path(config.site_dir), config.nav
+    markdown = markdown_pages()
+    for path, text in markdown.items():
+        (site / path).write_text(text, encoding="utf-8")
+    (site / "llms.txt").write_text(llms_text(nav or [], markdown), encoding="utf-8")
+
+
+def llms_text(nav: list[dict[str, Any]], markdown: dict[str, str]) -> str:
+    """The list of pages by section, as language models look for it (llmstxt.org)."""
+    lines = ["# Counterfoil", "", "> Find out where a vision model fails before it ships.", ""]
+    alone = [entry for entry in nav if isinstance(*entry.values(), str)]
+    sections = [("Start", alone), *(pair for entry in nav if entry not in alone for pair in entry.items())]
+    for section, entries in sections:
+        lines += [f"## {section}", ""]
+        for title, path in (pair for entry in entries for pair in entry.items()):
+            prose = re.search(r"^(?!```)[A-Z`][^\n]*(?:\n[^\n]+)*", markdown[path], re.MULTILINE)
+            first = re.split(r"(?<=[.?]) ", " ".join(prose[0].split()))[0] if prose else ""
+            lines.append(f"- [{title}]({path}): {_without_links(first)}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _without_links(prose: str) -> str:
+    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", prose)
+
+
+def markdown_pages() -> dict[str, str]:
+    """The Markdown of every page by its path, with what stands in place of directives of the site."""
+    stored = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
+    own = {path: _with_columns(text) for path, text in {**stored, **pages()}.items()}
+    own["reference/python.md"] = re.sub(r"^::: (\S+)$", _documented, own["reference/python.md"], flags=re.MULTILINE)
+    return own
+
+
+def _documented(directive: re.Match[str]) -> str:
+    name = directive[1].rpartition(".")[2]
+    function = getattr(counterfoil, name)
+    return f"## {name}\n\n```python\n{name}{inspect.signature(function)}\n```\n\n{inspect.getdoc(function)}"
+
+
+def _with_columns(markdown: str) -> str:
     return markdown.replace(COLUMNS_MARK, columns_table())
 
 
@@ -199,3 +251,17 @@ def _prose(text: str) -> str:
 def _example(name: str, value: Any) -> list[str]:
     shown = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=200)
     return ["```yaml", f"{name}: {shown.removesuffix('...' + chr(10)).rstrip()}", "```"]
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    left_out = shutil.ignore_patterns("examples.yaml", "tutorial.ipynb")  # as `exclude_docs` of mkdocs.yml
+    shutil.copytree(DOCS, folder, ignore=left_out, dirs_exist_ok=True)
+    for path, text in pages().items():
+        (folder / path).write_text(text, encoding="utf-8")
+    files = folder / "reference" / "files.md"
+    files.write_text(_with_columns(files.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

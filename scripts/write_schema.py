@@ -1,11 +1,13 @@
-"""Write the JSON Schemas beside the recipes, of recipes and of findings; run it after changing their models."""
+"""Write the JSON Schemas beside the recipes: of recipes, findings and results; run it after changing their models."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from counterfoil.documents import schema_text
 from counterfoil.mining.findings import findings_json_schema_text
 from counterfoil.recipe.json_schema import recipe_json_schema_text
+from counterfoil.report.results import Results
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
@@ -14,6 +16,7 @@ def main() -> None:
     for name, text in (
         ("recipe.schema.json", recipe_json_schema_text()),
         ("findings.schema.json", findings_json_schema_text()),
+        ("results.schema.json", schema_text(Results, "Counterfoil results")),
     ):
         (RECIPES / name).write_text(text, encoding="utf-8")
         print(RECIPES / name)

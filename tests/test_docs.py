@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from pydantic import TypeAdapter, ValidationError
 from typer.core import TyperGroup
 from typer.main import get_command
@@ -54,6 +56,43 @@ def test_the_pages_that_code_writes_name_everything(site: Path) -> None:
     assert "Photographs" in (site / "tutorial.html").read_text(encoding="utf-8")
     recipe = (site / "reference/recipe.html").read_text(encoding="utf-8")
     assert not [name for _, name, _ in keys() if f"<code>{name}</code>" not in recipe]
+
+
+def test_each_page_has_its_markdown_and_the_list_for_language_models_names_all(site: Path) -> None:
+    pages = {page.relative_to(site).with_suffix(".md") for page in site.rglob("*.html")} - {Path("404.md")}
+    assert pages == {page.relative_to(site) for page in site.rglob("*.md")}
+    text = (site / "llms.txt").read_text(encoding="utf-8")
+    entries = re.findall(r"^- \[[^]]+\]\(([^)]+)\): (.*)", text, re.MULTILINE)
+    assert {Path(path) for path, _ in entries} == pages and all(len(said) > 20 for _, said in entries)
+    python = (site / "reference/python.md").read_text(encoding="utf-8")
+    assert "\n:::" not in python and "## evaluate" in python and "min_images_per_class" in python
+    assert docs_reference.COLUMNS_MARK not in (site / "reference/files.md").read_text(encoding="utf-8")
+
+
+def test_the_pages_can_be_written_for_a_program_without_hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["docs_reference.py", str(tmp_path)])
+    docs_reference.main()
+    written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.suffix in (".md", ".yaml")}
+    assert written == docs_reference.markdown_pages().keys()
+    assert docs_reference.COLUMNS_MARK not in (tmp_path / "reference" / "files.md").read_text(encoding="utf-8")
+
+
+def test_the_skill_names_itself_and_commands_that_exist() -> None:
+    """As agents read it: a folder of its own name, a description, and commands that the command line parses."""
+    [file] = (ROOT / "skills").rglob("SKILL.md")
+    _, head, text = file.read_text(encoding="utf-8").split("---\n", 2)
+    facts = yaml.safe_load(head)
+    assert facts["name"] == file.parent.name and 50 < len(facts["description"]) <= 1024
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    commands = re.findall(r"^\$ counterfoil (.*)", text, re.MULTILINE)
+    assert len(commands) == 4
+    for line in commands:
+        name, *arguments = shlex.split(line)
+        group.commands[name].make_context(name, arguments).close()
+    options = {option for command in group.commands.values() for one in command.params for option in one.opts}
+    assert set(re.findall(r"--[a-z][a-z-]+", text)) <= options
+    assert all((ROOT / path).is_file() for path in re.findall(r"`(recipes/[^`]+)`", text))
 
 
 def test_the_source_and_licence_of_each_photograph_is_recorded() -> None:

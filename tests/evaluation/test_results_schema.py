@@ -1,0 +1,28 @@
+"""The JSON Schema of results.json: shipped as the document's class has it, and what evaluations write fits it."""
+
+from __future__ import annotations
+
+import json
+
+from test_findings import misfits
+
+from counterfoil.documents import schema_text
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.recipe.layering import bundled_folder
+from counterfoil.report.results import Results
+
+
+def test_documents_fit_the_schema_that_is_shipped(
+    evaluation: Evaluation, graded: Evaluation, photographed: Evaluation
+) -> None:
+    text = (bundled_folder() / "results.schema.json").read_text(encoding="utf-8")
+    assert text == schema_text(Results, "Counterfoil results"), "run scripts/write_schema.py"
+    schema = json.loads(text)
+    for one in (evaluation, graded, photographed):
+        document = json.loads(one.files["document"].read_text())
+        assert misfits(document, schema, schema) == []
+        # What the command prints has a few more keys, which the documentation lists.
+        more = {"source", "directory", "unreadable_images", "unreadable_paths", "notes", "files"}
+        assert one.to_json().keys() - document.keys() == more
+        document["rows"][0]["value"] = "much"
+        assert misfits(document, schema, schema)
