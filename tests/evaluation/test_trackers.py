@@ -106,7 +106,7 @@ def test_wandb_writes_a_run_offline(run: TrackedRun, tmp_path: Path, monkeypatch
 
 def _wandb_records(path: Path) -> list[Any]:
     """A file of wandb: seven bytes, then LevelDB's log format, whose records are Protocol Buffers."""
-    from wandb.proto import wandb_internal_pb2
+    from wandb.proto import wandb_internal_pb2  # pyrefly: ignore[missing-import]
 
     content, place, parts, records = path.read_bytes(), 7, b"", []
     while place < len(content):
@@ -143,8 +143,8 @@ def test_mlflow_writes_a_run_to_a_folder(run: TrackedRun, tmp_path: Path, monkey
 def test_trackio_writes_a_run_below_the_cache_of_the_hub(run: TrackedRun) -> None:
     """Which the tests keep in a folder of their own."""
     pytest.importorskip("trackio")
-    from trackio import utils
-    from trackio.sqlite_storage import SQLiteStorage
+    from trackio import utils  # pyrefly: ignore[missing-import]
+    from trackio.sqlite_storage import SQLiteStorage  # pyrefly: ignore[missing-import]
 
     TRACKERS["trackio"](run)
     [name] = SQLiteStorage.get_runs("counterfoil")
@@ -158,7 +158,7 @@ def test_trackio_writes_a_run_below_the_cache_of_the_hub(run: TrackedRun) -> Non
 
 def test_tensorboard_writes_a_run_to_a_folder(run: TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # pyrefly: ignore[missing-import]
 
     monkeypatch.chdir(tmp_path)
     TRACKERS["tensorboard"](run)

@@ -330,7 +330,8 @@ def split_of_name(name: str) -> str | None:
 
 def in_junk(path: str) -> bool:
     """Check whether a file is hidden, or in a folder of previews, of deleted files or of archivers."""
-    return _junk_part(path.rpartition("/")[0]) is not None or path.rpartition("/")[2].startswith(".")
+    folder, _, name = path.rpartition("/")
+    return name.startswith(".") or any(_is_junk(part) for part in folder.split("/") if part)
 
 
 def _is_junk(folder: str) -> bool:

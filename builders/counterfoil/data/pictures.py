@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from counterfoil.progress import report
 from counterfoil.report.words import counted
 from counterfoil.store.decoding import UnreadableImage, load_image, open_image, orientation
 
+_Item = TypeVar("_Item")
 # Pillow's modes of grey with more than 8 bits: whole numbers of 16 or 32 bits, and fractions.
 _DEEP = frozenset(("I", "I;16", "I;16B", "I;16L", "I;16N", "F"))
 MOST_LOOKED_AT = 1000

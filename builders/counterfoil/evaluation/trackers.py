@@ -77,7 +77,7 @@ def _keys(names: Sequence[str]) -> list[str]:
 
 
 def _wandb(run: TrackedRun) -> None:
-    import wandb
+    import wandb  # pyrefly: ignore[missing-import]
 
     project = os.environ.get("WANDB_PROJECT", PROJECT)
     # A run that the caller has open stays the caller's.
@@ -91,7 +91,7 @@ def _wandb(run: TrackedRun) -> None:
 
 
 def _mlflow(run: TrackedRun) -> None:
-    from mlflow import MlflowClient
+    from mlflow import MlflowClient  # pyrefly: ignore[missing-import]
 
     client = MlflowClient()
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
@@ -108,7 +108,7 @@ def _mlflow(run: TrackedRun) -> None:
 
 
 def _trackio(run: TrackedRun) -> None:
-    import trackio
+    import trackio  # pyrefly: ignore[missing-import]
 
     trackio.init(
         os.environ.get("TRACKIO_PROJECT", PROJECT),
