@@ -213,14 +213,18 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
 def _start_up(recipe: Recipe) -> float | None:
     """Estimate the start of libraries and small models, and the time to read weights."""
     generator, screen = recipe.generator, recipe.screen
-    clip = KNOWN_CLIPS.get((screen.model or "", screen.weights or ""))
-    here = screen.model is None or screen.model.startswith(LAB)
-    clip_gigabytes = 0.0 if here else clip.gigabytes if clip is not None else None
-    model = KNOWN_MODELS.get(generator.model)
-    drawn_gigabytes = 0.0 if not recipe.kind.draws else model.gigabytes if model is not None else None
-    if clip_gigabytes is None or drawn_gigabytes is None:
-        return None
-    return START_UP_SECONDS + SECONDS_A_GIGABYTE * (clip_gigabytes + drawn_gigabytes)
+    gigabytes = 0.0
+    if screen.model is not None and not screen.model.startswith(LAB):
+        clip = KNOWN_CLIPS.get((screen.model, screen.weights or ""))
+        if clip is None:
+            return None
+        gigabytes += clip.gigabytes
+    if recipe.kind.draws:
+        model = KNOWN_MODELS.get(generator.model)
+        if model is None or model.gigabytes is None:
+            return None
+        gigabytes += model.gigabytes
+    return START_UP_SECONDS + SECONDS_A_GIGABYTE * gigabytes
 
 
 def _rate(recipe: Recipe, given: float | None) -> tuple[float | None, str]:

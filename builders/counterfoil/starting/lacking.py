@@ -105,11 +105,13 @@ def _source(recipe: Recipe) -> Iterator[Lack]:
     learned = recipe.tokens is not None and recipe.tokens.learn is not None
     pool = recipe.generator
     rows = recipe.kind.takes_rows and pool.dataset is None
-    uses = [
-        use
-        for use, is_so in (("thresholds", percentiles), ("class tokens", learned), ("the images themselves", rows))
-        if is_so
-    ]
+    uses = []
+    if percentiles:
+        uses.append("thresholds")
+    if learned:
+        uses.append("class tokens")
+    if rows:
+        uses.append("the images themselves")
     why = f" ({' and '.join(uses)} come from it)" if uses else ""
     yield from _dataset("source.dataset", recipe.source.dataset, why, needed=bool(uses))
     if pool.dataset is not None:
@@ -126,9 +128,9 @@ def _dataset(key: str, name: str, why: str, *, needed: bool) -> Iterator[Lack]:
         return
     from huggingface_hub import constants
 
-    place = Path(constants.HF_HUB_CACHE) / f"datasets--{name.replace('/', '--')}" / "snapshots"
+    snapshots = Path(constants.HF_HUB_CACHE) / f"datasets--{name.replace('/', '--')}" / "snapshots"
     with contextlib.suppress(OSError):  # a name that no folder can have
-        if any(place.iterdir()):
+        if any(snapshots.iterdir()):
             return
     # As `datasets` spells it: OWNER___some_name for OWNER/SomeName; asked without it, which loads half of Python.
     tables = Path(constants.HF_HOME) / "datasets"
@@ -324,7 +326,7 @@ def _missing_folder(name: str) -> str | None:
     try:
         if name.startswith(LAB):
             resolve_name(name)
-        elif not name.startswith("local-dir:"):
+        elif not name.startswith(LOCAL):
             return None if named_path(name).is_dir() else f"there is no folder {name}"
         else:
             local_folder(name)

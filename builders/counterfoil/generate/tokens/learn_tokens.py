@@ -82,10 +82,10 @@ _Learned = tuple[dict[str, float], dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class LearningTask:
-    """All that a worker needs to learn groups of classes, as plain data that pickles (an `engines.Work`).
+    """Everything that a worker needs to learn groups of classes, as plain data that pickles (an `engines.Work`).
 
-    `mark` proves that a worker's folder is the one that is meant. With `deliver` nothing is written there: each file is
-    delivered, as its name and its content.
+    `mark` proves that the worker sees the same folder. With `deliver` nothing is written: each file is delivered as its
+    name and content.
     """
 
     recipe: Recipe
@@ -108,18 +108,16 @@ class LearningTask:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Sequence[str]], Doing[Any, _Learned]]]:
-        """Load pipeline and input dataset; then a group of class ids is learned, step by step, and its files written.
+        """Load pipeline and input dataset; yield a function that learns a group of class ids step by step.
 
-        Raises UserError where this worker's stack is not the one that tokens of the folder are learned by, and where
-        its folder is another one.
+        UserError if this worker's stack differs from that of the folder's tokens, or its folder is another one.
         """
         if self.mark is not None:
             self.mark.refuse_unseen()
-        with computing_on(self.device), self._loaded() as learn:
-            yield learn
+        with computing_on(self.device):
+            yield self._loaded()
 
-    @contextlib.contextmanager
-    def _loaded(self) -> Iterator[Callable[[Sequence[str]], Doing[Any, _Learned]]]:
+    def _loaded(self) -> Callable[[Sequence[str]], Doing[Any, _Learned]]:
         from counterfoil.generate.tokens.inversion import ClassToLearn, Inversion, TrainingImages
 
         recipe = self.recipe
@@ -168,7 +166,7 @@ class LearningTask:
                 {token.class_id: token.failure for token in tokens if token.failure is not None},
             )
 
-        yield learn
+        return learn
 
 
 def learn_tokens(
@@ -201,7 +199,7 @@ def learn_tokens(
         RunFailure: The loss of a class stopped being a number. All other classes are learned first.
     """
     recipe = load_recipe(recipe, overrides)
-    _settings(recipe)  # a recipe that does not learn is refused before anything else is looked at
+    _settings(recipe)  # refuse a recipe that learns no tokens before anything else
     recipe = resolve_classes(recipe)
     made_by, here = engine_and_device(device, workers, engine)
     return _learn(recipe, named_path(out), here, made_by)
@@ -224,17 +222,24 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
             _check(recipe, pending, open_source(recipe.source, pin=pin).split(recipe.source.train_split))
             size = settings.classes_in_flight
             groups = [[cls.id for cls in pending[start : start + size]] for start in range(0, len(pending), size)]
+            names = {token_file_name(cls.id) for cls in pending}
             steps, all_steps = 0, len(groups) * settings.steps
             lost: list[str] = []
             tell(TokenProgress(0, len(pending), 0, all_steps))
-            with contextlib.ExitStack() as held:
-                mark = None if engine.collects else held.enter_context(marked(folder))
+            with contextlib.ExitStack() as contexts:
+                mark = None if engine.collects else contexts.enter_context(marked(folder))
                 work = LearningTask(recipe, folder, device, identity, mark, deliver=engine.collects)
-                for event in held.enter_context(contextlib.closing(engine.run(work, groups))):
+                for event in contexts.enter_context(contextlib.closing(engine.run(work, groups))):
                     if isinstance(event, Advanced):
                         steps += event.count
                     elif isinstance(event, Delivered):
-                        _write_collected(folder, pending, *event.part)
+                        name, content = event.part
+                        if name not in names:
+                            raise RunFailure(
+                                f"a worker sent '{name[:80]}', which is not a token of these classes",
+                                "The file was not written.",
+                            )
+                        write_atomically(folder / name, content)
                     elif isinstance(event, Lost):
                         lost.append(event.message)
                     else:
@@ -251,15 +256,6 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
             "The other classes are learned and kept. Lower tokens.learn.learning_rate, and run into a new folder.",
         )
     return TokenResult(folder, losses, tuple(learned), failed, manifest)
-
-
-def _write_collected(folder: Path, pending: Sequence[RecipeClass], name: str, content: bytes) -> None:
-    """Write what a worker learned elsewhere. RunFailure for a file that nobody asked for."""
-    if name not in {token_file_name(cls.id) for cls in pending}:
-        raise RunFailure(
-            f"a worker sent '{name[:80]}', which is not a token of these classes", "The file was not written."
-        )
-    write_atomically(folder / name, content)
 
 
 def class_tokens(recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True) -> ClassTokens | None:
@@ -349,8 +345,8 @@ def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[st
         if not path.is_file():
             continue
         notes = read_token_file(path).notes
-        there = {key: notes.get(key) for key in identity}
-        if lines := differences(there, identity):
+        recorded = {key: notes.get(key) for key in identity}
+        if lines := differences(recorded, identity):
             raise _made_otherwise(f"{folder} holds tokens that were made with other settings ({path.name}):", lines)
         known[cls.id] = notes
     return known
