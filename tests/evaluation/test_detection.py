@@ -150,7 +150,7 @@ def test_a_function_gives_the_same_numbers_as_its_file(built: Path, evaluation: 
 def test_a_gate_judges_drops_of_any_measure(built: Path, results_file: Path) -> None:
     lines = [
         "drop(gaussian_noise, AP50) <= 100",
-        "AP50(base) >= 99.9",
+        "AP75(base) >= 99.9",
         "drop(any) <= 0",
         "drop(gaussian_noise@1) <= 90",
     ]
@@ -158,7 +158,7 @@ def test_a_gate_judges_drops_of_any_measure(built: Path, results_file: Path) -> 
     assert gate is not None
     verdicts = {(one.line.text, one.group): one.verdict for one in gate.judged}
     assert verdicts["drop(gaussian_noise, AP50) <= 100", "gaussian_noise"] == "pass"
-    assert verdicts["AP50(base) >= 99.9", "base"] == "fail"
+    assert verdicts["AP75(base) >= 99.9", "base"] == "fail"
     assert verdicts["drop(any) <= 0", "gaussian_noise"] == "fail"
     assert verdicts["drop(gaussian_noise@1) <= 90", "gaussian_noise_1"] == "pass"
     assert (built.parent / "gate" / "gate.md").is_file() and len(gate.judged) == 6

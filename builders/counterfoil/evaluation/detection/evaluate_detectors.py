@@ -211,7 +211,7 @@ def _model_facts(model: MeasuredModel, categories: int) -> ModelFacts:
         sha256=model.detections.sha256,
         top_k=1,
         chance=0.0,
-        near_chance=model.near_nothing,
+        near_chance=model.near_chance,
         tied=0,
         matched=model.detections.matched,
     )

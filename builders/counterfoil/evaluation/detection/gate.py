@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
+from counterfoil.detection_stats import Drawn, simultaneous_intervals
 from counterfoil.errors import UserError
-from counterfoil.evaluation.detection.measures import DROP, NAMES, DetectionAnswers, MeasuredModel, intervals
+from counterfoil.evaluation.detection.measures import DROP, NAMES, DetectionAnswers, MeasuredModel
 from counterfoil.evaluation.gate import ANY, MOST_LINES, GateLine, GateResult, Judged
 from counterfoil.recipe.layering import text_of
 from counterfoil.recipe.names import did_you_mean
@@ -89,15 +89,12 @@ def judge_detection_gate(
 ) -> GateResult:
     """Judge every line for every model, with intervals that hold for all comparisons at once."""
     asked = [one for line in lines for model in answered.models for one in _comparisons(answered, line, model)]
-    measured = [(judged, numbers) for judged, numbers in asked if numbers is not None]
-    found = iter(())
-    if measured:
-        values = np.array([value for _, (value, _) in measured])
-        found = iter(intervals(values, np.stack([draws for _, (_, draws) in measured], axis=1)))
+    numbers = [number for _, number in asked if number is not None]
+    estimates = iter(simultaneous_intervals(numbers) if numbers else ())
     judged = []
-    for one, numbers in asked:
-        if numbers is not None:
-            one = replace(one, estimate=next(found))
+    for one, number in asked:
+        if number is not None:
+            one = replace(one, estimate=next(estimates))
             one = one if one.reason else _verdict(one)
         judged.append(one)
     models = tuple(model.name for model in answered.models)
@@ -106,35 +103,34 @@ def judge_detection_gate(
 
 def _comparisons(
     answered: DetectionAnswers, line: DetectionLine, model: MeasuredModel
-) -> Iterator[tuple[Judged, tuple[float, np.ndarray] | None]]:
+) -> Iterator[tuple[Judged, Drawn | None]]:
+    """Yield each comparison of a line for a model, and the number that it is of, if there is one."""
     groups = answered.subject.dataset.groups
     place_of = {group.name: place for place, group in enumerate(groups)}
     for place, group in enumerate(groups):
         if not group.top:  # fog@3 is another name of fog_3
             place_of.setdefault(f"{group.of}@{group.name.removeprefix(f'{group.of}_')}", place)
-    first = 1 if line.measure == DROP else 0
-    places = range(first, len(groups)) if line.every else [place_of[line.group]] if line.group in place_of else []
+    drop = line.measure == DROP
+    places = range(int(drop), len(groups)) if line.every else [place_of[line.group]] if line.group in place_of else []
     if not places:
         reason = f"the dataset has no such group{did_you_mean(line.group, place_of)}"
         yield Judged(line, model.name, line.group, "undecided", reason=reason), None
     for place in places:
-        measure = line.of if line.measure == DROP else line.measure
-        base, own = model.numbers[0, measure], model.numbers[place, measure]
+        number = model.drop(place, line.of) if drop else model.number(place, line.measure)
         judged = Judged(line, model.name, groups[place].name, "undecided", level=groups[place].level)
-        value = base.value - own.value if line.measure == DROP else own.value
-        if not np.isfinite(value):
-            yield replace(judged, reason=f"no object shows {measure} here"), None
-        elif line.measure == DROP and model.near_nothing:
-            yield replace(judged, reason="it finds next to nothing on the base"), (value, base.draws - own.draws)
+        if not math.isfinite(number.value):
+            yield replace(judged, reason=f"no object shows {line.of if drop else line.measure} here"), None
+        elif drop and model.near_chance:
+            yield replace(judged, reason="it finds next to nothing on the base"), number
         else:
-            yield judged, (value, base.draws - own.draws if line.measure == DROP else own.draws)
+            yield judged, number
 
 
 def _verdict(one: Judged) -> Judged:
     assert one.estimate is not None
     low, high = one.estimate.low, one.estimate.high
     if low is None or high is None:
-        return replace(one, reason="no resample of these images differs, so there is no interval")
+        return replace(one, reason="there are too few images for an interval")
     limit = one.line.limit
     if not one.line.above:
         low, high, limit = -high, -low, -limit

@@ -5,50 +5,51 @@ Images are resampled, base and shift together, with the same weights. Values are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.detection_stats import MEASURES, Detections, Matches, average_precision, best_f1_score, image_f1, match
+from counterfoil.detection_stats import (
+    MEASURES,
+    Detections,
+    DetectorScores,
+    Drawn,
+    Matches,
+    best_f1_score,
+    bootstrap_scores,
+    combined,
+    image_f1,
+    match,
+    ratio,
+    simultaneous_intervals,
+)
 from counterfoil.evaluation.detection.detections import ModelDetections
 from counterfoil.evaluation.detection.subject import DetectionSubject
 from counterfoil.progress import report
 from counterfoil.report.results import MeasureFacts, ResultRow, row
-from counterfoil.stats import Estimate, seeded, simultaneous_reach
 
 REPLICATES = 1000
 F1 = "F1"
 NAMES = (*MEASURES, F1)
 MPC, RPC, DROP, BY_CATEGORY = "mPC", "rPC", "drop", "category_AP"
-# A detector that finds next to nothing on the base has nothing to lose.
-NEAR_NOTHING = 0.01
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """A measure of one group: its value, and its value in each resample, (r,)."""
-
-    value: float
-    draws: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class MeasuredModel:
-    """A model's numbers: groups × `NAMES`, and average precision by category, (groups, k), with draws (groups, k, r).
+    """A model's numbers. answers, matches, scores: of each group; f1: (groups, images).
 
-    answers, matches: of each group. score: from which detections count for F1, chosen on the base.
+    score: from which detections count for F1, chosen on the base.
     """
 
     detections: ModelDetections
     answers: tuple[Detections, ...]
     matches: tuple[Matches, ...]
     score: float
-    numbers: Mapping[tuple[int, str], Numbers]
-    by_category: NDArray[np.float64]
-    category_draws: NDArray[np.float64]
+    scores: tuple[DetectorScores, ...]
     f1: NDArray[np.float64]
 
     @property
@@ -56,90 +57,62 @@ class MeasuredModel:
         return self.detections.name
 
     @property
-    def near_nothing(self) -> bool:
-        """Whether it finds next to nothing on the base."""
-        value = self.numbers[0, "AP"].value
-        return not value >= NEAR_NOTHING
+    def near_chance(self) -> bool:
+        """Whether it finds next to nothing on the base, so that it has nothing to lose."""
+        return self.scores[0].near_chance
 
-    def drops(self, measure: str) -> dict[int, Estimate]:
-        """Return what each shift takes of a measure: shift → drop, with intervals that hold for all shifts at once."""
-        base = self.numbers[0, measure]
-        groups = [place for place in range(1, len(self.matches)) if np.isfinite(self.numbers[place, measure].value)]
-        if not groups or not np.isfinite(base.value):
-            return {}
-        values = np.array([base.value - self.numbers[place, measure].value for place in groups])
-        draws = np.stack([base.draws - self.numbers[place, measure].draws for place in groups], axis=1)
-        return dict(zip(groups, intervals(values, draws), strict=True))
+    def number(self, place: int, measure: str) -> Drawn:
+        """Return a measure of one group."""
+        return self.scores[place].measures[measure]
 
-    def interval(self, place: int, measure: str) -> Estimate | None:
-        """Return a measure of one group with its own interval; None where nothing shows it."""
-        own = self.numbers[place, measure]
-        if not np.isfinite(own.value):
-            return None
-        return intervals(np.array([own.value]), own.draws[:, None], low=0.0)[0]
+    def drop(self, place: int, measure: str) -> Drawn:
+        """Return what a shift takes of a measure: base less shift."""
+        return combined([(1.0, self.number(0, measure)), (-1.0, self.number(place, measure))])
+
+    def category_drop(self, place: int, category: int) -> Drawn:
+        """Return what a shift takes of a category's AP."""
+        base, shift = (self.scores[side].categories[category] for side in (0, place))
+        return combined([(1.0, base), (-1.0, shift)])
 
 
 def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: int) -> MeasuredModel:
-    """Match a model's detections in every group, and resample the images."""
+    """Match a model's detections in every group, and resample the images, those of all groups together."""
     groups, categories = len(subject.dataset.groups), len(subject.categories)
-    weights = seeded(seed, "detection").multinomial(
-        subject.images, np.full(subject.images, 1 / subject.images), size=REPLICATES
-    )
     answers = tuple(detections.of_group(subject, place) for place in range(groups))
     matches = tuple(match(subject.truth, own, subject.images, categories) for own in answers)
     score = best_f1_score(matches[0])
-    numbers: dict[tuple[int, str], Numbers] = {}
-    by_category = np.full((groups, categories), np.nan)
-    category_draws = np.full((groups, categories, REPLICATES), np.nan)
-    f1 = np.stack([image_f1(one, score) for one in matches])
+    scores = []
     for place, one in enumerate(matches):
-        whole, drawn = average_precision(one), average_precision(one, weights)
-        for name in MEASURES:
-            numbers[place, name] = Numbers(float(whole.measure(name)), drawn.measure(name))
-        numbers[place, F1] = Numbers(float(f1[place].mean()), weights @ f1[place] / subject.images)
-        by_category[place], category_draws[place] = whole.by_category(), drawn.by_category()
-        report(f"measuring {detections.name}", place + 1, groups)
-    return MeasuredModel(detections, answers, matches, score, numbers, by_category, category_draws, f1)
-
-
-def intervals(
-    values: NDArray[np.float64], draws: NDArray[np.float64], low: float = -1.0, high: float = 1.0
-) -> list[Estimate]:
-    """Return an interval of each value, (m,), from its draws (r, m), that hold together; none of no width."""
-    spread = np.nanstd(draws, axis=0)
-    varying = spread > 1e-9  # sums of floats differ by less
-    ends = np.full(len(values), np.nan)
-    if varying.any():
-        reach = simultaneous_reach(values[varying], draws[:, varying])
-        ends[varying] = reach * spread[varying]
-    return [
-        Estimate(value, max(low, value - end), min(high, value + end)) if np.isfinite(end) else Estimate(value)
-        for value, end in zip(values.tolist(), ends.tolist(), strict=True)
-    ]
+        report(f"measuring {detections.name}", place, groups)
+        scores.append(bootstrap_scores(one, score, seed, REPLICATES))
+    f1 = np.stack([image_f1(one, score) for one in matches])
+    return MeasuredModel(detections, answers, matches, score, tuple(scores), f1)
 
 
 def rows_of(subject: DetectionSubject, models: Sequence[MeasuredModel]) -> Iterator[ResultRow]:
-    """Yield every number of an evaluation of detectors."""
+    """Yield every number of an evaluation of detectors; intervals of drops hold for all shifts at once."""
     groups = [group.name for group in subject.dataset.groups]
     for model in models:
+        own = {"model": model.name, "n": subject.images}
         for name in NAMES:
             for place, group in enumerate(groups):
-                yield row(name, model.interval(place, name), model=model.name, group=group, n=subject.images)
-            for place, drop in model.drops(name).items():
-                yield row(DROP, drop, model=model.name, group=groups[place], at=name, n=subject.images)
+                number = model.number(place, name)
+                if math.isfinite(number.value):
+                    yield row(name, number.interval(), group=group, **own)
+            shifts = [place for place in range(1, len(groups)) if math.isfinite(model.drop(place, name).value)]
+            drops = [model.drop(place, name) for place in shifts]
+            for place, estimate in zip(shifts, simultaneous_intervals(drops) if drops else (), strict=True):
+                yield row(DROP, estimate, group=groups[place], at=name, **own)
         yield from corruption_rows(subject, model)
         for category, name in enumerate(subject.categories):
             for place, group in enumerate(groups):
-                value = model.by_category[place, category]
-                if not np.isfinite(value):
+                number = model.scores[place].categories[category]
+                if not math.isfinite(number.value):
                     continue
-                own = {"model": model.name, "group": group, "class_id": name}
-                draws = model.category_draws[place, category]
-                yield row(BY_CATEGORY, intervals(np.array([value]), draws[:, None], low=0.0)[0], **own)
-                if place and np.isfinite(model.by_category[0, category]):
-                    drop = model.by_category[0, category] - value
-                    lost = model.category_draws[0, category] - draws
-                    yield row(DROP, intervals(np.array([drop]), lost[:, None])[0], at=BY_CATEGORY, **own)
+                key = {"model": model.name, "group": group, "class_id": name, "n": number.images}
+                yield row(BY_CATEGORY, number.interval(), **key)
+                if place:
+                    yield row(DROP, model.category_drop(place, category).interval(least=-1.0), at=BY_CATEGORY, **key)
 
 
 def corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
@@ -147,28 +120,16 @@ def corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator
     by_shift: dict[str, list[int]] = {}
     for place, group in enumerate(subject.dataset.groups[1:], start=1):
         by_shift.setdefault(group.of or group.name, []).append(place)
-    if not by_shift:
-        return
-    for name in ("AP", "AP50", "AP75"):
-        value, draws = _mean_of_shifts(model, name, by_shift)
-        base = model.numbers[0, name]
-        if np.isfinite(value):
-            found = intervals(np.array([value]), draws[:, None], low=0.0)[0]
-            yield row(MPC, found, model=model.name, at=name, n=subject.images)
-        if np.isfinite(value) and base.value > 0:
-            with np.errstate(invalid="ignore", divide="ignore"):
-                share = np.where(base.draws > 0, draws / base.draws, np.nan)
-            found = intervals(np.array([value / base.value]), share[:, None], low=0.0, high=np.inf)[0]
-            yield row(RPC, found, model=model.name, at=name, n=subject.images)
-
-
-def _mean_of_shifts(
-    model: MeasuredModel, name: str, by_shift: Mapping[str, Sequence[int]]
-) -> tuple[float, NDArray[np.float64]]:
-    numbers = [[model.numbers[place, name] for place in places] for places in by_shift.values()]
-    value = np.mean([np.mean([one.value for one in own]) for own in numbers])
-    draws = np.mean([np.mean([one.draws for one in own], axis=0) for own in numbers], axis=0)
-    return float(value), draws
+    weights = [(1 / len(by_shift) / len(places), place) for places in by_shift.values() for place in places]
+    for name in ("AP", "AP50", "AP75") if weights else ():
+        mean = combined([(weight, model.number(place, name)) for weight, place in weights])
+        if not math.isfinite(mean.value):
+            continue
+        key = {"model": model.name, "at": name, "n": subject.images}
+        yield row(MPC, mean.interval(), **key)
+        share = ratio(mean, model.number(0, name))
+        if math.isfinite(share.value):
+            yield row(RPC, share.interval(), **key)
 
 
 FACTS: tuple[MeasureFacts, ...] = (
