@@ -7,7 +7,7 @@ outcome is decided with its verdict, and only `helps` saves a model without bein
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -397,11 +397,6 @@ class Mended:
     def from_json(cls, text: str | bytes, where: str) -> Mended:
         """Parse what `document_text` wrote. UserError for any other text."""
         return parse_document(cls, text, where)
-
-
-def headline_of(models: Sequence[ModelMended]) -> str:
-    """Return whether it helps, in one sentence; of several models one each."""
-    return " ".join((f"{one.name}: " if len(models) > 1 else "") + one.headline for one in models)
 
 
 def mend_csv(mended: Mended) -> str:

@@ -38,7 +38,6 @@ from counterfoil.mending.document import (
     RowsTested,
     TrainRows,
     VariantResult,
-    headline_of,
     mend_csv,
 )
 from counterfoil.mending.evaluating import FEWEST_ROWS, GRID, MOST_LOSS, lambda_grid
@@ -136,7 +135,7 @@ def run_document(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
     sgd = settings.how == "sgd"
     return Mended(
         version=MEND_VERSION,
-        headline=headline_of(models),
+        headline=" ".join((f"{one.name}: " if len(models) > 1 else "") + one.headline for one in models),
         recipe=MinedRecipe(source.recipe.name, source.recipe.recipe_hash),
         classes={cls.id: cls.name for cls in source.recipe.classes},
         audited=AuditedRows(
@@ -390,9 +389,23 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
     for one, model in zip(found, mended.models, strict=True):
         if one.summary.saved is not None and one.summary.name.startswith(PYTHON):
             heads[one.summary.name.removeprefix(PYTHON)] = one.heads[one.summary.saved]
-        elif model.saved is not None:
+        elif one.summary.saved is not None:
             place = planned[one.summary.name]
-            sha256 = _write_model(folder / place, one, model.headline, prepared)
+            variant = one.summary.variant(one.summary.saved)
+            about = about_model(one, prepared).to_json()
+            audited = [without_folders(part.name) for part in prepared.audited]
+            balanced = variant.role in BALANCED_ROLES
+            card = model_card(
+                about,
+                variant.verdict or "",
+                role=variant.role,
+                headline=model.headline,
+                helps=variant.outcome == HELPS,
+                trained_on=audited if balanced else [without_folders(prepared.source.train.name)],
+                chosen_on=[] if balanced else audited,
+            )
+            head = one.heads[variant.name]
+            sha256 = write_with_head(one.classifier, head, folder / place, about=about, card=card)
             places[one.summary.name] = (folder / place).resolve()
             model = replace(model, folder=place, mended_sha256=sha256)
         else:
@@ -409,24 +422,6 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
     write_index(folder)
     written = {what: (folder / name).resolve() for what, (name, _) in files.items()}
     return MendResult(folder, whole, written, places, heads)
-
-
-def _write_model(folder: Path, one: MendedModel, headline: str, prepared: Prepared) -> str:
-    assert one.summary.saved is not None
-    variant = one.summary.variant(one.summary.saved)
-    about = about_model(one, prepared).to_json()
-    audited = [without_folders(part.name) for part in prepared.audited]
-    balanced = variant.role in BALANCED_ROLES
-    card = model_card(
-        about,
-        variant.verdict or "",
-        role=variant.role,
-        headline=headline,
-        helps=variant.outcome == HELPS,
-        trained_on=audited if balanced else [without_folders(prepared.source.train.name)],
-        chosen_on=[] if balanced else audited,
-    )
-    return write_with_head(one.classifier, one.heads[variant.name], folder, about=about, card=card)
 
 
 def about_model(one: MendedModel, prepared: Prepared) -> MendedNote:

@@ -54,8 +54,8 @@ from counterfoil.mending.prepared import (
 from counterfoil.mending.variants import RETRAINED, Context, Variant, role_of, rows_within
 from counterfoil.mining.audited import (
     Audited,
+    ask_target,
     audit_target,
-    audit_without_clip,
     class_map_of,
     clip_doubts,
     keys_sha256,
@@ -143,7 +143,7 @@ def see_model(classifier: Classifier, source: MendSource, device: str, *, with_c
         (audit, *_), own = audit_target(source.recipe, mine, source.opened, device, load=lambda _: classifier)
         clip = own.model
     else:
-        audit, *_ = audit_without_clip(source.recipe, mine, source.opened, device, load=lambda _: classifier)
+        audit, *_ = ask_target(source.recipe, mine, source.opened, device, load=lambda _: classifier).audits(None)
     classifier = classifier.placed(device)
     head = head_of(classifier, device)
     embedder = classifier_embedder(classifier, device)

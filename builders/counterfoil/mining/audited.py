@@ -543,13 +543,6 @@ def audit_target(
     return asked.audits(clip), clip
 
 
-def audit_without_clip(
-    recipe: Recipe, mine: Mine, source: OpenSource, device: str, load: Callable[[str], Classifier] | None = None
-) -> tuple[Audited, ...]:
-    """Return the same without CLIP: the features have no width."""
-    return ask_target(recipe, mine, source, device, load=load).audits(None)
-
-
 def clip_doubts(
     recipe: Recipe, clip: ClipModel, audits: Sequence[Audited], decides: Literal["words", "contexts"]
 ) -> ScreenDoubts | None:

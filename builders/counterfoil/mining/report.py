@@ -235,7 +235,7 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe
         pairs_beside=pairs_beside,
         strips=strips,
         table=lambda some: table(findings, some),
-        uri=lambda key: picture_uri(pictures.get(key)),
+        uri=lambda key: data_uri(pictures[key]) if key in pictures else None,
         most={
             "answers": MOST_ANSWERS, "classes": MOST_CLASSES, "contexts": MOST_CONTEXTS, "examples": MOST_EXAMPLES,
             "labels": MOST_LABELS, "listed": MOST_LISTED, "with_pictures": ANSWERS_WITH_PICTURES,
@@ -390,10 +390,6 @@ def thumbnails(images: Mapping[str, bytes], decoded: Callable[[bytes], Image | N
     """Return key → a picture for the page."""
     found = {key: decoded(encoded) for key, encoded in images.items()}
     return {key: thumbnail(image) for key, image in found.items() if image is not None}
-
-
-def picture_uri(encoded: bytes | None) -> str | None:
-    return None if encoded is None else data_uri(encoded)
 
 
 def _rule(findings: Findings) -> str:

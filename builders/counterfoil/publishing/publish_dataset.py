@@ -82,6 +82,8 @@ def publish(
         UserError: The dataset cannot be published, or the Hub refuses it.
         RunFailure: The Hub or the network fails and retries do not help.
     """
+    from huggingface_hub import DatasetCard
+
     directory = named_path(directory)
     if (directory / CONFIG).is_file() and not (directory / LOCK).exists():
         raise UserError(f"{directory} holds a model, not a dataset", "Publish it with --model.")
@@ -139,7 +141,8 @@ def publish(
         if confirm is not None and not confirm(ahead):
             return None
         message = f"{recipe.name}: {images:,} image{'s' if images != 1 else ''}"
-        configs = _declared_splits(card)
+        declared: Sequence[Mapping[str, Any]] = DatasetCard(card).data.to_dict().get("configs") or ()
+        configs = [(config["config_name"], config["data_files"][0]["split"]) for config in declared]
         done, pull_request = carry_out(
             remote,
             user,
@@ -162,14 +165,6 @@ def _verified(directory: Path) -> str | None:
             " ".join(repairs[:3]),
         )
     return report.manifest_sha256
-
-
-def _declared_splits(card: str) -> list[tuple[str, str]]:
-    """Return (config, first split) of every config that a card declares."""
-    from huggingface_hub import DatasetCard
-
-    configs: Sequence[Mapping[str, Any]] = DatasetCard(card).data.to_dict().get("configs") or ()
-    return [(config["config_name"], config["data_files"][0]["split"]) for config in configs]
 
 
 def _load_a_row_of_each(remote: Remote, revision: str, configs: Sequence[tuple[str, str]]) -> None:

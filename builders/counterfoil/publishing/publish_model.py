@@ -126,7 +126,10 @@ def publish_model(
             create_pr=False,
             files_per_commit=FILES_PER_COMMIT,
         )
-        ahead = replace(ahead, told=_metadata_lines(metadata))
+        lines = [f"license: {metadata.license}{' (name it with --license)' * (metadata.license == UNKNOWN)}"]
+        for key, names in (("base model", metadata.base_model), ("datasets", metadata.datasets)):
+            lines += [f"{key}: {', '.join(names)}"] if names else []
+        ahead = replace(ahead, told=tuple(lines))
         if confirm is not None and not confirm(ahead):
             return None
         done, _ = carry_out(
@@ -188,17 +191,6 @@ def _metadata(remote: Remote, verified: _Verified, license: str | None) -> Model
     named = dict.fromkeys(match["repo"] for match in matches if match)
     datasets = tuple(name for name in named if remote.is_public_dataset(name))
     return ModelMetadata(known_license or UNKNOWN, bases, datasets)
-
-
-def _metadata_lines(metadata: ModelMetadata) -> tuple[str, ...]:
-    lines = [f"license: {metadata.license}"]
-    if metadata.license == UNKNOWN:
-        lines[0] += " (name it with --license)"
-    if metadata.base_model:
-        lines.append(f"base model: {', '.join(metadata.base_model)}")
-    if metadata.datasets:
-        lines.append(f"datasets: {', '.join(metadata.datasets)}")
-    return tuple(lines)
 
 
 def _refuse_other_facts(name: str, facts: ClassifierFacts) -> None:

@@ -20,7 +20,7 @@ from counterfoil.mining.audited import Audited
 from counterfoil.mining.findings import Finding, Findings, findings_json
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.bugs.descriptions import Description, Piece
-from counterfoil.mining.methods.bugs.document import adjusted_together, log_e_of, with_more
+from counterfoil.mining.methods.bugs.document import adjusted_together, with_more
 from counterfoil.mining.methods.bugs.trials import BugHypothesis
 from counterfoil.mining.methods.bugs.trying import find_on_photographs
 from counterfoil.mining.mined_files import MineResult
@@ -78,9 +78,9 @@ def test_what_a_person_wrote_joins_the_family_and_every_file_is_written_anew(sma
 
 def test_q_values_are_over_all_hypotheses_of_the_folder(tried: Path) -> None:
     findings = findings_of(tried)
-    ranked = sorted(findings.findings, key=lambda one: -log_e_of(one))
+    ranked = sorted(findings.findings, key=lambda one: -(one.last_log_e or 0.0))
     m = len(ranked)
-    bounds = [m / ((place + 1) * math.exp(log_e_of(one))) for place, one in enumerate(ranked)]
+    bounds = [m / ((place + 1) * math.exp(one.last_log_e or 0.0)) for place, one in enumerate(ranked)]
     for place, one in enumerate(ranked):
         assert one.q == pytest.approx(min(1.0, *bounds[place:]))
         if one.q > findings.fdr:

@@ -68,8 +68,12 @@ def cluster_failures(
         raise ValueError("features are not all finite")
     if most < 1 or least < 1:
         raise ValueError("expected 1 cluster or more, and 1 row or more in each")
+    values, of_answer, counts = np.unique(answers, return_inverse=True, return_counts=True)
+    groups = [np.flatnonzero(of_answer == place) for place in range(len(values)) if counts[place] >= least]
+    rare = np.flatnonzero(counts[of_answer] < least)
+    groups += [rare] if len(rare) >= least else []
     found: list[Cluster] = []
-    for rows in _by_answer(answers, least):
+    for rows in groups:
         for part in _split(features[rows], least, seed):
             own = rows[part]
             centrality = features[own] @ features[own].mean(axis=0)
@@ -77,17 +81,6 @@ def cluster_failures(
             found.append(Cluster(own[np.argsort(-centrality, kind="stable")], int(values[counts.argmax()])))
     found.sort(key=lambda cluster: (-len(cluster.rows), cluster.answered, int(cluster.rows.min())))
     return found[:most]
-
-
-def _by_answer(answers: NDArray[np.integer], least: int) -> Iterator[NDArray[np.int64]]:
-    """Yield rows of each answer that has enough of them, then those of all others, if these are enough."""
-    values, places, counts = np.unique(answers, return_inverse=True, return_counts=True)
-    for place in range(len(values)):
-        if counts[place] >= least:
-            yield np.flatnonzero(places == place)
-    rare = np.flatnonzero(counts[places] < least)
-    if len(rare) >= least:
-        yield rare
 
 
 def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:

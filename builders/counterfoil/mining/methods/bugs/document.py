@@ -265,7 +265,7 @@ def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) ->
     each time anew, though each costs all of them some: of true nulls tried one by one, looked at at 16 to 128 pairs, 5
     % of five and 7 % of twenty had a confirmed one among them, where 10 % are allowed.
     """
-    q = e_q_values([log_e_of(one) for one in findings])
+    q = e_q_values([one.last_log_e or 0.0 for one in findings])
     of_name = {one.name: one for one in findings}
     confirmed = {
         one.name
@@ -330,12 +330,6 @@ def tried_of(findings: Findings) -> Findings:
     return replace(
         findings, findings=tried, tested=len(tried), rounds=rounds, classes=(), not_tested=(), smallest_difference=None
     )
-
-
-def log_e_of(one: Finding) -> float:
-    """Return the natural logarithm of a finding's e-value, as it was last."""
-    looks = pairs_of(one).looks
-    return looks[-1].log_e if looks else 0.0
 
 
 def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, Difference]:

@@ -121,19 +121,13 @@ def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
         )
     if recipe.source.conditions is not None:
         problems.append("mine.method: 'bugs' draws images of one class each, and rows here have conditions")
-    problems += _wordless(recipe, settings)
+    problems += wordless_problems(recipe, settings)
     if problems:
         raise UserError(problems)
 
 
-def refuse_wordless(recipe: Recipe, settings: BugsSettings) -> None:
-    """Raise UserError if a recipe has no base prompt to add words to, or its classes none of the words that it uses."""
-    problems = _wordless(recipe, settings)
-    if problems:
-        raise UserError(problems)
-
-
-def _wordless(recipe: Recipe, settings: BugsSettings) -> list[str]:
+def wordless_problems(recipe: Recipe, settings: BugsSettings) -> list[str]:
+    """Return why words cannot be added: the base has no prompt, or classes have no words that it uses."""
     if settings.base is None and recipe.prompts.base.prompt is None:
         return ["mine.settings.base: the recipe's base has no prompt, so no words can be added"]
     base = base_prompt(recipe, settings)

@@ -37,7 +37,7 @@ from counterfoil.mining.methods.bugs.mine_bugs import (
     KeptImages,
     images_of_rounds,
     refuse_undrawn,
-    refuse_wordless,
+    wordless_problems,
     written,
 )
 from counterfoil.mining.methods.bugs.search import name_of
@@ -253,7 +253,8 @@ def mine_again(
         _refuse_another(inside, other)
         run = MiningRun(other, mine, settings, recipe, overrides, inside, used_device, workers)
         if on is not None:
-            refuse_wordless(other, settings)
+            if problems := wordless_problems(other, settings):
+                raise UserError(problems)
             rows = mine.model_copy(update={"on": tuple(on), "confirm": "rows"})
             run = replace(run, mine=rows)
             found, audited, relabel = find_on_photographs(hypotheses, run)
