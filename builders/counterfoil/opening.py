@@ -38,7 +38,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.mending.document import Mended
 from counterfoil.mending.report import mend_report
 from counterfoil.mining.findings import Findings
-from counterfoil.mining.report import report_html
+from counterfoil.mining.report import mining_html
 from counterfoil.recipe.loader import load_cut
 from counterfoil.regular_files import named_path
 from counterfoil.report.pictures import webp
@@ -355,7 +355,7 @@ class DirectoryPages:
     def _findings(self) -> Page:
         path = self.directory / FINDINGS
         findings = read_document(path, Findings)
-        return _html(report_html(findings, {}, has_recipe=(self.directory / "recipe.yaml").is_file()))
+        return _html(mining_html(findings, {}, has_recipe=(self.directory / "recipe.yaml").is_file()))
 
     def _mended(self) -> Page:
         path = self.directory / MENDED

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data.labelled_images import deal_halves
-from counterfoil.mining.collected import Confirmation, LabelledRows, confirm, count_hypothesis
+from counterfoil.mining.collected import Confirmation, LabelledRows, confirm_sets, count_hypothesis
 from counterfoil.mining.hypotheses import CandidateCaptions, DiscoverHalf, Hypothesis, Role
 from counterfoil.mining.methods.directions import find_directions
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
@@ -74,7 +74,7 @@ def mined_rows(
     answered = other.answers[:, 0].astype(np.int64)
     held_out = LabelledRows(other.features, other.labels, other.failed, other.units, answered)
     after, before = (
-        confirm([count_hypothesis(one, held_out) for one in several], MINE.margin, MINE.fdr)
+        confirm_sets([count_hypothesis(one, held_out) for one in several], MINE.margin, MINE.fdr)
         for several in (found, [replace(one, outside=()) for one in found])
     )
     return [Outcome(*each) for each in zip(found, after, before, strict=True)]

@@ -23,10 +23,10 @@ from counterfoil.mending.evaluating import (
     GRID,
     EvaluationRows,
     HeadEvaluation,
-    answers_of,
     compared_with,
+    judge_variant,
     missing_controls,
-    verdict_of,
+    right_answers_of,
 )
 from counterfoil.mending.fitting import KeptHeads, Lesson, fit_head
 from counterfoil.mending.one_model import ContextRows, HeadFitting, compared_controls
@@ -88,7 +88,7 @@ def said(case: str, seed: int) -> dict[str, Any]:
         beside = {what: fitted[RETRAINED if what == RETRAINED else what] for what in kinds}
         comparisons = compared_with(variant.chosen, compared_controls(variant, beside, GRID), evaluation)
         missing = "" if len(kinds) > 1 else missing_controls(variant.variant, ())
-        words = verdict_of(comparisons, variant.result, has_test=True, missing=missing)[1]
+        words = judge_variant(comparisons, variant.result, has_test=True, missing=missing)[1]
         found[beside_what] = next(begins for begins in SAID if words.startswith(begins))
         if beside_what == "with controls":
             heldout = [one for one in comparisons if one.set == HELDOUT and one.lam != 0]
@@ -137,7 +137,7 @@ def _evaluation(rng: np.random.Generator, head: LinearHead, contexts: tuple[Cont
     test, test_labels, _ = _rows(rng, _TEST, True)
     audited, tested = EvaluationRows(features, labels, units), EvaluationRows(test, test_labels, np.arange(_TEST))
     allowed = np.eye(_CLASSES, dtype=bool)
-    before = answers_of(head, audited, tested, allowed)
+    before = right_answers_of(head, audited, tested, allowed)
     return HeadEvaluation(
         audited=audited,
         discover=discover,

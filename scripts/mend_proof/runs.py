@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from counterfoil.data.labelled_images import Halves, deal_halves
 from counterfoil.mending.evaluating import choose_lambda
 from counterfoil.mending.fitting import FittedHead, Lesson, fit_head
-from counterfoil.mending.variants import train_rows
+from counterfoil.mending.variants import choose_train_rows
 from counterfoil.mining.methods.contexts import (
     ContextCount,
     choose_contexts,
@@ -163,7 +163,7 @@ class Run:
     def train_rows(self) -> NDArray[np.int64]:
         """Which rows of train a head learns from."""
         most = self.settings.per_class if self.target.world is not None else min(self.settings.per_class, WIDE)
-        return train_rows(self.audit.train.labels, most, self.seed)
+        return choose_train_rows(self.audit.train.labels, most, self.seed)
 
     def counts(self, label: int) -> list[ContextCount]:
         """Of a class's contexts on the discover half."""

@@ -34,17 +34,17 @@ from counterfoil.mending.evaluating import (
     EvaluationRows,
     HeadEvaluation,
     RightAnswers,
-    answers_of,
     best_variant,
     choose_lambda,
     chosen_on_discover,
     compare_heads,
     difference_of_gains,
+    judge_gains,
+    judge_variant,
     lambda_grid,
-    measure,
+    measure_set,
     missing_controls,
-    verdict,
-    verdict_of,
+    right_answers_of,
 )
 from counterfoil.mending.fitting import KeptHeads, Lesson
 from counterfoil.mending.one_model import ContextRows, FittedVariant, HeadFitting, best_fitted
@@ -176,7 +176,7 @@ def width(estimate: Estimate | SetMeasured) -> float:
 
 def test_a_gain_is_the_difference_of_the_two_accuracies() -> None:
     before, after, units = rows(200, 1)
-    found = measure("test", before, after, units, seed=0)
+    found = measure_set("test", before, after, units, seed=0)
     assert (found.rows, found.units) == (200, 200)
     assert found.gain is not None and found.before is not None and found.after is not None
     assert found.gain == pytest.approx(found.after - found.before) == pytest.approx(after.mean() - before.mean())
@@ -187,15 +187,15 @@ def test_p_is_mcnemars() -> None:
     before, after, units = rows(150, 2)
     table = [[int((before & after).sum()), int((before & ~after).sum())],
              [int((~before & after).sum()), int((~before & ~after).sum())]]  # fmt: skip
-    found = measure("p", before, after, units, seed=0)
+    found = measure_set("p", before, after, units, seed=0)
     reference: Any = mcnemar(table, exact=True)
     assert found.p == pytest.approx(reference.pvalue)
-    assert measure("p", before, before, units, seed=0).p == 1
+    assert measure_set("p", before, before, units, seed=0).p == 1
 
 
 def test_the_interval_is_scipys_bootstrap_of_units() -> None:
     before, after, units = rows(240, 3)
-    found = measure("interval", before, after, units, seed=0)
+    found = measure_set("interval", before, after, units, seed=0)
     assert found.low is not None and found.high is not None
     difference = after.astype(float) - before
     reference = stats.bootstrap(
@@ -207,8 +207,8 @@ def test_the_interval_is_scipys_bootstrap_of_units() -> None:
 
 def test_rows_of_one_unit_are_drawn_together() -> None:
     before, after, units = rows(240, 3, each=6)
-    together = width(measure("units", before, after, units, seed=0))
-    apart = width(measure("units", before, after, np.arange(240), seed=0))
+    together = width(measure_set("units", before, after, units, seed=0))
+    apart = width(measure_set("units", before, after, np.arange(240), seed=0))
     assert together == pytest.approx(np.sqrt(6) * apart, rel=0.2)
 
 
@@ -216,7 +216,7 @@ def test_units_of_unlike_sizes_are_drawn_as_often() -> None:
     rng = np.random.default_rng(7)
     units = np.repeat(np.arange(60), rng.integers(1, 9, 60))
     after, before = rng.random(len(units)) < 0.6, rng.random(len(units)) < 0.4
-    found = measure("sizes", before, after, units, seed=0)
+    found = measure_set("sizes", before, after, units, seed=0)
     sums = np.bincount(units, after.astype(float) - before)
     sizes = np.bincount(units)
     drawn = rng.integers(0, 60, (4000, 60))
@@ -238,11 +238,11 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
 def test_where_all_rows_agree_the_interval_is_that_of_a_share_of_units(share: float, value: float) -> None:
     wrong = np.zeros(40, dtype=bool)
     units = np.repeat(np.arange(20), 2)
-    found = measure("all", wrong, np.full(40, share, dtype=bool), units, seed=0)
+    found = measure_set("all", wrong, np.full(40, share, dtype=bool), units, seed=0)
     assert found.low is not None and found.high is not None
     assert found.gain == value and found.low <= value <= found.high
     assert 0.1 < found.high - found.low < 0.4  # 20 units: 0.16 on one side
-    fewer = measure("all", wrong[:8], np.full(8, share, dtype=bool), units[:8], seed=0)
+    fewer = measure_set("all", wrong[:8], np.full(8, share, dtype=bool), units[:8], seed=0)
     assert width(fewer) > width(found)
 
 
@@ -253,7 +253,7 @@ def test_of_one_unit_that_changed_in_part_there_is_no_interval() -> None:
 
 def test_no_row_has_no_gain() -> None:
     none = np.zeros(0, dtype=bool)
-    found = measure("", none, none, none.astype(np.int64), seed=0)
+    found = measure_set("", none, none, none.astype(np.int64), seed=0)
     assert found.rows == 0 and found.gain is None and found.p is None
     with pytest.raises(ValueError, match="no row"):
         difference_of_gains(none, none, none.astype(np.int64), seed=0, salt="")
@@ -261,14 +261,14 @@ def test_no_row_has_no_gain() -> None:
 
 def test_the_same_rows_and_seed_draw_the_same() -> None:
     before, after, units = rows(90, 4)
-    first, again, other = (measure("x", before, after, units, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (measure_set("x", before, after, units, seed=seed) for seed in (1, 1, 2))
     assert first == again and first.low != other.low
 
 
 def test_a_difference_of_gains_is_that_of_the_two_gains() -> None:
     before, a, units = rows(100, 5)
     _, b, _ = rows(100, 6)
-    gains = [measure("s", before, one, units, seed=0).gain for one in (a, b)]
+    gains = [measure_set("s", before, one, units, seed=0).gain for one in (a, b)]
     assert gains[0] is not None and gains[1] is not None
     difference = difference_of_gains(a, b, units, seed=0, salt="s")
     assert difference.value == pytest.approx(gains[0] - gains[1])
@@ -313,7 +313,7 @@ WORSE = compared(-0.1, -0.15, -0.05, 0, 10)
 def test_a_verdict_claims_no_more_than_the_intervals(
     against: dict[str, GainDifference], says: str, says_not: str
 ) -> None:
-    _, words = verdict(against, None, controls=[[name] for name in against if name != "λ = 0"])
+    _, words = judge_gains(against, None, controls=[[name] for name in against if name != "λ = 0"])
     assert says in words and says_not not in words
     assert all(name in words for name in against)
 
@@ -325,10 +325,10 @@ def test_a_few_units_of_one_mind_are_too_few(units: int) -> None:
     one = compare_heads("", "", np.ones(3 * units, bool), np.zeros(3 * units, bool), three, seed=0)
     assert one.low is not None and one.low > 0
     assert (one.ahead, one.behind, one.side) == (units, 0, 0) and one.p == pytest.approx(2 / 2**units)
-    _, words = verdict({"λ = 0": one}, None)
+    _, words = judge_gains({"λ = 0": one}, None)
     assert words.startswith("It is not shown to help") and "Too few held-out failures have different answers" in words
     six = compare_heads("", "", np.ones(6, bool), np.zeros(6, bool), np.arange(6), seed=0)
-    assert six.side == 1 and verdict({"names": six}, None, controls=[["names"]])[0] == HELPS
+    assert six.side == 1 and judge_gains({"names": six}, None, controls=[["names"]])[0] == HELPS
 
 
 def test_a_few_of_many_are_too_few() -> None:
@@ -336,7 +336,7 @@ def test_a_few_of_many_are_too_few() -> None:
     right = np.arange(100) < 4
     one = compare_heads("", "", right, np.zeros(100, bool), np.arange(100), seed=0)
     assert one.low is not None and one.low > 0 and one.p == pytest.approx(0.125)
-    assert "It is not shown to help" in verdict({"λ = 0": one}, None)[1]
+    assert "It is not shown to help" in judge_gains({"λ = 0": one}, None)[1]
 
 
 @pytest.mark.parametrize("units", [3, 6, 10, 20])
@@ -365,7 +365,7 @@ def test_heads_that_are_alike_are_seldom_told_apart(units: int) -> None:
     ],
 )
 def test_a_verdict_says_what_becomes_of_test(test: Estimate, says: str) -> None:
-    outcome, words = verdict({"names": BETTER}, test, controls=[["names"]])
+    outcome, words = judge_gains({"names": BETTER}, test, controls=[["names"]])
     assert says in words and (outcome == HELPS) == ("It loses elsewhere" not in says)
 
 
@@ -373,7 +373,7 @@ def test_a_verdict_says_what_becomes_of_test(test: Estimate, says: str) -> None:
 def test_where_there_is_no_test_the_words_say_none(value: float) -> None:
     half_width = 0.05
     change = Estimate(value, value - half_width, value + half_width)
-    _, words = verdict({"λ = 0": BETTER}, change, test_is="accuracy on the confirm half")
+    _, words = judge_gains({"λ = 0": BETTER}, change, test_is="accuracy on the confirm half")
     assert "Test " not in words and "test accuracy" not in words and "confirm half" in words
 
 
@@ -414,7 +414,7 @@ class World:
         audited = EvaluationRows(features, labels, np.arange(ROWS))
         tested = EvaluationRows(test, test_labels, np.arange(80))
         allowed = np.eye(CLASSES, dtype=bool)
-        before = answers_of(self.head, audited, tested, allowed)
+        before = right_answers_of(self.head, audited, tested, allowed)
         self.evaluation = HeadEvaluation(
             audited, np.sort(halves[::2]), np.sort(halves[1::2]), ~before.audited, np.ones(ROWS, dtype=bool),
             self.dealt.among(range(len(CONTEXTS))), self.dealt.among, CONTEXTS, list("xyz"), tested, allowed, before, 0,
@@ -486,7 +486,7 @@ def test_what_is_judged_chooses_nothing(world: World) -> None:
     labels, test_labels = evaluation.audited.labels.copy(), (evaluation.test.labels + 1) % CLASSES
     labels[evaluation.confirm] = (labels[evaluation.confirm] + 1) % CLASSES
     audited, test = replace(evaluation.audited, labels=labels), replace(evaluation.test, labels=test_labels)
-    before = answers_of(world.head, audited, test, evaluation.allowed)
+    before = right_answers_of(world.head, audited, test, evaluation.allowed)
     flipped = replace(evaluation, audited=audited, test=test, before=before, failed=~before.audited)
     here, there = world.fitted(evaluation), world.fitted(flipped)
     assert [one.result.measured for one in here] != [one.result.measured for one in there]
@@ -565,24 +565,24 @@ def test_the_control_that_is_missing_is_named(variant: Variant, kinds: list[str]
 
 def test_without_equal_numbers_nothing_is_shown_to_help() -> None:
     """On failures any head that is moved further gains, whatever moved it."""
-    words = verdict_of([difference(RETRAINED, 1)], ARM, has_test=True, missing=NOT_KNOWN)[1]
+    words = judge_variant([difference(RETRAINED, 1)], ARM, has_test=True, missing=NOT_KNOWN)[1]
     assert words.startswith("It is not shown to help: on held-out failures it gains more than the head retrained")
     assert NOT_KNOWN in words
-    assert "confirm half" in verdict_of([difference(RETRAINED, 1)], ARM, has_test=False)[1]
+    assert "confirm half" in judge_variant([difference(RETRAINED, 1)], ARM, has_test=False)[1]
 
 
 def test_a_control_whose_lambda_is_0_is_no_second_comparison() -> None:
     found = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.0)]
     same = f"{CLASS_NAME}{SAME_LAMBDA}"
-    words = verdict_of([*found, difference(same, 1, lam=0.5)], ARM, has_test=True)[1]
+    words = judge_variant([*found, difference(same, 1, lam=0.5)], ARM, has_test=True)[1]
     assert words.startswith("It helps: ") and "class names at λ = 0" not in words
     assert "λ = 0 was chosen for as many images of class names" in words
     # At the variant's own λ that control gains as much: then it is not shown to help at all.
-    words = verdict_of([*found, difference(same, 0, lam=0.5)], ARM, has_test=True)[1]
+    words = judge_variant([*found, difference(same, 0, lam=0.5)], ARM, has_test=True)[1]
     assert words.startswith("It is not shown to help: ")
     assert "No difference is shown from as many images of class names at the same λ" in words
     own = [difference(CLASS_NAME, 1, lam=2.0), difference(same, 1, lam=0.5)]
-    other = verdict_of([difference(RETRAINED, 1), *own], ARM, has_test=True)[1]
+    other = judge_variant([difference(RETRAINED, 1), *own], ARM, has_test=True)[1]
     assert "as many images of class names at λ = 2 (" in other and "λ = 0 was chosen" not in other
 
 
@@ -607,7 +607,7 @@ def test_in_part_asks_for_a_control_at_its_own_lambda_and_at_the_same(
         difference(f"{CLASS_NAME}{SAME_LAMBDA}", same, lam=0.5),
         difference(RANDOM, other, lam=0.5),  # the λ that was chosen for it is the variant's
     ]
-    outcome, words = verdict_of(found, ARM, has_test=True)
+    outcome, words = judge_variant(found, ARM, has_test=True)
     assert words.startswith(begins) and begins.lower().startswith(f"it {outcome}".replace("it not", "it is not"))
     shown = bool(retrained) and begins.startswith("It is not")
     assert ("but not more than as many other images at the same λ" in words) == shown
@@ -617,12 +617,12 @@ def test_what_the_confirm_half_chose_is_judged_by_the_test() -> None:
     found = [difference(RETRAINED, 1), difference(CLASS_NAME, 1, lam=0.5)]
     variant = replace(ARM, judged_by=TEST)
     on_test = [replace(one, set=TEST_FAILED) for one in found]
-    words = verdict_of(on_test, variant, has_test=True)[1]
+    words = judge_variant(on_test, variant, has_test=True)[1]
     assert words.startswith("It helps: on test failures it gains more than") and "held-out" not in words
-    assert BY_TEST in words and BY_TEST not in verdict_of(found, ARM, has_test=True)[1]
-    assert verdict_of(found, variant, has_test=True)[1].startswith("The model fails on no test image")
+    assert BY_TEST in words and BY_TEST not in judge_variant(found, ARM, has_test=True)[1]
+    assert judge_variant(found, variant, has_test=True)[1].startswith("The model fails on no test image")
     loses = difference(RETRAINED, -1, on=TEST)
-    words = verdict_of([*on_test, loses], variant, has_test=True)[1]
+    words = judge_variant([*on_test, loses], variant, has_test=True)[1]
     assert "It helps on test failures and loses elsewhere" in words and "On all rows of the test split it" in words
 
 
@@ -634,7 +634,7 @@ def test_what_loses_on_all_confirm_rows_is_not_simply_said_to_help(side: int, lo
         difference(CLASS_NAME, helps, lam=0.5),
         difference(RETRAINED, side, on=CONFIRM),
     ]
-    outcome, words = verdict_of(found, ARM, has_test=True)
+    outcome, words = judge_variant(found, ARM, has_test=True)
     assert words.startswith("It helps") == bool(helps) and (outcome == HELPS) == (bool(helps) and not loses)
     assert ("keep your model" in HEADLINES[outcome]) == (outcome != HELPS)
     if helps:

@@ -17,7 +17,7 @@ from PIL import Image
 from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.mending.given import MOST_ROWS, _table, numbered_groups, read_key_table
-from counterfoil.mending.one_model import context_rows, refuse_infinite
+from counterfoil.mending.one_model import context_rows, refuse_infinite_features
 from counterfoil.mending.prepared import (
     Known,
     confirm_chose,
@@ -26,7 +26,7 @@ from counterfoil.mending.prepared import (
     refuse_near_chance,
     refuse_shared,
 )
-from counterfoil.mending.variants import Context, equal_numbers, rows_within, train_rows
+from counterfoil.mending.variants import Context, choose_train_rows, equal_numbers, rows_within
 from counterfoil.recipe import load_recipe
 from support.images import encoded
 
@@ -187,10 +187,10 @@ def test_a_row_is_in_the_context_of_its_class_that_it_is_most_like_or_in_none() 
 
 def test_features_that_are_no_numbers_are_told() -> None:
     features = np.zeros((3, 2))
-    refuse_infinite("m", features, "photos")
+    refuse_infinite_features("m", features, "photos")
     features[1, 0] = np.nan
     with pytest.raises(RunFailure, match="1 of 3 images of photos"):
-        refuse_infinite("m", features, "photos")
+        refuse_infinite_features("m", features, "photos")
 
 
 def test_a_base_near_chance_is_judged_as_evaluate_judges_it() -> None:
@@ -298,21 +298,23 @@ def counts(labels: np.ndarray) -> dict[int, int]:
 
 
 def test_of_each_class_so_many_come_or_all_that_there_are() -> None:
-    rows = train_rows(LABELS, 30)
+    rows = choose_train_rows(LABELS, 30)
     assert counts(LABELS[rows]) == {label: min(30, n) for label, n in counts(LABELS).items()}
     assert rows.tolist() == sorted(set(rows.tolist()))
 
 
 def test_a_class_is_drawn_alike_whatever_the_others_are() -> None:
     alone = np.where(LABELS == 1, LABELS, 0)
-    both = [set(train_rows(each, 10, seed=3).tolist()) & set(np.flatnonzero(LABELS == 1)) for each in (LABELS, alone)]
+    both = [
+        set(choose_train_rows(each, 10, seed=3).tolist()) & set(np.flatnonzero(LABELS == 1)) for each in (LABELS, alone)
+    ]
     assert both[0] == both[1] and len(both[0]) == 10
 
 
 def test_another_seed_draws_others_and_fewer_are_a_part_of_more() -> None:
-    assert train_rows(LABELS, 10, 1).tolist() == train_rows(LABELS, 10, 1).tolist()
-    assert train_rows(LABELS, 10, 1).tolist() != train_rows(LABELS, 10, 2).tolist()
-    assert set(train_rows(LABELS, 10, 1)) < set(train_rows(LABELS, 30, 1))
+    assert choose_train_rows(LABELS, 10, 1).tolist() == choose_train_rows(LABELS, 10, 1).tolist()
+    assert choose_train_rows(LABELS, 10, 1).tolist() != choose_train_rows(LABELS, 10, 2).tolist()
+    assert set(choose_train_rows(LABELS, 10, 1)) < set(choose_train_rows(LABELS, 30, 1))
 
 
 def test_arms_are_cut_to_equal_numbers_of_each_class() -> None:

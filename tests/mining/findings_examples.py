@@ -44,7 +44,7 @@ from counterfoil.mining.findings import (
     Target,
     WrongAnswers,
 )
-from counterfoil.mining.report import pictures_wanted, thumbnail
+from counterfoil.mining.report import page_thumbnail, pictures_wanted
 
 SANDAL, PULLOVER, COAT = 5, 2, 4
 
@@ -190,7 +190,7 @@ def example_pictures(findings: Findings) -> dict[str, bytes]:
     for number, key in enumerate(wanted):
         label = labels.get(key.split("/")[1], 0) if "/" in key else 0
         scene = Scene("audit", number % 50, label, background=BACKGROUNDS[number % len(BACKGROUNDS)], seed=number)
-        pictures[key] = thumbnail(Image.fromarray(render(scene)))
+        pictures[key] = page_thumbnail(Image.fromarray(render(scene)))
     return pictures
 
 
@@ -387,7 +387,7 @@ def drawn_pictures(findings: Findings) -> dict[str, bytes]:
         garment = int((labels == int(rest)).nonzero()[0][index])
         scene = Scene("audit", garment, int(rest), COLOURS[index % len(COLOURS)], background="wood", seed=index)
         look = looks.get(shift, {"style": "photo"})
-        pictures[key] = thumbnail(Image.fromarray(render(replace(scene, **look))))
+        pictures[key] = page_thumbnail(Image.fromarray(render(replace(scene, **look))))
     return pictures
 
 

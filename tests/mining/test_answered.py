@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from counterfoil.mining.answered import FEWEST_TAKEN, AnsweredRows, answered, failing_rows_csv
+from counterfoil.mining.answered import FEWEST_TAKEN, AnsweredRows, answers_shown, failing_rows_csv
 from counterfoil.mining.audited import class_of_output, unreadable_note
-from counterfoil.mining.hypotheses import SHARES, Role, choose_cutoffs, cut, cutoffs_at
+from counterfoil.mining.hypotheses import SHARES, Role, choose_cutoffs, cutoffs_at, members_within
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.recipe import load_recipe
 from counterfoil.stats import wilson_interval
@@ -35,7 +35,7 @@ ROWS = AnsweredRows(
 
 
 def test_classes_and_pairs_are_counted_with_their_intervals() -> None:
-    answers = answered(ROWS, RECIPE)
+    answers = answers_shown(ROWS, RECIPE)
     worst, best = answers.classes
     assert (answers.rows, answers.failures) == (100, 12) and (worst.id, best.id) == ("00", "01")
     assert (worst.rows, worst.failures, worst.rate) == (40, 10, 0.25) and worst.interval == wilson_interval(10, 40)
@@ -47,20 +47,20 @@ def test_classes_and_pairs_are_counted_with_their_intervals() -> None:
 
 
 def test_rows_of_one_unit_widen_the_interval() -> None:
-    alone = answered(ROWS, RECIPE).classes[0].interval
-    together = answered(replace(ROWS, units=np.arange(100) // 5), RECIPE).classes[0].interval
+    alone = answers_shown(ROWS, RECIPE).classes[0].interval
+    together = answers_shown(replace(ROWS, units=np.arange(100) // 5), RECIPE).classes[0].interval
     assert together[0] < alone[0] < alone[1] < together[1]
 
 
 def test_labels_to_look_at_are_those_with_the_least_confidence() -> None:
     assert ROWS.by_label_doubt().tolist() == [*range(9, -1, -1), 98, 99]
-    answers = answered(ROWS, RECIPE)
+    answers = answers_shown(ROWS, RECIPE)
     # One in a hundred.
     assert answers.labels_in_all == 1 and answers.labels[0].key == ROWS.keys[9]
     assert (answers.labels[0].label, answers.labels[0].answered) == ("t-shirt", "trouser")
     # Where an answer has no confidence of its own nothing tells a doubtful label.
-    assert not answered(replace(ROWS, confidence=np.ones(100)), RECIPE).labels
-    assert not answered(replace(ROWS, failed=np.zeros(100, dtype=bool), taken_for=LABELS), RECIPE).labels
+    assert not answers_shown(replace(ROWS, confidence=np.ones(100)), RECIPE).labels
+    assert not answers_shown(replace(ROWS, failed=np.zeros(100, dtype=bool), taken_for=LABELS), RECIPE).labels
 
 
 def test_equal_labels_come_in_the_order_of_the_confidence_in_the_answer() -> None:
@@ -116,7 +116,7 @@ def test_an_answer_of_no_class_here_is_taken_for_none() -> None:
     # An image that cannot be decoded has the answer -1; output 7 is of no class.
     assert found[np.array([4, 4, -1, 5, 9, 7], dtype=np.int32)].tolist() == [0, 0, -1, 0, 2, -1]
     strange = replace(ROWS, taken_for=np.where(ROWS.failed, -1, LABELS))
-    answers = answered(strange, RECIPE)
+    answers = answers_shown(strange, RECIPE)
     assert answers.failures == 12 and not answers.taken_for and not answers.labels
 
 
@@ -149,7 +149,7 @@ UNITS = np.arange(600)
 @pytest.mark.parametrize("share", SHARES)
 def test_every_class_gives_the_same_share(role: Role, share: float) -> None:
     cosines = RNG.normal(size=600) + ROW_LABELS  # classes lie elsewhere: one cut-off for all would take one class
-    members = cut(cosines, ROW_LABELS, (0, 2), cutoffs_at(cosines, ROW_LABELS, (0, 2), role, share), role)
+    members = members_within(cosines, ROW_LABELS, (0, 2), cutoffs_at(cosines, ROW_LABELS, (0, 2), role, share), role)
     assert not members[ROW_LABELS == 1].any()
     for label in (0, 2):
         own = members[label == ROW_LABELS]
@@ -171,5 +171,5 @@ def test_the_share_that_fails_is_found(role: Role) -> None:
 
 
 def test_rows_of_other_classes_are_in_no_set() -> None:
-    assert not cut(np.ones(3), np.array([5, 6, 7]), (1,), (0.0,), "hard").any()
-    assert cut(np.ones(3), np.array([5, 1, 7]), (1,), (0.0,), "hard").tolist() == [False, True, False]
+    assert not members_within(np.ones(3), np.array([5, 6, 7]), (1,), (0.0,), "hard").any()
+    assert members_within(np.ones(3), np.array([5, 1, 7]), (1,), (0.0,), "hard").tolist() == [False, True, False]

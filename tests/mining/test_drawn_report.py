@@ -42,9 +42,9 @@ from counterfoil.mining.report import (
     base_key,
     counts_from,
     looks_figure,
+    mining_html,
+    page_thumbnail,
     pictures_wanted,
-    report_html,
-    thumbnail,
 )
 from counterfoil.recipe.schema_mine import mined_facts
 from counterfoil.report.findings import MinedShiftResult
@@ -61,7 +61,7 @@ def pictures() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def page(pictures: dict[str, bytes]) -> str:
-    return report_html(drawn_example(), pictures)
+    return mining_html(drawn_example(), pictures)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_it_opens_with_its_message_and_what_was_drawn(text: str) -> None:
 
 @pytest.mark.parametrize("findings", [drawn_example(), drawn_nothing_confirmed()], ids=["some", "none"])
 def test_nothing_is_said_of_halves_that_were_never_dealt(findings: Findings) -> None:
-    text = Page(report_html(findings, {})).text
+    text = Page(mining_html(findings, {})).text
     assert not [words for words in OF_HALVES if re.search(rf"\b{words}\b", text)]
     found = text[text.index("How to read this") :]
     for words in (
@@ -129,10 +129,10 @@ def test_a_finding_tells_its_rates_its_pairs_and_its_looks(page: str) -> None:
 
 
 def test_a_rule_of_one_answer_names_the_class() -> None:
-    shown = Page(report_html(replace(drawn_example(), failure="answered:08"), {})).text
+    shown = Page(mining_html(replace(drawn_example(), failure="answered:08"), {})).text
     assert "Wrong means: the answer is bag." in shown
     assert (
-        "Wrong means: the answer is 77." in Page(report_html(replace(drawn_example(), failure="answered:77"), {})).text
+        "Wrong means: the answer is 77." in Page(mining_html(replace(drawn_example(), failure="answered:77"), {})).text
     )
 
 
@@ -142,7 +142,7 @@ def test_failures_that_did_not_come_are_told_as_what_they_are() -> None:
     assert first.pairs is not None
     estimate = StoppedEstimate(20, 500, False, 0.014, (0.006, 0.029))
     capped = replace(first, pairs=replace(first.pairs, estimate=estimate))
-    shown = Page(report_html(replace(findings, findings=(capped,), tested=1), {})).text
+    shown = Page(mining_html(replace(findings, findings=(capped,), tested=1), {})).text
     assert "500 images gave fewer than 20 failures: 1 % wrong (0.6 % to 3 %)" in shown
 
 
@@ -158,7 +158,7 @@ def test_a_pair_is_shown_where_only_the_description_fails(page: str, pictures: d
         assert failed[described] and not failed[base] and {base, described} <= set(pictures)
         assert pair.index("<img") < pair.index('class="wrong"')
     lonely = replace(one, evidence=tuple(piece for piece in one.evidence if "/base_" not in piece.key))
-    alone = report_html(replace(drawn_example(), findings=(lonely,), tested=1), {})
+    alone = mining_html(replace(drawn_example(), findings=(lonely,), tested=1), {})
     assert 'class="pair"' not in alone and "Images as described, answered wrong" in Page(alone).text
 
 
@@ -194,7 +194,7 @@ def test_answers_and_their_samples_are_few(pictures: dict[str, bytes]) -> None:
     changed = replace(findings, findings=(one,), tested=1)
     wanted = pictures_wanted(changed)
     assert set(keys[:MOST_EXAMPLES]) <= set(wanted) and not set(keys[MOST_EXAMPLES:]) & set(wanted)
-    page = report_html(changed, dict.fromkeys(keys[:1], next(iter(pictures.values()))))
+    page = mining_html(changed, dict.fromkeys(keys[:1], next(iter(pictures.values()))))
     assert page.count('<div class="answer">') == 15 and "No wrong answer." in Page(page).text
     samples = re.findall(r'<div class="samples">(.*?)</div>', page, re.DOTALL)
     assert [one.count("<figure") for one in samples] == [1, 1, 1]  # the others have no picture, and no room for a key
@@ -219,7 +219,7 @@ def test_classes_tell_their_base_and_why_they_were_left_out(text: str) -> None:
     assert "no direction" not in text
     findings = drawn_example()
     untold = tuple(replace(audit, drawn=None) for audit in findings.classes)
-    assert "drawn accepted" not in Page(report_html(replace(findings, classes=untold), {})).text
+    assert "drawn accepted" not in Page(mining_html(replace(findings, classes=untold), {})).text
 
 
 def test_every_round_is_listed_with_what_it_was_for(text: str) -> None:
@@ -233,19 +233,19 @@ def test_every_round_is_listed_with_what_it_was_for(text: str) -> None:
 
 
 def test_nothing_confirmed_and_nothing_to_describe_are_told_apart() -> None:
-    none = Page(report_html(drawn_nothing_confirmed(), {})).text
+    none = Page(mining_html(drawn_nothing_confirmed(), {})).text
     assert (
         "No failure confirmed at this sample size" in none and "8 hypotheses tested in pairs, none confirmed." in none
     )
     assert "how large a missed difference may be" in none and "counterfoil build" not in none
     untested = replace(drawn_example(), findings=(), tested=0)
-    assert "No hypothesis reached the test; the classes below say why." in Page(report_html(untested, {})).text
+    assert "No hypothesis reached the test; the classes below say why." in Page(mining_html(untested, {})).text
     flawless = tuple(
         replace(audit, errors=0, rate=0.0, interval=(0.0, 0.0094), reason="no failure to describe")
         for audit in untested.classes
         if audit.rows
     )
-    text = Page(report_html(replace(untested, classes=flawless), {})).text
+    text = Page(mining_html(replace(untested, classes=flawless), {})).text
     assert "Nothing could be tested" in text and "None of 1,547 base images fails" in text
     assert "0.9 %" in between(text, "The base of each class", "Classes that were left out")
 
@@ -276,8 +276,8 @@ def hostile() -> Findings:
 
 def test_hostile_text_is_shown_as_text() -> None:
     findings = hostile()
-    for given_pictures in ({}, dict.fromkeys(pictures_wanted(findings), thumbnail(Image.new("RGB", (8, 8))))):
-        page = report_html(findings, given_pictures)
+    for given_pictures in ({}, dict.fromkeys(pictures_wanted(findings), page_thumbnail(Image.new("RGB", (8, 8))))):
+        page = mining_html(findings, given_pictures)
         parsed = Page(page)
         assert not HOSTILE_TAGS & set(parsed.tags)
         assert not [name for name, _ in parsed.attributes if name.startswith("on")]
@@ -306,7 +306,7 @@ def test_a_page_of_very_many_findings_stays_small() -> None:
     wanted = pictures_wanted(changed)
     # Four pairs, five typical ones of either kind, and three samples of three answers on either side.
     assert len(wanted) == len(set(wanted)) <= MOST_PAIRS_IN_FULL * 36
-    page = report_html(changed, dict.fromkeys(wanted, thumbnail(Image.new("RGB", (300, 200)))))
+    page = mining_html(changed, dict.fromkeys(wanted, page_thumbnail(Image.new("RGB", (300, 200)))))
     assert page.count("<section") == MOST_PAIRS_IN_FULL and len(page) < 3_000_000 and long not in page
     text = Page(page).text
     assert "The 12 findings with the strongest evidence are above; this table has 388 others." in text
@@ -316,14 +316,14 @@ def test_a_page_of_very_many_findings_stays_small() -> None:
 
 def test_equal_findings_give_equal_pages_whatever_the_order_of_pictures(page: str, pictures: dict[str, bytes]) -> None:
     read = Findings.from_json(findings_json(drawn_example()))
-    assert report_html(read, dict(reversed(pictures.items()))) == page
+    assert mining_html(read, dict(reversed(pictures.items()))) == page
 
 
 def test_no_rate_of_a_test_stands_for_a_finding_without_fresh_pairs() -> None:
     findings = drawn_example()
     tested = [replace(one, pairs=one.pairs and replace(one.pairs, fresh=None)) for one in findings.findings]
     judged = adjusted_together(tested, findings.fdr, findings.margin)
-    text = Page(report_html(replace(findings, findings=judged), {})).text
+    text = Page(mining_html(replace(findings, findings=judged), {})).text
     card = text[: text.index("The evidence")]
     assert (
         "The strongest: sandal in the snow. Its rate was not measured on fresh pairs." in card
@@ -342,7 +342,7 @@ def test_the_page_says_which_words_are_the_background_and_what_it_does_as_a_whol
 
     def page(found: dict[str, Any]) -> str:
         changed = replace(one, about=dict(one.about) | {"background": found})
-        text = report_html(replace(findings, findings=(changed, *findings.findings[1:])), {})
+        text = mining_html(replace(findings, findings=(changed, *findings.findings[1:])), {})
         return re.sub(r"\s+", " ", markup.unescape(re.sub(r"</?bdi>", "", text)))
 
     count = {"pairs": 40, "base_rate": 0.1}
@@ -360,7 +360,7 @@ def test_every_purpose_of_a_round_has_words() -> None:
     findings = drawn_example()
     purposes: tuple[Any, ...] = get_args(Purpose)
     rounds = tuple(RoundDrawn(f"rounds/{place:02d}", purpose, place, 4, 3) for place, purpose in enumerate(purposes, 1))
-    page = report_html(replace(findings, rounds=rounds), {})
+    page = mining_html(replace(findings, rounds=rounds), {})
     assert all(f"<code>rounds/{place:02d}</code>" in page for place in range(1, len(purposes) + 1))
 
 

@@ -18,7 +18,7 @@ from counterfoil.mining.findings import (
     Evidence,
     Findings,
     Rate,
-    findings_csv,
+    findings_csv_text,
     findings_json,
     findings_json_schema_text,
 )
@@ -159,7 +159,7 @@ def test_the_table_has_a_row_for_every_hypothesis_that_was_tested() -> None:
     findings = example()
     first = replace(findings.findings[0], words='a "quoted", broken\nname', set=Rate(0, 0, 0, None, None), prompt=None)
     findings = replace(findings, findings=(first, *findings.findings[1:]))
-    rows = list(csv.DictReader(io.StringIO(findings_csv(findings))))
+    rows = list(csv.DictReader(io.StringIO(findings_csv_text(findings))))
     assert [row["name"] for row in rows] == [one.name for one in findings.findings]
     assert [row["confirmed"] for row in rows] == ["true", "true", "true", "false", "false"]
     assert rows[0]["words"] == first.words

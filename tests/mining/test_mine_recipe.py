@@ -25,7 +25,7 @@ from counterfoil.mining.audited import answers_of, class_map_of, opened_parts
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import _over, derived_seed, laid_over, mined_from, mined_shifts
 from counterfoil.mining.mine_recipe import mine
-from counterfoil.mining.report import LABELS_WORTH, thumbnails
+from counterfoil.mining.report import LABELS_WORTH, page_thumbnails
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, layer_text, load_recipe
 from counterfoil.recipe.schema_mine import method_settings
@@ -214,7 +214,7 @@ def test_photographs_of_any_grain_fit_into_the_page() -> None:
     grain = np.random.default_rng(1).integers(0, 256, (300, 400, 3), np.uint8)
     stream = io.BytesIO()
     Image.fromarray(grain).save(stream, "PNG")
-    (small,) = thumbnails({"key": stream.getvalue()}, readable_image).values()
+    (small,) = page_thumbnails({"key": stream.getvalue()}, readable_image).values()
     assert len(small) <= 16_384
 
 

@@ -17,16 +17,16 @@ from PIL import Image
 
 from counterfoil.cli.mine import _print
 from counterfoil.generate.screen.doubts import DoubtedClass, ScreenDoubts
-from counterfoil.mining.findings import Findings, Rate, findings_csv, findings_json
+from counterfoil.mining.findings import Findings, Rate, findings_csv_text, findings_json
 from counterfoil.mining.mined_files import MineResult
 from counterfoil.mining.report import (
     MOST_A_STRIP,
     MOST_IN_FULL,
     MOST_LISTED,
     SIDE,
+    mining_html,
+    page_thumbnail,
     pictures_wanted,
-    report_html,
-    thumbnail,
 )
 from support.pages import Page
 
@@ -49,7 +49,7 @@ def pictures() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def page(pictures: dict[str, bytes]) -> str:
-    return report_html(example(), pictures)
+    return mining_html(example(), pictures)
 
 
 def test_the_page_needs_nothing_but_itself(page: str) -> None:
@@ -86,7 +86,7 @@ def test_a_set_that_is_tested_outside_of_others_says_so_by_their_words(pictures:
     plain = example()
     outside = {"sandal_far_from": ("pullover_hard", "gone_hard")}
     findings = replace(plain, findings=tuple(replace(one, outside=outside.get(one.name, ())) for one in plain.findings))
-    shown = report_html(findings, pictures)
+    shown = mining_html(findings, pictures)
     output = Page(section_of(shown, "Sandal not on a beach")).text
     assert "Set and rest leave out the images of “checked pullover”, “gone_hard”, which have their own" in output
     assert Page(shown).text.count("Set and rest leave out") == 1
@@ -100,12 +100,12 @@ def test_words_that_clip_does_not_know_are_marked_wherever_they_stand(
     findings = example().doubted(doubts)
     assert [one.name for one in findings.findings if one.words_untrusted] == ["sandal_far_from"]
     assert Findings.from_json(findings_json(findings)) == findings and not example().doubted(None).doubts
-    page = report_html(findings, pictures)
+    page = mining_html(findings, pictures)
     text = Page(page).text
     assert "CLIP may not know 1 of 3 classes." in text[: text.index("Checked pullover")] and 'href="#doubts"' in page
     assert "words untrusted" in Page(section_of(page, "Sandal not on a beach")).text
     assert text.count("words untrusted") == 1
-    rows = {row["name"]: row["words_untrusted"] for row in csv.DictReader(io.StringIO(findings_csv(findings)))}
+    rows = {row["name"]: row["words_untrusted"] for row in csv.DictReader(io.StringIO(findings_csv_text(findings)))}
     assert [name for name, untrusted in rows.items() if untrusted == "true"] == ["sandal_far_from"]
     _print(MineResult(Path("mined"), findings, {}))
     shown = capsys.readouterr().out
@@ -144,9 +144,9 @@ def test_the_other_end_of_a_direction_is_shown() -> None:
         plain, findings=tuple(replace(each, easiest=far) if each is one else each for each in plain.findings)
     )
     assert set(pictures_wanted(findings)) - set(pictures_wanted(example())) == {f"far/{n}" for n in range(MOST_A_STRIP)}
-    page = report_html(findings, {})
+    page = mining_html(findings, {})
     assert "The easiest images" in page and "far/0" in page
-    assert "The easiest images" not in report_html(example(), {})
+    assert "The easiest images" not in mining_html(example(), {})
 
 
 def test_how_halves_were_dealt_and_what_whitened_is_told() -> None:
@@ -154,7 +154,7 @@ def test_how_halves_were_dealt_and_what_whitened_is_told() -> None:
         known = example().halves
         assert known is not None
         dealt = replace(known, **halves)
-        return report_html(replace(example(), halves=dealt, whitened_by="80 rows of the discover half"), {})
+        return mining_html(replace(example(), halves=dealt, whitened_by="80 rows of the discover half"), {})
 
     assert "the dataset names no units" in said(by="content")
     assert "and so are equal images" in said(by="unit") and "and so are equal images" not in said()
@@ -167,21 +167,21 @@ def test_words_that_the_pictures_do_not_bear_out_are_doubted(page: str) -> None:
 
 def test_figures_stand_where_the_numbers_are() -> None:
     findings = example()
-    page = report_html(findings, {})
+    page = mining_html(findings, {})
     for one in findings.confirmed:
         for rate in (one.set, one.rest):
             assert rate.rate is not None
             assert page.count(f'cx="{2.5 + 95 * rate.rate:.2f}%"') >= 1
     bare = replace(findings.confirmed[0], set=Rate(4, 4, 3, 0.75, None), rest=Rate(0, 0, 0, None, None))
     bare = replace(bare, nearest_curve=bare.nearest_curve[:1], others=(), caption_check=None, evidence=())
-    page = report_html(replace(findings, findings=(bare,), tested=1), {})
+    page = mining_html(replace(findings, findings=(bare,), tested=1), {})
     assert page.count("<circle") == 2 and page.count('<line class="whisker') == 0
     assert re.search(r"75 % wrong \(3 of 4\)\s*the rest\s*– wrong \(0 of 0\)", Page(page).text)
 
 
 def test_no_failure_found_comes_with_the_difference_that_would_have_been_seen() -> None:
     findings = nothing_confirmed()
-    text = Page(report_html(findings, {})).text
+    text = Page(mining_html(findings, {})).text
     opening = text[: text.index("Tested, not confirmed")]
     assert "No failure confirmed at this sample size" in opening and "5 hypotheses tested, none confirmed" in opening
     assert "The test has 80 % power to detect a set that fails 22 points more often than the rest" in opening
@@ -189,14 +189,14 @@ def test_no_failure_found_comes_with_the_difference_that_would_have_been_seen() 
     assert "counterfoil build" not in text and not pictures_wanted(findings)
     assert findings.smallest_difference is not None
     blind = replace(findings, smallest_difference=replace(findings.smallest_difference, difference=None))
-    assert "too small to detect any difference" in Page(report_html(blind, {})).text
+    assert "too small to detect any difference" in Page(mining_html(blind, {})).text
     untold = replace(findings, smallest_difference=None)
-    assert "was not computed" in Page(report_html(untold, {})).text
+    assert "was not computed" in Page(mining_html(untold, {})).text
 
 
 def test_a_run_that_could_test_nothing_says_so() -> None:
     untested = replace(example(), findings=(), tested=0)
-    text = Page(report_html(untested, {})).text
+    text = Page(mining_html(untested, {})).text
     assert "Nothing could be tested" in text and "No failure confirmed" not in text
 
 
@@ -247,8 +247,8 @@ def hostile() -> Findings:
 
 def test_hostile_text_is_shown_as_text() -> None:
     findings = hostile()
-    for given in ({}, {key: thumbnail(Image.new("RGB", (8, 8))) for key in pictures_wanted(findings)}):
-        page = report_html(findings, given)
+    for given in ({}, {key: page_thumbnail(Image.new("RGB", (8, 8))) for key in pictures_wanted(findings)}):
+        page = mining_html(findings, given)
         parsed = Page(page)
         assert not HOSTILE_TAGS & set(parsed.tags)
         assert not [name for name, _ in parsed.attributes if name.startswith("on")]
@@ -260,7 +260,7 @@ def test_hostile_text_is_shown_as_text() -> None:
 
 def test_equal_findings_give_equal_pages_whatever_the_order_of_pictures(page: str, pictures: dict[str, bytes]) -> None:
     turned = dict(reversed(pictures.items()))
-    assert report_html(Findings.from_json(_text(example())), turned) == page
+    assert mining_html(Findings.from_json(_text(example())), turned) == page
 
 
 def _text(findings: Findings) -> str:
@@ -290,7 +290,7 @@ def test_a_page_of_very_many_findings_stays_small() -> None:
     findings = replace(findings, findings=many, tested=len(many), classes=findings.classes * 200)
     wanted = pictures_wanted(findings)
     assert len(wanted) == len(set(wanted)) == MOST_IN_FULL * 3 * MOST_A_STRIP
-    page = report_html(findings, dict.fromkeys(wanted, thumbnail(Image.new("RGB", (300, 200)))))
+    page = mining_html(findings, dict.fromkeys(wanted, page_thumbnail(Image.new("RGB", (300, 200)))))
     assert page.count("<section") == MOST_IN_FULL and page.count("<tr>") < 3 * MOST_LISTED + 4 * MOST_IN_FULL
     assert len(page) < 3_000_000 and long not in page
     text = Page(page).text
@@ -301,7 +301,7 @@ def test_a_page_of_very_many_findings_stays_small() -> None:
 def test_thumbnails_are_small() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (400, 300, 3), dtype=np.uint8)
     for image in (Image.fromarray(noise), Image.fromarray(noise).convert("L"), Image.new("RGBA", (5, 900))):
-        encoded = thumbnail(image)
+        encoded = page_thumbnail(image)
         assert len(encoded) <= 16_384  # a page has at most 24 × 24 of them
         assert max(Image.open(io.BytesIO(encoded)).size) == SIDE
 
@@ -317,11 +317,11 @@ def test_what_was_rendered_for_the_test_is_told_beside_its_base(page: str) -> No
     assert "Named but not tested: bag not at night; nothing renders it." in text
     assert "from the same noise" in text
     rows = tuple(replace(one, tested_on="rows", rendered=None) for one in example().findings)
-    plain = Page(report_html(replace(example(), findings=rows, not_tested=()), {})).text
+    plain = Page(mining_html(replace(example(), findings=rows, not_tested=()), {})).text
     assert "rendered" not in plain and "Named but not tested" not in plain
 
 
 def test_a_picture_that_is_not_there_is_named(pictures: dict[str, bytes]) -> None:
     key = pictures_wanted(example())[0]
-    page = report_html(example(), {name: one for name, one in pictures.items() if name != key})
+    page = mining_html(example(), {name: one for name, one in pictures.items() if name != key})
     assert re.search(rf'<span class="absent"><bdi>{key} · \w+ half</bdi></span>', page)

@@ -36,7 +36,7 @@ from counterfoil.publishing.files import (
     local_files,
     whole_content,
 )
-from counterfoil.publishing.remote import first_of
+from counterfoil.publishing.remote import limit_changes
 from counterfoil.report.results import NESTED
 from counterfoil.reviewing.review_answers import TABLE
 from counterfoil.store import layout
@@ -93,7 +93,7 @@ def test_parts_reach_the_same_end(local: dict[str, str], remote: dict[str, str],
     state, parts = dict(remote), 0
     whole = changes_between(local_of(local), remote_of(remote))
     while (left := changes_between(local_of(local), remote_of(state))).operations:
-        part = first_of(left, most)
+        part = limit_changes(left, most)
         assert 0 < part.operations <= most
         state, parts = carried_out(part, state, local), parts + 1
     assert state == carried_out(whole, remote, local)

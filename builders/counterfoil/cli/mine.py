@@ -188,14 +188,14 @@ def _print(result: MineResult) -> None:
     """Print a headline, one table, and notes on them."""
     from rich.markup import escape
 
-    from counterfoil.mining.report import LABELS_WORTH, by_weight, classes_table, headline, table
+    from counterfoil.mining.report import LABELS_WORTH, by_weight, classes_table, findings_table, headline
 
     findings = result.findings
     head, sentence = headline(findings)
     doubt = f" ({findings.doubt})" if findings.doubt else ""
     say(f"{findings.target.name}{doubt}: {head[:1].lower()}{head[1:]}. {sentence}")
     if findings.confirmed:
-        columns, rows = table(findings, by_weight(findings.standing))
+        columns, rows = findings_table(findings, by_weight(findings.standing))
         cells = []
         for finding, row in rows:
             words = escape(finding.words) + "".join(f" [yellow]({mark})[/yellow]" for mark in finding.marks)

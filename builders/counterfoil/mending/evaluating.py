@@ -135,7 +135,7 @@ def worst_accuracy(
     return overall.astype(np.float64)
 
 
-def measure(
+def measure_set(
     name: str, before: NDArray[np.bool_], after: NDArray[np.bool_], units: NDArray[np.int64], *, seed: int
 ) -> SetMeasured:
     """Measure a set of n rows that were answered rightly `before` (n,) and `after` (n,), of units (n,).
@@ -191,7 +191,7 @@ def compare_heads(
     )  # fmt: skip
 
 
-def verdict(
+def judge_gains(
     against: Mapping[str, GainDifference],
     test: Estimate | None,
     *,
@@ -326,7 +326,7 @@ class HeadEvaluation:
     seed: int
 
     def answers(self, head: LinearHead) -> RightAnswers:
-        return answers_of(head, self.audited, self.test, self.allowed)
+        return right_answers_of(head, self.audited, self.test, self.allowed)
 
     def units(self, on_test: bool) -> NDArray[np.int64]:
         """Return the unit of each row of test, or of each that was audited."""
@@ -366,7 +366,7 @@ class RightAnswers:
         return self.test[rows]
 
 
-def answers_of(
+def right_answers_of(
     head: LinearHead, audited: EvaluationRows, test: EvaluationRows | None, allowed: NDArray[np.bool_]
 ) -> RightAnswers:
     """Return what a head gets right; allowed: (classes, outputs)."""
@@ -436,12 +436,14 @@ def best_variant(
     return candidates[scores.index(max(scores))][0]
 
 
-def shares_of(answers: RightAnswers, sets: Iterable[tuple[str, bool, NDArray[np.int64]]]) -> dict[str, float | None]:
+def accuracy_by_set(
+    answers: RightAnswers, sets: Iterable[tuple[str, bool, NDArray[np.int64]]]
+) -> dict[str, float | None]:
     """Return the accuracy on each of some sets, None of an empty one."""
     return {name: float(answers.of(on_test, rows).mean()) if len(rows) else None for name, on_test, rows in sets}
 
 
-def curve_of(
+def lambda_curve(
     grid: tuple[float, ...],
     answers: Sequence[RightAnswers],
     chosen: ChosenLambda,
@@ -453,7 +455,7 @@ def curve_of(
     sets = [one for one in evaluation.sets(judged_by) if one[0] in names]
     points = []
     for at, (value, one) in enumerate(zip(grid, answers, strict=True)):
-        shares = shares_of(one, sets)
+        shares = accuracy_by_set(one, sets)
         heldout, in_contexts, confirm, test = (shares.get(name) for name in names)
         worst, discover = float(chosen.worst[at]), float(one.audited[evaluation.discover].mean())
         allowed = bool(chosen.allowed[at])
@@ -464,7 +466,7 @@ def curve_of(
 def measured_sets(after: RightAnswers, evaluation: HeadEvaluation, judged_by: str = CONFIRM) -> tuple[SetMeasured, ...]:
     """Return every set of rows, before and after; of an empty one counts alone."""
     return tuple(
-        measure(
+        measure_set(
             name, evaluation.before.of(on_test, rows), after.of(on_test, rows), evaluation.units(on_test)[rows],
             seed=evaluation.seed,
         )
@@ -508,7 +510,7 @@ def control_words(against: str, lam: float | None = None) -> str:
     return words if lam is None else f"{words} at λ = {lam:g}"
 
 
-def verdict_of(
+def judge_variant(
     comparisons: Sequence[GainDifference], variant: VariantResult, *, has_test: bool, missing: str = ""
 ) -> tuple[Helped, str]:
     """Return whether a variant helped: on held-out failures against controls, on all confirm rows, and on test.
@@ -545,7 +547,7 @@ def verdict_of(
     test = variant.of_set(TEST)
     on_test = None if test is None or test.gain is None else Estimate(test.gain, test.low, test.high)
     test_is = "test accuracy" if has_test else "accuracy on the confirm half (there is no test split)"
-    return verdict(
+    return judge_gains(
         against,
         on_test,
         controls=list(controls.values()),

@@ -75,7 +75,7 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
     overlap = failure_overlap(failed)
 
     def gains(variant: VariantResult) -> tuple[float | None, float | None]:
-        """On held-out failures; and there beyond the retrained head, whose gain any images keep."""
+        """Return the gain on held-out failures; and there beyond the retrained head, whose gain any images keep."""
         heldout = variant.of_set(HELDOUT)
         beside = (one.difference for one in variant.comparisons if (one.against, one.set) == (RETRAINED, HELDOUT))
         return None if heldout is None else heldout.gain, next(beside, None)

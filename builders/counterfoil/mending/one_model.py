@@ -30,16 +30,16 @@ from counterfoil.mending.evaluating import (
     EvaluationRows,
     HeadEvaluation,
     RightAnswers,
-    answers_of,
+    accuracy_by_set,
     best_variant,
     chosen_on_discover,
     compared_with,
     controls_of,
-    curve_of,
+    judge_variant,
+    lambda_curve,
     measured_sets,
     missing_controls,
-    shares_of,
-    verdict_of,
+    right_answers_of,
 )
 from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson, balanced_lesson
 from counterfoil.mending.given import BALANCED, BY_CLIP, numbered_groups
@@ -52,14 +52,7 @@ from counterfoil.mending.prepared import (
     refuse_near_chance,
 )
 from counterfoil.mending.variants import RETRAINED, Context, Variant, role_of, rows_within
-from counterfoil.mining.audited import (
-    Audited,
-    ask_target,
-    audit_target,
-    class_map_of,
-    clip_doubts,
-    keys_sha256,
-)
+from counterfoil.mining.audited import Audited, ask_target, audit_target, class_map_of, clip_doubts, keys_sha256
 from counterfoil.models.classifiers import Classifier, load_classifier
 from counterfoil.models.classifiers.head import LinearHead, head_of
 from counterfoil.models.clip import ClipModel
@@ -148,7 +141,7 @@ def see_model(classifier: Classifier, source: MendSource, device: str, *, with_c
     head = head_of(classifier, device)
     embedder = classifier_embedder(classifier, device)
     features = np.concatenate([features_through(part, embedder) for part in audit.parts])[audit.rows]
-    refuse_infinite(name, features, ", ".join(part.name for part in audit.parts))
+    refuse_infinite_features(name, features, ", ".join(part.name for part in audit.parts))
     seen = SeenModel(classifier, head, embedder, audit, clip, EvaluationRows(features, audit.labels, audit.units))
     logits = seen.head.logits(seen.audited.features)
     given = seen.audit.target.predictions.prediction[seen.audit.rows]
@@ -170,7 +163,7 @@ def features_through(images: LabelledImages, embedder: Embedder) -> NDArray[np.f
         return np.asarray(embed(images, embedder, user_cache() / "embeddings", precision="float32"))
 
 
-def refuse_infinite(model: str, features: NDArray[np.floating], images: str) -> None:
+def refuse_infinite_features(model: str, features: NDArray[np.floating], images: str) -> None:
     """Raise RunFailure for features of decoded images that are no finite numbers."""
     wrong = int((~np.isfinite(features).all(axis=1)).sum())
     if wrong:
@@ -312,7 +305,7 @@ class HeadFitting:
             class_ids=[cls.id for cls in source.recipe.classes],
             test=tested,
             allowed=allowed,
-            before=answers_of(seen.head, seen.audited, tested, allowed),
+            before=right_answers_of(seen.head, seen.audited, tested, allowed),
             seed=settings.seed,
         )
         return cls(train, train_rows, KeptHeads(folder, seen.head, settings.how), settings.grid, evaluation)
@@ -346,7 +339,7 @@ class HeadFitting:
             within_bound=bool(chosen.allowed[chosen.place]),
             settled=heads[chosen.place].settled,
             measured=measured_sets(answers[chosen.place], evaluation, judged_by),
-            curve=curve_of(values, answers, chosen, evaluation, judged_by) if variant.swept else (),
+            curve=lambda_curve(values, answers, chosen, evaluation, judged_by) if variant.swept else (),
             judged_by=judged_by,
         )
         return FittedVariant(variant, tuple(heads), tuple(answers), chosen.place, result, lesson, own)
@@ -443,7 +436,7 @@ def _rows(prepared: Prepared, images: LabelledImages, seen: SeenModel) -> tuple[
     rows = np.flatnonzero([digest is not None for digest in prepared.pixels[images.content]])
     if not len(rows):
         raise RunFailure(f"{images.name}: no image can be decoded")
-    refuse_infinite(seen.embedder.name, features[rows], images.name)
+    refuse_infinite_features(seen.embedder.name, features[rows], images.name)
     return rows, features[rows]
 
 
@@ -480,7 +473,7 @@ def _judged(
             comparisons = compared_with(one.chosen, controls, fitting.evaluation, result.judged_by)
             missing = missing_controls(one.variant, [what for what in beside if what != RETRAINED])
             has_test = fitting.evaluation.test is not None
-            outcome, text = verdict_of(comparisons, result, has_test=has_test, missing=missing)
+            outcome, text = judge_variant(comparisons, result, has_test=has_test, missing=missing)
             if result.lam == 0:
                 outcome, text = "learned nothing", LEARNED_NOTHING
             result = replace(result, comparisons=comparisons, verdict=text, outcome=outcome)
@@ -526,7 +519,7 @@ def _with_effects(one: FittedVariant, result: VariantResult, fitting: HeadFittin
     for kind, value, rows in track(fewer, f"{one.variant.name}: measuring effects"):
         learned = Lesson(lesson.features[rows], lesson.targets[rows])
         answers = evaluation.answers(fitting.kept.fitted(fitting.train, learned, result.lam).head)
-        shares = shares_of(answers, evaluation.sets(result.judged_by))
+        shares = accuracy_by_set(answers, evaluation.sets(result.judged_by))
         point = EffectPoint(value, len(rows), shares.get(HELDOUT), shares.get(IN_CONTEXTS), shares.get(TEST))
         effects[kind].append(point)
     return replace(result, by_k=tuple(effects["by_k"]), by_images=tuple(effects["by_images"]))

@@ -27,23 +27,16 @@ from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import CounterfoilError, UserError, raise_together, some_of
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.subject import is_built
-from counterfoil.mending.given import (
-    IMAGES,
-    WEIGHTS,
-    Given,
-    read_groups,
-    read_train_weights,
-    shown_names,
-)
+from counterfoil.mending.given import IMAGES, WEIGHTS, Given, read_groups, read_train_weights, shown_names
 from counterfoil.mending.variants import (
     Context,
     DebugImages,
     Variant,
+    choose_train_rows,
     edited_rows,
     image_variants,
     open_debug_images,
     seeds_of,
-    train_rows,
     usual_per_class,
 )
 from counterfoil.mining.audited import kept_digests, opened_parts
@@ -125,7 +118,7 @@ def mend_source(
         )
     whole = labelled_split(recipe.source, train, recipe.classes, pin)
     per_class = usual_per_class(len(recipe.classes)) if per_class is None else per_class
-    chosen = train_rows(whole.labels, per_class, seed)
+    chosen = choose_train_rows(whole.labels, per_class, seed)
     if len(chosen) > MOST_CONTENTS // 2:
         raise UserError(
             f"--per-class {per_class}: a head would be fitted to {len(chosen):,} training images, expected at most"

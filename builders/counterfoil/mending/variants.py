@@ -53,7 +53,9 @@ def usual_per_class(classes: int) -> int:
     return max(_FEWEST_PER_CLASS, _IN_ALL // max(1, classes))
 
 
-def train_rows(labels: NDArray[np.int64], most_per_class: int = _FEWEST_PER_CLASS, seed: int = 0) -> NDArray[np.int64]:
+def choose_train_rows(
+    labels: NDArray[np.int64], most_per_class: int = _FEWEST_PER_CLASS, seed: int = 0
+) -> NDArray[np.int64]:
     """Return rows of n labels, in order: at most so many of each class, all of a class that has fewer.
 
     Fewer are a part of more: rows at 10 a class are among those at 30.

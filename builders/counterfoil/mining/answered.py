@@ -78,7 +78,7 @@ class AnsweredRows:
         return self.by_label_doubt()[: math.ceil(LISTED_SHARE * len(self.labels))]
 
 
-def answered(rows: AnsweredRows, recipe: Recipe, without_words: str | None = None) -> AnswersTold:
+def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None = None) -> AnswersTold:
     """Return what the answers show. Rows of one unit count together in every interval."""
     classes, look = recipe.classes, rows.to_look_at()
     failures, total = int(rows.failed.sum()), len(rows.labels)

@@ -21,6 +21,7 @@ from counterfoil.recipe.names import did_you_mean, is_local
 from counterfoil.recipe.parts import RecipePath, RecipeProblem
 from counterfoil.recipe.problems import problem_lines, shown_path
 from counterfoil.recipe.prompts import ABOUT_CLASS, RecipeClass
+from counterfoil.recipe.schema import with_tuples
 from counterfoil.recipe.section import Section, refuse
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.regular_files import named_path
@@ -62,13 +63,6 @@ def load_words(
         raise UserError(
             lines, f"For an example of {called}, see {bundled_folder() / kind / 'wardrobe.yaml'}"
         ) from error
-
-
-def with_tuples(value: Any) -> Any:
-    """Return lists as tuples, which strict validation wants for fields that are tuples."""
-    if isinstance(value, Mapping):
-        return {key: with_tuples(item) for key, item in value.items()}
-    return tuple(with_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def _path_of(source: str | Path, kind: str) -> Path:

@@ -126,7 +126,7 @@ def count_hypothesis(hypothesis: Hypothesis, rows: LabelledRows) -> tuple[Failur
     return count_failures(counted, rows.units[own], members)
 
 
-def confirm(
+def confirm_sets(
     counts: Sequence[tuple[FailureCount, FailureCount]], margin: float, fdr: float, p: Sequence[float] | None = None
 ) -> list[Confirmation]:
     """Test m sets against their rests; confirmed are those with q ≤ `fdr` (Benjamini and Hochberg over all m).
@@ -253,7 +253,7 @@ class HypothesisTests:
         test, not at all.
         """
         mine = run.mine
-        rows = [rows_of(audited, audited.halves.confirm) for audited in audits]
+        rows = [half_rows(audited, audited.halves.confirm) for audited in audits]
         sets = {} if rendered is None else rendered.sets
         hypotheses = [one for one in found.hypotheses if mine.confirm != "rendered" or one.name in sets]
         of_audit = [_audit_index(audits, one.labels[0]) for one in hypotheses]
@@ -265,7 +265,7 @@ class HypothesisTests:
             for one, index in zip(hypotheses, of_audit, strict=True)
         ]
         p = [one.p(mine.margin) for one in counted]
-        results = confirm([one.first for one in counted], mine.margin, mine.fdr, p)
+        results = confirm_sets([one.first for one in counted], mine.margin, mine.fdr, p)
         return cls(run, audits, captions, found, rendered, list(map(Carried, hypotheses, of_audit, counted, results)))
 
     @property
@@ -329,7 +329,7 @@ def collect_findings(
         fdr=mine.fdr,
         tested=len(findings),
         smallest_difference=minimum_detectable_difference(
-            [one.counts for one in tests.tested], [rows_of(one, one.halves.confirm) for one in audits], mine
+            [one.counts for one in tests.tested], [half_rows(one, one.halves.confirm) for one in audits], mine
         ),
         classes=tuple(classes),
         findings=tuple(findings),
@@ -350,7 +350,7 @@ def _audit_index(audits: Sequence[Audited], label: int) -> int:
     return next(index for index, audited in enumerate(audits) if label in audited.classes)
 
 
-def rows_of(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
+def half_rows(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
     return LabelledRows(
         audited.features[rows], audited.labels[rows], audited.failed[rows], audited.units[rows], audited.taken_for[rows]
     )
@@ -362,7 +362,7 @@ def _finding(tests: HypothesisTests, one: Carried, others: Mapping[str, NDArray[
     numbers = one.result.compared()
     classes = [run.recipe.classes[label] for label in hypothesis.labels]
     confirm_rows = audited.halves.confirm
-    half = rows_of(audited, confirm_rows)
+    half = half_rows(audited, confirm_rows)
     own = np.flatnonzero(hypothesis.tested_on(half.features, half.labels))
     members = hypothesis.members(half.features[own], half.labels[own])
     towards = hypothesis.cosines(half.features[own]) * (1 if hypothesis.role == "hard" else -1)
@@ -399,7 +399,7 @@ def _finding(tests: HypothesisTests, one: Carried, others: Mapping[str, NDArray[
         difference=numbers.difference,
         p=one.result.p,
         q=one.result.q,
-        discover=compared(*count_hypothesis(hypothesis, rows_of(audited, audited.halves.discover))),
+        discover=compared(*count_hypothesis(hypothesis, half_rows(audited, audited.halves.discover))),
         evidence=tuple(shown),
         caption_check=_caption_check(audited, tests.captions, hypothesis),
         nearest_curve=tuple(
@@ -426,7 +426,7 @@ class _AuditEvidence:
 
     @cached_property
     def answers(self) -> list[str]:
-        return answer_names(self.tests.run.recipe, self.audited.target.class_map)
+        return output_names(self.tests.run.recipe, self.audited.target.class_map)
 
     def of_row(self, row: int, score: float, half: Literal["discover", "confirm"]) -> Evidence:
         audited = self.audited
@@ -472,7 +472,7 @@ def _first_of_both(failed: NDArray[np.bool_]) -> list[int]:
     return np.flatnonzero(rank <= _MOST_EVIDENCE // 2).tolist()
 
 
-def answer_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
+def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
     """Return a name for each output: the class that it stands for, else the classifier's own name of it."""
     own = class_map.label_names
     names = [own[output] if own else f"output {output}" for output in range(class_map.num_classes)]

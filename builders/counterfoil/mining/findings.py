@@ -269,8 +269,7 @@ class LabelCheck(Strict):
         ),
     ]
     right_share: Annotated[
-        Share | None,
-        Field(description="The same share among right rows of the same classes; null if not checked."),
+        Share | None, Field(description="The same share among right rows of the same classes; null if not checked.")
     ]
     suspected: Annotated[bool, Field(description="Whether wrong labels may explain the finding.")] = False
     reason: Annotated[str | None, Field(description="Why labels were not checked; null if they were.")] = None
@@ -673,10 +672,10 @@ class Findings(Strict):
         return f"<Findings of {self.target.name} on {self.recipe.name}: {found}>"
 
     def _repr_html_(self) -> str:
-        from counterfoil.mining.report import classes_table, table
+        from counterfoil.mining.report import classes_table, findings_table
 
         if self.standing or self.answered is None:
-            columns, found = table(self, self.standing)
+            columns, found = findings_table(self, self.standing)
             columns, rows = ["finding", *columns], [[one.words, *(cell.text for cell in row)] for one, row in found]
         else:
             columns, rows = classes_table(self.answered)
@@ -772,7 +771,7 @@ CSV_COLUMNS = {
 }
 
 
-def findings_csv(findings: Findings) -> str:
+def findings_csv_text(findings: Findings) -> str:
     """Return the text of findings.csv: a row for each tested hypothesis, in the document's order; None is empty."""
     same = {"target": findings.target.name, "method": findings.method.name}
 

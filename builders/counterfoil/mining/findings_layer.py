@@ -25,7 +25,7 @@ from counterfoil.recipe.strict_yaml import LocatedMapping
 _LONGEST_SLUG = 60
 
 
-def slugs(names: Sequence[str]) -> list[str]:
+def unique_slugs(names: Sequence[str]) -> list[str]:
     """Return names in the letters that shifts may have, each once: equal or empty ones get their index."""
     plain = [re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:_LONGEST_SLUG].rstrip("_") for name in names]
     often = Counter(plain)
@@ -212,7 +212,7 @@ def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
         "caption": one.caption,
         **({"drawn_by": one.prompt} if one.role == "far_from" and one.prompt is not None else {}),
         "classes": list(one.class_names[:_MOST_NAMES]),
-        **origin_of(findings),
+        **audit_origin(findings),
         "set": _numbers(one.set),
         "rest": _numbers(one.rest),
         "difference": one.difference.value,
@@ -241,11 +241,11 @@ def _counts(pairs: CountedPairs) -> dict[str, int]:
 
 def _beside(findings: Findings, one: Finding, role: str, caption: str | None) -> dict[str, Any]:
     """Return the origin of a shift for comparison: no failure of its own was tested."""
-    facts = {"finding": one.name, "role": role, "caption": caption, **origin_of(findings)}
+    facts = {"finding": one.name, "role": role, "caption": caption, **audit_origin(findings)}
     return {key: value for key, value in facts.items() if value is not None}
 
 
-def origin_of(findings: Findings) -> dict[str, Any]:
+def audit_origin(findings: Findings) -> dict[str, Any]:
     """Return what was audited, and by which method, for `mined_from`."""
     return {
         "method": findings.method.name,

@@ -42,7 +42,7 @@ def choose_cutoffs(
     tried = []
     for share in SHARES:
         cutoffs = cutoffs_at(cosines, labels, classes, role, share)
-        members = cut(cosines, labels, classes, cutoffs, role)
+        members = members_within(cosines, labels, classes, cutoffs, role)
         counts = count_failures(failed, units, members)
         tried.append((score_test(*counts, margin), (cutoffs, members, counts)))
     return min(reversed(tried), key=lambda one: one[0])[1]
@@ -56,7 +56,7 @@ def cutoffs_at(
     return tuple(float(np.quantile(cosines[labels == label], level)) for label in classes)
 
 
-def cut(
+def members_within(
     cosines: NDArray[np.floating],
     labels: NDArray[np.int64],
     classes: Sequence[int],
@@ -200,7 +200,7 @@ class Hypothesis:
     def members(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return (n,) which rows are in the set: features (n, width), labels (n,)."""
         cosines = self.cosines(features)
-        members = cut(cosines, labels, self.labels, self.cutoffs, self.role)
+        members = members_within(cosines, labels, self.labels, self.cutoffs, self.role)
         if self.alternatives is None or not len(self.alternatives):
             return members
         return members & (cosines > (np.asarray(features, dtype=np.float32) @ self.alternatives.T).max(axis=1))

@@ -14,7 +14,7 @@ from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.engines import engine_for
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.mining.answered import AnsweredRows, answered, failing_rows_csv
+from counterfoil.mining.answered import AnsweredRows, answers_shown, failing_rows_csv
 from counterfoil.mining.audited import (
     AskedTarget,
     Audited,
@@ -29,7 +29,7 @@ from counterfoil.mining.audited import (
 )
 from counterfoil.mining.captions import Gathered
 from counterfoil.mining.collected import HypothesisTests, collect_findings
-from counterfoil.mining.findings_layer import HARD, laid_over, layer_of, origin_of
+from counterfoil.mining.findings_layer import HARD, audit_origin, laid_over, layer_of
 from counterfoil.mining.hypotheses import (
     NO_CAPTIONS,
     NO_COLUMNS,
@@ -49,13 +49,20 @@ from counterfoil.mining.mined_files import (
     VECTORS,
     WEIGHTS,
     MineResult,
-    leave,
-    pictures_of,
+    image_notes,
+    page_pictures,
     refuse_others,
-    what_is_odd,
+    write_mined,
     written_recipe,
 )
-from counterfoil.mining.pools import OpenedPool, asked_pool, filter_pool, need_train_split, pool_files, weigh_train_rows
+from counterfoil.mining.pools import (
+    OpenedPool,
+    filter_pool,
+    need_train_split,
+    open_asked_pool,
+    pool_files,
+    weigh_train_rows,
+)
 from counterfoil.mining.rounds import ROUND, refuse_unrendered, render_round
 from counterfoil.mining.slice_columns import slice_columns
 from counterfoil.models.classifiers.of_python import Transform, handed_over, imported, is_code
@@ -168,7 +175,7 @@ def mine(
             source = open_source(loaded.source)  # once: all rows of this run are of one commit
             for one in held:
                 one.images = lambda: opened_images(loaded, mined.on, source)[0]
-            wanted_pool = asked_pool(pool, pool_rows, pool_labels, loaded, mined, source)
+            wanted_pool = open_asked_pool(pool, pool_rows, pool_labels, loaded, mined, source)
             elsewhere = None
             if not held and (len(devices) > 1 or devices[0] == "cpu"):
                 # Workers of several devices look at the images, or those of a CPU; one GPU is this process's.
@@ -225,8 +232,8 @@ def _mine_captions(
         tests,
         of_others,
         checks=checks,
-        answered=None if rows is None else answered(rows, recipe),
-        notes=(*notes, *odd, *what_is_odd(recipe, mine.on)),
+        answered=None if rows is None else answers_shown(rows, recipe),
+        notes=(*notes, *odd, *image_notes(recipe, mine.on)),
     ).doubted(doubts)
     files = {VECTORS: _vectors(tests)}
     if relabel is not None:
@@ -242,13 +249,13 @@ def _mine_captions(
         filtered = filter_pool(*wanted_pool, recipe, audits, found, clip.embedder, run.device)
         if filtered.count:
             below, changes, extends = laid_over(run.source, run.overrides, folder)
-            origin = origin_of(findings) | {"shared": filtered.shared}
+            origin = audit_origin(findings) | {"shared": filtered.shared}
             files |= pool_files(filtered.hardest, filtered.origin, recipe, below, extends, changes, origin)
     if weights:
         files[WEIGHTS] = weigh_train_rows(recipe, source, found, clip.embedder, findings)
     drawn = [] if rendered is None else [(f"{ROUND}/", rendered.images)]
-    pictures = pictures_of(findings, [*drawn, *audits[0].by_start], audits[0].parts[0].decoded)
-    return leave(folder, findings, pictures, files, pool=filtered)
+    pictures = page_pictures(findings, [*drawn, *audits[0].by_start], audits[0].parts[0].decoded)
+    return write_mined(folder, findings, pictures, files, pool=filtered)
 
 
 def _mine_slices(run: MiningRun, asked: AskedTarget, without_words: tuple[str, ...] = ()) -> MineResult:
@@ -268,19 +275,19 @@ def _mine_slices(run: MiningRun, asked: AskedTarget, without_words: tuple[str, .
     tests = HypothesisTests.of(run, audits, NO_CAPTIONS, found)
     of_others = other_failures(asked, audits, others, run.device)
     rows = _answered_rows(run, asked, audits[0], others)
-    odd = (*unreadable_note(audits[0].unreadable, audits[0].paths), *what_is_odd(recipe, mine.on, in_words=False))
+    odd = (*unreadable_note(audits[0].unreadable, audits[0].paths), *image_notes(recipe, mine.on, in_words=False))
     findings = collect_findings(
         tests,
         of_others,
         without_words=without_words,
-        answered=None if rows is None else answered(rows, recipe, _WITHOUT_WORDS),
+        answered=None if rows is None else answers_shown(rows, recipe, _WITHOUT_WORDS),
         notes=(*notes, *odd),
     )
     files = {}
     if rows is not None:
         files[ROWS] = failing_rows_csv(rows, recipe, tests.confirmed_sets).encode()
-    pictures = pictures_of(findings, audits[0].by_start, audits[0].parts[0].decoded)
-    return leave(run.folder, findings, pictures, files)
+    pictures = page_pictures(findings, audits[0].by_start, audits[0].parts[0].decoded)
+    return write_mined(run.folder, findings, pictures, files)
 
 
 def find_hypotheses(

@@ -11,10 +11,10 @@ from counterfoil.data import LabelledImages
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import read_document
 from counterfoil.errors import UserError
-from counterfoil.mining.findings import Findings, findings_csv, findings_json
+from counterfoil.mining.findings import Findings, findings_csv_text, findings_json
 from counterfoil.mining.findings_layer import VECTORS
 from counterfoil.mining.pools import POOL_LAYER, POOL_TABLE, FilteredPool
-from counterfoil.mining.report import pictures_wanted, report_html, thumbnails
+from counterfoil.mining.report import mining_html, page_thumbnails, pictures_wanted
 from counterfoil.recipe import Recipe, dump_recipe, load_recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
@@ -62,7 +62,7 @@ def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Pa
     return path
 
 
-def what_is_odd(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> tuple[str, ...]:
+def image_notes(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> tuple[str, ...]:
     """Return notes about the images, and why the findings have no recipe if they cannot have one.
 
     in_words: whether findings have words that could be drawn.
@@ -111,7 +111,7 @@ def refuse_others(folder: Path, recipe: Recipe, mine: Mine, contents: Sequence[s
         )
 
 
-def pictures_of(
+def page_pictures(
     findings: Findings,
     several: Iterable[tuple[str, LabelledImages]],
     decoded: Callable[[bytes], Image | None] = readable_image,
@@ -124,10 +124,10 @@ def pictures_of(
         own = {key.removeprefix(start) for key in wanted if key.startswith(start)} & set(images.keys)
         if own:
             found |= {f"{start}{key}": one for key, one in images.images(frozenset(own)) if one is not None}
-    return thumbnails(found, decoded)
+    return page_thumbnails(found, decoded)
 
 
-def leave(
+def write_mined(
     folder: Path,
     findings: Findings,
     pictures: Mapping[str, bytes],
@@ -140,19 +140,19 @@ def leave(
     Files of an earlier run are removed first: they belong to other findings.
     """
     whole = dict(files) | {
-        TABLE: findings_csv(findings).encode(),
-        REPORT: report_html(findings, pictures, has_recipe=LAYER in files).encode(),
+        TABLE: findings_csv_text(findings).encode(),
+        REPORT: mining_html(findings, pictures, has_recipe=LAYER in files).encode(),
         FINDINGS: findings_json(findings).encode(),
     }
     remove_stale(folder, (*(name for name in _NAMED.values() if name not in (TABLE, REPORT)), POOL_TABLE))
     for write in more:
         write()
-    write_files(folder, whole)
+    write_mined_files(folder, whole)
     there = {what: (folder / name).resolve() for what, name in _NAMED.items() if (folder / name).exists()}
     return MineResult(folder, findings, there, pool)
 
 
-def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+def write_mined_files(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write files by name, the findings last. UserError or RunFailure when the disk refuses."""
     for name in sorted(files, key=lambda name: name == FINDINGS):
         write_atomically(folder / name, files[name])

@@ -35,7 +35,7 @@ from counterfoil.mining.audited import (
     train_rows,
 )
 from counterfoil.mining.findings import Findings
-from counterfoil.mining.findings_layer import origin_of
+from counterfoil.mining.findings_layer import audit_origin
 from counterfoil.mining.hypotheses import Found
 from counterfoil.prediction.embedding import Embedder
 from counterfoil.recipe import Recipe, layer_text
@@ -252,9 +252,7 @@ def hard_weights(decisions: NDArray[np.floating], factor: float = FACTOR) -> NDA
 
 
 def weights_parquet(
-    keys: Sequence[str],
-    weights: Mapping[str, NDArray[np.float64]],
-    origin: Mapping[str, Any] | None = None,
+    keys: Sequence[str], weights: Mapping[str, NDArray[np.float64]], origin: Mapping[str, Any] | None = None
 ) -> bytes:
     """Return a Parquet of weights of n rows of a split: `key`, `row` (its number there) and the columns of `weights`.
 
@@ -331,7 +329,7 @@ class FilteredPool:
         return f"{self.count:,} rows of {classes} classes were chosen from the pool{reasons}{none}."
 
 
-def asked_pool(
+def open_asked_pool(
     pool: str | None, rows: int | None, stated: str | None, recipe: Recipe, mine: Mine, source: OpenSource
 ) -> tuple[OpenedPool, int] | None:
     """Return the named pool, and how many rows a class are wanted of it; None where none is named.
@@ -423,12 +421,12 @@ def filter_pool(
     # A row of several labels is left out where none of them has a direction.
     wanted = ~shared[rows] & (directed | ~somehow[rows])
     rows, labels = rows[wanted], np.where(directed, labels, -1)[wanted]
-    decisions = decided(features, rows, labels, found)
+    decisions = decision_values(features, rows, labels, found)
     without = tuple(cls.name for cls in recipe.classes if cls.label not in found.decide)
     return FilteredPool(pool.origin, hardest_rows(decisions, labels, most, rows), without, int(shared.sum()))
 
 
-def decided(
+def decision_values(
     features: NDArray[np.floating], rows: NDArray[np.int64], labels: NDArray[np.int64], found: Found
 ) -> NDArray[np.float64]:
     """Return (m,) decision values of rows of features (n, width), each by the direction of its label (m,).
@@ -476,11 +474,11 @@ def weigh_train_rows(recipe: Recipe, source: OpenSource, found: Found, embedder:
     images, has = train_rows(recipe, source)
     features = features_of(images, embedder)
     if has is None:
-        decisions = decided(features, np.arange(len(images)), images.labels, found)
+        decisions = decision_values(features, np.arange(len(images)), images.labels, found)
         columns = {"weight": hard_weights(decisions)}
     else:
         rows, labels = row_labels(has.present)
-        decisions = decided(features, rows, labels, found).reshape(has.present.shape)
+        decisions = decision_values(features, rows, labels, found).reshape(has.present.shape)
         columns = dict(zip(has.names, hard_weights(decisions).T, strict=True))
-    origin = {"train_content": images.content, "mined": origin_of(findings)}
+    origin = {"train_content": images.content, "mined": audit_origin(findings)}
     return weights_parquet(images.keys, columns, origin)

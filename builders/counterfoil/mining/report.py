@@ -90,7 +90,9 @@ def headline(findings: Findings) -> tuple[str, str]:
         ends = f" (confidence interval {interval})" if interval else ""
         return head, f"The strongest: {one.words}{', wrong' if one.answered is None else ','} {gap}{ends}."
     if answered is not None and is_sliced(findings):
-        sentence = unseen(findings) if findings.tested else "No group of images failed enough more to be tested."
+        sentence = (
+            detectable_sentence(findings) if findings.tested else "No group of images failed enough more to be tested."
+        )
         if answered.classes:
             worst = answered.classes[0]
             beside = "" if worst.others_rate is None else f", all others {share(worst.others_rate)}"
@@ -105,10 +107,10 @@ def headline(findings: Findings) -> tuple[str, str]:
                 " bounds how often they may fail."
             )
         return "Nothing could be tested", "No hypothesis reached the test; the classes below say why."
-    return "No failure confirmed at this sample size", unseen(findings)
+    return "No failure confirmed at this sample size", detectable_sentence(findings)
 
 
-def unseen(findings: Findings) -> str:
+def detectable_sentence(findings: Findings) -> str:
     """Return how large a difference would have been seen, and what may be missed."""
     seen, drawn = findings.smallest_difference, is_drawn(findings)
     if drawn and (seen is None or seen.difference is None):
@@ -129,7 +131,9 @@ def unseen(findings: Findings) -> str:
     )
 
 
-def table(findings: Findings, some: Iterable[Finding]) -> tuple[list[str], list[tuple[Finding, list[FindingCell]]]]:
+def findings_table(
+    findings: Findings, some: Iterable[Finding]
+) -> tuple[list[str], list[tuple[Finding, list[FindingCell]]]]:
     """Return columns and rows of findings, for terminal and page alike."""
     drawn, some = is_drawn(findings), list(some)
     ended = drawn and not all(one.confirmed for one in some)
@@ -189,10 +193,10 @@ def pictures_wanted(findings: Findings) -> tuple[str, ...]:
     return tuple(wanted | dict.fromkeys(one.key for one in labels))
 
 
-def report_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe: bool = True) -> str:
+def mining_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe: bool = True) -> str:
     """Return the page as text; equal findings and pictures give equal bytes. has_recipe: whether one lies beside it.
 
-    pictures: each a `thumbnail`, by key (`pictures_wanted`); a key without one is shown by its name.
+    pictures: each a `page_thumbnail`, by key (`pictures_wanted`); a key without one is shown by its name.
     """
     standing, in_full = by_weight(findings.standing), _in_full(findings)
     environment = template_environment(
@@ -223,18 +227,18 @@ def report_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe
         ),
         rule=_rule(findings),
         has_recipe=has_recipe,
-        unseen=unseen(findings),
+        unseen=detectable_sentence(findings),
         accuracy=lambda one: _accuracy(findings, one),
         by_rate=sorted(findings.classes, key=lambda one: (-(one.rate or 0.0), one.id)),
         undirected=list(reasons.items()),
         counts_from=lambda one: counts_from(findings, one),
-        curve_figure=curve_figure,
+        curve_figure=accuracy_figure,
         looks_figure=looks_figure,
         of_sets=OF_SETS,
         labels_worth=LABELS_WORTH,
         pairs_beside=pairs_beside,
         strips=strips,
-        table=lambda some: table(findings, some),
+        table=lambda some: findings_table(findings, some),
         uri=lambda key: data_uri(pictures[key]) if key in pictures else None,
         most={
             "answers": MOST_ANSWERS, "classes": MOST_CLASSES, "contexts": MOST_CONTEXTS, "examples": MOST_EXAMPLES,
@@ -322,7 +326,7 @@ def pairs_beside(one: Finding) -> list[tuple[Evidence, Evidence]]:
     return pairs[:MOST_PAIRS]
 
 
-def curve_figure(one: Finding, accuracy: float | None) -> Markup:
+def accuracy_figure(one: Finding, accuracy: float | None) -> Markup:
     """Draw accuracy from 0 to 100 % over K, on a logarithmic axis; dashed, that of all images of the classes."""
     points = [
         (point.k, point.accuracy, f"{point.k:,} images: {100 * point.accuracy:.0f} % right")
@@ -381,15 +385,15 @@ def _line_figure(points: Sequence[tuple[int, float, str]], lines: Sequence[tuple
     return Markup(svg)
 
 
-def thumbnail(image: Image) -> bytes:
+def page_thumbnail(image: Image) -> bytes:
     """Return an image as a small WebP, for the page. The image is left as it is."""
     return webp(image.convert("RGB"), _QUALITY, SIDE, method=6)
 
 
-def thumbnails(images: Mapping[str, bytes], decoded: Callable[[bytes], Image | None]) -> dict[str, bytes]:
+def page_thumbnails(images: Mapping[str, bytes], decoded: Callable[[bytes], Image | None]) -> dict[str, bytes]:
     """Return key → a picture for the page."""
     found = {key: decoded(encoded) for key, encoded in images.items()}
-    return {key: thumbnail(image) for key, image in found.items() if image is not None}
+    return {key: page_thumbnail(image) for key, image in found.items() if image is not None}
 
 
 def _rule(findings: Findings) -> str:

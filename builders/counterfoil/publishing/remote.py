@@ -183,7 +183,7 @@ class Remote:
         from huggingface_hub import CommitOperationDelete
 
         branch = self.branch(name)
-        changes = first_of(changes_between(local, branch.files, self.kind), most)
+        changes = limit_changes(changes_between(local, branch.files, self.kind), most)
         if not changes.operations:
             return branch
         additions = [self._operation(file) for file in changes.sent]
@@ -294,7 +294,7 @@ class Remote:
         return self._operations[file.path]
 
 
-def first_of(changes: Changes, most: int | None) -> Changes:
+def limit_changes(changes: Changes, most: int | None) -> Changes:
     """Return the first `most` changes in the order of publishing: files, card and manifest last, then deletions."""
     if most is None or changes.operations <= most:
         return changes

@@ -23,9 +23,9 @@ from counterfoil.lab.vocabulary import BACKGROUNDS, COLOURS, PATTERNS
 from counterfoil.mining.methods.context_proposals import (
     ANSWERS,
     load_contexts,
+    parse_answer,
     proposed_contexts,
     same_words,
-    understood,
     without_duplicates,
 )
 from counterfoil.progress import Stage, listening
@@ -241,7 +241,7 @@ GOOD = '{"contexts": ["in fog", "at sea"]}'
     GOOD, f"\n {GOOD}\n", f"```json\n{GOOD}\n```", f"```\n{GOOD}\n```", f"<think>bags? {{}}\n</think>\n{GOOD}",
 ])  # fmt: skip
 def test_the_json_that_was_asked_for_is_understood(text: str) -> None:
-    assert understood(text, "bag", SETTINGS, 8).contexts == ("in fog", "at sea")
+    assert parse_answer(text, "bag", SETTINGS, 8).contexts == ("in fog", "at sea")
 
 
 @pytest.mark.parametrize(("text", "problem"), [
@@ -267,7 +267,7 @@ def test_the_json_that_was_asked_for_is_understood(text: str) -> None:
     (json.dumps({"contexts": ["x" * 201]}), "201 characters"),
 ])  # fmt: skip
 def test_anything_else_is_not_half_understood(text: str, problem: str) -> None:
-    found = understood(text, "bag", SETTINGS, 8)
+    found = parse_answer(text, "bag", SETTINGS, 8)
     assert found.contexts == () and problem in found.problems[0]
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterfoil.mining.collected import LabelledRows, confirm, count_hypothesis
-from counterfoil.mining.findings_layer import slugs
+from counterfoil.mining.collected import LabelledRows, confirm_sets, count_hypothesis
+from counterfoil.mining.findings_layer import unique_slugs
 from counterfoil.mining.hypotheses import CandidateCaptions, DiscoverHalf, Found
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.methods.directions import (
@@ -90,7 +90,7 @@ def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]
     )
     found = find_directions(half, Mine(), DirectionsSettings(permutations=0), 1).hypotheses
     rows = LabelledRows(features[ROWS:], labels[ROWS:], failed[ROWS:], units[ROWS:], labels[ROWS:])
-    tested = confirm([count_hypothesis(one, rows) for one in found], 0.05, 0.1)
+    tested = confirm_sets([count_hypothesis(one, rows) for one in found], 0.05, 0.1)
     return [(one.role, one.caption) for one, result in zip(found, tested, strict=True) if result.confirmed]
 
 
@@ -158,12 +158,12 @@ def test_classes_of_a_category_are_pooled_and_names_are_told_apart() -> None:
     "names", [["crane", "crane"], ["鶴", ""], ["A b-c", "a b c"], ["x" * 500, "x" * 501], ["a", "a", "a 0"]]
 )
 def test_names_that_are_alike_stay_apart(names: list[str]) -> None:
-    assert len(set(slugs(names))) == len(names)
+    assert len(set(unique_slugs(names))) == len(names)
 
 
 @given(st.lists(st.text(max_size=30), max_size=6))
 def test_every_name_of_a_class_makes_a_shift_that_a_recipe_takes(names: list[str]) -> None:
-    found = slugs(names)
+    found = unique_slugs(names)
     assert [group_name_problem(f"{one}_hard", "shift") for one in found] == [None] * len(names)
     assert len(set(found)) == len(names)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from counterfoil.mining.collected import Confirmation, LabelledRows, confirm, count_hypothesis
+from counterfoil.mining.collected import Confirmation, LabelledRows, confirm_sets, count_hypothesis
 from counterfoil.mining.hypotheses import NO_CAPTIONS, DiscoverHalf, Hypothesis, SliceColumns
 from counterfoil.mining.image_measures import MEASURES
 from counterfoil.mining.methods.slices import PROMISING_P, find_slices
@@ -71,7 +71,7 @@ def outcomes(seed: int, planted: Planted, margin: float = 0.05) -> list[tuple[Hy
     half, rows = made(seed, planted)
     mine = Mine(margin=margin)
     found = find_slices(half, mine, SlicesSettings(), 1).hypotheses
-    return list(zip(found, confirm([count_hypothesis(one, rows) for one in found], margin, mine.fdr), strict=True))
+    return list(zip(found, confirm_sets([count_hypothesis(one, rows) for one in found], margin, mine.fdr), strict=True))
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from counterfoil.mining.methods.svm import (
     deal_folds,
     fit_direction,
     fit_directions,
-    permuted,
-    reaches,
+    permuted_labels,
+    reaches_score,
     whiten,
 )
 from counterfoil.progress import Stage, listening
@@ -302,12 +302,12 @@ def dealt(right: np.ndarray, units: np.ndarray | None = None) -> tuple[Fold, ...
 def test_labels_are_permuted_within_folds() -> None:
     _, right = planted(100, seed=0)
     folds = dealt(right)
-    seen = list(islice(permuted(right, None, folds, 0), 50))
+    seen = list(islice(permuted_labels(right, None, folds, 0), 50))
     assert all(one[fold.test].sum() == right[fold.test].sum() for one in seen for fold in folds)
     assert len({one.tobytes() for one in seen}) > 40
     # Every row is wrong about as often as its fold is.
     assert abs(np.mean(seen, axis=0)[~right].mean() - 0.75) < 0.05
-    again = list(islice(permuted(right, None, folds, 0), 50))
+    again = list(islice(permuted_labels(right, None, folds, 0), 50))
     assert all((one == other).all() for one, other in zip(seen, again, strict=True))
 
 
@@ -324,7 +324,7 @@ def test_labels_of_a_unit_move_together_between_units_of_its_size() -> None:
         return sorted(tuple(labels[rows[units[rows] == unit]].tolist()) for unit in np.unique(units[rows]))
 
     alone = units == 30  # the only unit of seven rows
-    seen = list(islice(permuted(right, units, folds, 3), 20))
+    seen = list(islice(permuted_labels(right, units, folds, 3), 20))
     for labels in seen:
         assert all(vectors(labels, fold) == vectors(right, fold) for fold in folds)
         assert (labels[alone] == right[alone]).all()
@@ -343,10 +343,10 @@ def test_shortcuts_leave_out_no_fit_that_matters(gap: float) -> None:
         return max((score(0, C) + score(1, C)) / 2 for C in GRID)
 
     for solver in (KernelSolver(points, folds), LinearSolver(points, folds, 0)):
-        for labels in (right, *islice(permuted(right, None, folds, 0), 3)):
+        for labels in (right, *islice(permuted_labels(right, None, folds, 0), 3)):
             score = best(solver, labels)
             for asked in (0.5, 0.55, 0.6, 0.7, score - 0.01, score, score + 1e-6):
-                assert reaches(solver, labels, GRID, asked) is (score >= asked - 1e-9)
+                assert reaches_score(solver, labels, GRID, asked) is (score >= asked - 1e-9)
 
 
 @pytest.mark.release(of="statistics")

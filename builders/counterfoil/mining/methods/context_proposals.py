@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
 from counterfoil.errors import RunFailure, UserError, first_of
-from counterfoil.mining.captions import load_words, names_of_no_class, with_tuples
+from counterfoil.mining.captions import load_words, names_of_no_class
 from counterfoil.models.chat import ChatModel, Messages, load_chat
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
@@ -29,6 +29,7 @@ from counterfoil.recipe.names import ELSEWHERE, did_you_mean, without_folders
 from counterfoil.recipe.parts import RecipePath, RecipeProblem
 from counterfoil.recipe.problems import shown_path
 from counterfoil.recipe.prompts import RecipeClass, fill
+from counterfoil.recipe.schema import with_tuples
 from counterfoil.recipe.schema_mine import ChatSettings, ContextsSettings
 from counterfoil.recipe.section import Section, refuse
 from counterfoil.regular_files import named_path, read_regular
@@ -337,16 +338,16 @@ def ask_contexts(
     found: dict[int, list[str]] = {}
     failed: list[str] = []
     for label, name in enumerate(class_names):
-        understood, last = _asked(chat_answer, name, settings, settings.chat, record)
-        if understood.problems:
+        outcome, last = _asked(chat_answer, name, settings, settings.chat, record)
+        if outcome.problems:
             said = f"'{_shown(last)}'" if last.strip() else "nothing"
             failed.append(
                 f"chat model '{record.model}': no answer about class '{name}' can be used after {settings.chat.tries}"
-                f" {'tries' if settings.chat.tries > 1 else 'try'}: {understood.problems[0]}; it said {said}"
+                f" {'tries' if settings.chat.tries > 1 else 'try'}: {outcome.problems[0]}; it said {said}"
             )
             if len(failed) == _MOST_FAILED:
                 break
-        found[label] = list(understood.contexts)
+        found[label] = list(outcome.contexts)
         report(_STAGE, label + 1, len(class_names))
     record.save()
     if failed:
@@ -358,7 +359,7 @@ def ask_contexts(
     return found
 
 
-def understood(text: str, class_name: str, settings: ContextsSettings, most: int) -> Understood:
+def parse_answer(text: str, class_name: str, settings: ContextsSettings, most: int) -> Understood:
     """Parse an answer, without white space, a code fence around all of it and a thought before it."""
     plain = _THOUGHT.sub("", text, count=1).strip() if text.lstrip().startswith("<think>") else text.strip()
     fenced = _FENCED.fullmatch(plain)
@@ -398,7 +399,7 @@ def _asked(
     turns = [Turn(role="user", content=first)]
     start, known = list(turns), []
     while len(known) < chat.tries and (answered := record.find(_question(turns, chat, record))) is not None:
-        outcome = understood(answered.text, class_name, settings, chat.most)
+        outcome = parse_answer(answered.text, class_name, settings, chat.most)
         if not outcome.problems:
             return outcome, answered.text
         known.append(answered)
@@ -419,7 +420,7 @@ def _asked(
         )
         # As it is written and read back: what is understood is what is kept.
         text = text[:LONGEST_ANSWER].encode("utf-8", "replace").decode()
-        outcome = understood(text, class_name, settings, chat.most)
+        outcome = parse_answer(text, class_name, settings, chat.most)
         record.keep(question.model_copy(update={"text": text, "taken": not outcome.problems}))
         if not outcome.problems:
             break

@@ -23,7 +23,14 @@ from numpy.typing import NDArray
 from counterfoil.errors import some_of
 from counterfoil.mining.captions import Gathered, words_of
 from counterfoil.mining.findings import ClassContext, Findings
-from counterfoil.mining.findings_layer import derived_seed, mined_from, mined_shift, origin_of, shifts_layer, slugs
+from counterfoil.mining.findings_layer import (
+    audit_origin,
+    derived_seed,
+    mined_from,
+    mined_shift,
+    shifts_layer,
+    unique_slugs,
+)
 from counterfoil.mining.hypotheses import ClassNote, DiscoverHalf, Found, Hypothesis, MiningRun
 from counterfoil.mining.method import FindMethod
 from counterfoil.mining.methods.context_proposals import proposed_contexts, without_duplicates
@@ -154,7 +161,7 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
     alone: dict[str, dict[str, Any]] = {}
     anyhow: dict[str, dict[str, Any]] = {}
     draw = np.random.default_rng(derived_seed(recipe.samples.seed, "random contexts", findings))
-    stems = slugs([audit.name for audit in findings.classes])
+    stems = unique_slugs([audit.name for audit in findings.classes])
     for audit, stem in zip(findings.classes, stems, strict=True):
         cls = by_id[audit.id]
         own = [context for context in audit.contexts if context.rank is not None]
@@ -164,10 +171,10 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         # An image that several pooled classifiers fail on is one.
         failed = [one.failures if one.failed_images is None else one.failed_images for one in own]
         images = [images_a_context(count, settings.images, settings.at_most_images) for count in failed]
-        names = slugs([f"{stem} {context.words}" for context in own])
+        names = unique_slugs([f"{stem} {context.words}" for context in own])
         for name, context, count in zip(names, own, images, strict=True):
             finding = tested.get((cls.id, context.caption))
-            origin = {"role": "hard", "caption": context.caption, **origin_of(findings)}
+            origin = {"role": "hard", "caption": context.caption, **audit_origin(findings)}
             if finding is not None:
                 origin = mined_from(findings, finding) | {"confirmed": finding.confirmed}
             counts = {"failures": context.failures, "of_failures": context.of_failures}
@@ -177,7 +184,7 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         if not settings.controls:
             continue
         plain = mined_shift(
-            plain_prompt(settings), None, CLASS_NAME, [cls], {"role": CLASS_NAME, **origin_of(findings)}
+            plain_prompt(settings), None, CLASS_NAME, [cls], {"role": CLASS_NAME, **audit_origin(findings)}
         )
         alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(sum(images))
         order = draw.permutation(len(others))[: len(own)].tolist()
@@ -187,9 +194,9 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
             total, contexts = sum(images), len(order)
             # As evenly as they go.
             numbers = [total // contexts + (place < total % contexts) for place in range(contexts)]
-        names = slugs([f"{stem} random {others[at].words}" for at in order])
+        names = unique_slugs([f"{stem} random {others[at].words}" for at in order])
         for place, name, count in zip(order, names, numbers, strict=True):
-            origin = {"role": "random_context", "caption": others[place].caption, **origin_of(findings)}
+            origin = {"role": "random_context", "caption": others[place].caption, **audit_origin(findings)}
             anyhow[name] = _shift(settings, recipe, cls, others[place], RANDOM_CONTEXTS, count, origin)
     return chosen | alone | anyhow
 
@@ -256,7 +263,7 @@ def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, wo
     says so of each, and what is drawn to mend a classifier may not be chosen by it.
     """
     notes, hypotheses = [], []
-    stems = slugs(half.class_names)
+    stems = unique_slugs(half.class_names)
     for label, name in enumerate(track(half.class_names, "scoring contexts")):
         note, found = _of_class(half, label, name, stems[label], settings)
         notes.append(note)
@@ -315,7 +322,7 @@ def _of_class(
         reason = f"no context has {settings.fewest_failures} failures on the discover half"
         return ClassNote(reason=reason, contexts=contexts), []
     reference = half.captions.texts[half.captions.references[label]]
-    names = slugs([f"{stem} {words[place]}" for place in chosen])
+    names = unique_slugs([f"{stem} {words[place]}" for place in chosen])
     hypotheses = []
     for rank, place in enumerate(chosen):
         inside = np.flatnonzero(assigned == place)

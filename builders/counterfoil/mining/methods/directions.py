@@ -36,7 +36,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from counterfoil.mining.captions import ANY, Gathered, bundled_captions, gather, load_captions, words_of
 from counterfoil.mining.findings import ClassDirection, ScoredCaption
-from counterfoil.mining.findings_layer import slugs
+from counterfoil.mining.findings_layer import unique_slugs
 from counterfoil.mining.hypotheses import (
     ClassNote,
     Decide,
@@ -187,7 +187,7 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
     fit = DirectionFit(mine.seed, settings.permutations, settings.fewest_errors)
     fitted = fit_directions(points, ~half.failed, half.labels, len(half.class_names), half.units, fit, workers)
     pooled = categories_of(half) if settings.pool else {}
-    stems = slugs([*half.class_names, *pooled])
+    stems = unique_slugs([*half.class_names, *pooled])
     notes: list[ClassNote] = []
     sides: list[_Captioned] = []
     vectors: dict[str, NDArray[np.floating]] = {}

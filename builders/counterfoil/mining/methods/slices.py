@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.mining.findings_layer import slugs
+from counterfoil.mining.findings_layer import unique_slugs
 from counterfoil.mining.hypotheses import ClassNote, DiscoverHalf, Found, Hypothesis, choose_cutoffs
 from counterfoil.mining.method import FindMethod
 from counterfoil.progress import track
@@ -60,7 +60,7 @@ def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, worker
             tried.sort(key=lambda each: each[0])
             best += [one for _, one in tried[: settings.most]]
     hypotheses = []
-    for one, name in zip(best, slugs([one.name for one in best]), strict=True):
+    for one, name in zip(best, unique_slugs([one.name for one in best]), strict=True):
         rows = np.flatnonzero(np.isin(half.labels, one.labels))
         rows = rows[one.members(half.features[rows], half.labels[rows])]
         towards = one.cosines(half.features[rows]) * (1 if one.role == "hard" else -1)

@@ -48,7 +48,9 @@ class Fold:
     test: NDArray[np.int64]
 
 
-def why_not(right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: int, fewest_errors: int) -> str | None:
+def reason_against_direction(
+    right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: int, fewest_errors: int
+) -> str | None:
     """Return why these rows have no direction, for people; None if they may have one.
 
     right: (n,), whether the target's answer is right. units: (n,), rows of equal number share a unit.
@@ -229,11 +231,7 @@ def balanced_signs(right: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def _small_c(
-    trained: NDArray[np.float64],
-    tested: NDArray[np.float64],
-    threshold: float,
-    right: NDArray[np.bool_],
-    least: float,
+    trained: NDArray[np.float64], tested: NDArray[np.float64], threshold: float, right: NDArray[np.bool_], least: float
 ) -> SmallC:
     """Bound scores by the decisions of C 1 with every dual at its bound; `least`: what another intercept may score."""
     lowest, highest = min(trained.min(), tested.min()), max(trained.max(), tested.max())
@@ -262,11 +260,11 @@ def permutation_p(
 
     Each permutation asks only whether its own best reaches the score, so that most need no more than two or three fits.
     """
-    labels = permuted(right, units, solver.folds, seed)
-    return sequential_p((reaches(solver, one, grid, score) for one in labels), permutations)
+    labels = permuted_labels(right, units, solver.folds, seed)
+    return sequential_p((reaches_score(solver, one, grid, score) for one in labels), permutations)
 
 
-def permuted(
+def permuted_labels(
     right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: Sequence[Fold], seed: int
 ) -> Iterator[NDArray[np.bool_]]:
     """Yield permuted labels without end, (n,) each."""
@@ -290,7 +288,7 @@ def _blocks(rows: NDArray[np.int64], units: NDArray[np.int64] | None) -> list[ND
     return [of_unit[begin[:, None] + np.arange(size)] for size, begin in alike]
 
 
-def reaches(solver: Solver, right: NDArray[np.bool_], grid: Sequence[float], score: float) -> bool:
+def reaches_score(solver: Solver, right: NDArray[np.bool_], grid: Sequence[float], score: float) -> bool:
     """Check whether the best mean balanced accuracy over the grid is `score` or more.
 
     No fit is made whose outcome cannot matter: of small C, whose best is known (`Solver.small`), and of folds that
@@ -388,7 +386,7 @@ def fit_direction(
         raise ValueError("expected values of C above 0, and 0 permutations or more")
     points, right = np.ascontiguousarray(points, np.float64), np.asarray(right, np.bool_)
     rows, errors = len(right), int((~right).sum())
-    dealt = why_not(right, units, FOLDS, fewest_errors) or deal_folds(right, units, FOLDS, seed)
+    dealt = reason_against_direction(right, units, FOLDS, fewest_errors) or deal_folds(right, units, FOLDS, seed)
     if isinstance(dealt, str):
         return dealt
     from sklearn import config_context

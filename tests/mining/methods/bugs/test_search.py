@@ -20,7 +20,7 @@ from counterfoil.mining.findings import (
     MethodUsed,
     MinedRecipe,
     Target,
-    findings_csv,
+    findings_csv_text,
     findings_json,
 )
 from counterfoil.mining.findings_layer import mined_from
@@ -308,7 +308,7 @@ def test_the_verdict_and_the_evidence_are_the_tests_and_the_rates_are_not(
         found = mined_from(after, one)
         assert (found["set"]["rate"], found["difference"]) == (count.rate, count.difference)
         assert found["fresh"]["pairs"] == count.pairs and found["pairs"]["pairs"] == one.pairs.pairs
-        row = next(row for row in csv.DictReader(io.StringIO(findings_csv(after))) if row["name"] == one.name)
+        row = next(row for row in csv.DictReader(io.StringIO(findings_csv_text(after))) if row["name"] == one.name)
         told_fresh = [row[f"fresh_{name}"] for name in ("pairs", "both", "failing", "rescued")]
         assert told_fresh == [str(each) for each in (count.pairs, count.both, count.failing, count.rescued)]
     assert Findings.from_json(findings_json(after)) == after

@@ -296,7 +296,7 @@ class ClusterDescriber:
         return np.concatenate(parts, axis=0).T
 
     def _by_images(self, keys: Sequence[str]) -> list[tuple[LabelledImages, list[str]]]:
-        """The keys by the images that they are of, as those name them."""
+        """Return the images of the keys, each with its own keys."""
         found: list[tuple[LabelledImages, list[str]]] = []
         for start, images in self.images.items():
             own = [key.removeprefix(start) for key in keys if key.startswith(start)]
@@ -306,7 +306,7 @@ class ClusterDescriber:
 
 
 def pieces_said(captions: Sequence[str], base: str, cls: RecipeClass) -> dict[Piece, int]:
-    """How many of some captions say each piece, in the order in which they came."""
+    """Count the captions that say each piece, in the order of the captions."""
     found: dict[Piece, int] = {}
     for caption in captions:
         for piece in dict.fromkeys(pieces_of(caption, base, cls.name) or ()):

@@ -30,13 +30,13 @@ from counterfoil.mining.methods.bugs.phrases import (
     before_noun,
     first_sentence,
     grouped,
-    listed,
     openings,
     opens_noun,
     phrases_of,
     says_something,
     sentences_of,
     tidy,
+    word_set,
     words_of_text,
 )
 from counterfoil.paired_stats import PairCount
@@ -45,8 +45,8 @@ from counterfoil.stats import wilson_interval
 CLASS = "{class}"
 _ARTICLE = re.compile(r"\b(an?|the)\s+$", re.IGNORECASE)
 # What a picture may be called. The first say no more than that it is one.
-_PLAIN_PICTURES = listed("photo photograph picture image pic snapshot")
-_PICTURES = _PLAIN_PICTURES | listed(
+_PLAIN_PICTURES = word_set("photo photograph picture image pic snapshot")
+_PICTURES = _PLAIN_PICTURES | word_set(
     "painting drawing sketch embroidery illustration cartoon rendering render depiction sculpture statue figurine "
     "print engraving etching mosaic tattoo artwork art graffiti silhouette portrait x-ray scan screenshot sticker "
     "poster origami toy view shot closeup close-up watercolor watercolour collage still"
@@ -300,7 +300,7 @@ def _with_article(words: str) -> str:
 
 
 # Behind these, words belong to another phrase.
-_ENDS = listed("of to that which who is are was were has have it")
+_ENDS = word_set("of to that which who is are was were has have it")
 
 
 def shorter(description: Description) -> tuple[Description, ...]:
@@ -379,21 +379,21 @@ def _ends(words: Sequence[str], at: int) -> bool:
 # Under which a finding's `about` tells of its background.
 BACKGROUND = "background"
 Explains = Literal["background", "rest", "either", "both"]
-_PLACES = listed(
+_PLACES = word_set(
     "in on at by near against under beneath over beside besides behind underneath inside outside above below around "
     "along across among amid amidst between into onto through upon within"
 )
 # Those that are a place without a noun: "a sandal outside".
-_ALONE = listed("inside outside indoors outdoors underwater nearby")
+_ALONE = word_set("inside outside indoors outdoors underwater nearby")
 _OF_SEVERAL = tuple(
     tuple(words.split())
     for words in ("in front of", "on top of", "next to", "close to", "adjacent to", "surrounded by")
 )
-_STANDING = listed(
+_STANDING = word_set(
     "sitting standing lying laying hanging resting leaning floating flying walking running jumping swimming sleeping "
     "posing playing placed parked"
 )
-_NO_PLACES = listed(
+_NO_PLACES = word_set(
     "night nighttime day daytime morning noon midday afternoon evening dusk dawn sunset sunrise twilight midnight "
     "spring summer autumn fall winter time "
     "light lights lighting sunlight sun sunshine daylight moonlight flash shade shadow shadows dark darkness "
@@ -402,8 +402,8 @@ _NO_PLACES = listed(
     "focus colour color colours colors black white style view frame picture photo photograph image foreground motion "
     "detail quality resolution size shape angle distance camera"
 )
-_IS, _NOTHING_OF_ITS_OWN = listed("is are was were"), listed("there this that these those here")
-_PLACE_ENDS = _IS | listed("of to that which who has have it")
+_IS, _NOTHING_OF_ITS_OWN = word_set("is are was were"), word_set("there this that these those here")
+_PLACE_ENDS = _IS | word_set("of to that which who has have it")
 
 
 @dataclass(frozen=True, slots=True)

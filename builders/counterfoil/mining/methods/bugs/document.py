@@ -311,11 +311,7 @@ def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[Roun
         least = smallest_paired_difference(seen.set_rows, seen.rest_rate, len(judged), findings.fdr)
         seen = replace(seen, difference=least)
     return replace(
-        findings,
-        findings=judged,
-        tested=len(judged),
-        rounds=with_rounds(findings, rounds),
-        smallest_difference=seen,
+        findings, findings=judged, tested=len(judged), rounds=with_rounds(findings, rounds), smallest_difference=seen
     )
 
 

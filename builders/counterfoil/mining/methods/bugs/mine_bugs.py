@@ -21,19 +21,13 @@ from counterfoil.documents import read_document
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.mining.audited import answers_of, class_map_of, features_of, opened_parts
-from counterfoil.mining.collected import answer_names
+from counterfoil.mining.collected import output_names
 from counterfoil.mining.findings import AuditedImages, Findings, RoundDrawn, findings_json
 from counterfoil.mining.findings_layer import laid_over, layer_of, seed_for
 from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.method import SearchMethod
 from counterfoil.mining.methods.bugs.describing import ClusterDescriber
-from counterfoil.mining.methods.bugs.document import (
-    document_of,
-    estimate_rates,
-    target_of,
-    tried_of,
-    with_more,
-)
+from counterfoil.mining.methods.bugs.document import document_of, estimate_rates, target_of, tried_of, with_more
 from counterfoil.mining.methods.bugs.search import FailedImages, Features, refuse_small_search, search_bugs
 from counterfoil.mining.methods.bugs.trials import Draw, DrawnRound, RoundAsked, RoundDrawer, base_prompt
 from counterfoil.mining.mined_files import (
@@ -41,10 +35,10 @@ from counterfoil.mining.mined_files import (
     LAYER,
     RELABEL,
     MineResult,
-    leave,
-    pictures_of,
+    page_pictures,
     refuse_others,
-    write_files,
+    write_mined,
+    write_mined_files,
 )
 from counterfoil.mining.rounds import DATASET, round_doubts
 from counterfoil.models.captioners import CaptionExample, describe_captioner, load_captioner
@@ -138,7 +132,7 @@ def wordless_problems(recipe: Recipe, settings: BugsSettings) -> list[str]:
     ][:5]
 
 
-def written(
+def write_search(
     findings: Findings,
     images: Iterable[tuple[str, LabelledImages]],
     run: MiningRun,
@@ -152,21 +146,21 @@ def written(
     if findings.halves is None and findings.rounds:
         # The first round shows every class.
         findings = findings.doubted(round_doubts(folder / findings.rounds[0].name))
-    pictures = pictures_of(findings, images)
+    pictures = page_pictures(findings, images)
     files = {name: text.encode() for name, text in ((ASKED, asked), (RELABEL, relabel)) if text is not None}
     # Of images that exist there is nothing to draw again.
     layer = None if findings.halves is not None else layer_of(findings, run)
     tried, more = tried_of(findings), []
     if tried.rounds:
         # Beside the findings, which every run writes anew: what was tried by hand nobody else can find again.
-        write_files(folder, {TRIES: findings_json(tried).encode()})
+        write_mined_files(folder, {TRIES: findings_json(tried).encode()})
     if layer is not None:
         files[LAYER] = layer.encode()
         if run.settings.adversarial:
 
             def write_adversarial() -> None:
                 # It is over the findings' own recipe, which has to exist.
-                write_files(folder, {LAYER: files[LAYER]})
+                write_mined_files(folder, {LAYER: files[LAYER]})
                 text = adversarial_layer(
                     folder / LAYER,
                     findings.target.name,
@@ -176,10 +170,10 @@ def written(
                     seed=findings.run_seed,
                     failure=findings.failure,
                 )
-                write_files(folder, {ADVERSARIAL: text.encode()})
+                write_mined_files(folder, {ADVERSARIAL: text.encode()})
 
             more.append(write_adversarial)
-    return leave(folder, findings, pictures, files, more)
+    return write_mined(folder, findings, pictures, files, more)
 
 
 def kept_tries(run: MiningRun) -> Findings | None:
@@ -268,16 +262,8 @@ def mine_bugs(run: MiningRun) -> MineResult:
     kept = KeptImages(drawer)
     kept.images.update({f"seeds/{place}/": part for place, part in enumerate(parts)})
     describer = ClusterDescriber(recipe, mine, settings, captioner, examples, kept.images)
-    found = search_bugs(
-        classes,
-        kept.draw,
-        kept.look(recipe, device),
-        describer,
-        mine,
-        settings,
-        seeds,
-    )
-    names = answer_names(recipe, class_map)
+    found = search_bugs(classes, kept.draw, kept.look(recipe, device), describer, mine, settings, seeds)
+    names = output_names(recipe, class_map)
     findings = document_of(found, run, target, names, contents)
     # What stands without what was tried by hand is estimated first: these rounds are the same before and after a try.
     later = KeptImages(replace(drawer, past_others=True), kept.images)
@@ -289,7 +275,7 @@ def mine_bugs(run: MiningRun) -> MineResult:
     below, carried, extends = laid_over(run.source, run.overrides, run.folder)
     section = run.mine.model_dump(mode="json", exclude_none=True)
     section["settings"] = run.settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    return written(findings, kept.images.items(), run, layer_text(carried | {"mine": section}, below, extends))
+    return write_search(findings, kept.images.items(), run, layer_text(carried | {"mine": section}, below, extends))
 
 
 def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
@@ -337,7 +323,7 @@ def _looked_at(recipe: Recipe, settings: BugsSettings) -> Sequence[RecipeClass]:
 def _seeds(
     recipe: Recipe, mine: Mine, settings: BugsSettings, class_map: ClassMap, device: str
 ) -> tuple[FailedImages | None, tuple[LabelledImages, ...]]:
-    """Images that exist whose failures are described, and where they come from; none where the base's are."""
+    """Return images that exist, whose failures are described, and their sources; None for the base's."""
     if settings.seeds is None:
         return None, ()
     parts = opened_parts(recipe, settings.seeds, open_source(recipe.source), "mine.settings.seeds")

@@ -12,34 +12,34 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 
-def listed(words: str) -> frozenset[str]:
+def word_set(words: str) -> frozenset[str]:
     """Split a list of words that is written as one text."""
     return frozenset(words.split())
 
 
-ARTICLES = listed("a an the")
-DETERMINERS = ARTICLES | listed(
+ARTICLES = word_set("a an the")
+DETERMINERS = ARTICLES | word_set(
     "another some several many this that these those its his her their my your one two three four five"
 )
-JOINING = listed("and or")
+JOINING = word_set("and or")
 # Those that may end a phrase: "a sandal outside".
-_WHERE = listed("inside outside around above below behind underneath nearby")
-_PREPOSITIONS = _WHERE | listed(
+_WHERE = word_set("inside outside around above below behind underneath nearby")
+_PREPOSITIONS = _WHERE | word_set(
     "in on at by with without against near under beneath over beside besides into onto through across along among "
     "amid amidst between during from for within upon towards toward like"
 )
 # Behind these a noun follows even without an article: "a person wearing sandals".
-_TRANSITIVE = listed("wearing holding carrying riding eating using touching")
-_PARTICIPLES = _TRANSITIVE | listed(
+_TRANSITIVE = word_set("wearing holding carrying riding eating using touching")
+_PARTICIPLES = _TRANSITIVE | word_set(
     "sitting standing lying laying hanging resting leaning floating flying walking running jumping swimming sleeping "
     "posing looking facing playing"
 )
 # These open a phrase with the word behind them: "next to", "surrounded by".
-_WITH_TO = listed("next close adjacent")
-_WITH_PREPOSITION = listed("surrounded covered filled made decorated attached followed lit placed parked")
-_BEHIND = listed("by with in of to from on at")
+_WITH_TO = word_set("next close adjacent")
+_WITH_PREPOSITION = word_set("surrounded covered filled made decorated attached followed lit placed parked")
+_BEHIND = word_set("by with in of to from on at")
 # Words that alone say nothing of an image, and those that end no phrase.
-_EMPTY = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | listed("of to that which is are was it its")
+_EMPTY = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | word_set("of to that which is are was it its")
 _DANGLING = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | {"of"}
 # A caption that is longer is of a captioner that does not end, and so is such a word.
 LONGEST_CAPTION = 4000

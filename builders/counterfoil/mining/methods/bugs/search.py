@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.mining.findings import ClassAudit
-from counterfoil.mining.findings_layer import slugs
+from counterfoil.mining.findings_layer import unique_slugs
 from counterfoil.mining.methods.bugs.describing import Described, FailureCluster, cluster_failures
 from counterfoil.mining.methods.bugs.descriptions import (
     BackgroundCounts,
@@ -197,7 +197,7 @@ def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) 
 def name_of(class_name: str, description: Description, taken: Sequence[str]) -> str:
     """Return a shift's name for a class and a description, unique in a run."""
     words = f"{class_name} {' '.join(piece.words for piece in description.pieces)}"
-    stem = slugs([words])[0][:_LONGEST_NAME].strip("_")
+    stem = unique_slugs([words])[0][:_LONGEST_NAME].strip("_")
     name, place = stem, 2
     while name in taken:
         name, place = f"{stem}_{place}", place + 1

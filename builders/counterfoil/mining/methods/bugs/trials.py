@@ -319,13 +319,13 @@ def carry_to_test(
         rounds.append(drawn)
         for one in left:
             name = one.hypothesis.name
-            tested[name] = looked_at(one, drawn.pairs(name), threshold, mine)
+            tested[name] = trial_with_pairs(one, drawn.pairs(name), threshold, mine)
         decided = sum(one.state != "open" for one in tested.values())
         report(f"{purpose}: hypotheses decided", decided, len(tested))
     return Trials(tuple(tested.values()), tuple(rounds))
 
 
-def looked_at(one: Trial, pairs: Pairs, threshold: float, mine: Mine) -> Trial:
+def trial_with_pairs(one: Trial, pairs: Pairs, threshold: float, mine: Mine) -> Trial:
     """Return the trial with more pairs, and its new state."""
     more = replace(one, pairs=(*one.pairs, pairs))
     count = more.count

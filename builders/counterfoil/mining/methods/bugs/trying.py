@@ -18,9 +18,9 @@ from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.documents import read_document
 from counterfoil.errors import UserError
 from counterfoil.mining.audited import Audited, audit_target, class_map_of, clip_doubts
-from counterfoil.mining.collected import HypothesisTests, answer_names, collect_findings
+from counterfoil.mining.collected import HypothesisTests, collect_findings, output_names
 from counterfoil.mining.findings import Findings, Purpose
-from counterfoil.mining.findings_layer import slugs
+from counterfoil.mining.findings_layer import unique_slugs
 from counterfoil.mining.hypotheses import CandidateCaptions, ClassNote, Found, Hypothesis, MiningRun, choose_cutoffs
 from counterfoil.mining.label_check import check_labels
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, pieces_of
@@ -38,7 +38,7 @@ from counterfoil.mining.methods.bugs.mine_bugs import (
     images_of_rounds,
     refuse_undrawn,
     wordless_problems,
-    written,
+    write_search,
 )
 from counterfoil.mining.methods.bugs.search import name_of
 from counterfoil.mining.methods.bugs.trials import (
@@ -196,7 +196,7 @@ def try_descriptions(
         kept = KeptImages(RoundDrawer(run, past_others=True))
         first = 1 + sum(one.purpose == "try" for one in before.rounds)
         trials = _tested(hypotheses, kept, run, first, family, "try")
-        answers = answer_names(recipe, class_map_of(recipe, run.mine.target or ""))
+        answers = output_names(recipe, class_map_of(recipe, run.mine.target or ""))
         findings = with_more(
             before,
             [finding_of(one, recipe, settings, answers) for one in trials.tested],
@@ -204,7 +204,7 @@ def try_descriptions(
         )
         findings = estimate_rates(findings, kept.draw, 1, recipe, settings, answers, "try_estimate")
         images = images_of_rounds(place, before.rounds) | kept.images
-        return written(findings, images.items(), run)
+        return write_search(findings, images.items(), run)
 
 
 def mine_again(
@@ -247,7 +247,7 @@ def mine_again(
         hypotheses = _same_hypotheses(searched, before, other)
         # Of a folder its own name: what lies above it is this machine's, and long.
         where = [] if on is None else [Path(one).name or one for one in on]
-        inside = place / AGAIN / slugs([" ".join([other.name, *where])])[0]
+        inside = place / AGAIN / unique_slugs([" ".join([other.name, *where])])[0]
         if isinstance(recipe, Recipe):
             recipe = written_recipe(recipe, overrides, inside)
         _refuse_another(inside, other)
@@ -260,13 +260,13 @@ def mine_again(
             found, audited, relabel = find_on_photographs(hypotheses, run)
             _refuse_another(inside, other, found)
             make_folder(inside)
-            return written(found, audited.by_start, run, relabel=relabel)
+            return write_search(found, audited.by_start, run, relabel=relabel)
         class_map = class_map_of(other, mine.target or "")
         refuse_unanswered(mine.failure, other.classes, class_map)
         make_folder(inside)
         kept = KeptImages(RoundDrawer(run, past_others=True))
         trials = _tested(hypotheses, kept, searched, 1, len(hypotheses), "again")
-        answers = answer_names(other, class_map)
+        answers = output_names(other, class_map)
         again = [finding_of(one, other, settings, answers) for one in trials.tested]
         findings = replace(
             before,
@@ -280,7 +280,7 @@ def mine_again(
             rounds=tuple(round_drawn(one) for one in trials.rounds),
         )
         findings = estimate_rates(findings, kept.draw, 1, other, settings, answers, "again_estimate")
-        return written(findings, kept.images.items(), run)
+        return write_search(findings, kept.images.items(), run)
 
 
 def _refuse_another(inside: Path, other: Recipe, found: Findings | None = None) -> None:
