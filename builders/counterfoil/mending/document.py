@@ -196,7 +196,6 @@ class VariantResult:
 
     @property
     def against(self) -> dict[str, dict[str, GainDifference]]:
-        """The comparisons by control, then set."""
         found: dict[str, dict[str, GainDifference]] = {}
         for one in self.comparisons:
             found.setdefault(one.against, {})[one.set] = one
@@ -249,7 +248,6 @@ class ModelMended:
 
     @property
     def headline(self) -> str:
-        """Whether that variant helps, in one sentence."""
         several = sum(one.verdict is not None for one in self.arms) > 1
         return (f"{self.shown_first.name}: " if several else "") + HEADLINES[self.shown_first.outcome]
 

@@ -154,7 +154,6 @@ class _Objective:
 
 
 def _descend(objective: _Objective, begun: NDArray[np.float64], epochs: int) -> tuple[NDArray[np.float64], int]:
-    """Return where gradient descent ends, and its steps."""
     at, velocity = begun.copy(), np.zeros_like(begun)
     first = loss = np.inf
     for epoch in range(epochs):
@@ -174,7 +173,6 @@ def _descend(objective: _Objective, begun: NDArray[np.float64], epochs: int) -> 
 
 
 def _minimise(objective: _Objective, begun: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
-    """Return where L-BFGS ends, and its steps."""
     from scipy import optimize
 
     last: dict[str, float] = {}

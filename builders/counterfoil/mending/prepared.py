@@ -481,7 +481,6 @@ def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given]
 
 
 def _sides(prepared: Prepared) -> tuple[list[Known], list[Known], list[Known]]:
-    """Return what is learned from, what is audited, and the test."""
     source, dataset, pixels = prepared.source, prepared.source.recipe.source.dataset, prepared.pixels
 
     def rows(images: LabelledImages, name: str, built: AuditedBuild | None = None) -> Known:

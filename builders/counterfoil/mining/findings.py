@@ -683,7 +683,6 @@ class Findings(Strict):
 
     @property
     def run_seed(self) -> int:
-        """The seed of the run, with or without halves."""
         return self.halves.seed if self.halves is not None else self.seed or 0
 
     @property

@@ -224,7 +224,6 @@ def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
 
 
 def _drawn(one: Finding) -> dict[str, Any]:
-    """Return what images drawn for the test show, if some were."""
     if one.pairs is not None:
         test, fresh = one.pairs, one.pairs.fresh
         facts = {"tested_on": one.tested_on, "origin": one.origin, "pairs": _counts(test) | {"log_e": one.last_log_e}}
@@ -316,7 +315,6 @@ def _decoded(cls: RecipeClass, origin: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return mappings and lists without the places that they were written at."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value

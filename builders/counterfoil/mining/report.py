@@ -258,7 +258,6 @@ def is_drawn(findings: Findings) -> bool:
 
 
 def _in_full(findings: Findings) -> list[Finding]:
-    """Return the surest findings, as many as the page shows with their pictures."""
     return by_weight(findings.standing)[: MOST_PAIRS_IN_FULL if is_drawn(findings) else MOST_IN_FULL]
 
 
@@ -428,5 +427,4 @@ def _unbroken(in_words: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def _bare(text: str) -> str:
-    """Return a number without its equals sign, for a column."""
     return text.replace("\N{NO-BREAK SPACE}", " ").removeprefix("= ")

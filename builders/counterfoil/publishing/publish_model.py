@@ -194,7 +194,6 @@ def _metadata(remote: Remote, verified: _Verified, license: str | None) -> Model
 
 
 def _refuse_other_facts(name: str, facts: ClassifierFacts) -> None:
-    """Raise RunFailure if the published model is not the folder's."""
     published = describe_classifier(name)
     known = (facts.architecture, facts.num_classes, facts.label_names)
     if (published.architecture, published.num_classes, published.label_names) != known:

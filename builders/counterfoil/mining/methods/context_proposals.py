@@ -390,7 +390,6 @@ def parse_answer(text: str, class_name: str, settings: ContextsSettings, most: i
 def _asked(
     chat_answer: ChatAnswer, class_name: str, settings: ContextsSettings, chat: ChatSettings, record: Record
 ) -> tuple[Understood, str]:
-    """Return what is understood of the last answer about a class, and that answer."""
     sentence = settings.caption(class_name, "...")
     first = (
         f"{fill(settings.asked(), class_name)} Give {chat.most}, all different, each a few words that complete the"

@@ -296,7 +296,6 @@ class ClusterDescriber:
         return np.concatenate(parts, axis=0).T
 
     def _by_images(self, keys: Sequence[str]) -> list[tuple[LabelledImages, list[str]]]:
-        """Return the images of the keys, each with its own keys."""
         found: list[tuple[LabelledImages, list[str]]] = []
         for start, images in self.images.items():
             own = [key.removeprefix(start) for key in keys if key.startswith(start)]

@@ -205,7 +205,6 @@ def name_of(class_name: str, description: Description, taken: Sequence[str]) -> 
 
 
 def _too_few(one: ClassAudit, label: int, where: FailedImages, settings: BugsSettings) -> ClassAudit:
-    """Return a class whose failures make no cluster, with how many there are."""
     failures = int(((where.labels == label) & where.failed).sum())
     kind = "base images" if settings.seeds is None else "images of mine.settings.seeds"
     fail = "fails" if failures == 1 else "fail"

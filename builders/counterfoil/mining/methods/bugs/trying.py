@@ -89,7 +89,6 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
 def _captions(
     hypotheses: Sequence[BugHypothesis], recipe: Recipe, settings: BugsSettings, clip: ClipModel
 ) -> CandidateCaptions:
-    """Return every class's base, and the captions of the hypotheses."""
     base = base_prompt(recipe, settings)
     rows: dict[str, int] = {}
     references = tuple(rows.setdefault(cls.text(base), len(rows)) for cls in recipe.classes)
