@@ -644,6 +644,8 @@ def test_scenes_with_boxes_are_read_as_any_input_dataset() -> None:
     assert rows.class_names("objects") == CLASSES
     assert rows.column("objects")[3] == boxes.objects_in(boxes.boxes_scene("validation", 3))
     np.testing.assert_array_equal(np.asarray(rows.image(3)), boxes.split_pixels("validation", 3))
+    with pytest.raises(UserError, match="'lab:wardrobe-boxes' has no column 'label'"):
+        opened.split("validation")
 
 
 def test_the_largest_split_is_rendered_as_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

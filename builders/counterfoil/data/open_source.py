@@ -306,7 +306,7 @@ class _OfTheLab(OpenSource):
             for row in rows:
                 yield _lab_image(world.name, split, int(row))
 
-        return Rows(
+        rows = Rows(
             dataset=world.name,
             split=split,
             count=world.rows[split],
@@ -317,6 +317,9 @@ class _OfTheLab(OpenSource):
             images=images,
             rendered=lambda row: _rendered(world, split, row),
         )
+        by_columns = self.source.conditions is not None and bool(self.source.conditions.columns)
+        rows.need(label_column=self.source.label_column if labelled and not by_columns else None)
+        return rows
 
 
 @lru_cache(maxsize=8192)  # some 40 MB; measurements read the same rows again
