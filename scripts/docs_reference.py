@@ -86,7 +86,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 def llms_text(nav: list[dict[str, Any]], markdown: dict[str, str]) -> str:
     """The list of pages by section, as language models look for it (llmstxt.org)."""
     lines = ["# Counterfoil", "", "> Find out where a vision model fails before it ships.", ""]
-    alone = [entry for entry in nav if all(isinstance(page, str) for page in entry.values())]
+    alone = [entry for entry in nav if all(isinstance(path, str) for path in entry.values())]
     sections = [("Start", alone), *(pair for entry in nav if entry not in alone for pair in entry.items())]
     for section, entries in sections:
         lines += [f"## {section}", ""]

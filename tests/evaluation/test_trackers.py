@@ -27,7 +27,7 @@ def judged(evaluation: Evaluation) -> Evaluation:
 
 
 def test_a_run_has_every_accuracy_and_drop_with_its_interval(judged: Evaluation) -> None:
-    run = tracked_run(judged)
+    run = tracked_run(judged.results, judged.files, judged.gate, None)
     for score in judged.scores:
         model = next(one.short_name for one in judged.models if one.name == score.model)
         key = f"{model}/{score.shift}"
@@ -106,8 +106,7 @@ def test_wandb_writes_a_run_offline(run: TrackedRun, tmp_path: Path, monkeypatch
 
 def _wandb_records(path: Path) -> list[Any]:
     """A file of wandb: seven bytes, then LevelDB's log format, whose records are Protocol Buffers."""
-    from wandb.proto import wandb_internal_pb2  # pyrefly: ignore[missing-import]
-
+    wandb_internal_pb2 = pytest.importorskip("wandb.proto.wandb_internal_pb2")
     content, place, parts, records = path.read_bytes(), 7, b"", []
     while place < len(content):
         left = 32768 - place % 32768
@@ -118,7 +117,7 @@ def _wandb_records(path: Path) -> list[Any]:
         parts += content[place + 7 : place + 7 + length]
         place += 7 + length
         if kind in (1, 4):  # full, or the last part
-            record = wandb_internal_pb2.Record()  # type: ignore[attr-defined]
+            record = wandb_internal_pb2.Record()
             record.ParseFromString(parts)
             records.append(record)
             parts = b""
@@ -142,29 +141,25 @@ def test_mlflow_writes_a_run_to_a_folder(run: TrackedRun, tmp_path: Path, monkey
 
 def test_trackio_writes_a_run_below_the_cache_of_the_hub(run: TrackedRun) -> None:
     """Which the tests keep in a folder of their own."""
-    pytest.importorskip("trackio")
-    from trackio import utils  # pyrefly: ignore[missing-import]
-    from trackio.sqlite_storage import SQLiteStorage  # pyrefly: ignore[missing-import]
-
+    utils = pytest.importorskip("trackio.utils")
+    storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
     TRACKERS["trackio"](run)
-    [name] = SQLiteStorage.get_runs("counterfoil")
-    [logged] = SQLiteStorage.get_logs("counterfoil", name)
+    [name] = storage.get_runs("counterfoil")
+    [logged] = storage.get_logs("counterfoil", name)
     assert {key: logged[key] for key in run.metrics} == run.metrics
-    config = SQLiteStorage.get_run_config("counterfoil", name)
+    config = storage.get_run_config("counterfoil", name)
     assert config is not None and {key: config[key] for key in run.parameters} == run.parameters
     kept = [path.read_bytes() for path in Path(utils.ARTIFACTS_DIR).rglob("*") if path.is_file()]
     assert run.files[0].read_bytes() in kept
 
 
 def test_tensorboard_writes_a_run_to_a_folder(run: TrackedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # pyrefly: ignore[missing-import]
-
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     monkeypatch.chdir(tmp_path)
     TRACKERS["tensorboard"](run)
     [folder] = (tmp_path / "runs").iterdir()
     assert folder.name.endswith("-photos")
-    stored = EventAccumulator(str(folder)).Reload()
+    stored = accumulators.EventAccumulator(str(folder)).Reload()
     assert {tag: stored.Scalars(tag)[0].value for tag in stored.Tags()["scalars"]} == run.metrics
     [text] = stored.Tensors("dataset_content/text_summary")
     assert str(run.parameters["dataset_content"]).encode() in text.tensor_proto.string_val[0]

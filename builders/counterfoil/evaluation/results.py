@@ -345,9 +345,11 @@ class Evaluation:
 
         UserError for a tracker that is unknown or not installed, RunFailure for one that does not take the run.
         """
-        from counterfoil.evaluation.trackers import report_to
+        from counterfoil.evaluation.trackers import report_to, tracked_run
 
-        report_to(self, trackers)
+        published = None if self.answered is None else self.answered.subject.published
+        commit = None if published is None else published.revision
+        report_to(tracked_run(self.results, self.files, self.gate, commit), trackers)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document as JSON values, as results.json has it, with what was evaluated, and files by path."""

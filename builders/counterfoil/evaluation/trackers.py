@@ -12,14 +12,17 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from counterfoil import __version__
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.evaluation.results import Evaluation
+from counterfoil.evaluation.gate import GateResult
 from counterfoil.recipe.names import did_you_mean
+from counterfoil.report.results import Results
 
 PROJECT = "counterfoil"
 _MEASURES = ("accuracy", "drop", "top1")
@@ -37,10 +40,11 @@ class TrackedRun:
     files: tuple[Path, ...]
 
 
-def tracked_run(evaluation: Evaluation) -> TrackedRun:
-    """Return an evaluation as a run: fractions as in results.json, by `MODEL/GROUP/MEASURE`, intervals as `…_low`."""
-    results, answered = evaluation.results, evaluation.answered
-    published = None if answered is None else answered.subject.published
+def tracked_run(results: Results, files: Mapping[str, Path], gate: GateResult | None, commit: str | None) -> TrackedRun:
+    """Return an evaluation as a run: fractions as in results.json, by `MODEL/GROUP/MEASURE`, intervals as `…_low`.
+
+    commit: of a dataset of the Hub.
+    """
     shown = _keys([one.short_name for one in results.models])
     models = dict(zip((one.name for one in results.models), shown, strict=True))
     groups = [one.name for one in results.groups]
@@ -48,7 +52,7 @@ def tracked_run(evaluation: Evaluation) -> TrackedRun:
     parameters: dict[str, str | int | float] = {
         "dataset": results.dataset,
         "dataset_content": results.content,
-        "dataset_commit": (published.revision if published else None) or "",
+        "dataset_commit": commit or "",
         "counterfoil": __version__,
         "seed": results.seed,
         "min_images_per_class": results.min_images_per_class,
@@ -61,12 +65,12 @@ def tracked_run(evaluation: Evaluation) -> TrackedRun:
             key = f"{models[row.model]}/{group_keys[row.group]}/{row.measure}"
             ends = {key: row.value, f"{key}_low": row.low, f"{key}_high": row.high}
             metrics |= {name: value for name, value in ends.items() if value is not None}
-    if evaluation.gate is not None:
-        parameters["gate"] = evaluation.gate.verdict
-        counts = Counter(one.verdict for one in evaluation.gate.judged if not one.line.advisory)
+    if gate is not None:
+        parameters["gate"] = gate.verdict
+        counts = Counter(one.verdict for one in gate.judged if not one.line.advisory)
         metrics |= {f"gate/{verdict}": float(counts[verdict]) for verdict in ("pass", "fail", "undecided")}
-    files = tuple(Path(evaluation.files[name]) for name in _FILES if name in evaluation.files)
-    return TrackedRun(results.dataset, parameters, metrics, files)
+    kept = tuple(Path(files[name]) for name in _FILES if name in files)
+    return TrackedRun(results.dataset, parameters, metrics, kept)
 
 
 def _keys(names: Sequence[str]) -> list[str]:
@@ -77,8 +81,7 @@ def _keys(names: Sequence[str]) -> list[str]:
 
 
 def _wandb(run: TrackedRun) -> None:
-    import wandb  # pyrefly: ignore[missing-import]
-
+    wandb: Any = import_module("wandb")
     project = os.environ.get("WANDB_PROJECT", PROJECT)
     # A run that the caller has open stays the caller's.
     started = wandb.init(project=project, name=run.name, config=run.parameters, reinit="create_new")
@@ -91,9 +94,7 @@ def _wandb(run: TrackedRun) -> None:
 
 
 def _mlflow(run: TrackedRun) -> None:
-    from mlflow import MlflowClient  # pyrefly: ignore[missing-import]
-
-    client = MlflowClient()
+    client: Any = import_module("mlflow").MlflowClient()
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
     experiment = client.get_experiment_by_name(name)
     experiment_id = client.create_experiment(name) if experiment is None else experiment.experiment_id
@@ -108,8 +109,7 @@ def _mlflow(run: TrackedRun) -> None:
 
 
 def _trackio(run: TrackedRun) -> None:
-    import trackio  # pyrefly: ignore[missing-import]
-
+    trackio: Any = import_module("trackio")
     trackio.init(
         os.environ.get("TRACKIO_PROJECT", PROJECT),
         name=run.name,
@@ -155,14 +155,14 @@ def check_trackers(names: Sequence[str]) -> None:
         raise UserError(problems, f"The trackers are {', '.join(TRACKERS)}.")
 
 
-def report_to(evaluation: Evaluation, trackers: Sequence[str]) -> None:
-    """Send an evaluation to trackers, a run each. UserError as `check_trackers`.
+def report_to(run: TrackedRun, trackers: Sequence[str]) -> None:
+    """Send a run to trackers. UserError as `check_trackers`.
 
     RunFailure where a tracker does not take the run; the others have it first, and the files of the evaluation stay.
     """
     names = list(dict.fromkeys(trackers))
     check_trackers(names)
-    run, problems = tracked_run(evaluation), []
+    problems = []
     for name in names:
         try:
             with contextlib.redirect_stdout(sys.stderr):  # ours is for data
@@ -172,4 +172,4 @@ def report_to(evaluation: Evaluation, trackers: Sequence[str]) -> None:
             # An address may hold a password.
             problems.append(f"{name} did not take the run: {re.sub(r'//[^/@ ]+@', '//', reason)[:300]}")
     if problems:
-        raise RunFailure(problems, f"The report is written: {evaluation.files['report']}")
+        raise RunFailure(problems, f"The report is written: {run.files[0]}")
