@@ -17,7 +17,7 @@ from bugs_proof.proof import Proof
 from bugs_proof.runs import Carried, Shown
 from bugs_proof.truth import BASE
 from bugs_proof.words import renderable
-from counterfoil.evaluation.measures.transfer import family_of
+from counterfoil.evaluation.measures.transfer import architecture_family
 from counterfoil.models.classifiers import describe_classifier
 from directions_proof.intervals import share_of
 
@@ -28,14 +28,14 @@ def measure(proof: Proof) -> dict[str, Any]:
     findings = proof.run("bugs").findings
     others = {
         name: {
-            "family": family_of(describe_classifier(name).architecture, name),
+            "family": architecture_family(describe_classifier(name).architecture, name),
             "drawn": _drawn(proof, name, findings),
         }
         | {"rendered": _rendered(proof, name, findings)}
         for name in panel.names
         if name != target
     }
-    return {"family": family_of(describe_classifier(target).architecture, target), "others": others}
+    return {"family": architecture_family(describe_classifier(target).architecture, target), "others": others}
 
 
 def _drawn(proof: Proof, name: str, findings: tuple[Carried, ...]) -> dict[str, list[int]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from counterfoil.evaluation.measures.transfer import family_of
+from counterfoil.evaluation.measures.transfer import architecture_family
 from counterfoil.mending.fitting import fit_head
 from counterfoil.mending.mend_models import failure_overlap, kept_gain
 from counterfoil.mining.methods.contexts import ContextCount, choose_contexts, images_a_context
@@ -27,7 +27,7 @@ def measure(runs: Sequence[Run]) -> dict[str, Any]:
     """Failures' overlap, and by target and way the heldout accuracies; `runs` are of one seed."""
     names = [run.target.name for run in runs]
     rows = runs[0].halves.confirm
-    families = [family_of(describe_classifier(name).architecture, name) for name in names]
+    families = [architecture_family(describe_classifier(name).architecture, name) for name in names]
     found: dict[str, Any] = {
         "names": names,
         "families": families,

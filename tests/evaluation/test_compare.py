@@ -24,7 +24,7 @@ from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
 from counterfoil.evaluation.subject import labelled_subject
 from counterfoil.recipe import RecipeClass
-from counterfoil.report.comparison import ModelComparison, comparison_table, verdict
+from counterfoil.report.comparison import ModelComparison, comparison_sentences, comparison_table
 from counterfoil.report.results import ResultRow, ResultRows, Results
 from counterfoil.stats import Estimate
 from support.tables import csv_rows
@@ -93,7 +93,7 @@ class Compared:
 
     @property
     def verdict(self) -> list[str]:
-        return verdict(self.comparison, self.rows)
+        return comparison_sentences(self.comparison, self.rows)
 
 
 def comparison_of(results: Results) -> Compared:

@@ -19,7 +19,7 @@ from colour_world import CANDIDATES, SWAPPED, build_colours
 from counterfoil.cli.main import app
 from counterfoil.errors import RunFailure
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.report import report_html
+from counterfoil.evaluation.report import evaluation_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.recipe.schema_mine import LONGEST
 from counterfoil.report.findings import MOST_FINDINGS, MOST_SENTENCES, counted_words, finding_sentences
@@ -384,7 +384,7 @@ def test_a_page_of_very_many_findings_is_bounded(measured: Evaluation) -> None:
         for name in names
         for one in findings
     ]
-    page = report_html(replace(measured.results, findings=findings, rows=ResultRows(rows)), [])
+    page = evaluation_html(replace(measured.results, findings=findings, rows=ResultRows(rows)), [])
     assert section(page).count("<h3") == MOST_FINDINGS
     assert section(page).count("% wrong") == MOST_FINDINGS * MOST_SENTENCES
     assert "The list shows the 40 of 200 findings" in page and "and 22 more models" in page

@@ -16,7 +16,7 @@ from colour_world import SWAPPED, build_colours
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.figures import KINDS, _with_tips, new_figure, place_labels
 from counterfoil.evaluation.measures.label_checks import label_rows
-from counterfoil.evaluation.report import between, heat, points, report_html, whole
+from counterfoil.evaluation.report import between, evaluation_html, heat, points, whole
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.recipe import Recipe
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, ShiftChecks
@@ -110,7 +110,7 @@ def test_a_page_of_many_models_shifts_classes_and_long_names_holds(evaluation: E
     classes = tuple(ClassFacts(f"c{i}", f"class {i // 2}") for i in range(42))
     groups = (results.groups[0], *shifts)
     many = replace(results, models=tuple(models), groups=groups, classes=classes, rows=ResultRows(rows))
-    html = report_html(many, [])
+    html = evaluation_html(many, [])
     page = Page(html)
     text = page.spaced
     assert "The table shows the 40 of 42 classes with the largest average drop" in text
@@ -130,7 +130,7 @@ def test_impact_against_slope_is_drawn_from_ten_shifts_on(evaluation: Evaluation
         shifts = tuple(replace(swap, name=f"swap{i}") for i in range(count))
         own = [one for one in results.rows if one.group == "swap" and not one.class_id]
         rows = ResultRows(replace(one, group=shift.name) for shift in shifts for one in own)
-        html = report_html(replace(results, groups=(base, *shifts), rows=rows), [])
+        html = evaluation_html(replace(results, groups=(base, *shifts), rows=rows), [])
         assert ("Impact against slope" in html) == (count == 10)
         assert "mean slope" not in html  # one kind is no table of kinds
 
@@ -220,11 +220,11 @@ def test_an_estimate_of_label_error_stands_with_what_it_takes_for_granted(evalua
     judge = JudgedLabels(100, 12, share, share)
     shifts = (ShiftChecks("base", judge), ShiftChecks("swap", JudgedLabels(100, 99, share, None), picked=True))
     checks = LabelChecks("lab:clip", 150, shifts)
-    shown = Page(report_html(with_checks(evaluation, checks), [])).spaced
+    shown = Page(evaluation_html(with_checks(evaluation, checks), [])).spaced
     assert "The correction assumes the same error rate here" in shown and "an upper" not in shown
     assert "a shift whose keep rule chose images that this judge gets wrong" in shown and "99 of 100, picked" in shown
     assert "its own drop" not in shown
-    both = report_html(with_checks(evaluation, replace(checks, also_scored=("lab:clip",))), [])
+    both = evaluation_html(with_checks(evaluation, replace(checks, also_scored=("lab:clip",))), [])
     assert "This judge is also one of the models here: its own drop is part of this estimate." in both
 
 

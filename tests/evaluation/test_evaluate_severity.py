@@ -11,7 +11,7 @@ import yaml
 from counterfoil.dataset.card.metadata import benchmark_file
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.gate import gate_table
-from counterfoil.evaluation.report import report_html
+from counterfoil.evaluation.report import evaluation_html
 from counterfoil.evaluation.result_files import entry_files, result_tables
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
@@ -134,7 +134,7 @@ def test_entries_for_the_hub_and_tasks_of_a_benchmark_are_of_the_highest_level(
 
 
 def test_the_report_needs_no_pictures(graded: Evaluation) -> None:
-    assert "Film strips" not in report_html(graded.results, [])
+    assert "Film strips" not in evaluation_html(graded.results, [])
 
 
 def test_the_frame_of_a_single_model_has_no_ranks(graded_dataset: Path, models: dict[str, str], tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from colour_world import CANDIDATES, COLOURS, NAMES, SIZE, SWAPPED
 from counterfoil.cli.main import app
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.measures.transfer import family_of, is_known, relation_of
-from counterfoil.evaluation.report import report_html
+from counterfoil.evaluation.measures.transfer import architecture_family, is_known, relation_of
+from counterfoil.evaluation.report import evaluation_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.report.results import ResultRow, ResultRows, Results
@@ -258,7 +258,7 @@ def test_a_page_of_many_judges_models_and_shifts_holds(measured: Evaluation) -> 
         for group in ("", *(shift.name for shift in shifts)):
             key = {"group": group, "against": judge, "at": "top1", "n": 9, "units": 3}
             rows += [ResultRow("transfer", model=name, value=0.5, low=0.1, high=0.9, **key) for name in names]
-    page = report_html(replace(measured.results, transfer=tuple(many), rows=ResultRows(rows)), [])
+    page = evaluation_html(replace(measured.results, transfer=tuple(many), rows=ResultRows(rows)), [])
     Page(page)  # every tag closes
     assert "<script>alert" not in page
     assert "more shifts, in transfer.csv" in page and "and 1 more, in transfer.csv" in page
@@ -292,14 +292,14 @@ def test_a_page_of_many_judges_models_and_shifts_holds(measured: Evaluation) -> 
     ],
 )
 def test_a_name_tells_its_family(architecture: str, family: str) -> None:
-    assert family_of(architecture, "somebody") == family
+    assert architecture_family(architecture, "somebody") == family
 
 
 def test_every_architecture_of_the_library_has_a_family() -> None:
     import timm
 
     names = timm.list_models()
-    families = {name: family_of(name) for name in names}
+    families = {name: architecture_family(name) for name in names}
     assert all(families.values())
     assert 20 < len(set(families.values())) < len(names) / 4, "neither all in one nor each by itself"
 
@@ -307,7 +307,7 @@ def test_every_architecture_of_the_library_has_a_family() -> None:
 @pytest.mark.parametrize("untold", ["", "predictions", "open_clip", "<lambda>"])
 def test_what_tells_no_architecture_is_of_its_models_own_family(untold: str) -> None:
     assert not is_known(untold)
-    assert family_of(untold, "predictions:a.csv") == "predictions:a.csv"
+    assert architecture_family(untold, "predictions:a.csv") == "predictions:a.csv"
 
 
 def test_kinship_is_known_by_names_and_sizes() -> None:

@@ -11,7 +11,7 @@ from urllib.parse import quote_plus
 import pytest
 
 from contrast import faint_texts
-from counterfoil.evaluation.report import report_html
+from counterfoil.evaluation.report import evaluation_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 from counterfoil.report.reference import ReferenceResult
@@ -51,7 +51,7 @@ def full_report(evaluation: Evaluation, tmp_path_factory: pytest.TempPathFactory
         label_checks=LabelChecks("lab:clip", 150, (ShiftChecks("base", judge), ShiftChecks("swap", judge, people)), 3),
     )
     path = tmp_path_factory.mktemp("full") / "report.html"
-    path.write_text(report_html(shown, []))
+    path.write_text(evaluation_html(shown, []))
     return path
 
 

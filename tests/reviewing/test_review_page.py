@@ -32,7 +32,7 @@ from counterfoil.reviewing.grids import (
     class_grids,
     shift_grids,
 )
-from counterfoil.reviewing.review_dataset import asked_of_class, asked_of_shift, thumbnail
+from counterfoil.reviewing.review_dataset import asked_of_class, asked_of_shift, page_picture
 from counterfoil.store import verify_files
 from support.pages import Page
 
@@ -274,9 +274,9 @@ def test_many_images_of_a_label_are_dealt_to_grids_of_one_size() -> None:
 
 def test_noise_fits_too() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (600, 400, 3), dtype=np.uint8)
-    uri = thumbnail(Image.fromarray(noise))
+    uri = page_picture(Image.fromarray(noise))
     assert len(uri) < 8_000 * 4 / 3 + 100
-    plain = thumbnail(Image.new("RGB", (600, 400), (9, 90, 200)))
+    plain = page_picture(Image.new("RGB", (600, 400), (9, 90, 200)))
     with Image.open(io.BytesIO(base64.b64decode(plain.partition(",")[2]))) as image:
         assert (image.format, image.size) == ("WEBP", (160, 107))
 

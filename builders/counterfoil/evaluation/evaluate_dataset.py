@@ -23,7 +23,7 @@ from counterfoil.evaluation.measures.comparison import ComparedModels
 from counterfoil.evaluation.measures.distances import prepared_distances
 from counterfoil.evaluation.measures.reference import PreparedReference, prepared_reference
 from counterfoil.evaluation.mistaken_order import likely_order
-from counterfoil.evaluation.result_files import make_ready, report_folder, store_results, write_files
+from counterfoil.evaluation.result_files import make_ready, report_folder, store_results, write_evaluation
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import ClassOrder, choose_models, short_name
 from counterfoil.evaluation.scores import AllAnswers, Asking, Request
@@ -204,7 +204,7 @@ def evaluate(
     )
     dataset_id = repo or (subject.published.repo if subject.published else subject.repo)
     with writing_lock(folder):  # of two evaluations into one folder the files are those of one
-        written = write_files(evaluation, answered, folder, dataset_id)
+        written = write_evaluation(evaluation, answered, folder, dataset_id)
     if not into_card:
         return written
     return replace(written, files={**written.files, "card": store_results(written, dataset_id)})

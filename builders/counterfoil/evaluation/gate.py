@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.accuracy_stats import ClassAverage, ClassUnits, Side, class_average_interval, difference_of
-from counterfoil.dataset.card.markdown import inline
-from counterfoil.dataset.card.markdown import table as markdown_table
+from counterfoil.dataset.card.markdown import inline, markdown_table
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.comparison import drawn_averages

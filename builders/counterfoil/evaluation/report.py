@@ -124,7 +124,7 @@ class ReportPage:
     examples: Sequence[tuple[str, Sequence[ClassExamples]]]
 
 
-def report_html(
+def evaluation_html(
     results: Results,
     examples: Sequence[tuple[str, Sequence[ClassExamples]]],
     unreadable: Sequence[str] = (),
@@ -139,7 +139,7 @@ def report_html(
         "in_words": in_words,
         "kind": kind_of_shift,
         "breakable": breakable,
-        "upright": upright,
+        "upright": upright_heading,
         "heat": heat,
         "tint": tint,
         "whole": whole,
@@ -314,7 +314,7 @@ def tint(value: float) -> str:
     return f"--heat:{62 * strength:.0f}%;--tint:var(--{'drop' if value >= 0 else 'gain'})"
 
 
-def upright(name: str, kind: str | None = None) -> Markup:
+def upright_heading(name: str, kind: str | None = None) -> Markup:
     """Return a heading that is read from below, with the dot of its kind."""
     from markupsafe import Markup
 

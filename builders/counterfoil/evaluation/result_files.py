@@ -30,7 +30,7 @@ from counterfoil.evaluation.detection.image_keys import write_image_keys
 from counterfoil.evaluation.failures import pick_examples, write_failures
 from counterfoil.evaluation.gate import JUNIT, MARKDOWN, gate_junit, gate_markdown
 from counterfoil.evaluation.measures import NESTED_MEASURES
-from counterfoil.evaluation.report import report_html
+from counterfoil.evaluation.report import evaluation_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.evaluation.scores import AllAnswers, answer_names
@@ -68,7 +68,7 @@ def report_folder(subject: Subject, out: Path | None) -> Path:
     return folder
 
 
-def write_files(evaluation: Evaluation, answered: AllAnswers, folder: Path, dataset_id: str | None) -> Evaluation:
+def write_evaluation(evaluation: Evaluation, answered: AllAnswers, folder: Path, dataset_id: str | None) -> Evaluation:
     """Write every file of an evaluation into its folder; return the evaluation with their paths."""
     subject, results = answered.subject, evaluation.results
     examples = pick_examples(answered, results)
@@ -77,7 +77,7 @@ def write_files(evaluation: Evaluation, answered: AllAnswers, folder: Path, data
     texts = {
         **result_tables(results),
         "document": ("results.json", document_text(results)),
-        "report": ("report.html", report_html(results, examples, evaluation.unreadable, pictures)),
+        "report": ("report.html", evaluation_html(results, examples, evaluation.unreadable, pictures)),
     }
     if evaluation.gate is not None:
         texts["gate"] = (MARKDOWN, gate_markdown(evaluation.gate))

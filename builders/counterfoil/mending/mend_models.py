@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
 from counterfoil.errors import UserError
-from counterfoil.evaluation.measures.transfer import family_of
+from counterfoil.evaluation.measures.transfer import architecture_family
 from counterfoil.mending.document import (
     BALANCED_ROLES,
     HELDOUT,
@@ -106,7 +106,7 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
             )
     return Collective(
         models=tuple(one.summary.name for one in found),
-        families=tuple(family_of(one.summary.architecture, one.summary.name) for one in found),
+        families=tuple(architecture_family(one.summary.architecture, one.summary.name) for one in found),
         failures=tuple(failed.sum(axis=1).tolist()),
         overlap=tuple(tuple(None if np.isnan(value) else float(value) for value in row) for row in overlap),
         kept=tuple(kept),

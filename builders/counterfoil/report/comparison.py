@@ -129,7 +129,7 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
     return table_of(f"{comparison.mended} against {comparison.original}, paired by image", columns, shown)
 
 
-def verdict(comparison: ModelComparison, rows: ResultRows) -> list[str]:
+def comparison_sentences(comparison: ModelComparison, rows: ResultRows) -> list[str]:
     """Return plain sentences, the most important first."""
     gains = [gain for one in comparison.groups if (gain := rows.one(GAIN, **comparison.key(one.name)))]
     measured = [gain for gain in gains if gain.value is not None]
@@ -230,7 +230,7 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
         return None
     return ReportSection(
         title="Mended and original",
-        sentences=verdict(comparison, rows),
+        sentences=comparison_sentences(comparison, rows),
         tables=[comparison_table(comparison, rows)],
         template="report-comparison.html.j2",
     )
@@ -238,7 +238,7 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
 
 def _terminal(results: Results, most_models: int) -> list[str | Table]:
     comparison, rows = results.comparison, results.rows
-    return [] if comparison is None else [comparison_table(comparison, rows), *verdict(comparison, rows)]
+    return [] if comparison is None else [comparison_table(comparison, rows), *comparison_sentences(comparison, rows)]
 
 
 SHOWN = Shown("counts", _section, _terminal, file="compare.csv", csv=compare_csv, private=MEASURES)

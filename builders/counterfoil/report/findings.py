@@ -170,7 +170,7 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
     return sentences + [f"{', '.join(who)}: {note}." for note, who in reasons.items()]
 
 
-def findings_csv(results: Results) -> str | None:
+def failure_rates_csv(results: Results) -> str | None:
     """Write one line a mined shift and model: failure rates averaged over classes, in percent; sums of images."""
     near = {model.name for model in results.models if model.near_chance}
     lines = [_line(results, one, model, model.name in near) for one in results.findings for model in one.models]
@@ -258,4 +258,4 @@ def _public(facts: Sequence[MinedShiftResult], called: Callable[[str], str]) -> 
     )
 
 
-SHOWN = Shown("label_checks", _section, _terminal, file=_FILE, csv=findings_csv, public=_public)
+SHOWN = Shown("label_checks", _section, _terminal, file=_FILE, csv=failure_rates_csv, public=_public)

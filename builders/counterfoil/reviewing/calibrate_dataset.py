@@ -15,7 +15,7 @@ import numpy as np
 
 from counterfoil import __version__
 from counterfoil.dataset import read_dataset
-from counterfoil.dataset.card.contact_sheets import encoded_images, reduced
+from counterfoil.dataset.card.contact_sheets import decode_reduced, encoded_images
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.errors import UserError
 from counterfoil.generate.screen import ScreenDoubts, screen_doubts
@@ -86,7 +86,7 @@ class Picture:
     uri: str
 
 
-def pictures_of(
+def read_slider_pictures(
     directory: Path,
     recipe: Recipe,
     receipts: Sequence[Receipt],
@@ -124,7 +124,7 @@ def pictures_of(
         for file in filter(None, (receipts[at].file("data"), receipts[at].file("rejected"))):
             left = wanted_keys.keys() - uris.keys()
             for key, encoded in encoded_images(directory / file.path, left) if left else ():
-                uris[key] = data_uri(webp(reduced(encoded, f"{file.path}: {key}", SIDE), _QUALITY, method=6))
+                uris[key] = data_uri(webp(decode_reduced(encoded, f"{file.path}: {key}", SIDE), _QUALITY, method=6))
         for key, uri in uris.items():
             unit, rank = wanted_keys[key]
             own = scores[unit]
@@ -414,7 +414,7 @@ def calibrate(
     lines = () if doubts is None else doubts.lines()
     name = directory.resolve().name
     scored = ScoredShifts(recipe, name, units, shown, groups, candidates, len(scores), lines)
-    pictures = pictures_of(directory, recipe, receipts, units, shown, shown_groups(groups))
+    pictures = read_slider_pictures(directory, recipe, receipts, units, shown, shown_groups(groups))
     write_atomically(place, calibration_page(scored, pictures).encode())
     if page is None:
         write_index(directory)

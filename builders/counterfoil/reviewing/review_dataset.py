@@ -23,7 +23,7 @@ from counterfoil.data.folders import placed
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.dataset import SoundDataset, read_dataset
-from counterfoil.dataset.card.contact_sheets import encoded_images, reduced
+from counterfoil.dataset.card.contact_sheets import decode_reduced, encoded_images
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.dataset.label_checks import TASKS, Task
 from counterfoil.errors import RunFailure, UserError, some_of
@@ -119,7 +119,7 @@ def page_of_review(
     )
 
 
-def thumbnails(
+def read_page_pictures(
     directory: Path, receipts: Sequence[Receipt], grids: Sequence[Grid], real: Mapping[int, Sequence[Image]]
 ) -> dict[ShownPicture, str]:
     """Return each picture of the grids once: controls, by label, then the dataset's own images.
@@ -130,7 +130,7 @@ def thumbnails(
     by_receipt: dict[int, dict[str, AcceptedImage]] = {}
     for picture in dict.fromkeys(picture for grid in grids for picture in grid.pictures):
         if isinstance(picture, RealControl):
-            pictures[picture] = thumbnail(real[picture.label][picture.number])
+            pictures[picture] = page_picture(real[picture.label][picture.number])
         else:
             by_receipt.setdefault(picture.at, {})[picture.key] = picture
     for at, own in sorted(by_receipt.items()):
@@ -138,14 +138,14 @@ def thumbnails(
         file = receipt.file("data")
         assert file is not None  # its rows were read
         for key, encoded in encoded_images(directory / file.path, set(own)):
-            pictures[own[key]] = thumbnail(reduced(encoded, f"{file.path}: {key}", SIDE))
+            pictures[own[key]] = page_picture(decode_reduced(encoded, f"{file.path}: {key}", SIDE))
         missing = [key for key, image in own.items() if image not in pictures]
         if missing:
             raise RunFailure(f"{directory / file.path} has no row {missing[0]}", remake_hint(directory, receipt.path))
     return pictures
 
 
-def thumbnail(image: Image) -> str:
+def page_picture(image: Image) -> str:
     """Return one picture, at most 160 pixels a side."""
     encoded = b""
     for side, quality in _WAYS:
@@ -308,7 +308,7 @@ def review(
     if not grids:
         raise UserError("no shift to ask about: the base has none", "Name a shift, or use --task class.")
     content = content_of_receipts(dataset.receipts)
-    pictures = thumbnails(directory, dataset.receipts, grids, real)
+    pictures = read_page_pictures(directory, dataset.receipts, grids, real)
     without = [name for name in names if all(image.shift != name for image in chosen.images)]
     html = page_of_review(recipe, directory.resolve().name, content, grids, pictures)
     write_atomically(place, html.encode())

@@ -19,7 +19,7 @@ import results_examples
 from counterfoil import __version__
 from counterfoil.dataset.card import markdown
 from counterfoil.dataset.card.contact_sheets import Tally
-from counterfoil.dataset.card.markdown import table
+from counterfoil.dataset.card.markdown import markdown_table
 from counterfoil.dataset.card.sections import (
     MOST_COLUMNS,
     MOST_MODELS,
@@ -139,7 +139,7 @@ def test_transfer_is_reported_by_kinship_over_all_shifts() -> None:
         rows += [own, replace(own, measure="transfer_base", value=0.125), replace(own, group="snow", value=0.9)]
     rows[0] = replace(rows[0], low=None, high=None, note="by construction")
     [table] = transfer_tables(judge, results(1, 0, rows), short=False)
-    shown = [line.split(" | ") for line in markdown.table(table).splitlines()]
+    shown = [line.split(" | ") for line in markdown.markdown_table(table).splitlines()]
     assert shown[0] == ["| Model", "Family", "To the judge", "Wrong, top-1", "Base, top-1 |"], "no model ranks three"
     assert shown[2][0] == "| `lab:resnet10t`" and shown[3][0] == "| `` lab:vit \\| `x` ``"
     assert shown[2][3:] == ["50.0 (25.0 to 75.0)", "12.5 |"] and shown[3][-2:] == ["50.0 (by construction)", "12.5 |"]
@@ -408,8 +408,8 @@ def test_the_best_models_and_the_largest_drops_come_first_and_the_rest_is_counte
     assert "slope" not in [column.label for column in found.shifts.columns]
     cells = ["`shift_59`", "59.0 points (49.0 to 69.0)", "25.0 %", "7 of 8"]
     cells += ["20.0 points of 80.0 %"] * MOST_COLUMNS
-    assert table(found.shifts).splitlines()[2] == f"| {' | '.join(cells)} |"
-    assert "| 29.0 % (19.0 to 39.0) |" in table(found.models), "averaged over classes, as everywhere"
+    assert markdown_table(found.shifts).splitlines()[2] == f"| {' | '.join(cells)} |"
+    assert "| 29.0 % (19.0 to 39.0) |" in markdown_table(found.models), "averaged over classes, as everywhere"
 
 
 def test_a_shift_that_was_not_measured_comes_last() -> None:
@@ -436,7 +436,7 @@ def test_a_large_gap_warns_and_a_small_one_does_not() -> None:
     large = results(2, 1, gaps(model_0=(0.738, 0.19), model_1=(0.8, 0.8)))
     [warning] = warnings(large)
     assert "1 of 2 models" in warning and "model-0: 73.8 % → 19.0 %" in warning
-    assert "| `model-0` | 73.8 % | 54.8 points (52.8 to 56.8) |" in table(robustness_of(large).models)
+    assert "| `model-0` | 73.8 % | 54.8 points (52.8 to 56.8) |" in markdown_table(robustness_of(large).models)
 
 
 def test_what_is_near_chance_is_marked_and_counted_and_in_no_average() -> None:
@@ -449,7 +449,7 @@ def test_what_is_near_chance_is_marked_and_counted_and_in_no_average() -> None:
         for row in numbers(3, 1)
     ]
     found = robustness_of(replace(made, models=models, groups=groups, rows=ResultRows(rows)))
-    assert "| `model-2` (near chance) |" in table(found.models)
+    assert "| `model-2` (near chance) |" in markdown_table(found.models)
     assert found.shifts.rows[0].cells[1].text == "25.0 %"  # no impact was measured, so that it has no column
     assert found.near_chance == (
         "1 of 8 classes (coat) is near chance on the base and is left out of every average.",
@@ -467,6 +467,6 @@ def test_a_nested_measure_of_ones_own_is_on_the_card(tmp_path: Path, monkeypatch
     monkeypatch.setitem(NESTED, "published", replace(NESTED["published"], card=shown))  # type: ignore[arg-type]
     monkeypatch.setattr("counterfoil.dataset.card.card.read_results", lambda directory, content: results(1, 1))
     readme = build(tmp_path, plan_of()).readme
-    assert table(glare) in readme and readme.index("## What fails") < readme.index(table(glare))
+    assert markdown_table(glare) in readme and readme.index("## What fails") < readme.index(markdown_table(glare))
     assert "> **Warning.** It glares. See [What fails](#what-fails)." in readme
     assert "> **Warning.** It glares: a lot." in readme

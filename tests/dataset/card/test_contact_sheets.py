@@ -23,9 +23,9 @@ from counterfoil.dataset.card.contact_sheets import (
     Tally,
     evenly_spaced,
     font,
+    locate_pictures,
     overview_row,
     pairs_first,
-    pictures_of,
     tally_of,
     wrapped,
 )
@@ -108,7 +108,7 @@ def test_a_picture_is_that_of_its_place(tmp_path: Path) -> None:
     build(tmp_path, plan)
     counted = tally_of(tmp_path, plan, read_receipts(tmp_path))
     places = [Place(shift, label, next(counted.indices(shift, label))) for shift, label in counted.accepted]
-    found = pictures_of(tmp_path, plan, read_receipts(tmp_path), counted.accepted).read(places)
+    found = locate_pictures(tmp_path, plan, read_receipts(tmp_path), counted.accepted).read(places)
     assert set(found) == set(places)
     for place, picture in found.items():
         assert max(picture.size) <= LARGEST

@@ -181,7 +181,7 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
         "fenced": markdown.fenced,
         "address": markdown.address,
         "license": license_for_people,
-        "table": markdown.table,
+        "table": markdown.markdown_table,
         "number": "{:,}".format,
         "points": points,
         "percent": lambda fraction: f"{100 * fraction:.1f} %",

@@ -132,7 +132,7 @@ class Pictures:
         found = {}
         for path, keys in wanted.items():
             for key, encoded in encoded_images(self.directory / path, set(keys)):
-                found[keys[key]] = reduced(encoded, f"{path}: {key}", LARGEST)
+                found[keys[key]] = decode_reduced(encoded, f"{path}: {key}", LARGEST)
             missing = [key for key, place in keys.items() if place not in found]
             if missing:
                 raise RunFailure(
@@ -142,7 +142,9 @@ class Pictures:
         return found
 
 
-def pictures_of(directory: Path, plan: Plan, receipts: Sequence[Receipt], cells: Iterable[tuple[str, int]]) -> Pictures:
+def locate_pictures(
+    directory: Path, plan: Plan, receipts: Sequence[Receipt], cells: Iterable[tuple[str, int]]
+) -> Pictures:
     """Return a reader for the images of these cells (shift, label)."""
     wanted = set(cells)
     by_shard = {(receipt.group, receipt.shard): receipt for receipt in receipts}
@@ -170,7 +172,7 @@ def encoded_images(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:
                 return
 
 
-def reduced(encoded: bytes, where: str, side: int) -> Image.Image:
+def decode_reduced(encoded: bytes, where: str, side: int) -> Image.Image:
     """Return an encoded image as RGB, at most `side` pixels a side. Raise RunFailure if it does not open."""
     try:
         image = rgb_image(encoded)
@@ -322,7 +324,7 @@ def contact_sheets(
     on_sheets = [pair for cells in sheets.values() for cell in cells for pair in cell.pairs]
     bases = [base for base, _ in on_sheets if base is not None]
     shown = [*grid, *bases, *(shifted for _, shifted in on_sheets)]
-    pictures = pictures_of(directory, plan, receipts, {(place.shift, place.label) for place in shown})
+    pictures = locate_pictures(directory, plan, receipts, {(place.shift, place.label) for place in shown})
     yield OVERVIEW, _overview({label: names[label] for label in rows}, columns, tally, pictures.read(grid))
     base_images = pictures.read(bases)  # the same ones mostly, so they are read once
     for shift in shifts:

@@ -70,7 +70,7 @@ def _longest_run(text: str) -> int:
     return max((len(run) for run in re.findall("`+", text)), default=0)
 
 
-def table(shown: Table) -> str:
+def markdown_table(shown: Table) -> str:
     """Write a table, what stands below a cell's text behind it in brackets, and below it what was cut off."""
     headings = []
     for column in shown.columns:

@@ -78,11 +78,11 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
         judge = _judge(name, answered)
         asked = [one for one in subject.judged.shifts if name in one.judges]
         own = {one.place: rows[subject.shifts[rows] == one.place] for one in asked}
-        family = family_of(judge.architecture, name)
+        family = architecture_family(judge.architecture, name)
         models = [
             TransferModel(
                 one.classifier.name,
-                family_of(one.classifier.architecture, one.classifier.name),
+                architecture_family(one.classifier.architecture, one.classifier.name),
                 JUDGE if at in judge.places else _relation(one, judge, answered),
             )
             for at, one in enumerate(answered.scored)
@@ -160,7 +160,7 @@ def relation_of(
         (parameters, outputs), (of_judge, outputs_of_judge) = sizes, judge_sizes
         if None in (parameters, of_judge) or outputs != outputs_of_judge or parameters == of_judge:
             return SAME_ARCHITECTURE
-    return SAME_FAMILY if family_of(architecture) == family_of(judge_architecture) else OTHER
+    return SAME_FAMILY if architecture_family(architecture) == architecture_family(judge_architecture) else OTHER
 
 
 def _captions(subject: Subject, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -259,7 +259,7 @@ _WHOLE_WORDS = {"deit": "vit", "lcnet": "mobilenet", "rn": "resnet", "bit": "res
 _UNKNOWN = frozenset({"", "predictions", "open_clip", "sequential", "module", "function", "<lambda>"})
 
 
-def family_of(architecture: str, name: str = "") -> str:
+def architecture_family(architecture: str, name: str = "") -> str:
     """Return the family of an architecture (`resnet50` → resnet); one that is not known is its own, by its first word.
 
     `name` is the model's, which stands for its family where no architecture is known.
