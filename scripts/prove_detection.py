@@ -102,7 +102,7 @@ def coverage(seed: int) -> Iterator[proving.Table]:
             }
             numbers = _numbers(drawn)
             for name, one in numbers.items():
-                estimate = one.interval(least=0.0 if name.startswith(("AP", "rPC")) else -1.0)
+                estimate = one.interval()
                 if estimate.low is not None and estimate.high is not None:
                     inside = estimate.low - 1e-12 <= truth[name] <= estimate.high + 1e-12
                     held[name].append((inside, estimate.high - estimate.low, estimate.value))

@@ -197,10 +197,10 @@ def test_no_interval_has_no_width(drawn: list[DetectorScores]) -> None:
         assert perfect.measures[name].value == pytest.approx(1) and 0.9 < low < 0.999 and high == 1
         low, high = bounds(nothing.measures[name].interval())
         assert low == 0 and 0.001 < high < 0.1
-    low, high = bounds(drop(drawn, 2, base=2).interval(least=-1))
+    low, high = bounds(drop(drawn, 2, base=2).interval())
     assert -0.1 < low < 0 < high < 0.1
     # The same answers on both sides: no resample shows a difference, and some of these images may.
-    low, high = bounds(drop(drawn, 0).interval(least=-1))
+    low, high = bounds(drop(drawn, 0).interval())
     assert -0.1 < low < 0 < high < 0.1
     assert nothing.near_chance and not perfect.near_chance and not drawn[0].near_chance
 
@@ -230,9 +230,9 @@ def test_sums_and_ratios_are_those_of_values(drawn: list[DetectorScores]) -> Non
 def test_intervals_that_hold_at_once_are_longer(drawn: list[DetectorScores]) -> None:
     drops = [drop(drawn, shift) for shift in (1, 3, 4)]
     for one, both in zip(drops, simultaneous_intervals(drops), strict=True):
-        alone, together = bounds(one.interval(least=-1)), bounds(both)
+        alone, together = bounds(one.interval()), bounds(both)
         assert together[0] <= alone[0] and alone[1] <= together[1] and together != alone
-    alone = drops[0].interval(least=-1)
+    alone = drops[0].interval()
     assert simultaneous_intervals(drops[:1])[0].value == alone.value
 
 
@@ -264,6 +264,6 @@ def test_intervals_hold_the_truth() -> None:
         base, shift = (
             bootstrap_scores(chooser.chosen(chosen), 0.5, number, replicates=100).measures["AP"] for chooser in choosers
         )
-        low, high = bounds(combined([(1, base), (-1, shift)]).interval(least=-1))
+        low, high = bounds(combined([(1, base), (-1, shift)]).interval())
         held += low <= truth <= high
     assert held >= 53  # at 95 %, fewer are seen in 2 of 100 runs

@@ -426,7 +426,8 @@ class Drawn:
     """A number, and what it is in r resamples of images: one of a detector's measures, or a sum of such.
 
     drawn: (r,). bias: how much too high the value is, as half of the images show. unseen: the distances of the ends of
-    an interval from the value that come from categories which no resample changes.
+    an interval from the value that come from categories which no resample changes. images: with an object. signed:
+    whether it is a difference, which may be below 0.
     """
 
     value: float
@@ -434,20 +435,21 @@ class Drawn:
     bias: float
     unseen: Bounds
     images: int
+    signed: bool = False
 
-    def interval(self, reach: float = NORMAL, least: float = 0.0) -> Estimate:
-        """Return the value with its interval, `reach` standard errors long, from `least` to 1.
+    def interval(self, reach: float = NORMAL) -> Estimate:
+        """Return the value with its interval, `reach` standard errors long.
 
         Around the value less its bias; it reaches to the value at least. Of a share it is Wilson's, with as many rows
-        as have this standard error; of a difference, whose `least` is below 0, it is as long on both sides. Student's t
-        for as many images. No interval where images are too few or nothing is measured. Where no resample changes
-        anything, it is as long as Wilson's of none of these images.
+        as have this standard error; of a difference it is as long on both sides. Student's t for as many images. No
+        interval where images are too few or nothing is measured. Where no resample changes anything, it is as long as
+        Wilson's of none of these images.
         """
         drawn = self.drawn[np.isfinite(self.drawn)]
         if self.images < FEWEST_IMAGES or not math.isfinite(self.value) or len(drawn) < 2:
             return Estimate(self.value)
         error, middle = float(np.std(drawn, ddof=1)), self.value - self.bias
-        if least < 0 or not 0 < middle < 1 or error <= _STILL:
+        if self.signed or not 0 < middle < 1 or error <= _STILL:
             below = above = error * float(scipy.stats.t.isf(scipy.stats.norm.sf(reach), self.images - 1))
         else:
             low, high = wilson_reach(middle, middle * (1 - middle) / error**2, reach, self.images - 1)
@@ -456,7 +458,7 @@ class Drawn:
         if below + above <= _STILL:
             below = above = wilson_interval(0, self.images)[1]
         low, high = min(self.value, middle - below), max(self.value, middle + above)
-        return Estimate(self.value, float(max(least, low)), float(min(1.0, high)))
+        return Estimate(self.value, float(max(-1.0 if self.signed else 0.0, low)), float(min(1.0, high)))
 
 
 def combined(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
@@ -472,6 +474,7 @@ def combined(parts: Sequence[tuple[float, Drawn]]) -> Drawn:
         sum(weight * part.bias for weight, part in parts),
         (below, above),
         min(part.images for _, part in parts),
+        any(weight < 0 or part.signed for weight, part in parts),
     )
 
 
@@ -487,13 +490,15 @@ def ratio(part: Drawn, whole: Drawn) -> Drawn:
     return Drawn(value, drawn, value - corrected, unseen, min(part.images, whole.images))
 
 
-def simultaneous_intervals(numbers: Sequence[Drawn], least: float = -1.0) -> list[Estimate]:
+def simultaneous_intervals(numbers: Sequence[Drawn]) -> list[Estimate]:
     """Return intervals of numbers of the same images that hold at once, such as the drops under all shifts."""
+    if not numbers:
+        return []
     draws = np.stack([number.drawn for number in numbers], axis=1)
     draws = draws[:, np.isfinite(draws).any(axis=0)]
     # About their mean: what is biased in every resample is corrected apart.
     reach = simultaneous_reach(np.nanmean(draws, axis=0), draws) if draws.size else NORMAL
-    return [number.interval(reach, least) for number in numbers]
+    return [number.interval(reach) for number in numbers]
 
 
 @dataclass(frozen=True)
