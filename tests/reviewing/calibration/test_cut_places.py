@@ -130,6 +130,6 @@ def test_results_of_an_earlier_form_stay_and_the_card_says_so(place: Path) -> No
     EVALUATED.write(place, {"results.json": before, "results.csv": table})
     close_again(place)
     assert (place / "evaluation" / "results.csv").read_bytes() == table
-    assert "results of an earlier version of Counterfoil" in (place / "README.md").read_text()
+    assert "results.json is of an earlier version of Counterfoil: found version 1" in (place / "README.md").read_text()
     assert verify_files(place) == []
     assert REVIEWED.version == 1
