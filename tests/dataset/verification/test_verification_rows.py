@@ -327,7 +327,9 @@ def faults_of(rule: str, shift: str = "red", label: int = 0, **changes: Any) -> 
     row = {"key": "k", "shift": shift, "label": label, "class_id": "00", "object_score": 0.5}
     values = {"answer": BAG, "confidence": 0.5, "right": False, "failed": True} | changes
     faults = RowFaults()
-    check_judged([row | {f"resnet10t_{name}": value for name, value in values.items()}], plan, PINS, faults)
+    check_judged(
+        [row | {f"resnet10t_{name}": value for name, value in values.items()}], row["shift"], plan, PINS, faults
+    )
     return [line.removeprefix("is wrong in k: ") for line in faults.lines()]
 
 
@@ -381,7 +383,7 @@ def measured_faults(shift: str, object_score: float | None = 0.5, **measured: An
         )
     )
     faults = RowFaults()
-    check_measured([{"key": "k", "shift": shift, "object_score": object_score, **measured}], plan, faults)
+    check_measured([{"key": "k", "shift": shift, "object_score": object_score, **measured}], shift, plan, faults)
     return [line.removeprefix("is wrong in k: ") for line in faults.lines()]
 
 

@@ -84,8 +84,8 @@ def check_candidates(
         cells.setdefault((sample.shift, sample.label), {})[sample.index] = row
     for cell in shard.cells:
         of_cell = cells.get((cell.shift, cell.label), {})
-        check_judged(list(of_cell.values()), plan, judges or {}, faults)
-        check_measured(list(of_cell.values()), plan, faults)
+        check_judged(list(of_cell.values()), cell.shift, plan, judges or {}, faults)
+        check_measured(list(of_cell.values()), cell.shift, plan, faults)
         _check_cell(of_cell, shard, cell, plan, thresholds, faults)
     return faults
 
@@ -220,11 +220,11 @@ def shown_value(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def check_judged(rows: Sequence[Row], plan: Plan, pins: JudgePins, faults: RowFaults) -> None:
+def check_judged(rows: Sequence[Row], shift: str, plan: Plan, pins: JudgePins, faults: RowFaults) -> None:
     """Check the judges' answers in the rows of a cell: one wherever a rule or the screen asks, as the pin says."""
     classes = plan.recipe.classes
     for name in plan.recipe.judges if rows else ():
-        rule = plan.recipe.failure_asked(plan.shift(rows[0]["shift"]), name)
+        rule = plan.recipe.failure_asked(plan.shift(shift), name)
         # The right answers by label; None if the lock does not have them.
         pin = pins.get(without_folders(name))
         pinned = pin.get("targets") if isinstance(pin, Mapping) else None
@@ -272,11 +272,11 @@ def _fails_by_first(
     return False if any(answer in targets[each] for each in kin) else None
 
 
-def check_measured(rows: Sequence[Row], plan: Plan, faults: RowFaults) -> None:
+def check_measured(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFaults) -> None:
     """Check that rows of a cell have the asked measures, within their ends; the numbers themselves are trusted."""
     known = {name for shift in plan.recipe.all_shifts() for rule in shift.keep for name in rule.measures}
     for row in rows if known else ():
-        asked = {name: ends for rule in plan.shift(row["shift"]).keep for name, ends in rule.measures.items()}
+        asked = {name: ends for rule in plan.shift(shift).keep for name, ends in rule.measures.items()}
         for name in sorted(known):
             value = row[name]
             if value is None:
