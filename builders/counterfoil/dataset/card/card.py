@@ -30,9 +30,9 @@ from counterfoil.dataset.card.metadata import (
 )
 from counterfoil.dataset.card.sections import (
     AdversarialImages,
-    ClassesOnCard,
     MinedShifts,
     Robustness,
+    ZeroShotAnswers,
     adversarial_of,
     hash_rows,
     judged_labels,
@@ -136,7 +136,7 @@ class CardPage:
     open_shifts: Sequence[str]
     few_images: Sequence[FewImages]
     screened: Mapping[str, int]
-    known: ClassesOnCard | None
+    known: ZeroShotAnswers | None
     doubts: ScreenDoubts | None
     thresholds: Sequence[ThresholdRow]
     inputs: Sequence[InputRow]

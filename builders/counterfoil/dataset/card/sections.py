@@ -199,7 +199,7 @@ def _doubt(one: JudgedLabels) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassesOnCard:
+class ZeroShotAnswers:
     """CLIP's zero-shot answers over all n validation images, among so many captions such as `caption`.
 
     accuracy with its 95 % interval; chance: the accuracy of a guess. Fractions.
@@ -214,7 +214,7 @@ class ClassesOnCard:
     high: float
 
 
-def known_of(recipe: Recipe, stored: Thresholds) -> tuple[ClassesOnCard | None, ScreenDoubts | None]:
+def known_of(recipe: Recipe, stored: Thresholds) -> tuple[ZeroShotAnswers | None, ScreenDoubts | None]:
     """Return how well CLIP knows the classes, and what speaks against the screen, by anybody's thresholds.json."""
     thresholds = stored.with_known(stored.known, recipe)
     known, doubts = thresholds.known, screen_doubts(recipe, thresholds)
@@ -222,7 +222,7 @@ def known_of(recipe: Recipe, stored: Thresholds) -> tuple[ClassesOnCard | None, 
         return None, doubts
     ends = wilson_interval(known.right, known.n)
     accuracy = known.right / known.n
-    return ClassesOnCard(known.caption, known.captions, known.n, known.chance, accuracy, *ends), doubts
+    return ZeroShotAnswers(known.caption, known.captions, known.n, known.chance, accuracy, *ends), doubts
 
 
 # What a person reads; evaluation/ has all of it. The first table, the only one that is not folded, is the shortest.
