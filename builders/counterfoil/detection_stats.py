@@ -17,7 +17,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import scipy  # its parts are loaded where they are first used
 from numpy.typing import ArrayLike, NDArray
 
 from counterfoil.stats import (
@@ -30,6 +29,7 @@ from counterfoil.stats import (
     mover,
     seeded,
     simultaneous_reach,
+    student_reach,
     wilson_interval,
     wilson_reach,
 )
@@ -450,7 +450,7 @@ class Drawn:
             return Estimate(self.value)
         error, middle = float(np.std(drawn, ddof=1)), self.value - self.bias
         if self.signed or not 0 < middle < 1 or error <= _STILL:
-            below = above = error * float(scipy.stats.t.isf(scipy.stats.norm.sf(reach), self.images - 1))
+            below = above = error * student_reach(reach, self.images - 1)
         else:
             low, high = wilson_reach(middle, middle * (1 - middle) / error**2, reach, self.images - 1)
             below, above = middle - low, high - middle

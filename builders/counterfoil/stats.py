@@ -96,13 +96,18 @@ def _wilson(share: Any, whole: Any, normal: float, sqrt: Callable[[Any], Any]) -
     return (share + square / (2 * whole)) / (1 + square / whole), half
 
 
+def student_reach(reach: float, freedom: float) -> float:
+    """Return how many standard errors Student's t reaches with the tails of a normal `reach` standard errors long."""
+    return float(scipy.stats.t.isf(scipy.stats.norm.sf(reach), freedom))
+
+
 def wilson_reach(share: float, whole: float, reach: float, freedom: float = math.inf) -> Bounds:
     """Return Wilson's interval of a share of `whole` rows (any number), `reach` standard errors long.
 
     freedom: degrees of freedom of the variance that `whole` was estimated from. The rows are reduced by the ratio of a
     normal to a t quantile, squared (Korn and Graubard 1998).
     """
-    whole *= (reach / float(scipy.stats.t.isf(scipy.stats.norm.sf(reach), freedom))) ** 2
+    whole *= (reach / student_reach(reach, freedom)) ** 2
     middle, half = _wilson(share, whole, reach, math.sqrt)
     return min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))
 

@@ -84,7 +84,7 @@ def test_a_model_that_is_another_one_elsewhere_is_refused(
     from counterfoil.models.classifiers import load_classifier
 
     monkeypatch.setattr(  # what the driver loads is not what lies at the same place for a worker
-        "counterfoil.evaluation.evaluate_dataset.load_classifier",
+        "counterfoil.evaluation.scored_models.load_classifier",
         lambda name, **options: dataclasses.replace(load_classifier(name, **options), sha256="0" * 64),
     )
     with pytest.raises(RunFailure, match="has other weights on a worker than where the run started"):

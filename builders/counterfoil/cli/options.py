@@ -78,7 +78,7 @@ _PANELS: dict[str, dict[str, tuple[str, ...]]] = {
         _DATA: ("--recipe", "--groups", "--base", "--beside", "--write-keys"),
         "Comparisons": ("--compare", "--distances", "--against", "--reference"),
         "Gate": ("--gate", "--allow-undecided"),
-        _OUTPUT: ("--min-images", "--outputs", "--class-order", "--seed", "--export-failures"),
+        _OUTPUT: ("--min-images", "--outputs", "--class-order", "--seed", "--export-failures", "--report-to"),
         _HUB: ("--repo",),
     },
     "mine": {

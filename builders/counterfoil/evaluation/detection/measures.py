@@ -112,7 +112,7 @@ def rows_of(subject: DetectionSubject, models: Sequence[MeasuredModel]) -> Itera
                 key = {"model": model.name, "group": group, "class_id": name, "n": number.images}
                 yield row(BY_CATEGORY, number.interval(), **key)
                 if place:
-                    yield row(DROP, model.category_drop(place, category).interval(least=-1.0), at=BY_CATEGORY, **key)
+                    yield row(DROP, model.category_drop(place, category).interval(), at=BY_CATEGORY, **key)
 
 
 def corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
