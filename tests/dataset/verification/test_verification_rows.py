@@ -327,9 +327,7 @@ def faults_of(rule: str, shift: str = "red", label: int = 0, **changes: Any) -> 
     row = {"key": "k", "shift": shift, "label": label, "class_id": "00", "object_score": 0.5}
     values = {"answer": BAG, "confidence": 0.5, "right": False, "failed": True} | changes
     faults = RowFaults()
-    check_judged(
-        [row | {f"resnet10t_{name}": value for name, value in values.items()}], row["shift"], plan, PINS, faults
-    )
+    check_judged([row | {f"resnet10t_{name}": value for name, value in values.items()}], shift, plan, PINS, faults)
     return [line.removeprefix("is wrong in k: ") for line in faults.lines()]
 
 
