@@ -39,7 +39,7 @@ from counterfoil.mining.hypotheses import MiningRun
 from counterfoil.mining.methods.directions import DIRECTIONS
 from counterfoil.mining.mine_recipe import embed_captions, find_hypotheses
 from counterfoil.recipe import load_recipe
-from counterfoil.recipe.schema_mine import Mine, validated
+from counterfoil.recipe.schema_mine import Mine, validate_settings
 from directions_proof.intervals import share_of
 from proof_files import PACKAGE, code_of, measured
 from results_page import table
@@ -120,11 +120,13 @@ def mined_answers(pictures: Pictures, name: str, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng([seed, list(PLANTED).index(name)])
     answers = pictures.present ^ (rng.random(chance.shape) < chance)
     file = pictures.folder.parent / "answers.csv"
-    lines = [f"{SPLIT}_{row:08d},{','.join(f'{0.2 + 0.6 * yes:g}' for yes in own)}" for row, own in enumerate(answers)]
+    lines = [
+        f"{SPLIT}_{row:08d},{','.join(f'{0.2 + 0.6 * yes:g}' for yes in answer)}" for row, answer in enumerate(answers)
+    ]
     file.write_text("\n".join([f"key,{','.join(CONDITIONS)}", *lines]) + "\n")
     tests = _mined(pictures.folder, file)
     outcomes = [_outcome(tests, one, chance) for one in tests.tested]
-    confirmed = [one for one in outcomes if one["confirmed"]]
+    confirmed = [outcome for outcome in outcomes if outcome["confirmed"]]
     said = {(one["class"], PLACES[place]) for one in confirmed for place in PLACES if PLACES[place] in one["caption"]}
     planted = [(class_name, PLACES[place]) for class_name, place, _ in PLANTED[name]]
     return {
@@ -134,8 +136,12 @@ def mined_answers(pictures: Pictures, name: str, seed: int) -> dict[str, Any]:
         "confirmed": len(confirmed),
         "false": sum(one["true"] <= Mine().margin for one in confirmed),
         "elsewhere": sum(one["class"] not in dict(planted) for one in confirmed),
-        "intervals": sum(one["interval"] is not None for one in outcomes),
-        "covered": sum(one["interval"][0] <= one["true"] <= one["interval"][1] for one in outcomes if one["interval"]),
+        "intervals": sum(outcome["interval"] is not None for outcome in outcomes),
+        "covered": sum(
+            outcome["interval"][0] <= outcome["true"] <= outcome["interval"][1]
+            for outcome in outcomes
+            if outcome["interval"]
+        ),
     }
 
 
@@ -151,7 +157,7 @@ def _mined(folder: Path, answers: Path) -> HypothesisTests:
     ]  # fmt: skip
     recipe = load_recipe("wardrobe-mini", sets)
     assert recipe.mine is not None and DIRECTIONS.captions is not None
-    settings = validated(DIRECTIONS.settings, recipe.mine.settings, "mine.settings")
+    settings = validate_settings(DIRECTIONS.settings, recipe.mine.settings, "mine.settings")
     run = MiningRun(recipe, recipe.mine, settings, "wardrobe-mini", sets, folder.parent, workers=1)
     audits, clip = audit_target(recipe, recipe.mine, open_source(recipe.source), run.device)
     gathered, _ = DIRECTIONS.captions(run)
@@ -159,9 +165,9 @@ def _mined(folder: Path, answers: Path) -> HypothesisTests:
     return HypothesisTests.of(run, audits, candidates, find_hypotheses(run, DIRECTIONS, audits, candidates))
 
 
-def _outcome(tests: HypothesisTests, one: Carried, chance: NDArray[np.float64]) -> dict[str, Any]:
+def _outcome(tests: HypothesisTests, carried: Carried, chance: NDArray[np.float64]) -> dict[str, Any]:
     """Return a hypothesis with its test beside the true difference of its set on the same rows."""
-    hypothesis, audited = one.hypothesis, tests.audits[one.audit]
+    hypothesis, audited = carried.hypothesis, tests.audits[carried.audit]
     confirm = audited.halves.confirm
     features, labels = audited.features[confirm], audited.labels[confirm]
     inside = hypothesis.members(features, labels)
@@ -171,10 +177,10 @@ def _outcome(tests: HypothesisTests, one: Carried, chance: NDArray[np.float64]) 
     return {
         "class": CLASSES[hypothesis.labels[0]],
         "caption": hypothesis.caption if hypothesis.role == "hard" else "",
-        "confirmed": one.result.confirmed,
+        "confirmed": carried.result.confirmed,
         # Without a row of the set, or of the rest, there is no difference, and no interval.
         "true": float(truth[inside].mean() - truth[rest].mean()) if inside.any() and rest.any() else 0.0,
-        "interval": one.result.compared().difference.interval,
+        "interval": carried.result.compared().difference.interval,
     }
 
 
@@ -197,7 +203,7 @@ def tables(kept: Path, seeds: range) -> Iterator[proving.Table]:
     titles = ["planted", "failures", "named", "tested", "confirmed", "false", "elsewhere", "intervals", "covered"]
     rows = []
     for name in [*PLANTED, "all"]:
-        sets = [[one[part] for part in PLANTED if name in (part, "all")] for one in results]
+        sets = [[result[part] for part in PLANTED if name in (part, "all")] for result in results]
         counts = {key: [sum(one[key] for one in own) for own in sets] for key in results[0]["nothing"]}
         cells = {key: f"{sum(of_set)}" for key, of_set in counts.items()}
         for key, of in (("named", "planted"), ("false", "confirmed"), ("covered", "intervals")):

@@ -142,7 +142,7 @@ def _exact(matches: Mapping[str, list[Matches]], scores: Mapping[str, float]) ->
         values = {name: exact(float(whole.measure(name))) for name in MEASURES}
         return DetectorScores(values | {"F1": exact(image_f1(own, score).mean())}, ())
 
-    return {name: [of(own, scores[name]) for own in groups] for name, groups in matches.items()}
+    return {name: [of(group, scores[name]) for group in groups] for name, groups in matches.items()}
 
 
 def _numbers(detectors: Mapping[str, list[DetectorScores]]) -> dict[str, Drawn]:
@@ -179,10 +179,10 @@ def beside_pycocotools(seed: int) -> Iterator[proving.Table]:
             (scores.recall, reference.recall),
             (measures, reference.measures),
         )
-        for place, (own, other) in enumerate(pairs):
+        for index, (own, other) in enumerate(pairs):
             if (np.isnan(own) != np.isnan(other)).any():
-                furthest[place] = np.inf
-            furthest[place] = max(furthest[place], np.nan_to_num(np.abs(own - other), nan=0.0).max(initial=0.0))
+                furthest[index] = np.inf
+            furthest[index] = max(furthest[index], np.nan_to_num(np.abs(own - other), nan=0.0).max(initial=0.0))
         ties = len(np.unique(detections.score)) < len(detections.score)
         bare = len(np.unique(objects.image)) < images
         full = len(detections.image) > 0 and np.unique(detections.image, return_counts=True)[1].max() > 100

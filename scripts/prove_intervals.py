@@ -334,20 +334,20 @@ def gate_world(of: str, count: int, spread: float, base: float) -> tuple[NDArray
     shares = np.stack([new, (new + 0.02).clip(0, 0.99)], axis=2)
     mean = shares.mean(axis=1)
     lines = []
-    for place in range(1, count + 1):
-        name = f"shift_{place}"
+    for index in range(1, count + 1):
+        name = f"shift_{index}"
         if of == "accuracies":
-            lines.append(GateLine("", "accuracy", name, float(mean[place, 0])))
+            lines.append(GateLine("", "accuracy", name, float(mean[index, 0])))
         elif of == "relative drops":
-            lines.append(GateLine("", "relative_drop", name, float(1 - mean[place, 0] / mean[0, 0])))
+            lines.append(GateLine("", "relative_drop", name, float(1 - mean[index, 0] / mean[0, 0])))
         elif of == "drops of a class":
-            label = place % 10
-            drop = float(shares[0, label, 0] - shares[place, label, 0])
+            label = index % 10
+            drop = float(shares[0, label, 0] - shares[index, label, 0])
             lines.append(GateLine("", "drop", name, drop, class_name=f"{label:02d}"))
-        elif of == "drops" or place % 2:
-            lines.append(GateLine("", "drop", name, float(mean[0, 0] - mean[place, 0])))
+        elif of == "drops" or index % 2:
+            lines.append(GateLine("", "drop", name, float(mean[0, 0] - mean[index, 0])))
         else:
-            lines.append(GateLine("", "worse_than", name, float(mean[place, 1] - mean[place, 0]), "old"))
+            lines.append(GateLine("", "worse_than", name, float(mean[index, 1] - mean[index, 0]), "old"))
     return shares, lines
 
 

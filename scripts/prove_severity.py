@@ -82,7 +82,7 @@ def kept_table(ways: Ways, truth: Seen) -> list[str]:
     for way, seen in seen_by.items():
         whats = [(what, 1 + side) for what in (seen.seen, seen.colour) for side in range(len(levels))]
         cells = [monotone(seen), *(kept(seen, *what) for what in whats)]
-        means.append([way, *(_percent(float(np.nanmean(one))) for one in cells)])
+        means.append([way, *(_percent(float(np.nanmean(cell))) for cell in cells)])
         rises.append([way, *map(_percent, monotone(seen))])
         of_side = np.nanmean(seen.sure, axis=(2, 3))[:, 1:]
         sure.append([way, *(", ".join(map(_percent, own)) for own in of_side)])

@@ -41,8 +41,8 @@ def tell(
     """
     folder = _SCRIPTS / f"{script.split()[0].removeprefix('prove_')}_proof"
     page = (folder if folder.is_dir() else _SCRIPTS) / "RESULTS.md"
-    for one in tables:
-        print("\n".join([*one.lines, ""]), flush=True)
+    for table in tables:
+        print("\n".join([*table.lines, ""]), flush=True)
         if write:
-            measured_in = {one.part: one.measured_in}
-            results_page.write(page, script, title, opening, {one.part: one.lines}, order, measured_in)
+            measured_in = {table.part: table.measured_in}
+            results_page.write(page, script, title, opening, {table.part: table.lines}, order, measured_in)

@@ -100,7 +100,7 @@ def main() -> int:
             environment = with_package(client_environment(hub, work / "verifier"))
             line = [sys.executable, "-m", "counterfoil.cli.main", "verify", REPO]
             whole = subprocess.run(line, env=environment, capture_output=True, text=True)
-            met = [one for one in hub.requests if one.fault and one.fault != "latency"]
+            met = [request for request in hub.requests if request.fault and request.fault != "latency"]
             again = sum(received.complete - 1 for received in hub.uploads.values())
             titles = [
                 "kills",

@@ -27,7 +27,7 @@ def save_colour_transformer(
     torch.manual_seed(1)
     config = ViTConfig(
         hidden_size=48, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96, image_size=size, patch_size=8,
-        id2label=dict(enumerate(names)), label2id={name: place for place, name in enumerate(names)},
+        id2label=dict(enumerate(names)), label2id={name: index for index, name in enumerate(names)},
     )  # fmt: skip
     model: Any = ViTForImageClassification(config).eval()
     processor: Any = ViTImageProcessor(size={"height": size, "width": size}, image_mean=[0.5] * 3, image_std=[0.5] * 3)

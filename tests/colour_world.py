@@ -182,7 +182,7 @@ def save_colour_model(
     }
     save_for_hf(model, str(folder), safe_serialization=True)
     if labels:
-        _name_outputs(folder, [*NAMES, *(f"other {place}" for place in range(3, outputs))])
+        _name_outputs(folder, [*NAMES, *(f"other {index}" for index in range(3, outputs))])
     return folder
 
 

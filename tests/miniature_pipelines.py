@@ -141,8 +141,8 @@ def ip_adapter(unet: Any) -> dict[str, torch.Tensor]:
     }  # fmt: skip
     # In the order of the processors, numbered with those of self-attention between them.
     layers = [name for name in unet.attn_processors if name.endswith("attn2.processor")]
-    for place, layer in enumerate(layers):
+    for index, layer in enumerate(layers):
         inner, wide = parameters[layer.replace("processor", "to_k.weight")].shape
         for part in ("to_k_ip", "to_v_ip"):
-            tensors[f"ip_adapter.{2 * place + 1}.{part}.weight"] = torch.randn(inner, wide)
+            tensors[f"ip_adapter.{2 * index + 1}.{part}.weight"] = torch.randn(inner, wide)
     return tensors

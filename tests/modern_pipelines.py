@@ -17,7 +17,7 @@ LETTERS = [chr(code) for code in range(32, 127)]
 
 def letters(**settings: Any) -> Any:
     """A tokenizer that reads letter by letter: the longer the words, the more tokens."""
-    words = {word: place for place, word in enumerate(["<pad>", "</s>", "<unk>", "\n", *LETTERS])}
+    words = {word: index for index, word in enumerate(["<pad>", "</s>", "<unk>", "\n", *LETTERS])}
     model = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
     model.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
     model.post_processor = tokenizers.processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])

@@ -24,7 +24,7 @@ ALL = [
     *(Requirement(one) for extra in EXTRAS.values() for one in extra),
 ]
 # What an extra brings to people, and the package imports where it is asked for.
-OPTIONAL = [Requirement(one) for extra, names in EXTRAS.items() if extra != "test" for one in names]
+OPTIONAL = [Requirement(name) for extra, names in EXTRAS.items() if extra != "test" for name in names]
 # Parts of a declared dependency's interface that are packages of their own, which it pins: type → whose they are.
 PARTS = {"annotated-types": "pydantic", "pydantic-core": "pydantic", "markupsafe": "jinja2"}
 
@@ -41,7 +41,7 @@ def test_the_lowest_versions_are_those_bounds() -> None:
     line = [sys.executable, str(ROOT / "scripts" / "lowest_versions.py")]
     printed = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
     pins = [Requirement(one) for one in printed]
-    assert {one.name: one.specifier for one in pins} == {
+    assert {pin.name: pin.specifier for pin in pins} == {
         one.name: Requirement(f"x=={bound}").specifier for one in ALL for bound in lower_bounds(one)
     }
 

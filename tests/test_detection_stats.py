@@ -51,9 +51,11 @@ def test_scores_are_those_of_pycocotools(sets: int) -> None:
 def repeated(boxes: NDArray, image: NDArray[np.int64], times: NDArray[np.int64]) -> tuple[NDArray, NDArray[np.int64]]:
     """Rows of images that are repeated, and the number of each copy of their image."""
     first = np.cumsum(times) - times
-    rows = np.concatenate([np.flatnonzero(image == one) for one, n in enumerate(times) for _ in range(n)] or [[]])
+    rows = np.concatenate([np.flatnonzero(image == index) for index, n in enumerate(times) for _ in range(n)] or [[]])
     rows = rows.astype(np.int64)
-    copies = [np.full((image == one).sum(), first[one] + copy) for one, n in enumerate(times) for copy in range(n)]
+    copies = [
+        np.full((image == index).sum(), first[index] + copy) for index, n in enumerate(times) for copy in range(n)
+    ]
     return rows, np.concatenate(copies or [[]]).astype(np.int64)
 
 

@@ -90,7 +90,7 @@ def test_the_skill_names_itself_and_commands_that_exist() -> None:
     for line in commands:
         name, *arguments = shlex.split(line)
         group.commands[name].make_context(name, arguments).close()
-    options = {option for command in group.commands.values() for one in command.params for option in one.opts}
+    options = {option for command in group.commands.values() for param in command.params for option in param.opts}
     assert set(re.findall(r"--[a-z][a-z-]+", text)) <= options
     assert all((ROOT / path).is_file() for path in re.findall(r"`(recipes/[^`]+)`", text))
 
@@ -109,7 +109,7 @@ def test_the_table_of_acceptance_names_what_the_recipe_screens() -> None:
     assert table[0] == ("base", "92.6", "object caption only")
     shifts = load_recipe("imagenet-star").all_shifts()[1:]
     assert [(name, screened) for name, _, screened in table[1:]] == [
-        (one.name, f"{one.caption}, {one.threshold.value:.3f}") for one in shifts if one.threshold
+        (shift.name, f"{shift.caption}, {shift.threshold.value:.3f}") for shift in shifts if shift.threshold
     ]
     assert f"{sum(float(released) for _, released, _ in table[1:]) / 23:.1f}" == "57.9"
 

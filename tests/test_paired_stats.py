@@ -249,8 +249,8 @@ def test_e_bh_keeps_its_rate_where_tests_stop_as_they_like(correlated: bool) -> 
     for _ in range(300):
         one = int(rng.integers(2**32))
         log_e = []
-        for place, (failing, rescued) in enumerate(product([0.1], [0.1] * 6 + [0.02] * 4)):
-            own = np.random.default_rng(one if correlated else [one, place])
+        for index, (failing, rescued) in enumerate(product([0.1], [0.1] * 6 + [0.02] * 4)):
+            own = np.random.default_rng(one if correlated else [one, index])
             b, c = looked_at(own, failing, rescued, 1)
             looks = log_e_values(b, b + c)[0]
             stopped = np.flatnonzero(looks >= np.log(10 / 0.1))

@@ -25,17 +25,17 @@ PINNED = Path(__file__).with_name("public.txt")
 
 def functions() -> Iterator[str]:
     for name in sorted(set(counterfoil.__all__) - {"__version__"}):
-        for one in inspect.signature(getattr(counterfoil, name)).parameters.values():
-            default = "" if one.default is one.empty else f" = {one.default!r}"
-            yield f"function {name}: {one.kind.description} {one.name}{default}"
+        for parameter in inspect.signature(getattr(counterfoil, name)).parameters.values():
+            default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+            yield f"function {name}: {parameter.kind.description} {parameter.name}{default}"
 
 
 def options(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
-    for one in command.params:
-        names = " ".join((*one.opts, *one.secondary_opts))
-        said = "".join(f", {word}" for word in ("required", "multiple", "is_flag") if getattr(one, word, False))
-        bounds = "".join(f", {word} {value}" for word in ("min", "max") if (value := getattr(one, word)) is not None)
-        yield f"command {' '.join(path)}: {names} = {one.default!r}{said}{bounds}"
+    for param in command.params:
+        names = " ".join((*param.opts, *param.secondary_opts))
+        said = "".join(f", {word}" for word in ("required", "multiple", "is_flag") if getattr(param, word, False))
+        bounds = "".join(f", {word} {value}" for word in ("min", "max") if (value := getattr(param, word)) is not None)
+        yield f"command {' '.join(path)}: {names} = {param.default!r}{said}{bounds}"
     for name, inner in getattr(command, "commands", {}).items():
         yield from options(inner, (*path, name))
 

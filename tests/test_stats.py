@@ -206,7 +206,7 @@ def test_holm_is_the_step_down_of_its_definition() -> None:
     for rank, place in enumerate(np.argsort(p_values)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         expected[int(place)] = largest
-    assert holm(p_values) == pytest.approx([expected[place] for place in range(4)])
+    assert holm(p_values) == pytest.approx([expected[index] for index in range(4)])
     assert holm([]) == []
 
 
@@ -536,7 +536,7 @@ def test_simultaneous_intervals_hold_at_once(rows: int, values: int, share: floa
         means = seen.mean(axis=0)
         reach = simultaneous_reach(means, draws)
         if share:
-            held += all(low <= share <= high for low, high in (wilson_reach(one, rows, reach) for one in means))
+            held += all(low <= share <= high for low, high in (wilson_reach(mean, rows, reach) for mean in means))
         else:
             held += bool((np.abs(means) <= reach * draws.std(axis=0)).all())
     assert least <= held / runs <= 0.99

@@ -42,7 +42,7 @@ with person and it is realistic photograph . ( )""".split()  # noqa: SIM905
 
 def word_tokenizer(*special: str, **named: Any) -> PreTrainedTokenizerFast:
     """A token a word; special ones come first."""
-    vocabulary = {word: place for place, word in enumerate([*special, "[UNK]", *WORDS])}
+    vocabulary = {word: index for index, word in enumerate([*special, "[UNK]", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", **named)

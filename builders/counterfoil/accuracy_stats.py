@@ -144,7 +144,7 @@ def accuracy_per_class(present: NDArray[np.bool_], correct: NDArray[np.bool_]) -
 
 def surviving(classes: Sequence[ClassUnits], min_images: int) -> list[ClassUnits]:
     """The classes with at least `min_images` accepted images, both under the shift and under the base."""
-    return [one for one in classes if min(one.counts) >= min_images]
+    return [cls for cls in classes if min(cls.counts) >= min_images]
 
 
 def drops(
@@ -175,23 +175,23 @@ def drops(
     counted = np.zeros((replicates, 1))
     squares = np.zeros((2, models))
     per_class: dict[str, Estimate | None] = {}
-    for one in classes:
-        base_of_class = accuracy_per_class(one.base_present, one.base_correct)
-        shift_of_class = accuracy_per_class(one.shift_present, one.shift_correct)
+    for cls in classes:
+        base_of_class = accuracy_per_class(cls.base_present, cls.base_correct)
+        shift_of_class = accuracy_per_class(cls.shift_present, cls.shift_correct)
         base += base_of_class
         shift += shift_of_class
-        rng = seeded(seed, salt, one.class_id)
-        base_at, shift_at = _draws(one, rng, replicates, paired)
+        rng = seeded(seed, salt, cls.class_id)
+        base_at, shift_at = _draws(cls, rng, replicates, paired)
         difference = base_at - shift_at
         usable = ~np.isnan(difference).any(axis=1, keepdims=True)
         total += np.where(usable, difference, 0.0)
         base_total += np.where(usable, base_at, 0.0)
         counted += usable
-        both = one.base_present & one.shift_present if paired else np.zeros_like(one.base_present)
-        sides = (base_of_class, one.counts[0]), (shift_of_class, one.counts[1])
-        agreed = distances_of_difference(*sides, one.base_correct[both], one.shift_correct[both])
+        both = cls.base_present & cls.shift_present if paired else np.zeros_like(cls.base_present)
+        sides = (base_of_class, cls.counts[0]), (shift_of_class, cls.counts[1])
+        agreed = distances_of_difference(*sides, cls.base_correct[both], cls.shift_correct[both])
         squares += np.square(agreed)
-        per_class[one.class_id] = _impact(base_of_class - shift_of_class, difference, agreed, averaged)
+        per_class[cls.class_id] = _impact(base_of_class - shift_of_class, difference, agreed, averaged)
     with np.errstate(invalid="ignore"):
         drawn, base_drawn = (sums / np.where(counted == 0, np.nan, counted) for sums in (total, base_total))
     base /= len(classes)
@@ -209,11 +209,11 @@ def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates:
         raise ValueError("no class to average over")
     models = classes[0].base_correct.shape[1]
     accuracy, total, squares = np.zeros(models), np.zeros((replicates, models)), np.zeros((2, models))
-    for one in classes:
-        of_class = accuracy_per_class(one.base_present, one.base_correct)
-        right = one.base_correct[one.base_present].astype(np.float64)
+    for cls in classes:
+        of_class = accuracy_per_class(cls.base_present, cls.base_correct)
+        right = cls.base_correct[cls.base_present].astype(np.float64)
         accuracy += of_class
-        total += bootstrap_weights(len(right), replicates, seeded(seed, salt, one.class_id)) @ right / len(right)
+        total += bootstrap_weights(len(right), replicates, seeded(seed, salt, cls.class_id)) @ right / len(right)
         squares += np.square(distances_of_share(of_class, len(right)))
     below, above = np.sqrt(squares) / len(classes)
     return Averages(accuracy / len(classes), total / len(classes), (below, above))
@@ -543,7 +543,7 @@ def find_near_chance(
     counted_models = ~models if not models.all() else np.ones_like(models)
     averaged = accuracy[:, counted_models].mean(axis=1)
     highest = chances[:, counted_models].max(axis=1)
-    near = [(class_ids[place], place) for place in np.flatnonzero(near_chance(averaged, images, highest)).tolist()]
+    near = [(class_ids[index], index) for index in np.flatnonzero(near_chance(averaged, images, highest)).tolist()]
     return NearChance(
         models,
         {class_id: float(averaged[place]) for class_id, place in near},

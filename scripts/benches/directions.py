@@ -96,7 +96,7 @@ def plain(points: NDArray[np.float64], right: NDArray[np.bool_]) -> tuple[float,
     """Return C and the refitted model of one class."""
     folds = StratifiedKFold(2, shuffle=True, random_state=SEED)
     models = [SVC(kernel="linear", class_weight="balanced", C=C) for C in GRID]
-    scores = [cross_val_score(one, points, right, cv=folds, scoring="balanced_accuracy").mean() for one in models]
+    scores = [cross_val_score(model, points, right, cv=folds, scoring="balanced_accuracy").mean() for model in models]
     best = int(np.argmax(np.round(scores, 9)))  # equal up to rounding is equal
     return GRID[best], models[best].fit(points, right)
 

@@ -94,13 +94,13 @@ def save_pictures(folder: Path, images: int, side: int, suffix: str) -> None:
 
     recipe = load_recipe("wardrobe-mini")
     source = labelled_split(recipe.source, "audit", recipe.classes, None, units=False)
-    for place, (_, encoded) in zip(range(images), source.images(), strict=False):
+    for index, (_, encoded) in zip(range(images), source.images(), strict=False):
         picture = source.decoded(encoded)
         assert picture is not None
-        name = recipe.classes[int(source.labels[place])].name
+        name = recipe.classes[int(source.labels[index])].name
         (folder / name).mkdir(parents=True, exist_ok=True)
         picture = picture.resize((side, side), Image.Resampling.BICUBIC)
-        picture.save(folder / name / f"{place:06d}.{suffix}", quality=90)
+        picture.save(folder / name / f"{index:06d}.{suffix}", quality=90)
 
 
 def save_models(folder: Path, count: int) -> list[str]:
@@ -111,11 +111,11 @@ def save_models(folder: Path, count: int) -> list[str]:
     from counterfoil.models import LAB_WEIGHTS
 
     made = [f"lab:{name}" for name in LAB[:count]]
-    for place in range(len(LAB), count):
-        target = folder / f"{LAB[place % len(LAB)]}-{place}"
-        shutil.copytree(LAB_WEIGHTS / LAB[place % len(LAB)], target)
+    for index in range(len(LAB), count):
+        target = folder / f"{LAB[index % len(LAB)]}-{index}"
+        shutil.copytree(LAB_WEIGHTS / LAB[index % len(LAB)], target)
         weights = load_file(target / "model.safetensors")
-        draw = torch.Generator().manual_seed(place)
+        draw = torch.Generator().manual_seed(index)
         moved = {
             key: own * (1 + 1e-3 * torch.rand((), generator=draw)).to(own.dtype) if own.is_floating_point() else own
             for key, own in weights.items()
@@ -134,10 +134,10 @@ def save_windows(folder: Path, images: int) -> None:
     draw = np.random.default_rng(0)  # of places in the photographs
     for name, pixels in zip(("china", "flower"), load_sample_images().images, strict=True):
         (folder / name).mkdir(parents=True)
-        for place in range(images // 2):
+        for index in range(images // 2):
             top, left = draw.integers(pixels.shape[0] - 399), draw.integers(pixels.shape[1] - 499)
             window = Image.fromarray(pixels[top : top + 400, left : left + 500])
-            window.save(folder / name / f"{place:06d}.jpg", quality=90)
+            window.save(folder / name / f"{index:06d}.jpg", quality=90)
 
 
 def save_architecture(folder: Path, name: str, classes: Sequence[str], side: int) -> str:
@@ -256,21 +256,21 @@ def lab_rows(images: int, counts: Sequence[int], workers: Sequence[int]) -> Iter
 def photograph_rows(share: float, data: Path | None, workers: Sequence[int]) -> Iterator[Row]:
     """Large networks on photographs, each alone, and small ones together on the images of `data`."""
     with tempfile.TemporaryDirectory() as temporary:
-        place = Path(temporary)
+        path = Path(temporary)
         for name, images in (("resnet50", 400), ("resnet18", 600)):
             images = max(8, int(images * share))
-            save_windows(place / name / "photographs", images)
-            model = save_architecture(place / name, name, ("china", "flower"), 224)
+            save_windows(path / name / "photographs", images)
+            model = save_architecture(path / name, name, ("china", "flower"), 224)
             what = f"{images} photographs, {name} at 224"
-            yield from compared_rows(what, place / name / "photographs", [model], None, workers, SIZES, 32)
+            yield from compared_rows(what, path / name / "photographs", [model], None, workers, SIZES, 32)
         if data is not None:
             with zipfile.ZipFile(data) as archive:
                 inside = sorted(name for name in archive.namelist() if name.endswith(".jpg"))
                 inside = inside[:: max(1, round(1 / share))]
-                archive.extractall(place / "small", inside)
-            folder = place / "small" / inside[0].split("/")[0]
+                archive.extractall(path / "small", inside)
+            folder = path / "small" / inside[0].split("/")[0]
             classes = sorted(each.name for each in folder.iterdir())
-            names = [save_architecture(place / "models", name, classes, 32) for name in SMALL]
+            names = [save_architecture(path / "models", name, classes, 32) for name in SMALL]
             yield from compared_rows(
                 f"{len(inside):,} of CIFAR-10, six at 32", folder, names, None, workers, SIZES, 640
             )

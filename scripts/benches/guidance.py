@@ -111,19 +111,19 @@ def drawn_ways(changes: Sequence[str], intervals: Sequence[str | None]) -> list[
         passes += len(arguments[0])
 
     pipeline.unet.register_forward_hook(count)
-    for place in range(len(ways[0].plan.shards)):
+    for index in range(len(ways[0].plan.shards)):
         for way in ways:
             renderer: Any = way
             before = passes
             with contextlib.closing(
                 ShardMaker(way.plan, renderer, Scorer.for_plan(clip, way.plan), inputs.thresholds)
             ) as maker:
-                made = [one for one in maker.make([way.plan.shards[place]]) if isinstance(one, Made)]
+                made = [one for one in maker.make([way.plan.shards[index]]) if isinstance(one, Made)]
             rows = [row for one in made for row in one.candidates]
             way.passes += passes - before
             way.accepted += sum(row.reason == ACCEPTED for row in rows)
             way.candidates += len(rows)
-        print(f"shard {place + 1} of {len(ways[0].plan.shards)}", flush=True)
+        print(f"shard {index + 1} of {len(ways[0].plan.shards)}", flush=True)
     return ways
 
 

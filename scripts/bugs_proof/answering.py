@@ -49,7 +49,7 @@ class Panel:
     def seen(self, store: PictureStore, cell: PictureCell) -> dict[str, NDArray[np.int64]]:
         """Attribute → (n,) value index, as the oracle reads a cell's pictures."""
         read = self._kept(store, cell)[self._keys[_ORACLE]]
-        return {attribute: read[:, place] for place, attribute in enumerate(ATTRIBUTES)}
+        return {attribute: read[:, index] for index, attribute in enumerate(ATTRIBUTES)}
 
     def failed_pixels(
         self, pixels: NDArray[np.uint8], label: int, names: Sequence[str]
@@ -123,7 +123,7 @@ class Panel:
         parts = []
         with one_thread():
             for start in range(0, len(pixels), _BATCH):
-                batch = torch.stack([transform(Image.fromarray(one)) for one in pixels[start : start + _BATCH]])
+                batch = torch.stack([transform(Image.fromarray(pixel)) for pixel in pixels[start : start + _BATCH]])
                 parts.append(classifier.logits(batch, "cpu").numpy().astype(np.float32))
         return np.concatenate(parts)
 

@@ -82,16 +82,16 @@ def _other(
     base = None
     if arm != "random":
         labels = tuple(cls.label for cls in audit.recipe.classes)
-        asked = RoundAsked(1, "baseline", audit.settings.baseline, {}, labels)
-        base = drawer(asked)
-        budget = budget.after(asked)
+        round_asked = RoundAsked(1, "baseline", audit.settings.baseline, {}, labels)
+        base = drawer(round_asked)
+        budget = budget.after(round_asked)
         rounds.append(base)
     hypotheses: list[BugHypothesis] = []
     for label, description in named(audit, drawer, base, captioner):
         if len(hypotheses) == wanted:
             break
-        if (label, description) not in {(one.label, one.description) for one in hypotheses}:
-            name = name_of(audit.class_names[label], description, [one.name for one in hypotheses])
+        if (label, description) not in {(hypothese.label, hypothese.description) for hypothese in hypotheses}:
+            name = name_of(audit.class_names[label], description, [hypothese.name for hypothese in hypotheses])
             hypotheses.append(BugHypothesis(name, label, description))
     with progress_printed(f"{audit.target} {arm}"):
         trials = carry_to_test(hypotheses, drawer, budget, audit.mine, audit.settings, family=max(1, len(hypotheses)))
@@ -187,7 +187,7 @@ def _domino(
                 of_class.append(FailureCluster(label, keys, int(answered), beside))
         clusters.append(of_class)
     describer = ClusterDescriber(audit.recipe, audit.mine, audit.settings, captioner, (), drawer.images)
-    for place in range(max((len(one) for one in clusters), default=0)):
+    for place in range(max((len(cluster) for cluster in clusters), default=0)):
         for of_class in clusters:
             if place < len(of_class):
                 with progress_printed("domino"):
@@ -199,8 +199,8 @@ def _domino(
 def _shares(audit: Audit, drawer: ProofDrawer, base: DrawnRound) -> NDArray[np.float64]:
     """(n, outputs) the target's softmax on the rows of the baseline."""
     parts = []
-    for one in drawer.cells[f"{base.asked.name}/"]:
-        logits = audit.panel.logits(audit.store, one.cell, audit.target)[one.indices].astype(np.float64)
+    for cell in drawer.cells[f"{base.asked.name}/"]:
+        logits = audit.panel.logits(audit.store, cell.cell, audit.target)[cell.indices].astype(np.float64)
         odds = np.exp(logits - logits.max(axis=1, keepdims=True))
         parts.append(odds / odds.sum(axis=1, keepdims=True))
     return np.concatenate(parts)

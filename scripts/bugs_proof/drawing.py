@@ -77,10 +77,10 @@ class ProofDrawer:
         self.images[f"{asked.name}/"] = found.images
         return found
 
-    def pictures(self, one: DrawnCell) -> Pictures:
+    def pictures(self, drawn_cell: DrawnCell) -> Pictures:
         """The accepted pictures of a cell."""
-        known = self.store[one.cell]
-        return Pictures(known.pixels[one.indices], known.features[one.indices])
+        known = self.store[drawn_cell.cell]
+        return Pictures(known.pixels[drawn_cell.indices], known.features[drawn_cell.indices])
 
     def look(self, keys: Sequence[str]) -> NDArray[np.float32]:
         """`Features`: those with which the screen looked at them."""
@@ -111,7 +111,7 @@ class ProofDrawer:
         limits = thresholds.of(shift_name, samples[0].class_id)
         verdicts = [Verdict({OBJECT: seen, SHIFT: None}, limits) for seen, _ in scores]
         reasons = decide_cell(shift.keep, verdicts, None)
-        kept = [place for place, reason in enumerate(reasons) if reason == ACCEPTED]
+        kept = [index for index, reason in enumerate(reasons) if reason == ACCEPTED]
         return DrawnCell(shift_name, label, cell, np.asarray(kept, np.int64), tuple(samples[place] for place in kept))
 
     def _round(self, asked: RoundAsked, seed: int, recipe: Recipe, drawn: Sequence[DrawnCell]) -> DrawnRound:
@@ -119,7 +119,7 @@ class ProofDrawer:
         target = self.drawer.run.mine.target or ""
         answers = [self.panel.answers(self.store, one.cell, target)[one.indices] for one in drawn]
         right = self.panel.right_of(target)
-        failed = [~np.isin(said, right[one.label]) for said, one in zip(answers, drawn, strict=True)]
+        failed = [~np.isin(answer, right[one.label]) for answer, one in zip(answers, drawn, strict=True)]
         counts = [len(one.indices) for one in drawn]
         labels = np.repeat([one.label for one in drawn], counts).astype(np.int64)
         shifts = np.repeat([names.index(one.shift) for one in drawn], counts).astype(np.int64)

@@ -83,8 +83,8 @@ def simulated_estimates(
     """A row for each positive difference, and a family, for each base rate and for how alike pairs fail."""
     chosen = settings or BugsSettings(captioner="none")
     rows, families = [], []
-    for place, (rate, similar) in enumerate(product(base_rates, alike)):
-        found = _run(rate, similar, differences, design, runs, np.random.default_rng([seed, place]), chosen)
+    for index, (rate, similar) in enumerate(product(base_rates, alike)):
+        found = _run(rate, similar, differences, design, runs, np.random.default_rng([seed, index]), chosen)
         rows += found[0]
         families.append(found[1])
     return rows, families
@@ -228,11 +228,11 @@ def table_of_estimates(rows: Sequence[EstimatedRow]) -> list[str]:
 def small_differences(runs: int, seed: int = 0) -> list[tuple[float, float, list[float]]]:
     """(base rate, alike, shares confirmed) of the differences and the most pairs of `SMALL`, in its order."""
     found = []
-    for place, (rate, alike) in enumerate(product(BASE_RATES, ALIKE)):
+    for index, (rate, alike) in enumerate(product(BASE_RATES, ALIKE)):
         confirmed = []
         for most, difference in SMALL:
             design = Design(hypotheses=len(RUN), most=most)
-            rng = np.random.default_rng([seed, place])
+            rng = np.random.default_rng([seed, index])
             share = pair_shares(rate, difference, alike) or (0.0, 0.0)
             counts, log_e, futile = _tested([share], design, runs, rng)
             shown = (counts[0] - counts[1]) / counts[2]
@@ -260,9 +260,9 @@ def table_of_families(families: Sequence[EstimatedFamily]) -> list[str]:
         "| base | alike | runs with findings | findings a run | all covered, by the test | fresh |",
         "| --: | --: | --: | --: | --: | --: |",
     ]
-    for one in families:
+    for family in families:
         lines.append(
-            f"| {one.base_rate:g} | {one.alike:g} | {one.runs:,} | {one.findings:.1f} | {one.by_test:.1%} |"
-            f" {one.by_fresh:.1%} |"
+            f"| {family.base_rate:g} | {family.alike:g} | {family.runs:,} | {family.findings:.1f} |"
+            f" {family.by_test:.1%} | {family.by_fresh:.1%} |"
         )
     return lines

@@ -28,13 +28,13 @@ def measure(proof: Proof) -> dict[str, Any]:
 
     audit, found = proof.audit, {}
     findings = proof.run("bugs").findings
-    labels = sorted({one.label for one in findings})
+    labels = sorted({finding.label for finding in findings})
     if not labels:
         return {}
     source = _source(audit.recipe, tuple(labels))
     shown = {
-        "failures": [(one.label, each, True) for one in findings for each in one.pictures],
-        "base": [(one.label, each, False) for one in findings for each in one.beside],
+        "failures": [(finding.label, each, True) for finding in findings for each in finding.pictures],
+        "base": [(finding.label, each, False) for finding in findings for each in finding.beside],
     }
     for name, parts in shown.items():
         features = _features(proof, parts)

@@ -69,10 +69,10 @@ def _ends(
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Markdown: a line for all targets."""
-    rows = [one for one in results.values() if one["tested"]]
-    share = mean_of([one["runs"] / one["replicates"] for one in rows], SHARE).text(percent=True)
-    tested = sum(one["tested"] for one in rows)
-    false = sum(one["false"] / one["replicates"] for one in rows)
+    rows = [result for result in results.values() if result["tested"]]
+    share = mean_of([row["runs"] / row["replicates"] for row in rows], SHARE).text(percent=True)
+    tested = sum(row["tested"] for row in rows)
+    false = sum(row["false"] / row["replicates"] for row in rows)
     alpha = rows[0]["alpha"] if rows else float("nan")
     return [
         f"Pairs of the real runs, exchanged at random, {REPLICATES:,} times a run; α = {alpha:g}.",

@@ -120,7 +120,7 @@ class PictureStore:
             if any(image is None for image in images):
                 raise RuntimeError("the lab's generator gave no finite numbers")
             pixels = [np.asarray(image, dtype=np.uint8) for image in images]
-            features = self._clip.embed_images([Image.fromarray(one) for one in pixels], self._batch)
+            features = self._clip.embed_images([Image.fromarray(pixel) for pixel in pixels], self._batch)
         self.drawn += len(samples)
         return list(zip(pixels, features.astype(np.float32), strict=True))
 

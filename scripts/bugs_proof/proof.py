@@ -83,7 +83,7 @@ class Proof:
     def fresh(self, findings: Sequence[Carried]) -> list[FreshPairs]:
         """Fresh pairs of some findings, in their order; those of equal words are the same ones."""
         audit = self.audit
-        wanted = {(one.label, one.description): f"fresh_{place:03d}" for place, one in enumerate(findings)}
+        wanted = {(one.label, one.description): f"fresh_{index:03d}" for index, one in enumerate(findings)}
         if not wanted:
             return []
         drawer = audit.drawer("fresh")
@@ -91,7 +91,7 @@ class Proof:
         labels = tuple(sorted({label for label, _ in wanted}))
         with progress_printed(f"{self.target} fresh"):
             drawn = drawer(RoundAsked(_FRESH_ROUND, "again", self.asked.fresh, cells, labels))
-        shows = {(one.shift, one.label): one for one in drawer.cells[f"{drawn.asked.name}/"]}
+        shows = {(cell.shift, cell.label): cell for cell in drawer.cells[f"{drawn.asked.name}/"]}
         found: dict[tuple[int, Description], FreshPairs] = {}
         for (label, description), name in wanted.items():
             pairs = drawn.pairs(name)
@@ -103,7 +103,7 @@ class Proof:
                 drawn.failed[drawn.of(label)],
                 seen_with(audit, base.cell, label, ())[base.indices],
             )
-        return [found[one.label, one.description] for one in findings]
+        return [found[finding.label, finding.description] for finding in findings]
 
 
 def seen_with(audit: Audit, cell: PictureCell, label: int, claims: Claims) -> NDArray[np.bool_]:

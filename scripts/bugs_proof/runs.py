@@ -108,12 +108,12 @@ def replayed(run: Run, alpha: float) -> SimulatedRun | None:
     for one in run.tested:
         count = one.count
         if count.pairs:
-            said = Sequential(
+            sequential = Sequential(
                 float(one.confirmed), float(one.state == "futile"), float(one.state == "open" and not one.confirmed),
                 count.pairs,
             )  # fmt: skip
             discordant = count.discordant / count.pairs
-            rows.append(Row(count.base_rate, count.difference, float("nan"), discordant, said, None))
+            rows.append(Row(count.base_rate, count.difference, float("nan"), discordant, sequential, None))
     return run_of(rows, Design(hypotheses=len(rows), alpha=alpha)) if rows else None
 
 
@@ -131,10 +131,10 @@ def carried_of(
 ) -> tuple[Carried, ...]:
     """Hypotheses as they are kept."""
     found = []
-    for one in trials:
-        hypothesis, rounds = one.hypothesis, [pairs.drawn for pairs in one.pairs]
-        own = [pairs.drawn.failed[pairs.own] for pairs in one.pairs]
-        base = [pairs.drawn.failed[pairs.base] for pairs in one.pairs]
+    for trial in trials:
+        hypothesis, rounds = trial.hypothesis, [pairs.drawn for pairs in trial.pairs]
+        own = [pairs.drawn.failed[pairs.own] for pairs in trial.pairs]
+        base = [pairs.drawn.failed[pairs.base] for pairs in trial.pairs]
         found.append(
             Carried(
                 name=hypothesis.name,
@@ -143,12 +143,12 @@ def carried_of(
                 pieces=tuple((piece.words, piece.place) for piece in hypothesis.description.pieces),
                 origin=hypothesis.origin,
                 parent=hypothesis.parent,
-                state=one.state,
+                state=trial.state,
                 confirmed=hypothesis.name in confirmed,
                 shortened_to=shortened_to.get(hypothesis.name),
                 own=_text(own),
                 base=_text(base),
-                looks=one.looks,
+                looks=trial.looks,
                 pictures=tuple(_shown(drawer, drawn, hypothesis.name) for drawn in rounds),
                 beside=tuple(_shown(drawer, drawn, None, hypothesis.label) for drawn in rounds),
             )

@@ -34,7 +34,7 @@ def measure_search(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
             "by_purpose": _by_purpose(run),
             "tested": len(run.tested),
             "futile": sum(one.state == "futile" for one in run.tested),
-            "findings": [_told(one) for one in run.findings],
+            "findings": [_told(finding) for finding in run.findings],
             "left_out": dict(run.left_out),
             "undescribed": run.undescribed,
         }
@@ -49,9 +49,9 @@ def table_search(results: Results) -> list[str]:
     ]
     for target, one in results.items():
         failed, images = one["base"]
-        for place, (arm, run) in enumerate(one["arms"].items()):
+        for index, (arm, run) in enumerate(one["arms"].items()):
             examples = "; ".join(each["words"] for each in run["findings"][:3])
-            head = f"{target} | {_percent(failed / max(1, images))}" if place == 0 else " | "
+            head = f"{target} | {_percent(failed / max(1, images))}" if index == 0 else " | "
             each = 1000 * len(run["findings"]) / max(1, run["images"])
             lines.append(
                 f"| {head} | {ARMS[arm]} | {run['images']:,} | {run['tested']} | {run['futile']} |"
@@ -71,7 +71,7 @@ def measure_recall(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
         "arms": {},
     }
     for arm in arms:
-        findings = [(one.label, one.claims) for one in proof.run(arm).findings]
+        findings = [(finding.label, finding.claims) for finding in proof.run(arm).findings]
         named = [_named(cell, findings) for cell in cells]
         found["arms"][arm] = {
             "named": sum(named),
@@ -93,9 +93,9 @@ def table_recall(results: Results) -> list[str]:
         "| -- | --: | --: | --: | --: | -- |",
     ]
     for arm in _arms(results):
-        own = [(one["arms"][arm], one) for one in results.values() if arm in one["arms"]]
+        own = [(result["arms"][arm], result) for result in results.values() if arm in result["arms"]]
         shares = [share_of([(run[what], one["cells"]) for run, one in own]) for what in ("named", "alone")]
-        cells = [one.text(percent=True) for one in shares]
+        cells = [share.text(percent=True) for share in shares]
         planted = sum(run["planted"] for run, _ in own), sum(one["planted"] for _, one in own)
         every = share_of([(run["every"], one["every"]) for run, one in own]).text(percent=True)
         each = ", ".join(f"{run['named']} / {one['cells']}" for run, one in own)
@@ -106,7 +106,7 @@ def table_recall(results: Results) -> list[str]:
 def measure_precision(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
     """Of each finding both true differences; None where a truth cannot judge it."""
     runs = {arm: proof.run(arm).findings for arm in arms}
-    fresh = iter(proof.fresh([one for findings in runs.values() for one in findings]))
+    fresh = iter(proof.fresh([finding for findings in runs.values() for finding in findings]))
     found: dict[str, Any] = {"arms": {}}
     for arm, findings in runs.items():
         rows = []
@@ -137,7 +137,7 @@ def table_precision(results: Results) -> list[str]:
         "| -- | --: | --: | --: | --: | --: |",
     ]
     for arm in _arms(results):
-        rows = [one["arms"][arm] for one in results.values() if arm in one["arms"]]
+        rows = [result["arms"][arm] for result in results.values() if arm in result["arms"]]
         cells = [_right(rows, what) for what in ("rendered", "seen", "fresh")]
         agreed = [row["agreement"] for of in rows for row in of if row["agreement"] is not None]
         shown = _percent(float(np.mean(agreed))) if agreed else "–"
@@ -149,8 +149,8 @@ def measure_rates(proof: Proof) -> dict[str, Any]:
     """Estimated and true rates of all that the method tested and a scene can have; of findings, fresh ones too."""
     rows, run = [], proof.run("bugs")
     fresh = [
-        [one.count.rate, one.count.base_rate, drawn.count.rate, drawn.count.base_rate]
-        for one, drawn in zip(run.findings, proof.fresh(run.findings), strict=True)
+        [finding.count.rate, finding.count.base_rate, drawn.count.rate, drawn.count.base_rate]
+        for finding, drawn in zip(run.findings, proof.fresh(run.findings), strict=True)
         if drawn.count.pairs
     ]
     for one in run.tested:
@@ -170,8 +170,8 @@ def table_rates(results: Results) -> list[str]:
         "| hypotheses | | rates, Spearman | differences, Spearman | estimated / base | true / base |",
         "| -- | --: | --: | --: | --: | --: |",
     ]
-    every = [row for one in results.values() for row in one["rows"]]
-    fresh = [row for one in results.values() for row in one["fresh"]]
+    every = [row for result in results.values() for row in result["rows"]]
+    fresh = [row for result in results.values() for row in result["fresh"]]
     for name, rows in (
         ("all tested", every),
         ("confirmed", [row for row in every if row[4]]),
@@ -189,15 +189,15 @@ def _ratio(rows: Sequence[Sequence[float]], own: int, base: int) -> str:
     return f"{sum(row[own] for row in rows) / below:.2f}" if below else "–"
 
 
-def _told(one: Carried) -> dict[str, Any]:
-    count = one.count
+def _told(carried: Carried) -> dict[str, Any]:
+    count = carried.count
     return {
-        "words": one.words,
-        "claims": [list(claim) for claim in one.claims],
+        "words": carried.words,
+        "claims": [list(claim) for claim in carried.claims],
         "pairs": count.pairs,
         "rate": count.rate,
         "base": count.base_rate,
-        "log_e": one.looks[-1][1] if one.looks else 0.0,
+        "log_e": carried.looks[-1][1] if carried.looks else 0.0,
     }
 
 
@@ -214,7 +214,7 @@ def _right(rows: Sequence[Sequence[Mapping[str, Any]]], what: str) -> str:
 
 
 def _arms(results: Results) -> list[Arm]:
-    return [arm for arm in ARMS if any(arm in one["arms"] for one in results.values())]
+    return [arm for arm in ARMS if any(arm in result["arms"] for result in results.values())]
 
 
 def _percent(value: float) -> str:

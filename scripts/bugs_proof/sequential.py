@@ -239,8 +239,11 @@ def simulated_runs(
     design = design or Design()
     found = []
     for rate, similar in product(base_rates, alike):
-        of_difference = {one: simulated_row(rate, one, similar, design, runs, seed) for one in sorted(set(differences))}
-        rows = [row for one in differences if (row := of_difference[one]) is not None]
+        of_difference = {
+            difference: simulated_row(rate, difference, similar, design, runs, seed)
+            for difference in sorted(set(differences))
+        }
+        rows = [row for difference in differences if (row := of_difference[difference]) is not None]
         found.append(run_of(rows, design))
     return found
 
@@ -259,10 +262,11 @@ def table_of_rows(rows: Sequence[Row]) -> list[str]:
         "| --: | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
     for row in rows:
-        found = row.sequential
+        sequential = row.sequential
         lines.append(
             f"| {row.base_rate:g} | {row.alike:g} | {row.difference:+g} | {row.discordant:.3f} |"
-            f" {found.confirmed:.1%} | {found.futile:.1%} | {found.pairs:.0f} | {_against(row.fixed, found.pairs)} |"
+            f" {sequential.confirmed:.1%} | {sequential.futile:.1%} | {sequential.pairs:.0f} |"
+            f" {_against(row.fixed, sequential.pairs)} |"
         )
     return lines
 

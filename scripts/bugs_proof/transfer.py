@@ -39,17 +39,17 @@ def measure(proof: Proof) -> dict[str, Any]:
 
 
 def _drawn(proof: Proof, name: str, findings: tuple[Carried, ...]) -> dict[str, list[int]]:
-    failed = [_of(proof, proof.target, one.label, shown) for one in findings for shown in one.pictures]
-    other = [_of(proof, name, one.label, shown) for one in findings for shown in one.pictures]
-    base = [_of(proof, name, one.label, shown) for one in findings for shown in one.beside]
+    failed = [_of(proof, proof.target, finding.label, shown) for finding in findings for shown in finding.pictures]
+    other = [_of(proof, name, finding.label, shown) for finding in findings for shown in finding.pictures]
+    base = [_of(proof, name, finding.label, shown) for finding in findings for shown in finding.beside]
     return _counts(failed, other, base)
 
 
 def _rendered(proof: Proof, name: str, findings: tuple[Carried, ...]) -> dict[str, list[int]]:
-    cells = dict.fromkeys((one.label, one.claims) for one in findings if renderable(one.claims))
+    cells = dict.fromkeys((finding.label, finding.claims) for finding in findings if renderable(finding.claims))
     answers = [proof.truth.failed(*cell) for cell in cells]
     base = [proof.truth.failed(label, BASE)[name] for label, _ in cells]
-    return _counts([one[proof.target] for one in answers], [one[name] for one in answers], base)
+    return _counts([answer[proof.target] for answer in answers], [answer[name] for answer in answers], base)
 
 
 def _counts(failed: list[NDArray], other: list[NDArray], base: list[NDArray]) -> dict[str, list[int]]:
@@ -77,9 +77,9 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for same, kin in ((True, "same family"), (False, "another family")):
             own = [
                 other[what]
-                for one in results.values()
-                for other in one["others"].values()
-                if (other["family"] == one["family"]) == same and other[what]["too"][1]
+                for result in results.values()
+                for other in result["others"].values()
+                if (other["family"] == result["family"]) == same and other[what]["too"][1]
             ]
             if own:
                 too = share_of([tuple(one["too"]) for one in own]).text(percent=True)

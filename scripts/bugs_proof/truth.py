@@ -80,8 +80,8 @@ class Truth:
         """The base's scenes of a class, some of them."""
         garments = load_garments(GARMENTS).of_class(label)
         of_class, found = self.mix[label], []
-        for place in range(start, self.count if stop is None else stop):
-            rng = np.random.default_rng([_PURPOSE, label, place])
+        for index in range(start, self.count if stop is None else stop):
+            rng = np.random.default_rng([_PURPOSE, label, index])
             attributes = dict(of_class[int(rng.integers(len(of_class)))])
             garment = int(garments[int(rng.integers(len(garments)))])
             found.append(Scene(GARMENTS, garment, label, seed=int(rng.integers(2**53)), **attributes))
@@ -121,11 +121,11 @@ def mix_of(audit: Audit) -> dict[int, list[dict[str, str]]]:
     """By label, what the oracle reads of each accepted base image of the baseline, but for its class."""
     drawer, base = audit.baseline()
     found: dict[int, list[dict[str, str]]] = {}
-    for one in drawer.cells[f"{base.asked.name}/"]:
-        seen = audit.panel.seen(audit.store, one.cell)
-        found[one.label] = [
+    for cell in drawer.cells[f"{base.asked.name}/"]:
+        seen = audit.panel.seen(audit.store, cell.cell)
+        found[cell.label] = [
             {name: ATTRIBUTES[name][int(seen[name][index])] for name in ATTRIBUTES if name != "class"}
-            for index in one.indices.tolist()
+            for index in cell.indices.tolist()
         ]
     return {label: of_class for label, of_class in found.items() if of_class}
 

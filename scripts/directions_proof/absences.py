@@ -47,7 +47,7 @@ class Planted:
         self, scenes: Sequence[Mapping[str, str]], claims: Mapping[str, str], role: Role
     ) -> dict[str, float] | None:
         """How much more often these scenes fail with what is claimed (`hard`), or without; None where none differs."""
-        changed = [{**one, **claims} for one in scenes]
+        changed = [{**scene, **claims} for scene in scenes]
         more = [self.rate(new) - self.rate(old) for new, old in zip(changed, scenes, strict=True) if new != old]
         if not claims or not more:
             return None
@@ -73,14 +73,14 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     return {"tested": tested, "classes": len(audited.classes)}
 
 
-def outcome_facts(one: Outcome, audited: AuditedWorld) -> dict[str, Any]:
+def outcome_facts(outcome: Outcome, audited: AuditedWorld) -> dict[str, Any]:
     """A hypothesis and what became of it, before and after."""
     return {
-        "class": audited.world.class_names[one.hypothesis.labels[0]],
-        "words": one.hypothesis.words,
-        "role": one.hypothesis.role,
-        "before": one.before.confirmed,
-        "after": one.after.confirmed,
+        "class": audited.world.class_names[outcome.hypothesis.labels[0]],
+        "words": outcome.hypothesis.words,
+        "role": outcome.hypothesis.role,
+        "before": outcome.before.confirmed,
+        "after": outcome.after.confirmed,
     }
 
 

@@ -81,9 +81,9 @@ class DominoSlices:
         points, labels_as_rows, predictions = _checked(features, labels, predictions)
         joint = self.mixture.joint((points - self.centre) @ self.axes.T, labels_as_rows, predictions, self.settings)
         odds = np.empty((len(joint), len(self.kept)))
-        for place, component in enumerate(self.kept):
+        for index, component in enumerate(self.kept):
             others = np.delete(joint, component, axis=1)
-            odds[:, place] = joint[:, component] - (logsumexp(others, axis=1) if others.size else -np.inf)
+            odds[:, index] = joint[:, component] - (logsumexp(others, axis=1) if others.size else -np.inf)
         return odds
 
 

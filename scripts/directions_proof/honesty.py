@@ -70,14 +70,14 @@ def mined_rows(
         categories=(None,) * len(class_names),
     )
     settings = SETTINGS.model_copy(update={"permutations": permutations})
-    found = find_directions(half, MINE, settings, 1).hypotheses
+    hypotheses = find_directions(half, MINE, settings, 1).hypotheses
     answered = other.answers[:, 0].astype(np.int64)
     held_out = LabelledRows(other.features, other.labels, other.failed, other.units, answered)
     after, before = (
         confirm_sets([count_hypothesis(one, held_out) for one in several], MINE.margin, MINE.fdr)
-        for several in (found, [replace(one, outside=()) for one in found])
+        for several in (hypotheses, [replace(one, outside=()) for one in hypotheses])
     )
-    return [Outcome(*each) for each in zip(found, after, before, strict=True)]
+    return [Outcome(*each) for each in zip(hypotheses, after, before, strict=True)]
 
 
 def measure(audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def measure(audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
     outcomes = mined_rows(audited.validation, audited.whitening, captions_of(audited), audited.world.class_names)
     proof = audited.rows("proof", proof_rows)
     renderer = Renderer(audited)
-    tested = [_beside_truth(audited, one, proof, renderer) for one in outcomes]
+    tested = [_beside_truth(audited, outcome, proof, renderer) for outcome in outcomes]
     planted = _planted(audited, tested, proof)
     return {"tested": tested, "planted": planted, "classes": list(audited.world.class_names)}
 
@@ -176,16 +176,16 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _row(kind: str, worlds: Sequence[Mapping[str, Any]]) -> str:
-    slices = [one["planted"] for one in worlds if one["planted"] and one["planted"]["gap"]]
+    slices = [world["planted"] for world in worlds if world["planted"] and world["planted"]["gap"]]
     slices = [one for one in slices if one["gap"]["value"] >= WORTH_FINDING]
     cells = [
         f"{kind} ({len(worlds)})",
-        str(sum(len(one["tested"]) for one in worlds)),
-        str(sum(len(_reported(one)) for one in worlds)),
-        share_of([_false(one, "true") for one in worlds]).text(percent=True),
-        *(share_of([_false(one, "attribute", role) for one in worlds]).text(percent=True) for role in ROLES),
-        share_of([_covered(one["tested"], "interval") for one in worlds]).text(percent=True),
-        share_of([_covered(_reported(one), "reported_interval") for one in worlds]).text(percent=True),
+        str(sum(len(world["tested"]) for world in worlds)),
+        str(sum(len(_reported(world)) for world in worlds)),
+        share_of([_false(world, "true") for world in worlds]).text(percent=True),
+        *(share_of([_false(world, "attribute", role) for world in worlds]).text(percent=True) for role in ROLES),
+        share_of([_covered(world["tested"], "interval") for world in worlds]).text(percent=True),
+        share_of([_covered(_reported(world), "reported_interval") for world in worlds]).text(percent=True),
         str(len(slices)),
         share_of([(float(one["named"]), 1.0) for one in slices]).text(percent=True),
         share_of([(float(one["caught"]), 1.0) for one in slices]).text(percent=True),

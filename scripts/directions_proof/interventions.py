@@ -135,4 +135,4 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _gain(worlds: list[Mapping[str, Any]], arm: str, other: str) -> str:
-    return mean_of([one[arm]["slice"] - one[other]["slice"] for one in worlds]).text()
+    return mean_of([world[arm]["slice"] - world[other]["slice"] for world in worlds]).text()

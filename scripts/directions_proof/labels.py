@@ -105,7 +105,7 @@ def _flipped(truth: Labels, scenes: Mapping[str, NDArray[np.str_]], name: str) -
 
 def _attributes(audited: AuditedWorld) -> dict[str, NDArray[np.str_]]:
     scenes = [audited.world.scene("validation", row).attributes() for row in range(len(audited.validation.labels))]
-    return {name: np.asarray([one[name] for one in scenes]) for name in ("background", "colour")}
+    return {name: np.asarray([scene[name] for scene in scenes]) for name in ("background", "colour")}
 
 
 def _linear(train: NDArray[np.float32], labels: Labels, features: NDArray[np.float32]) -> Labels:
@@ -125,14 +125,14 @@ def _findings(
     for outcome in mined_rows(rows, audited.whitening, captions_of(audited), names, permutations=0):
         if not outcome.after.confirmed:
             continue
-        one = outcome.hypothesis
-        inside = one.members(rows.features, labels) & one.tested_on(rows.features, labels)
+        hypothesis = outcome.hypothesis
+        inside = hypothesis.members(rows.features, labels) & hypothesis.tested_on(rows.features, labels)
         inside = np.flatnonzero(inside & rows.failed)
         check, looked = seen.check(inside, answers[inside])
         listed = looked.rows[looked.mislabelled] if check.suspected else inside[:0]
         found.append(
             {
-                "words": one.words,
+                "words": hypothesis.words,
                 "rows": len(inside),
                 "flipped": int((labels != truth)[inside].sum()),
                 "checked": check.reason is None,
@@ -154,7 +154,7 @@ def _known(rows: Rows, captions: NDArray[np.float32]) -> NDArray[np.bool_]:
     if known is None or known.is_near_chance(known.right, known.n):
         return np.zeros(len(ids), dtype=bool)
     classes = [known.classes[one] for one in ids]
-    return np.asarray([one.margin >= 0 and not known.is_near_chance(one.right, one.n) for one in classes])
+    return np.asarray([cls.margin >= 0 and not known.is_near_chance(cls.right, cls.n) for cls in classes])
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -174,8 +174,8 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
             rows.setdefault((world["kind"], run["flips"], run["target"]), []).append(tuple(run["findings"]))
     found = {key: [one for run in runs for one in run] for key, runs in sorted(rows.items(), key=_order)}
     lines += [_row(key, findings) for key, findings in found.items() if findings]
-    unflipped = [one for (_, flips, _), findings in found.items() if flips == UNFLIPPED for one in findings]
-    every = [one for findings in found.values() for one in findings]
+    unflipped = [finding for (_, flips, _), findings in found.items() if flips == UNFLIPPED for finding in findings]
+    every = [finding for findings in found.values() for finding in findings]
     return [*lines, _row(("all", UNFLIPPED, ""), unflipped), _row(("all", "", ""), every)]
 
 
@@ -186,10 +186,10 @@ def _order(row: tuple[tuple[str, str, str], Any]) -> tuple[int, str, str, str]:
 
 
 def _row(key: tuple[str, str, str], findings: Sequence[Mapping[str, Any]]) -> str:
-    checked = [one for one in findings if one["checked"]]
+    checked = [finding for finding in findings if finding["checked"]]
     flipped = [one for one in checked if one["flipped"] > one["rows"] / 2]
     others = [one for one in checked if one["flipped"] <= one["rows"] / 2]
-    listed, right = (sum(one[name] for one in findings) for name in ("listed", "listed_flipped"))
+    listed, right = (sum(finding[name] for finding in findings) for name in ("listed", "listed_flipped"))
     cells = [
         *key,
         str(len(findings)),
@@ -197,9 +197,9 @@ def _row(key: tuple[str, str, str], findings: Sequence[Mapping[str, Any]]) -> st
         str(len(flipped)),
         _percent(sum(one["marked"] for one in flipped), len(flipped)),
         str(len(others)),
-        _percent(sum(one["marked"] for one in others), len(others)),
+        _percent(sum(other["marked"] for other in others), len(others)),
         _percent(right, listed),
-        _percent(right, sum(one["flipped"] for one in findings)),
+        _percent(right, sum(finding["flipped"] for finding in findings)),
     ]
     return f"| {' | '.join(cells)} |"
 

@@ -68,7 +68,7 @@ def _run(
         replace(rows, failed=failed), audited.whitening, captions_of(audited), audited.world.class_names,
         seed=int(rng.integers(2**32)), permutations=0,
     )  # fmt: skip
-    reported = [one.hypothesis for one in outcomes if one.after.confirmed]
+    reported = [outcome.hypothesis for outcome in outcomes if outcome.after.confirmed]
     inside = {one.name: np.isin(rows.labels, one.labels) & one.members(rows.features, rows.labels) for one in reported}
     planted = []
     for label, cell in cells.items():

@@ -24,7 +24,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Markdown: the rank correlation, and the means of each planted strength."""
-    fitted = [one for one in results.values() if one["strength"] is not None and one["gap"] is not None]
+    fitted = [result for result in results.values() if result["strength"] is not None and result["gap"] is not None]
     found = rank_correlation([(one["strength"], one["gap"]) for one in fitted])
     lines = [
         f"Spearman of the direction's score with the gap measured on test: {found.text()}, over {len(fitted)} worlds"

@@ -66,7 +66,7 @@ def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 def _chosen(members: list[Member], bench: Bench, suffix: str = "") -> int:
     """The place of a member of this suffix, or of any."""
-    places = [place for place, (member, _) in enumerate(members) if member.name.endswith(suffix)]
+    places = [index for index, (member, _) in enumerate(members) if member.name.endswith(suffix)]
     return bench.chance.choice(places or [0])
 
 

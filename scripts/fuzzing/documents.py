@@ -77,7 +77,7 @@ def _json(tree: Any, bench: Bench, directory: Path) -> bytes:
     paths = [place for place in places(tree) if place[-1] == "path" or (place and place[0] in ("new", "gone"))]
     told: list[str] = []
     if paths and chance.random() < 0.5:
-        chosen = [place for place in paths if isinstance(at(tree, place), str)]
+        chosen = [path for path in paths if isinstance(at(tree, path), str)]
         told += replace_leaves(tree, chance.sample(chosen, min(len(chosen), 2)), lambda: _path(bench, directory))
     if not told or chance.random() < 0.4:
         tree, more = mutated(tree, chance, json_fragment, chance.choice((1, 1, 2, 3)))
@@ -155,7 +155,7 @@ def random_bytes(bench: Bench) -> Prepared:
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     kinds = sorted({_kind(path, directory) for path in files})
     kind = chance.choice(kinds)
-    path = chance.choice([one for one in files if _kind(one, directory) == kind])
+    path = chance.choice([file for file in files if _kind(file, directory) == kind])
     other = chance.choice(files)
     how, content = damaged_bytes(path.read_bytes(), other.read_bytes(), chance)
     bench.tell(f"{path.relative_to(directory).as_posix()}: {how}")

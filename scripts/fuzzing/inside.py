@@ -175,7 +175,9 @@ def _in_words(error: BaseException) -> bool:
 
 def _is_memory(error: BaseException) -> bool:
     causes = [error, error.__cause__, error.__context__]
-    return any(isinstance(one, MemoryError) or "alloc" in str(one)[:500].lower() for one in causes if one is not None)
+    return any(
+        isinstance(cause, MemoryError) or "alloc" in str(cause)[:500].lower() for cause in causes if cause is not None
+    )
 
 
 def _line(error: BaseException) -> str:
@@ -192,8 +194,8 @@ def _cause(error: BaseException) -> str:
     ours = [frame for frame in frames if frame.filename.startswith(PACKAGE)] or list(frames)
     if not ours:
         return type(error).__name__
-    place = ours[-1]
-    return f"{type(error).__name__} in {place.filename.removeprefix(PACKAGE)}:{place.lineno} {place.name}"
+    our = ours[-1]
+    return f"{type(error).__name__} in {our.filename.removeprefix(PACKAGE)}:{our.lineno} {our.name}"
 
 
 def _printed(output: Path) -> int:

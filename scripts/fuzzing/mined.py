@@ -74,10 +74,10 @@ def _gathered(source: str, noun: Any) -> None:
 
     classes = load_recipe("wardrobe-mini").classes
     texts, references, candidates = gather(load_captions(source), classes, noun)
-    for cls, reference, own in zip(classes, references, candidates, strict=True):
-        if not all(0 <= row < len(texts) for row in (reference, *own.tolist())):
+    for cls, reference, candidate in zip(classes, references, candidates, strict=True):
+        if not all(0 <= row < len(texts) for row in (reference, *candidate.tolist())):
             raise AssertionError("a row of no caption")
-        for row in own.tolist()[:50]:
+        for row in candidate.tolist()[:50]:
             words_of(cls.name, texts[row], texts[reference], "far_from")
 
 
@@ -85,8 +85,8 @@ def vectors(bench: Bench) -> Prepared:
     """A safetensors file of vectors with another header, other numbers, or damaged bytes: read as a build reads it."""
     chance = bench.chance
     header: Any = {
-        key: {"dtype": "F32", "shape": [_WIDTH], "data_offsets": [4 * _WIDTH * place, 4 * _WIDTH * (place + 1)]}
-        for place, key in enumerate(_KEYS)
+        key: {"dtype": "F32", "shape": [_WIDTH], "data_offsets": [4 * _WIDTH * index, 4 * _WIDTH * (index + 1)]}
+        for index, key in enumerate(_KEYS)
     }
     data = bytearray(chance.randbytes(8 * _WIDTH) if chance.random() < 0.2 else b"\0\0\x80\x3f" * 2 * _WIDTH)
     told: list[str] = []

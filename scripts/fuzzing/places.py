@@ -43,7 +43,7 @@ def change(bench: Bench, directory: Path, how: str) -> None:
     files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
     by_folder = sorted({path.parent for path in files})
     folder = chance.choice(by_folder)
-    path = chance.choice([one for one in files if one.parent == folder])
+    path = chance.choice([file for file in files if file.parent == folder])
     shown = path.relative_to(directory).as_posix()
     bench.tell(f"{shown}: {how}")
     if how in _REPLACED:

@@ -160,7 +160,7 @@ def override(bench: Bench) -> Prepared:
         bench.told,
         [
             Step("load, plan, dump", function=lambda: _round_trip(name, tuple(options))),
-            *(command(*one) for one in lines),
+            *(command(*line) for line in lines),
         ],
         named | named_by({"extends": source}, bench.folder),
     )

@@ -19,8 +19,8 @@ _VERSIONS = ("timm", "pyarrow", "pillow", "pyyaml", "pydantic", "typer")
 
 def table(verdicts: Sequence[Verdict]) -> list[str]:
     """Return kinds × outcomes, with the slowest case and the greatest memory of each, as Markdown."""
-    columns = [*GOOD, *BAD] + ([BROKEN] if any(one.outcome == BROKEN for one in verdicts) else [])
-    of_kind = {name: [one for one in verdicts if one.case.kind == name] for name in KINDS}
+    columns = [*GOOD, *BAD] + ([BROKEN] if any(verdict.outcome == BROKEN for verdict in verdicts) else [])
+    of_kind = {name: [verdict for verdict in verdicts if verdict.case.kind == name] for name in KINDS}
     of_kind = {name: own for name, own in of_kind.items() if own}
     if len(of_kind) > 1:
         of_kind["all"] = list(verdicts)
@@ -42,9 +42,9 @@ def bad_line(verdict: Verdict) -> str:
 def by_cause(verdicts: Sequence[Verdict]) -> list[tuple[str, str, list[Verdict]]]:
     """Return (outcome, cause, cases) of all bad cases, most frequent first."""
     groups: dict[tuple[str, str], list[Verdict]] = {}
-    for one in verdicts:
-        if one.bad:
-            groups.setdefault((one.outcome, one.cause), []).append(one)
+    for verdict in verdicts:
+        if verdict.bad:
+            groups.setdefault((verdict.outcome, verdict.cause), []).append(verdict)
     return sorted(((*key, found) for key, found in groups.items()), key=lambda group: (-len(group[2]), group[:2]))
 
 
@@ -55,7 +55,7 @@ def write(verdicts: Sequence[Verdict], command: str, limits: Limits, path: Path 
         f" with. A step of over {limits.seconds:g} s is a hang. What a step answers in words, with exit code 1 or 2, is"
         " refused.",
     ]
-    kinds = {one.case.kind for one in verdicts}
+    kinds = {verdict.case.kind for verdict in verdicts}
     lines = [*table(verdicts), "", *(f"- `{name}`: {kind.what}." for name, kind in KINDS.items() if name in kinds), ""]
     causes = by_cause(verdicts)
     if causes:

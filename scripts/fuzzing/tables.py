@@ -36,7 +36,7 @@ def table(bench: Bench) -> Prepared:
     shards = sorted(directory.rglob("*.parquet"))
     for _ in range(chance.choice((1, 1, 2))):
         what = chance.choice(("data", "data", "candidates"))
-        path = chance.choice([one for one in shards if one.relative_to(directory).parts[0] == what])
+        path = chance.choice([shard for shard in shards if shard.relative_to(directory).parts[0] == what])
         bench.tell(f"{path.relative_to(directory).as_posix()}:")
         rewrite(path, bench)
     return on_the_dataset(bench, 0.75)
@@ -89,9 +89,9 @@ def _values(rows: Any, bench: Bench) -> tuple[str, Any]:
         else odd_value(chance)
     )
     everywhere = chance.random() < 0.4
-    for place in range(len(values)):
-        if everywhere or place == 0:
-            values[place] = odd
+    for index in range(len(values)):
+        if everywhere or index == 0:
+            values[index] = odd
     kind = rows.schema.field(column).type
     try:
         array = pa.array(values, kind)
@@ -127,7 +127,7 @@ def _images(rows: Any, bench: Bench) -> tuple[str, Any]:
     if how == "picture":
         how, content = odd_picture(chance, bench.shared)
         images = [{**images[0], "bytes": content}, *images[1:]] if chance.random() < 0.6 else [
-            {**one, "bytes": content} for one in images
+            {**image, "bytes": content} for image in images
         ]  # fmt: skip
         return f"image ← {how}", _with(rows, "image", pa.array(images, rows.schema.field("image").type))
     if how in ("null", "no bytes", "path"):
@@ -141,7 +141,7 @@ def _images(rows: Any, bench: Bench) -> tuple[str, Any]:
         "flat": lambda place: images[place]["bytes"],
         "empty struct": lambda place: {"other": place},
     }[how]
-    return f"image ← {how}", _with(rows, "image", pa.array([values(place) for place in range(len(images))]))
+    return f"image ← {how}", _with(rows, "image", pa.array([values(index) for index in range(len(images))]))
 
 
 def _columns(rows: Any, bench: Bench) -> tuple[str, Any]:
@@ -198,7 +198,7 @@ def _types(rows: Any, bench: Bench) -> tuple[str, Any]:
         lambda one: None,
     ):
         try:
-            return f"{column} as {kind}", _with(rows, column, pa.array([convert(one) for one in values], kind))
+            return f"{column} as {kind}", _with(rows, column, pa.array([convert(value) for value in values], kind))
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             continue
     return f"{column} stays", rows

@@ -130,10 +130,10 @@ def parts(architecture: Architecture) -> dict[str, Any]:
     unet: Any = diffusers.UNet2DConditionModel
     vae: Any = diffusers.AutoencoderKL
     made = {"unet": unet(**architecture.unet), "vae": vae(**architecture.vae)}
-    for place, text in enumerate(architecture.texts):
-        projected = place == 1  # the second one's pooled text goes through a projection
+    for index, text in enumerate(architecture.texts):
+        projected = index == 1  # the second one's pooled text goes through a projection
         kind: Any = transformers.CLIPTextModelWithProjection if projected else transformers.CLIPTextModel
-        made[f"text_encoder{'_2' if place else ''}"] = kind(transformers.CLIPTextConfig(**text))
+        made[f"text_encoder{'_2' if index else ''}"] = kind(transformers.CLIPTextConfig(**text))
     return made
 
 
@@ -156,10 +156,10 @@ def write_pipeline(architecture: Architecture, folder: Path, device: str, dtype:
     _widen_levels(made["vae"], device, dtype)
     # Which words a text has changes no time; that all 77 places are encoded does.
     words = {
-        f"tokenizer{'_2' if place else ''}": transformers.CLIPTokenizer.from_pretrained(
+        f"tokenizer{'_2' if index else ''}": transformers.CLIPTokenizer.from_pretrained(
             LAB_WEIGHTS / "sd" / "tokenizer", model_max_length=77
         )
-        for place in range(len(architecture.texts))
+        for index in range(len(architecture.texts))
     }
     name, settings = architecture.scheduler
     others: dict[str, Any] = {"scheduler": getattr(diffusers, name)(**settings)}

@@ -74,7 +74,7 @@ def bare(settings: Settings) -> Figures:
         }
 
         def batch(number: int) -> int:
-            noise = [torch.Generator().manual_seed(number * settings.batch + place) for place in range(settings.batch)]
+            noise = [torch.Generator().manual_seed(number * settings.batch + index) for index in range(settings.batch)]
             drawn = pipeline(
                 **arguments, generator=noise, num_inference_steps=settings.steps, guidance_scale=GUIDANCE,
                 output_type="pt",
@@ -180,8 +180,8 @@ def scoring(settings: Settings) -> Figures:
 
     with computing_on(settings.device), torch.inference_mode():
         clip = load_clip(f"local-dir:{settings.folder}/clip", device=settings.device)
-        images = [Image.open(io.BytesIO(_photograph(place, settings.side))).convert("RGB") for place in range(8)]
-        images = [images[place % len(images)] for place in range(settings.batch)]
+        images = [Image.open(io.BytesIO(_photograph(index, settings.side))).convert("RGB") for index in range(8)]
+        images = [images[index % len(images)] for index in range(settings.batch)]
         prepared = torch.stack([clip.preprocess(image) for image in images]).to(settings.device)
 
         def screened(number: int) -> int:
@@ -239,7 +239,7 @@ def _recipe(settings: Settings, classes: tuple[str, ...] = NAMES, learn: dict[st
             "train_split": "train",
             "validation_split": "validation",
             "classes": [
-                {"id": f"{place:02d}", "name": name, "source_label": place} for place, name in enumerate(classes)
+                {"id": f"{index:02d}", "name": name, "source_label": index} for index, name in enumerate(classes)
             ],
         },
         "generator": {

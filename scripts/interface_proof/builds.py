@@ -84,8 +84,8 @@ _SEED = 21
 
 def pool_scenes(renders: int) -> Iterator[tuple[str, Scene]]:
     """So many scenes of each class in each context, the context's name first; no scene in two contexts."""
-    for place, context in enumerate(SHIFT_NAMES):
-        for number in range(place * renders * len(CLASSES), (place + 1) * renders * len(CLASSES)):
+    for index, context in enumerate(SHIFT_NAMES):
+        for number in range(index * renders * len(CLASSES), (index + 1) * renders * len(CLASSES)):
             yield context, unbiased_scene(number, seed=_SEED, split="heldout").shifted(context)
 
 

@@ -366,7 +366,7 @@ def way_tables(ways: dict[str, Any]) -> list[str]:
         "",
     ]
     for where, title in (("base", "The base:"), ("shifts", "The shifts, on average:")):
-        rows = [[name, *(shown(found[name][where]) for found in ways.values())] for name in names]
+        rows = [[name, *(shown(way[name][where]) for way in ways.values())] for name in names]
         lines += [title, "", *_table(["", *ways], rows).splitlines(), ""]
     return lines[:-1]
 

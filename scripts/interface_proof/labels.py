@@ -188,8 +188,12 @@ def label_tables(report: Mapping[str, Any]) -> list[str]:
     return lines[:-1]
 
 
-def _share(one: CheckedShare | None) -> str:
-    return "–" if one is None else f"{100 * one.value:.1f} ({100 * one.low:.1f} to {100 * one.high:.1f})"
+def _share(checked_share: CheckedShare | None) -> str:
+    return (
+        "–"
+        if checked_share is None
+        else f"{100 * checked_share.value:.1f} ({100 * checked_share.low:.1f} to {100 * checked_share.high:.1f})"
+    )
 
 
 def _signed(value: float | None) -> str:

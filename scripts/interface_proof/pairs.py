@@ -137,9 +137,9 @@ def _within_pairs(answers: Answers) -> float:
     found = []
     for s in range(1, len(right)):
         for c in range(right.shape[1]):
-            there = answers.pairs[s, c]
+            pair = answers.pairs[s, c]
             for m in range(right.shape[3]):
-                base, shifted = right[0, c, there, m], right[s, c, there, m]
+                base, shifted = right[0, c, pair, m], right[s, c, pair, m]
                 if len(base) > 2 and base.std() and shifted.std():
                     found.append(np.corrcoef(base, shifted)[0, 1])
     return float(np.mean(found)) if found else float("nan")
@@ -405,8 +405,8 @@ def _sheet(title: str, rows: Sequence[Row]) -> Image.Image:
     draw.text((0, 0), title, "black", font)
     for column, shift in enumerate(SHOWN):
         draw.text((column * step, _HEAD), shift.replace("_", " ").removeprefix("in the "), "#444444", font)
-        for place, row in enumerate(rows):
-            sheet.paste(Image.fromarray(row[column]), (column * step, 2 * _HEAD + place * step))
+        for index, row in enumerate(rows):
+            sheet.paste(Image.fromarray(row[column]), (column * step, 2 * _HEAD + index * step))
     return sheet
 
 

@@ -95,7 +95,7 @@ def new_tokenizer() -> Any:
     from transformers import PreTrainedTokenizerFast
 
     words = [PAD, BEGIN, END, UNKNOWN, *caption_words()]
-    inner = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, unk_token=UNKNOWN))
+    inner = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN))
     inner.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(Regex("[.,]"), "")])
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(
@@ -439,8 +439,8 @@ def likelihood_order(
     normalisation. No changed caption tells a mark: it would be refused for that.
     """
     order = {}
-    for place, attribute in enumerate(ATTRIBUTES):
-        rng = np.random.default_rng([MEASURED["seed"], place])
+    for index, attribute in enumerate(ATTRIBUTES):
+        rng = np.random.default_rng([MEASURED["seed"], index])
         rows, true, false = [], [], []
         for row, each in enumerate(attributes):
             claimed = tellable(each)

@@ -294,7 +294,7 @@ def draw(prompts: list[str], vectors: np.ndarray | None) -> np.ndarray:
         with torch.inference_mode(), contextlib.nullcontext() if adapter is None else adapter.used():
             pixels = pipeline(
                 prompt=prompts[part],
-                generator=[torch.Generator().manual_seed(start + place) for place in range(count)],
+                generator=[torch.Generator().manual_seed(start + index) for index in range(count)],
                 num_inference_steps=MEASURED["steps"],
                 guidance_scale=MEASURED["guidance"],
                 output_type="np",

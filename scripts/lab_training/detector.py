@@ -158,8 +158,8 @@ def measured(detector: Detector, split: str) -> dict[str, float]:
     for start in images[::_AT_ONCE]:
         part = images[start : start + _AT_ONCE]
         detections = detector([Image.fromarray(split_pixels(split, image)) for image in part])
-        for image, found in zip(part, detections, strict=True):
-            columns = (found[key].tolist() for key in ("boxes", "scores", "labels"))
+        for image, detection in zip(part, detections, strict=True):
+            columns = (detection[key].tolist() for key in ("boxes", "scores", "labels"))
             for (left, top, right, bottom), score, category in zip(*columns, strict=True):
                 box = [left, top, right - left, bottom - top]
                 answers.append({"bbox": box, "category_id": category, "score": score} | _of(image))

@@ -39,7 +39,7 @@ def measure(run: Run) -> dict[str, Any]:
 def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> dict[str, Any]:
     audit, kind = run.audit, kind_of(run.target.name)
     contexts, chosen = audit.contexts[label], run.chosen(label, rank)
-    named = [claim in one.claims for one in contexts]
+    named = [claim in context.claims for context in contexts]
     hits = [named[place] for place in chosen]
     count, others = len(contexts), len(contexts) - sum(named)
     none_by_chance = comb(others, run.settings.k) / comb(count, run.settings.k)

@@ -58,7 +58,7 @@ def _pooled(runs: Sequence[Run]) -> list[Wanted]:
     """Contexts by the failures of several classifiers, with pictures for all of these, as many of a context at most."""
     asked, found = runs[0].settings, []
     for label, contexts in enumerate(runs[0].audit.contexts):
-        counts = [_added([run.counts(label)[place] for run in runs]) for place in range(len(contexts))]
+        counts = [_added([run.counts(label)[index] for run in runs]) for index in range(len(contexts))]
         for place in choose_contexts(counts, asked.k, asked.rank, asked.fewest_failures):
             number = images_a_context(counts[place].failures, asked.a_failure, asked.most)
             found.append(Wanted(label, contexts[place].prompt, number))
@@ -70,7 +70,8 @@ def _added(counts: Sequence[ContextCount]) -> ContextCount:
     return replace(
         first,
         **{
-            name: sum(getattr(one, name) for one in counts) for name in ("failures", "of_failures", "right", "of_right")
+            name: sum(getattr(count, name) for count in counts)
+            for name in ("failures", "of_failures", "right", "of_right")
         },
     )
 
@@ -114,9 +115,9 @@ def _kept(results: Sequence[Mapping[str, Any]], chooses: Any) -> list[str]:
                     gains.setdefault(name, []).append((other, own, at[way], at["own"]))
     if not gains:
         return []
-    means = np.asarray([np.mean(one, axis=0) for one in gains.values()])
+    means = np.asarray([np.mean(gain, axis=0) for gain in gains.values()])
     kept = kept_gain(float(means[:, 1].mean()), float(means[:, 0].mean()))
-    accuracy = [float(one[2] / one[3]) for one in means if one[3] > 0]
+    accuracy = [float(mean[2] / mean[3]) for mean in means if mean[3] > 0]
     return [
         str(len(gains)),
         _points(means[:, 0]),

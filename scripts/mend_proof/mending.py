@@ -126,16 +126,16 @@ class _Lessons:
         for one in self.run.class_names():
             kinds = self.run.target.kinds[one.label]
             share, more = divmod(one.count, len(kinds))
-            for place, kind in enumerate(kinds):
-                if share + (place < more):
-                    found.append(Wanted(one.label, kind_prompt(kind), share + (place < more)))
+            for index, kind in enumerate(kinds):
+                if share + (index < more):
+                    found.append(Wanted(one.label, kind_prompt(kind), share + (index < more)))
         return found
 
     def _failing_drawn(self, label: int) -> list[int]:
         audit = self.run.audit
         rates = []
-        for one in audit.contexts[label]:
-            said = audit.head.logits(audit.features(one.prompt, _LOOKED_AT)).argmax(axis=1)
+        for context in audit.contexts[label]:
+            said = audit.head.logits(audit.features(context.prompt, _LOOKED_AT)).argmax(axis=1)
             rates.append(float((said != label).mean()))
         return np.argsort(-np.asarray(rates), kind="stable").tolist()
 
@@ -146,7 +146,10 @@ class _Lessons:
             return list(range(len(contexts)))
         reference = f"a photo of a {run.target.class_names[label]}".replace(" or ", " and a ")
         scores = caption_scores(
-            direction, text_vectors([reference])[0], text_vectors([one.caption for one in contexts]), *self.whitening
+            direction,
+            text_vectors([reference])[0],
+            text_vectors([context.caption for context in contexts]),
+            *self.whitening,
         )
         return np.argsort(scores, kind="stable").tolist()
 
@@ -268,11 +271,11 @@ def _same_lambda(groups: Mapping[str, Results]) -> list[str]:
     ]
     for title, results in groups.items():
         first = next(iter(results.values()))[0]
-        for place, lam in enumerate(lam for lam in first[MAIN]["curve"] if lam != "0"):
+        for index, lam in enumerate(lam for lam in first[MAIN]["curve"] if lam != "0"):
             at = {which: _curves(results, lam, which) for which in ("heldout", "slice", "test")}
             cells = [mean_of([own - names for own, names, _ in at[which]]).points() for which in at]
             cells.append(mean_of([own - before for own, _, before in at["test"]]).points())
-            lines.append(f"| {title if place == 0 else ''} | {lam} | {' | '.join(cells)} |")
+            lines.append(f"| {title if index == 0 else ''} | {lam} | {' | '.join(cells)} |")
     return lines
 
 

@@ -62,9 +62,9 @@ def said(case: str, seed: int) -> dict[str, Any]:
     """One run."""
     rng = np.random.default_rng([_PURPOSE, CASES.index(case), seed])
     contexts = tuple(
-        Context(f"{label}-{place}", label, f"{label}-{place}", "")
+        Context(f"{label}-{index}", label, f"{label}-{index}", "")
         for label in range(_CLASSES)
-        for place in range(1, len(_SHOWN))
+        for index in range(1, len(_SHOWN))
     )
     learned = _rows(rng, _LEARNED * _CLASSES, False)
     head = fit_head(_nothing(), Lesson(learned[0], learned[1]), None, 0.0).head
@@ -91,7 +91,7 @@ def said(case: str, seed: int) -> dict[str, Any]:
         words = judge_variant(comparisons, variant.result, has_test=True, missing=missing)[1]
         found[beside_what] = next(begins for begins in SAID if words.startswith(begins))
         if beside_what == "with controls":
-            heldout = [one for one in comparisons if one.set == HELDOUT and one.lam != 0]
+            heldout = [comparison for comparison in comparisons if comparison.set == HELDOUT and comparison.lam != 0]
             beaten = [one.against for one in heldout if one.difference > 0 and (one.low or 0) > 0 and one.p <= LEVEL]
             found |= {"some": bool(beaten), "retrained": RETRAINED in beaten}
     return found

@@ -102,7 +102,9 @@ class Audit:
         found = np.zeros(len(self.mined), np.int64)
         for label, contexts in enumerate(self.contexts):
             own = self.mined.labels == label
-            found[own] = nearest_context(self.mined.vectors[own], text_vectors([one.caption for one in contexts]))
+            found[own] = nearest_context(
+                self.mined.vectors[own], text_vectors([context.caption for context in contexts])
+            )
         return found
 
     def features(self, prompt: str, count: int) -> NDArray[np.float32]:
@@ -172,9 +174,9 @@ class Run:
 
     def chosen(self, label: int, rank: Rank | None = None, k: int | None = None) -> list[int]:
         """Places of the contexts that are chosen for a class, the first one first."""
-        asked = self.settings
+        settings = self.settings
         return choose_contexts(
-            self.counts(label), asked.k if k is None else k, rank or asked.rank, asked.fewest_failures
+            self.counts(label), settings.k if k is None else k, rank or settings.rank, settings.fewest_failures
         )
 
     def wanted(self, rank: Rank | None = None, k: int | None = None) -> list[Wanted]:

@@ -124,7 +124,7 @@ class Target:
 
         transform, parts = self.classifier.transform(), []
         for start in range(0, len(pixels), _BATCH):
-            part = [transform(Image.fromarray(one)) for one in pixels[start : start + _BATCH]]
+            part = [transform(Image.fromarray(pixel)) for pixel in pixels[start : start + _BATCH]]
             found = self.classifier.features(torch.stack(part), "cpu")
             assert found is not None
             parts.append(found.numpy())
@@ -244,7 +244,7 @@ def _vectors(scenes: str, split: str, count: int, kept: Path) -> NDArray[np.floa
 
 def clip_vectors(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     """(n, width) of pictures."""
-    return clip_model().embed_images([Image.fromarray(one) for one in pixels], _BATCH).astype(np.float32)
+    return clip_model().embed_images([Image.fromarray(pixel) for pixel in pixels], _BATCH).astype(np.float32)
 
 
 @cache

@@ -79,7 +79,7 @@ def measured_labels(data: Path, photographs: Path, work: Path, networks: Sequenc
             )
             for name in own
         }
-        p = np.stack([one["p"][rows] for one in answers.values()])
+        p = np.stack([answer["p"][rows] for answer in answers.values()])
         listed = {
             name: dict(_ways(one["p"][rows], one["features"][rows], labels[rows])) for name, one in answers.items()
         }

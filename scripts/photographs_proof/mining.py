@@ -47,7 +47,7 @@ def mined(weights: Path, recipe: Path, answers: Path, out: Path) -> dict[str, An
         on=["train"], overrides=[f"mine.others={[f'{PREDICTIONS}{file}' for file in others]}"], device="cpu", workers=1,
     )  # fmt: skip
     seconds = time.process_time() - started
-    return {"seconds": seconds, "findings": [_told(one) for one in result.findings.findings]}
+    return {"seconds": seconds, "findings": [_told(finding) for finding in result.findings.findings]}
 
 
 def _told(finding: Finding) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def mining_table(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
             f"| {network} | {len(own)} | {len(confirmed)} | {' | '.join(map(str, counts))} | {_also(confirmed)} |"
             f" {_also(rest)} | {sum(again)} of {len(again)} | {found[network]['seconds']:.0f} |"
         )
-    every = [one for own in findings.values() for one in own]
+    every = [one for finding in findings.values() for one in finding]
     confirmed = [one for one in every if one["confirmed"]]
     rest = [one for one in every if not one["confirmed"]]
     lines += [
@@ -126,5 +126,5 @@ def mining_table(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _also(findings: Sequence[Mapping[str, Any]]) -> str:
     """How often another network fails more in these groups, of those that have rates of failures."""
-    larger = [value > MARGIN for one in findings for value in one["others"].values()]
+    larger = [value > MARGIN for finding in findings for value in finding["others"].values()]
     return f"{sum(larger)} of {len(larger)}" + (f" ({100 * np.mean(larger):.0f} %)" if larger else "")

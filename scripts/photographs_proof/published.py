@@ -30,10 +30,10 @@ def published_accuracies(file: Path) -> tuple[list[str], NDArray[np.float64]]:
     with file.open(encoding="utf-8", newline="") as stream:
         names, severities, *rows = csv.reader(stream)
     accuracies = np.empty((len(rows), len(PUBLISHED), len(SEVERITIES)))
-    for place, name in enumerate(PUBLISHED):
+    for index, name in enumerate(PUBLISHED):
         columns = [names.index(name) + severity - 1 for severity in SEVERITIES]
         assert [severities[column] for column in columns] == [str(severity) for severity in SEVERITIES]
-        accuracies[:, place] = [[float(row[column]) for column in columns] for row in rows]
+        accuracies[:, index] = [[float(row[column]) for column in columns] for row in rows]
     return [row[0] for row in rows], accuracies
 
 
@@ -55,10 +55,10 @@ def published_table(proof: PhotographProof) -> list[str]:
         "| :-- |" + " --: |" * (len(NETWORKS) + 2),
         f"| none | {' | '.join(f'{100 * base.mean():.1f}' for base, _ in hits.values())} | | |",
     ]
-    for place, name in enumerate(PUBLISHED):
-        cells = [f"{accuracies[place]:.1f}" for accuracies in ours.values()]
-        spread = ", ".join(f"{value:.1f}" for value in np.quantile(theirs[:, place], (0, 0.5, 1)))
-        lines.append(f"| {name} | {' | '.join(cells)} | {spread} | {theirs[models.index(STANDARD), place]:.1f} |")
+    for index, name in enumerate(PUBLISHED):
+        cells = [f"{accuracies[index]:.1f}" for accuracies in ours.values()]
+        spread = ", ".join(f"{value:.1f}" for value in np.quantile(theirs[:, index], (0, 0.5, 1)))
+        lines.append(f"| {name} | {' | '.join(cells)} | {spread} | {theirs[models.index(STANDARD), index]:.1f} |")
     return [*lines, "", *_ranks(ours, theirs), "", *_outside(hits, models, published)]
 
 
@@ -76,7 +76,9 @@ def _ranks(ours: Mapping[str, NDArray[np.float64]], theirs: NDArray[np.float64])
     for network, accuracies in ours.items():
         each = [spearmanr(accuracies, own).statistic for own in theirs]
         lines.append(f"| {network} | {spearmanr(accuracies, median).statistic:.2f} | {max(each):.2f} |")
-    pairs = [spearmanr(theirs[one], theirs[other]).statistic for one in range(len(theirs)) for other in range(one)]
+    pairs = [
+        spearmanr(theirs[index], theirs[other]).statistic for index in range(len(theirs)) for other in range(index)
+    ]
     spread = ", ".join(f"{value:.2f}" for value in np.quantile(pairs, (0.05, 0.5, 0.95)))
     return [*lines, f"| published pairs | {spread} | |"]
 

@@ -32,11 +32,11 @@ def robust_table(proof: PhotographProof) -> list[str]:
         "| :-- |" + " --: |" * len(SEVERITIES),
         f"| none | {100 * twin_base.mean():.1f}, {100 * robust_base.mean():.1f} |" + " |" * (len(SEVERITIES) - 1),
     ]
-    for place, name in enumerate(PUBLISHED):
+    for index, name in enumerate(PUBLISHED):
         cells = []
         for step in range(len(SEVERITIES)):
-            cell = f"{accuracies[0][place, step]:.1f}, {accuracies[1][place, step]:.1f}"
-            cells.append(f"**{cell}**" if low[place, step] > 0 or high[place, step] < 0 else cell)
+            cell = f"{accuracies[0][index, step]:.1f}, {accuracies[1][index, step]:.1f}"
+            cells.append(f"**{cell}**" if low[index, step] > 0 or high[index, step] < 0 else cell)
         lines.append(f"| {name} | {' | '.join(cells)} |")
     reach = 100 * (high - low) / 2
     means = [accuracy.mean() for accuracy in accuracies]
@@ -77,11 +77,11 @@ def _effective(proof: PhotographProof) -> list[str]:
     present = np.ones(base.shape[1], dtype=bool)
     accuracy = 100 * np.delete(base.mean(axis=(0, 1)), NETWORKS.index(ROBUST))
     rows, others = [], []
-    for place, name in enumerate(PUBLISHED):
+    for index, name in enumerate(PUBLISHED):
         cells = []
         for severity in TOLD:
             units = [
-                ClassUnits(one, present, base[label], present, corrupted[place, severity - 1, label])
+                ClassUnits(one, present, base[label], present, corrupted[index, severity - 1, label])
                 for label, one in enumerate(CLASSES)
             ]
             found = drops(units, paired=True, seed=SEED, salt=f"{name}_{severity}")

@@ -89,7 +89,7 @@ class PhotographProof:
 
     def split_dataset(self, split: str, corruptions: Sequence[str]) -> Path:
         """Return the folder of a split's photographs under some corruptions."""
-        shifts = {one: {"corruption": one, "severity": WHOLE_SEVERITY} for one in corruptions}
+        shifts = {corruption: {"corruption": corruption, "severity": WHOLE_SEVERITY} for corruption in corruptions}
         first, end = SPLITS[split]
         candidates = (end - first) * self.whole // 10
         return self.built(f"{split}-{candidates}", self.split_photographs, split, shifts, candidates)

@@ -187,7 +187,7 @@ def by_chance(truth: Seen, units: int, seed: int = 5) -> float:
     for _ in range(100):
         drawn = right[:, :, np.arange(classes)[:, None], rng.integers(0, own, (classes, units))]
         curves = [one.mean(axis=(2, 3)) for one in (drawn, right)]
-        errors.append(np.abs(np.diff([one[:, :1] - one[:, 1:] for one in curves], axis=0)).mean())
+        errors.append(np.abs(np.diff([curve[:, :1] - curve[:, 1:] for curve in curves], axis=0)).mean())
     return float(np.mean(errors))
 
 

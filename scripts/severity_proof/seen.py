@@ -106,7 +106,7 @@ class Looking:
         """`pictures(shift, side, label)` gives what there is of a cell; bases (side 0) are those of the first shift."""
         shape = (len(SHIFTS), 1 + len(strengths), len(CLASSES), units)
         score = np.full(shape, np.nan, np.float32)
-        found = Seen(
+        seen = Seen(
             strengths=np.asarray(strengths),
             present=np.zeros(shape, bool),
             sure=score,
@@ -120,9 +120,9 @@ class Looking:
             for side in range(1 + len(strengths)):
                 for label in range(len(CLASSES)):
                     if side or not shift:  # the base is one picture for all shifts
-                        self._look(found, shift, side, label, pictures(shift, side, label))
+                        self._look(seen, shift, side, label, pictures(shift, side, label))
             print(f"  looked at {SHIFTS[shift]}", flush=True)
-        return found
+        return seen
 
     def _look(self, found: Seen, own: int, side: int, label: int, pictures: Cell) -> None:
         if not pictures:
@@ -130,7 +130,7 @@ class Looking:
         units = np.array([unit for unit, _ in pictures])
         pixels = np.stack([image for _, image in pictures])
         sure = self.viewer.oracle.confidences(pixels)
-        vectors = self.clip.embed_images([Image.fromarray(one) for one in pixels], _PART)
+        vectors = self.clip.embed_images([Image.fromarray(pixel) for pixel in pixels], _PART)
         said = [guesses(classifier, pixels) for classifier in self.viewer.classifiers]
         for shift in [own] if side else range(len(SHIFTS)):
             change = SHIFTS_BY_NAME[SHIFTS[shift]]
@@ -149,7 +149,7 @@ def true_pictures(units: int) -> Pictures:
 
     def pictures(shift: int, side: int, label: int) -> Cell:
         scenes = (wardrobe_scene("audit", unit * len(CLASSES) + label) for unit in range(units))
-        return [(unit, render_graded(one, SHIFTS[shift], strengths[side])) for unit, one in enumerate(scenes)]
+        return [(unit, render_graded(scene, SHIFTS[shift], strengths[side])) for unit, scene in enumerate(scenes)]
 
     return pictures
 

@@ -16,7 +16,7 @@ from counterfoil.building import BuildProgress
 from counterfoil.building.workers import ShardFiles, SpansToCollect, write_collected
 from counterfoil.engines import EngineChoice, Event, Work
 from counterfoil.engines.engine import Item, Result
-from counterfoil.engines.executor import named
+from counterfoil.engines.executor import name_of_item
 from counterfoil.engines.local import LocalEngine
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.plan import make_plan
@@ -200,4 +200,4 @@ def test_a_span_that_is_asked_for_again_comes_with_what_is_here_already() -> Non
     again = spans[0]
     assert again.came == {FIRST[0].id: NOTHING}
     assert spans[1].came == {}
-    assert named(again) == f"{FIRST[0].id}, {FIRST[1].id}"
+    assert name_of_item(again) == f"{FIRST[0].id}, {FIRST[1].id}"

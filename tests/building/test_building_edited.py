@@ -163,7 +163,7 @@ def test_no_caption_cuts_away_what_a_shift_says(source: Path, tmp_path: Path) ->
     assert len(first) == 3
     wordy = saved(tmp_path / "photos", SCENES, dict.fromkeys(first, "a bag " * 30))
     found = choose(wordy)
-    assert not first & {one.row for own in found.table.rows.values() for one in own}
+    assert not first & {one.row for row in found.table.rows.values() for one in row}
     assert any("3 of the first rows have a caption too long for" in n for n in found.notes)
     assert "32 prompt tokens that lab:sd reads" in " ".join(found.notes)
     with pytest.raises(CounterfoilError, match="1 more with one too long for the 32 tokens of a prompt"):

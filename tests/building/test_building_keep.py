@@ -153,7 +153,7 @@ def test_a_cell_tells_how_many_candidates_filled_it(wrong: Path) -> None:
     assert set(filled) == {"00", "05", "08"}
     for class_id, at in filled.items():
         cell = [row["reason"] for row in rows_of(wrong) if (row["shift"], row["class_id"]) == ("red", class_id)]
-        accepted = [place for place, reason in enumerate(cell, start=1) if reason == "accepted"]
+        accepted = [index for index, reason in enumerate(cell, start=1) if reason == "accepted"]
         assert at == (accepted[1] if len(accepted) == 2 else None)
         assert len(cell) == 12 or (at is not None and len(cell) < at + 4)
     assert all(receipt.filled is None for receipt in read_receipts(wrong) if receipt.group != "red")

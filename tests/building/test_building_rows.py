@@ -209,7 +209,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A set of images without labels: copies of one, a file that is no image and a row without one among them."""
     files: list[bytes | None] = [encoded(scene(number)) for number in SCENES]
     files += [*(files[row] for row in COPIES.values()), b"no image", None]
-    cells = [{"bytes": one, "path": None} if one is not None else None for one in files]
+    cells = [{"bytes": file, "path": None} if file is not None else None for file in files]
     terms = [f"licence {row}" for row in range(len(cells))]
     features = datasets.Features({"image": datasets.Image(), "terms": datasets.Value("string")})
     folder = tmp_path_factory.mktemp("pools") / "pool"

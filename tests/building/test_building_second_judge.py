@@ -103,7 +103,7 @@ def answers_to(pictures: list[Image.Image]) -> np.ndarray:
 
     classifier = load_classifier(JUDGE)
     transform = classifier.transform()
-    return logits_of(classifier, torch.stack([transform(one) for one in pictures]), "cpu").argmax(1).numpy()
+    return logits_of(classifier, torch.stack([transform(picture) for picture in pictures]), "cpu").argmax(1).numpy()
 
 
 def test_every_row_tells_what_it_says_of_the_stored_image(judged: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_cut_is_a_build_and_needs_no_image(judged: Path, source: Path, tmp_pat
     tiny(tmp_path / "fresh", *settings)
     assert published(tmp_path / "cut") == published(tmp_path / "fresh")
     reasons = Counter(row["reason"] for row in rows_of(tmp_path / "cut"))
-    assert reasons["low_contrast"] == sum(one < half for one in contrasts) > 0
+    assert reasons["low_contrast"] == sum(contrast < half for contrast in contrasts) > 0
     assert all((row["reason"] == "low_contrast") == (row["contrast"] < half) for row in rows_of(tmp_path / "cut"))
     assert any(row["reason"] == "low_contrast" and row["shift"] == "base" for row in rows_of(tmp_path / "cut"))
 
@@ -333,8 +333,8 @@ def test_it_is_reported_before_the_first_image(doubted: Doubted) -> None:
     assert after
     assert result.screen_doubts == doubts
     assert doubts.near_chance
-    assert {one.class_id for one in doubts.classes} == {"ladder", "mug", "star"}
-    assert all(one.least_threshold is not None and one.least_threshold < 0 for one in doubts.classes)
+    assert {cls.class_id for cls in doubts.classes} == {"ladder", "mug", "star"}
+    assert all(cls.least_threshold is not None and cls.least_threshold < 0 for cls in doubts.classes)
     stored = json.loads((out / "thresholds.json").read_bytes())["known"]
     assert stored["n"] == 36
     assert stored["right"] / 36 == doubts.accuracy
@@ -364,7 +364,7 @@ def test_the_command_warns_people_and_machines(folder: Path, doubted: Doubted) -
     machines = json.loads(done.stdout)["screen_doubts"]
     assert machines["near_chance"] is True
     assert machines["warning"].startswith("CLIP does not know these classes")
-    assert {one["class_id"] for one in machines["classes"]} == {"ladder", "mug", "star"}
+    assert {machine["class_id"] for machine in machines["classes"]} == {"ladder", "mug", "star"}
 
 
 def test_what_was_measured_is_kept_and_not_measured_again(folder: Path, doubted: Doubted, tmp_path: Path) -> None:

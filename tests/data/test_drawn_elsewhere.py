@@ -82,7 +82,7 @@ def test_each_line_is_the_sample_that_it_says(tmp_path: Path) -> None:
     cells = [(shift, cls) for shift in SHIFTS for cls in IDS]
     # By seed: 0 stands second in the file.
     assert of(found) == {cell: [(0, 0, 2 * at + 1), (1, MOST_SEED, 2 * at)] for at, cell in enumerate(cells)}
-    assert all(one.prompt == lines[one.row][3] for own in found.table.rows.values() for one in own)
+    assert all(one.prompt == lines[one.row][3] for row in found.table.rows.values() for one in row)
     assert found.notes == (
         f"{tmp_path / 'drawn'}/drawn.csv: 12 images in 6 cells; 6 of 6 images of shifts are paired with a base image of"
         " their class and seed",
@@ -138,7 +138,7 @@ def test_without_seeds_nothing_is_paired(tmp_path: Path) -> None:
 
 def test_no_more_than_the_recipe_asks_for_is_taken(tmp_path: Path) -> None:
     found = given(folder(tmp_path / "drawn", full(range(9))))
-    assert {len(own) for own in found.table.rows.values()} == {4}
+    assert {len(row) for row in found.table.rows.values()} == {4}
     some = [line for line in full(range(9)) if line[2] == "base" or line[4] > 4]
     assert [seed for _, seed, _ in of(given(folder(tmp_path / "some", some)))["base", "00"]] == [5, 6, 7, 8]
     assert "30 images beyond what samples allows in a cell, not used" in found.notes

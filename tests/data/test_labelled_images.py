@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from counterfoil.data import LabelledImages, first_of_classes
 from counterfoil.data.labelled_images import Chunks, Halves, deal_halves, stretch_rows
-from counterfoil.engines.executor import named
+from counterfoil.engines.executor import name_of_item
 from counterfoil.errors import RunFailure
 
 
@@ -100,7 +100,7 @@ def test_fewer_images_than_keys_are_no_shorter_stretch() -> None:
 
 def test_people_are_reported_of_a_stretch_by_its_rows() -> None:
     images, _ = pictures(9)
-    assert [named(chunk) for chunk in Chunks(images, 4, 1)] == ["rows 1 to 4", "rows 5 to 8"]
+    assert [name_of_item(chunk) for chunk in Chunks(images, 4, 1)] == ["rows 1 to 4", "rows 5 to 8"]
 
 
 Row = tuple[int, str, str]  # label, unit, content

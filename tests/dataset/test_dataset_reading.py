@@ -42,8 +42,8 @@ def test_what_is_whole_is_read_whole(undisturbed: Path) -> None:
     assert found.faults == ()
     dataset = found.finished()
     assert dataset.recipe.plan_hash == dataset.lock.hashes["plan"]
-    assert [(one.group, one.shard) for one in dataset.receipts] == [
-        (one.group, one.number) for one in dataset.plan.shards
+    assert [(receipt.group, receipt.shard) for receipt in dataset.receipts] == [
+        (shard.group, shard.number) for shard in dataset.plan.shards
     ]
     assert dataset.listed.keys() >= {"recipe.yaml", "lock.json", "thresholds.json", RECEIPT}
     assert dataset.thresholds.content() == (undisturbed / "thresholds.json").read_bytes()

@@ -14,7 +14,7 @@ from counterfoil.dataset.label_checks import (
     JudgedClass,
     Selection,
     checks_of_dataset,
-    counted,
+    count_answers,
     is_told_apart,
     judged_checks,
     label_error_of_class,
@@ -91,7 +91,7 @@ def test_errors_are_read_off_the_matrix() -> None:
     assert found.of("base").classes["cat"].label_error == label_error_of_class(cats)
     assert found.of("base").classes["dog"].label_error == label_error_of_class(dogs)
     assert found.of("at_night").checked and not found.of("fog").checked
-    assert [one.shift for one in found.shifts] == ["base", "at_night", "fog"]
+    assert [shift.shift for shift in found.shifts] == ["base", "at_night", "fog"]
 
 
 def test_without_validation_images_it_is_plain_disagreement() -> None:
@@ -131,12 +131,12 @@ def test_the_worst_classes_are_those_most_in_doubt() -> None:
 
 def test_a_recipe_without_a_second_judge_is_unchecked() -> None:
     found = checks_of_dataset(load_recipe("wardrobe-mini", ["screen.judge=null"]), {}, {})
-    assert found.judge is None and len(found.shifts) == 6 and not any(one.checked for one in found.shifts)
+    assert found.judge is None and len(found.shifts) == 6 and not any(shift.checked for shift in found.shifts)
 
 
 def test_what_is_counted_is_read_back() -> None:
     pairs = [("cat", "cat")] * 80 + [("cat", "dog")] * 20 + [("dog", "dog")] * 45 + [("dog", OTHER)] * 5
-    pin = {"sha256": "…", "targets": [[0], [1]], "validation": counted(pairs)}
+    pin = {"sha256": "…", "targets": [[0], [1]], "validation": count_answers(pairs)}
     assert validation_of(pin, ["cat", "dog"]) == ANSWERS
     assert without_validation({JUDGE: pin}) == {JUDGE: {"sha256": "…", "targets": [[0], [1]]}}
     assert validation_of(pin | {"validation": None}, ["cat", "dog"]) is None

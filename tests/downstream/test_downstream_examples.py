@@ -61,7 +61,9 @@ def test_each_example_is_five_lines_about_the_dataset() -> None:
 
 def test_a_model_of_ones_own_is_evaluated(found: list[Any], datasets: dict[str, Path], tmp_path: Path) -> None:
     by_lab = counterfoil.evaluate(datasets["parquet"], ["lab:resnet10t"], out=tmp_path / "report", device="cpu")
-    wanted = [[one.shift, one.images, one.drop and one.drop.value] for one in by_lab.scores if one.shift != "base"]
+    wanted = [
+        [score.shift, score.images, score.drop and score.drop.value] for score in by_lab.scores if score.shift != "base"
+    ]
     assert found[0] == wanted
     assert [SHIFT in one and isinstance(one[2], float) for one in wanted].count(True) == 1
 

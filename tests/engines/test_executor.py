@@ -20,7 +20,7 @@ from counterfoil.engines.executor import (
     Unready,
     ending_of,
     hand_out,
-    named,
+    name_of_item,
 )
 from counterfoil.errors import RunFailure
 from counterfoil.plan.layout import Shard
@@ -112,10 +112,10 @@ def test_the_advice_about_memory_is_that_of_the_work_and_names_workers_where_the
 
 def test_items_are_named_shortly() -> None:
     shards = tuple(Shard("base", number, 9, ()) for number in range(5))
-    assert named(shards[3]) == "base-00003"
-    assert named(shards) == "base-00000, base-00001, base-00002 and 2 more"
-    assert named(["03", "05"]) == "03, 05"
-    assert len(named("long" * 1000)) < 100
+    assert name_of_item(shards[3]) == "base-00003"
+    assert name_of_item(shards) == "base-00000, base-00001, base-00002 and 2 more"
+    assert name_of_item(["03", "05"]) == "03, 05"
+    assert len(name_of_item("long" * 1000)) < 100
 
 
 @dataclass(eq=False)

@@ -79,7 +79,7 @@ def weather(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 table[key].append(value)
     features = datasets.Features(
         image=datasets.Image(),
-        label=datasets.ClassLabel(names=[one.name for one in classes]),
+        label=datasets.ClassLabel(names=[cls.name for cls in classes]),
         weather=datasets.Value("string"),
     )
     folder = tmp_path_factory.mktemp("weather")

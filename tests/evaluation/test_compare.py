@@ -39,7 +39,7 @@ def subject_of(images: Sequence[int], *, units: tuple[str, ...] | None = None) -
     groups = np.repeat(np.arange(len(images)), [2 * n for n in images])
     labels = np.concatenate([np.arange(2 * n) % 2 for n in images]).astype(np.int64)
     keys = tuple(map(str, range(len(groups))))
-    names = tuple(f"group{place}" for place in range(len(images)))
+    names = tuple(f"group{index}" for index in range(len(images)))
     made = LabelledImages("made", "0" * 64, keys, labels, groups, names, lambda wanted: iter(()), units)
     return labelled_subject("made", made, CLASSES, "group0")
 
@@ -68,8 +68,8 @@ class Compared:
     @property
     def groups(self) -> list[Group]:
         found = []
-        for one in self.comparison.groups:
-            keys = [self.comparison.key(one.name, of_original=side) for side in (False, True)]
+        for group in self.comparison.groups:
+            keys = [self.comparison.key(group.name, of_original=side) for side in (False, True)]
             gain = self.rows.one("gain", **keys[0])
             only = [self.rows.one("only_right", **key) for key in keys]
             assert gain is not None and only[0] is not None and only[1] is not None
@@ -80,9 +80,9 @@ class Compared:
                     (self.rows.value("compared_accuracy", **keys[0]), self.rows.value("compared_accuracy", **keys[1])),
                     only[0].count,
                     only[1].count,
-                    self.comparison.says(one.name, self.rows),
-                    one.is_base,
-                    one.classes,
+                    self.comparison.says(group.name, self.rows),
+                    group.is_base,
+                    group.classes,
                 )
             )
         return found
@@ -120,8 +120,8 @@ def test_the_numbers_are_those_of_plain_loops() -> None:
     subject = subject_of([20, 30, 25])
     correct = rng.random((len(subject.keys), 2)) < (0.8, 0.6)
     found = compared(subject, correct)
-    for place, one in enumerate(found.groups):
-        rows = [row for row in range(len(subject.keys)) if subject.shifts[row] == place]
+    for index, one in enumerate(found.groups):
+        rows = [row for row in range(len(subject.keys)) if subject.shifts[row] == index]
         assert one.gain.n == len(rows)
         assert one.only_mended == sum(bool(correct[row, 0] and not correct[row, 1]) for row in rows)
         assert one.only_original == sum(bool(correct[row, 1] and not correct[row, 0]) for row in rows)
@@ -132,12 +132,12 @@ def test_the_numbers_are_those_of_plain_loops() -> None:
         assert one.gain.value == pytest.approx(means[0] - means[1])
         assert one.gain.low is not None and one.gain.high is not None
         assert one.gain.value is not None and one.gain.low <= one.gain.value <= one.gain.high
-        assert one.is_base == (place == 0) and (one.drop_gain is None) == one.is_base
+        assert one.is_base == (index == 0) and (one.drop_gain is None) == one.is_base
     first, second = found.groups[:2]
     assert first.gain.value is not None and second.gain.value is not None and second.drop_gain
     # A drop is base less shift, so its shrinking is the gain on the shift less that on the base.
     assert second.drop_gain.value == pytest.approx(second.gain.value - first.gain.value)
-    values = [one.gain.value for one in found.groups if one.gain.value is not None]
+    values = [group.gain.value for group in found.groups if group.gain.value is not None]
     assert found.average is not None and found.average.value == pytest.approx(np.mean(values))
 
 
@@ -155,9 +155,9 @@ def test_accuracies_leave_out_what_is_near_chance_and_gains_do_not() -> None:
     correct = np.ones((len(subject.keys), 2), dtype=bool)
     correct[subject.labels == 1] = (True, False)  # class b, which the mended model alone knows
     found = compared(subject, correct, near=NearChance(np.array([False, True]), {CLASSES[1].id: 0.1}))
-    for one in found.groups:
-        assert one.accuracies == (1.0, 1.0)
-        assert one.gain.value == 0.5 and one.only_mended == 20
+    for group in found.groups:
+        assert group.accuracies == (1.0, 1.0)
+        assert group.gain.value == 0.5 and group.only_mended == 20
     comparison = found.comparison
     assert (comparison.near_chance, comparison.classes_near_chance) == (("original",), ("b",))
     said = " ".join(found.verdict)
@@ -170,11 +170,11 @@ def test_the_two_turned_round_give_the_opposite() -> None:
     subject = subject_of([20, 20])
     correct = np.random.default_rng(1).random((len(subject.keys), 2)) < 0.5
     there, back = compared(subject, correct), compared(subject, correct[:, ::-1])
-    for one, other in zip(there.groups, back.groups, strict=True):
-        assert other.gain.value is not None and one.gain.low is not None and other.gain.high is not None
-        assert one.gain.value == pytest.approx(-other.gain.value)
-        assert one.gain.low == pytest.approx(-other.gain.high)
-        assert (one.gain.p, one.only_mended) == (other.gain.p, other.only_original)
+    for group, other in zip(there.groups, back.groups, strict=True):
+        assert other.gain.value is not None and group.gain.low is not None and other.gain.high is not None
+        assert group.gain.value == pytest.approx(-other.gain.value)
+        assert group.gain.low == pytest.approx(-other.gain.high)
+        assert (group.gain.p, group.only_mended) == (other.gain.p, other.only_original)
 
 
 def test_a_head_that_loses_more_elsewhere_than_it_gains_is_said_to() -> None:
@@ -184,7 +184,7 @@ def test_a_head_that_loses_more_elsewhere_than_it_gains_is_said_to() -> None:
     correct[here & (subject.indices < 24), 1] = False  # 40 points gained in one group
     correct[~here & (subject.indices < 36), 0] = False  # 60 lost in each of two
     found = compared(subject, correct)
-    assert [one.says for one in found.groups] == ["loses", "gains", "loses"]
+    assert [group.says for group in found.groups] == ["loses", "gains", "loses"]
     assert found.verdict[0] == (
         "It loses more than it gains: 40.0 points gained, summed over 1 group; 120.0 lost, summed over 2 groups."
     )
@@ -193,7 +193,7 @@ def test_a_head_that_loses_more_elsewhere_than_it_gains_is_said_to() -> None:
     correct[:, 0] = correct[:, 1]
     same = compared(subject, correct)
     assert same.verdict[0] == "Both models are right equally often in every group."
-    assert {one.gain.p for one in same.groups} == {1.0}
+    assert {group.gain.p for group in same.groups} == {1.0}
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -343,7 +343,7 @@ def test_names_of_given_models_are_compared(dataset: Path, models: dict[str, str
     given_models = {"new": models["sharp"], "old": models["no_blue"]}
     found = evaluate(dataset, given_models, compare=("new", "old"), out=tmp_path, device="cpu")
     assert comparison_of(found.results).comparison.mended == "new"
-    assert min(one.gain.value or 0.0 for one in comparison_of(found.results).groups) >= 0
+    assert min(group.gain.value or 0.0 for group in comparison_of(found.results).groups) >= 0
 
 
 def test_independent_noise_draws_each_group_by_itself(models: dict[str, str], tmp_path: Path) -> None:

@@ -141,10 +141,10 @@ def test_the_report_begins_with_what_the_detector_loses(evaluation: DetectionEva
 
 def test_a_function_gives_the_same_numbers_as_its_file(built: Path, evaluation: DetectionEvaluation) -> None:
     again = evaluate(built, {"mine": ColourDetector()}, out=built.parent / "function", batch_size=5)
-    for one in evaluation.results.rows:
-        key = {name: getattr(one, name) for name in ("group", "class_id", "against", "at")}
-        other = again.results.rows.one(one.measure, model="mine", **key)
-        assert other is not None and other.value == pytest.approx(one.value) and other.low == pytest.approx(one.low)
+    for row in evaluation.results.rows:
+        key = {name: getattr(row, name) for name in ("group", "class_id", "against", "at")}
+        other = again.results.rows.one(row.measure, model="mine", **key)
+        assert other is not None and other.value == pytest.approx(row.value) and other.low == pytest.approx(row.low)
 
 
 def test_a_gate_judges_drops_of_any_measure(built: Path, results_file: Path) -> None:
@@ -185,7 +185,7 @@ def changed(**values: Any) -> Callable[[list[dict[str, Any]]], None]:
 
 
 def without_noise(results: list[dict[str, Any]]) -> None:
-    results[:] = [one for one in results if one["image_id"] <= 12]
+    results[:] = [result for result in results if result["image_id"] <= 12]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,10 @@ def test_tables_of_detections_are_read_as_results_are(
     import pyarrow.parquet as pq
 
     keys, results = open_dataset(built).keys, json.loads(results_file.read_text())
-    rows = [{"key": keys[one["image_id"] - 1], "category": NAMES[one["category_id"] - 1], **one} for one in results]
+    rows = [
+        {"key": keys[result["image_id"] - 1], "category": NAMES[result["category_id"] - 1], **result}
+        for result in results
+    ]
     wanted = ("key", "category", "score", "bbox")
     pq.write_table(pa.Table.from_pylist([{name: row[name] for name in wanted} for row in rows]), tmp_path / "a.parquet")
     lines = [f"{row['key']}.png,{row['category']},{row['score']!r},{','.join(map(repr, row['bbox']))}" for row in rows]

@@ -41,7 +41,7 @@ def average_precision(rows: Any) -> tuple[float, float]:
     """AP and AP50 of a split as a person computes them who knows nothing of Counterfoil."""
     model: Any = AutoModelForObjectDetection.from_pretrained(LAB_WEIGHTS / MODEL.removeprefix("lab:")).float().eval()
     processor: Any = AutoImageProcessor.from_pretrained(LAB_WEIGHTS / MODEL.removeprefix("lab:"))
-    truth: dict[str, Any] = {"images": [], "categories": [{"id": place} for place in range(len(CLASSES))]}
+    truth: dict[str, Any] = {"images": [], "categories": [{"id": index} for index in range(len(CLASSES))]}
     truth["annotations"], results = [], []
     for number, row in enumerate(rows):
         truth["images"].append({"id": number})

@@ -111,10 +111,10 @@ def test_every_picture_is_in_its_square() -> None:
     assert sheet_rows(len(SHEET_COLOURS)) == [COLUMNS, 1]
     sheets = [Image.open(io.BytesIO(sheet)).convert("RGB") for sheet in found]
     assert [sheet.size for sheet in sheets] == [(40 * COLUMNS, 40 * COLUMNS), (40 * COLUMNS, 40)]
-    for place, colour in enumerate(SHEET_COLOURS):
-        at = place % IMAGES_A_SHEET
-        pixel = sheets[place // IMAGES_A_SHEET].getpixel((at % COLUMNS * 40 + 20, at // COLUMNS * 40 + 20))
-        assert isinstance(pixel, tuple) and near(pixel, colour), place
+    for index, colour in enumerate(SHEET_COLOURS):
+        at = index % IMAGES_A_SHEET
+        pixel = sheets[index // IMAGES_A_SHEET].getpixel((at % COLUMNS * 40 + 20, at // COLUMNS * 40 + 20))
+        assert isinstance(pixel, tuple) and near(pixel, colour), index
 
 
 @pytest.mark.parametrize("size", [(1000, 500), (300, 900)])
@@ -131,7 +131,7 @@ def test_a_large_picture_is_reduced_in_its_proportions(size: tuple[int, int]) ->
 def test_a_picture_that_cannot_be_decoded_leaves_its_square_empty() -> None:
     [sheet] = sprite_sheets([Image.new("RGB", (20, 20), (1, 200, 3)), None, Image.new("RGB", (20, 20), (1, 2, 200))])
     alpha = Image.open(io.BytesIO(sheet)).convert("RGBA").getchannel("A")
-    assert [alpha.getpixel((20 * place + 10, 10)) for place in range(4)] == [255, 0, 255, 0]
+    assert [alpha.getpixel((20 * index + 10, 10)) for index in range(4)] == [255, 0, 255, 0]
 
 
 Opened = Callable[..., "Page"]
@@ -343,11 +343,11 @@ def many_failures(folder: Path) -> int:
     shifts = (np.arange(n) >= n // 6).astype(np.int64)
 
     def read(wanted: frozenset[str] | None) -> Any:
-        for place, key in enumerate(keys):
+        for index, key in enumerate(keys):
             if wanted is None or key in wanted:
-                yield key, encoded(COLOURS[labels[place]])
+                yield key, encoded(COLOURS[labels[index]])
 
-    keys = tuple(f"image-{place:05d}" for place in range(n))
+    keys = tuple(f"image-{index:05d}" for index in range(n))
     images = LabelledImages("many", "0" * 64, keys, labels, shifts, groups, read, class_names=NAMES)
     subject = labelled_subject("many", images, None, "base")
     prediction = np.stack([(labels + shifts) % classes, (labels + 1) % classes], axis=1).astype(np.int32)

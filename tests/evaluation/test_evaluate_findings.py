@@ -303,7 +303,7 @@ def test_other_tables_are_as_they_are_without_the_kind(
     shown = evaluate(build_colours(tmp_path / "mined", mined()), list(models.values()), device="cpu")
     assert shown.findings
     assert shown.models == evaluation.models
-    assert [one.drop for one in shown.scores] == [one.drop for one in evaluation.scores]
+    assert [score.drop for score in shown.scores] == [score.drop for score in evaluation.scores]
     for name in ("results", "robustness", "classes", "shifts"):
         text = shown.files[name].read_text()
         assert text.replace(",mined,", ",colour,") == evaluation.files[name].read_text(), name

@@ -375,7 +375,7 @@ def test_entries_name_the_tasks_of_the_benchmark(models: dict[str, str], tmp_pat
     tasks = yaml.safe_load((directory / "eval.yaml").read_bytes())["tasks"]
     (file,) = (directory / "evaluation" / "eval_results").iterdir()
     entries = yaml.safe_load(file.read_text())
-    assert [one["id"] for one in tasks] == [one["dataset"]["task_id"] for one in entries] == ["base", "dusk", "swap"]
+    assert [task["id"] for task in tasks] == [one["dataset"]["task_id"] for one in entries] == ["base", "dusk", "swap"]
     # The keys that are required of an entry, and the optional ones that ours have: eval_results.yaml in
     # huggingface/hub-docs at 242f4a1eeb867daf4ac3f44026a5df4a68908a3d.
     for entry in entries:

@@ -61,11 +61,11 @@ class TestCallables:
     ) -> None:
         given: dict[str, Any] = {"mine": ColourModule(), "graph": colour_function, "timm": models["sharp"]}
         found = evaluate(dataset, given, device="cpu", out=tmp_path, transform={"mine": as_tensor})
-        assert [one.name for one in found.models] == ["mine", "graph", "timm"]
+        assert [model.name for model in found.models] == ["mine", "graph", "timm"]
         for name in given:
             assert accuracies(found, name) == pytest.approx(TRUTH)
         assert scores_of(found, "mine") == scores_of(found, "graph")
-        assert [one.param_count is None for one in found.models] == [False, True, False]
+        assert [model.param_count is None for model in found.models] == [False, True, False]
         rows = (tmp_path / "results.csv").read_text().splitlines()
         assert len(rows) == 4 and "mine,,100.000" in rows[2]
 
@@ -389,7 +389,7 @@ def test_the_example_of_its_page_runs_as_it_is_printed(tmp_path: Path, monkeypat
     }
     exec(code, names)
     found: Evaluation = names["scores"]
-    assert [one.name for one in found.models] == ["mine", "vit", "other"]
+    assert [model.name for model in found.models] == ["mine", "vit", "other"]
     assert accuracies(found, "mine") == accuracies(found, "vit") == pytest.approx(TRUTH)
     assert accuracies(found, "other") == {"dusk": 1.0, "swap": 1.0}
 

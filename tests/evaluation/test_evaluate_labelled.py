@@ -145,7 +145,7 @@ def test_images_of_a_folder_are_reported_by_their_paths(photos: Path, photograph
     rows = pq.read_table(photographed.files["predictions"]).to_pylist()
     assert {row["path"] for row in rows} == paths_below(photos)
     assert all(row["path"].split("/")[0] == row["class"] for row in rows)
-    (place,) = [place for place, row in enumerate(rows) if row[f"right.{named}"] is None]
+    (place,) = [index for index, row in enumerate(rows) if row[f"right.{named}"] is None]
     assert photographed.unreadable == (rows[place]["key"],) and photographed.unreadable_paths == ("red/cut.png",)
     frame = photographed.failures(named)
     assert list(frame.columns) == ["model", "key", "path", "label", "class", "answered", "confidence", "shift"]
@@ -159,7 +159,9 @@ def test_images_of_a_folder_are_reported_by_their_paths(photos: Path, photograph
 def test_failures_of_what_lies_in_no_folder_have_keys_alone(evaluation: Evaluation) -> None:
     frame = evaluation.failures()
     rows = pq.read_table(evaluation.files["predictions"]).to_pylist()
-    wrong = {(one.name, row["key"]) for one in evaluation.models for row in rows if row[f"right.{one.name}"] is False}
+    wrong = {
+        (model.name, row["key"]) for model in evaluation.models for row in rows if row[f"right.{model.name}"] is False
+    }
     assert set(zip(frame["model"], frame["key"], strict=True)) == wrong
     assert frame["path"].isna().all() and (frame["answered"] != frame["class"]).all()
     assert evaluation.unreadable_paths == ()
@@ -222,10 +224,10 @@ def options_of_an_evaluation() -> list[list[str]]:
     """Each option of `evaluate` that says nothing of which images there are, with a value that it takes."""
     command: Any = typer.main.get_command(app)
     found = []
-    for one in command.commands["evaluate"].params:
-        if one.name not in ("dataset", "write_keys", "recipe", "groups", "base"):
-            value = "all" if one.name == "outputs" else "1"
-            found.append([one.opts[0], *([] if one.is_flag else [value] * one.nargs)])
+    for param in command.commands["evaluate"].params:
+        if param.name not in ("dataset", "write_keys", "recipe", "groups", "base"):
+            value = "all" if param.name == "outputs" else "1"
+            found.append([param.opts[0], *([] if param.is_flag else [value] * param.nargs)])
     return found
 
 

@@ -98,9 +98,9 @@ def test_single_images_are_found_wherever_they_lie(
 
 
 def _copied(images: list[bytes], root: Path) -> Path:
-    for place, name in enumerate(NAMES):
+    for index, name in enumerate(NAMES):
         (root / name).mkdir(parents=True)
-        (root / name / "0.png").write_bytes(images[place])
+        (root / name / "0.png").write_bytes(images[index])
     return root
 
 

@@ -76,14 +76,14 @@ def test_both_accuracies_are_computed_and_each_leads_where_it_is_asked_for(
         assert LEADS[way] in found.files["report"].read_text() and other not in found.files["report"].read_text()
     # Nothing but purple is lost at dusk.
     drops = [by_way[way].score(scores, "dusk").drop for way in ("all", "classes")]
-    assert [one.value for one in drops if one] == [pytest.approx(1 - quarter), 0.0]
+    assert [drop.value for drop in drops if drop] == [pytest.approx(1 - quarter), 0.0]
     near = {way: [model.near_chance for model in found.models] for way, found in by_way.items()}
     assert near == {"all": [False, True], "classes": [False, False]}
     assert by_way["classes"].models[1].chance == pytest.approx(1 / 3) and by_way["all"].models[1].chance == 0.25
     # The card shows the last.
     assert LEADS["classes"] in " ".join((dataset / "README.md").read_text().split())
     notes = [one["notes"] for one in yaml.safe_load(next(iter(entry_files(by_way["classes"].results, "a/b").values())))]
-    assert all("answers over the dataset's classes alone" in one for one in notes)
+    assert all("answers over the dataset's classes alone" in note for note in notes)
 
 
 def test_a_model_without_other_outputs_is_not_said_to_answer_over_the_classes_alone(

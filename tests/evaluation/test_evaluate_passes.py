@@ -158,7 +158,7 @@ def test_a_model_added_to_a_killed_run_starts_from_the_first_image(
     monkeypatch.setattr(predictions, "PART_ROWS", 16)
     # Another batch size than the killed run's: parts are rows, not batches.
     found = evaluate(counting, [models["sharp"], models["no_blue"]], device="cpu", batch_size=25)
-    assert [top1(found, place).value for place in range(2)] == [1.0, pytest.approx(2 / 3)]
+    assert [top1(found, index).value for index in range(2)] == [1.0, pytest.approx(2 / 3)]
 
 
 def test_a_damaged_part_is_scored_again(

@@ -64,7 +64,7 @@ def test_the_page_shows_each_classs_drop_and_lets_one_choose_a_model(html: str, 
         assert f'data-value="{score.impact.value:.4f}" data-drops="{drops}">' in cell
         assert f">{whole(score.impact.value)}</a>" in cell and f"drop {points(score.impact.value)} points" in cell
     chooser = html[html.index('<select id="heat-model">') : html.index("</select>")]
-    assert [f'value="{place}">{model.name}' in chooser for place, model in enumerate(evaluation.models)] == [
+    assert [f'value="{index}">{model.name}' in chooser for index, model in enumerate(evaluation.models)] == [
         True for _ in evaluation.models
     ]
 

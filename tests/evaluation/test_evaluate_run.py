@@ -46,7 +46,7 @@ def test_the_planted_drops_are_found(evaluation: Evaluation, models: dict[str, s
     drops = [evaluation.score(models[name], "swap").drop for name in models if name != "only_blue"]
     impact = evaluation.number("impact", group="swap")
     assert impact is not None
-    assert impact.value == pytest.approx(sum(one.value for one in drops if one) / len(drops))
+    assert impact.value == pytest.approx(sum(drop.value for drop in drops if drop) / len(drops))
 
 
 def test_pairs_equal_everything_when_every_candidate_is_accepted(evaluation: Evaluation) -> None:
@@ -84,7 +84,7 @@ def test_classes_with_few_images_are_left_out_on_both_sides(tmp_path: Path, mode
     dataset = build_colours(tmp_path / "d", keep=keep)
     # With models that see green, so that it is not near chance on the base.
     found = evaluate(dataset, list(models.values()), device="cpu")
-    swap = next(one for one in found.shifts if one.name == "swap")
+    swap = next(shift for shift in found.shifts if shift.name == "swap")
     assert [(one.class_id, one.base_images, one.shift_images) for one in swap.left_out] == [("00", CANDIDATES, 4)]
     assert (swap.classes, swap.accepted, swap.candidates) == (2, 28, 36)
     # Over the surviving classes green and blue, the base accuracy of a model blind to green is a half.
@@ -168,7 +168,7 @@ def test_a_slope_needs_five_models(
 def test_the_recipes_own_models_are_the_default(tmp_path: Path) -> None:
     classes = ", ".join(f"{{id: '{n}', name: {c}, source_label: {n}}}" for n, c in enumerate(CLASSES) if n >= 7)
     dataset = build_colours(tmp_path / "d", "evaluate.models=['lab:lcnet_035']", f"source.classes=[{classes}]")
-    assert [one.name for one in evaluate(dataset, device="cpu").models] == ["lab:lcnet_035"]
+    assert [model.name for model in evaluate(dataset, device="cpu").models] == ["lab:lcnet_035"]
 
 
 def test_an_unreadable_image_is_named_and_left_out(tmp_path: Path, models: dict[str, str]) -> None:
@@ -179,7 +179,7 @@ def test_an_unreadable_image_is_named_and_left_out(tmp_path: Path, models: dict[
     for _ in range(2):  # from the images, then from the cache
         found = evaluate(dataset, [models["sharp"]], device="cpu")
         assert found.unreadable == ("swap_01_000003",)
-        swap = next(one for one in found.shifts if one.name == "swap")
+        swap = next(shift for shift in found.shifts if shift.name == "swap")
         assert (swap.unreadable, swap.accepted, swap.images) == (1, 36, 35)
         expected = (2 * (1 - SWAPPED / 12) + (1 - (SWAPPED - 1) / 11)) / 3
         assert found.score(models["sharp"], "swap").accuracy == pytest.approx(expected)
@@ -309,8 +309,8 @@ def test_a_published_dataset_is_scored_and_its_snapshot_left_alone(
 )
 def test_models_follow_one_flag_or_several(given: str) -> None:
     words = repeat_flags(given.split(), {"--models": "--models", "-m": "--models"})
-    models = [words[place + 1] for place, word in enumerate(words) if word in ("--models", "-m")]
-    rest = [word for place, word in enumerate(words) if word[:2] != "--" and words[place - 1] != "--models"]
+    models = [words[index + 1] for index, word in enumerate(words) if word in ("--models", "-m")]
+    rest = [word for index, word in enumerate(words) if word[:2] != "--" and words[index - 1] != "--models"]
     assert models == ["a", "b", "c"]
     assert rest == ["d"]
 

@@ -26,7 +26,7 @@ BETWEEN = ("swap_25", "swap_50", "swap_75")
 
 def test_only_the_whole_shift_is_in_the_other_tables(graded: Evaluation, evaluation: Evaluation) -> None:
     results = graded.results
-    assert [one.name for one in results.groups] == ["base", "dusk", "swap"]
+    assert [group.name for group in results.groups] == ["base", "dusk", "swap"]
     tables = result_tables(results)
     for name, (_, text) in tables.items():
         if name != "measures":
@@ -64,7 +64,7 @@ def test_the_numbers_are_those_of_the_painted_images(graded: Evaluation) -> None
     ten = 0.25 + 0.25 * (0.1 - 1 / 12) / (2 / 11 - 1 / 12)
     assert sharp["ten_points"].tolist() == pytest.approx([ten] * 5) and sharp["median_failure"].isna().all()
     [severity] = graded.results.severity
-    assert [one.lost for one in severity.levels] == [0, 3, 0, 0] and severity.complete == 33
+    assert [level.lost for level in severity.levels] == [0, 3, 0, 0] and severity.complete == 33
     results = graded.results
     assert results_from(graded.files["document"].read_bytes(), "results").severity == results.severity
     assert order_changes(severity, results) == []
@@ -77,10 +77,17 @@ def test_the_page_shows_the_drops_of_classes_and_the_table_has_all(graded: Evalu
     [(_, _, [table, *_])] = section.shifts
     model = middle_model(severity, graded.results)
     assert model is not None and table.caption == f"Drop by class (points), {model.short_name}: swap"
-    assert [one.label for one in table.columns] == ["class", "accuracy at the base (%)", "0.25", "0.5", "0.75", "1"]
+    assert [column.label for column in table.columns] == [
+        "class",
+        "accuracy at the base (%)",
+        "0.25",
+        "0.5",
+        "0.75",
+        "1",
+    ]
     lost = [float(row.cells[-1].sort) for row in table.rows]
     assert lost == sorted(lost, reverse=True)
-    assert {row.cells[0].text for row in table.rows} == {one.name for one in graded.results.classes}
+    assert {row.cells[0].text for row in table.rows} == {cls.name for cls in graded.results.classes}
     assert all(cell.below for row in table.rows for cell in row.cells[1:])
     assert table.caption in graded.files["report"].read_text()
     rows = csv_rows(result_tables(graded.results)["measures"][1])

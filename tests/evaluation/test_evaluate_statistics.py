@@ -141,11 +141,11 @@ def test_probit_numbers_of_an_evaluation_are_those_of_its_accuracies(evaluation:
 def random_classes(seed: int, classes: int = 3, units: int = 20, models: int = 2) -> list[ClassUnits]:
     rng = np.random.default_rng(seed)
     made = []
-    for place in range(classes):
+    for index in range(classes):
         base, shift = rng.random(units) < 0.8, rng.random(units) < 0.6
         base[0] = shift[0] = True
         made.append(
-            ClassUnits(f"c{place}", base, rng.random((units, models)) < 0.8, shift, rng.random((units, models)) < 0.5)
+            ClassUnits(f"c{index}", base, rng.random((units, models)) < 0.8, shift, rng.random((units, models)) < 0.5)
         )
     return made
 
@@ -153,8 +153,8 @@ def random_classes(seed: int, classes: int = 3, units: int = 20, models: int = 2
 def naive_accuracy(classes: list[ClassUnits], model: int, side: str) -> float:
     """Loops only: the mean over classes of the share of present images that are right."""
     shares = []
-    for one in classes:
-        present, correct = getattr(one, f"{side}_present"), getattr(one, f"{side}_correct")
+    for cls in classes:
+        present, correct = getattr(cls, f"{side}_present"), getattr(cls, f"{side}_correct")
         right = total = 0
         for unit in range(len(present)):
             if present[unit]:
@@ -195,19 +195,19 @@ def naive_bootstrap(classes: list[ClassUnits], paired: bool, replicates: int) ->
     found = []
     for _ in range(replicates):
         differences = []
-        for one in classes:
-            base = [u for u in range(len(one.base_present)) if one.base_present[u]]
-            shift = [u for u in range(len(one.shift_present)) if one.shift_present[u]]
+        for cls in classes:
+            base = [u for u in range(len(cls.base_present)) if cls.base_present[u]]
+            shift = [u for u in range(len(cls.shift_present)) if cls.shift_present[u]]
             if paired:
                 units = sorted(set(base) | set(shift))
                 drawn = rng.choices(units, k=len(units))
-                base_drawn = [u for u in drawn if one.base_present[u]]
-                shift_drawn = [u for u in drawn if one.shift_present[u]]
+                base_drawn = [u for u in drawn if cls.base_present[u]]
+                shift_drawn = [u for u in drawn if cls.shift_present[u]]
             else:
                 base_drawn, shift_drawn = rng.choices(base, k=len(base)), rng.choices(shift, k=len(shift))
             if base_drawn and shift_drawn:
-                right_base = sum(bool(one.base_correct[u, 0]) for u in base_drawn) / len(base_drawn)
-                right_shift = sum(bool(one.shift_correct[u, 0]) for u in shift_drawn) / len(shift_drawn)
+                right_base = sum(bool(cls.base_correct[u, 0]) for u in base_drawn) / len(base_drawn)
+                right_shift = sum(bool(cls.shift_correct[u, 0]) for u in shift_drawn) / len(shift_drawn)
                 differences.append(right_base - right_shift)
         found.append(sum(differences) / len(differences))
     return found
@@ -495,7 +495,7 @@ def test_a_model_near_chance_is_marked_and_in_no_average(evaluation: Evaluation,
         assert impact.value == pytest.approx(np.mean([drop.value for drop in drops if drop]))
         assert fitted.n == impact.n == len(sound)
         scores = [evaluation.score(name, shift.name) for name in sound]
-        line = slope([one.base_accuracy or 0 for one in scores], [one.accuracy or 0 for one in scores])
+        line = slope([score.base_accuracy or 0 for score in scores], [score.accuracy or 0 for score in scores])
         assert line is not None and line.slope == pytest.approx(fitted.value)
     # It stays in every table.
     rows = [row for row in csv_rows(evaluation.files["robustness"]) if row["model"] == models["only_blue"]]

@@ -121,7 +121,7 @@ def test_a_judge_that_is_not_scored_is_known_by_what_it_recorded(picked: Path, m
 def test_classes_near_chance_on_the_base_are_in_no_rate(picked: Path, models: dict[str, str]) -> None:
     given = [models[name] for name in ("sharp", "no_red", "only_blue")]
     found = evaluate(picked, given, device="cpu", reference=False)
-    assert [one.name for one in found.near_chance_classes] == ["red"]
+    assert [cls.name for cls in found.near_chance_classes] == ["red"]
     [transfer] = found.transfer
     assert (transfer.captions, transfer.images, transfer.classes_near_chance) == (2, 2 * WRONG, ("red",))
     assert scores_of(found.results, transfer)[models["no_red"]].base == 0, "of red it is wrong about every image"

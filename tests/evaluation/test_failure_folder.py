@@ -41,7 +41,7 @@ def test_the_table_is_that_of_pandas_with_paths_to_the_images(evaluation: Evalua
     expected = {tuple(map(str, row)) for row in frame[["model", "key", "label", "class", "answered", "shift"]].values}
     columns = ("model", "key", "label", "class", "answered", "shift")
     assert {tuple(line[name] for name in columns) for line in lines} == expected and len(lines) == len(frame)
-    assert {line["path"].split("/")[1] for line in lines} == {one.name for one in evaluation.results.classes}
+    assert {line["path"].split("/")[1] for line in lines} == {cls.name for cls in evaluation.results.classes}
     assert {path.relative_to(folder).as_posix() for path in (folder / "images").rglob("*.*")} == {
         line["path"] for line in lines
     }
@@ -63,7 +63,7 @@ def test_images_are_those_of_the_dataset_and_name_their_base(evaluation: Evaluat
 def test_coco_names_every_image_its_label_and_every_answer(evaluation: Evaluation, folder: Path) -> None:
     lines, coco, _ = read(folder)
     names = {one["id"]: one["name"] for one in coco["categories"]}
-    assert list(names.values()) == [one.name for one in evaluation.results.classes]
+    assert list(names.values()) == [cls.name for cls in evaluation.results.classes]
     images = {one["id"]: one for one in coco["images"]}
     for one in images.values():
         with Image.open(folder / one["file_name"]) as picture:
@@ -82,7 +82,7 @@ def test_fiftyone_finds_images_labels_and_answers(evaluation: Evaluation, folder
     _, coco, samples = read(folder)
     metadata = json.loads((folder / "metadata.json").read_text())
     assert metadata["media_type"] == "image" and "version" not in metadata
-    assert list(metadata["info"]["models"].values()) == [one.name for one in evaluation.models]
+    assert list(metadata["info"]["models"].values()) == [model.name for model in evaluation.models]
     assert [one["filepath"] for one in samples] == [one["file_name"] for one in coco["images"]]
     for sample in samples:
         assert (folder / sample["filepath"]).is_file() and sample["tags"] == [sample["shift"]]

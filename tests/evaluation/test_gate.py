@@ -70,10 +70,10 @@ def test_lines_are_read_from_a_file_and_from_texts(tmp_path: Path) -> None:
         "advisory: worse_than(main/results.json, fog, class=mug) <= 2",
     ]
     file = tmp_path / "gate.yaml"
-    file.write_text("".join(f"- {json.dumps(one)}\n" for one in texts))
+    file.write_text("".join(f"- {json.dumps(text)}\n" for text in texts))
     lines = read_gate(file)
     assert lines == read_gate(texts)
-    found = [(one.measure, one.against, one.group, one.limit) for one in lines]
+    found = [(line.measure, line.against, line.group, line.limit) for line in lines]
     assert found == [
         ("accuracy", "", "base", 0.8),
         ("drop", "", "at_night", 0.105),
@@ -83,8 +83,8 @@ def test_lines_are_read_from_a_file_and_from_texts(tmp_path: Path) -> None:
         ("accuracy", "", "any", 0.9),
         ("worse_than", "main/results.json", "fog", 0.02),
     ]
-    assert [one.class_name for one in lines[-3:]] == ["", "coffee mug", "mug"]
-    assert [one.advisory for one in lines] == [False] * 6 + [True]
+    assert [line.class_name for line in lines[-3:]] == ["", "coffee mug", "mug"]
+    assert [line.advisory for line in lines] == [False] * 6 + [True]
     assert models_of(lines) == ("local-dir:models/old",), "a stored evaluation is no model to score"
 
 
@@ -318,7 +318,7 @@ def test_a_class_that_a_shift_lacks_is_passed_over_by_any_and_undecided_by_name(
     groups = (*found.subject.groups[:2], replace(found.subject.groups[2], class_labels=(0, 1)))
     found = replace(found, subject=replace(found.subject, groups=groups))
     lines = judged(found, "drop(any, class=03) <= 1", "accuracy(shift_2, class=03) >= 50")
-    assert [(one.group, one.verdict) for one in lines] == [("shift_1", "fail"), ("shift_2", "undecided")]
+    assert [(line.group, line.verdict) for line in lines] == [("shift_1", "fail"), ("shift_2", "undecided")]
     assert lines[1].reason == "03 has fewer than 1 images"
 
 
@@ -359,11 +359,11 @@ def test_what_says_nothing_is_undecided() -> None:
         "accuracy(base) >= 50",
     ]
     found_lines = judged(found, *lines, checks=checks)
-    assert [one.verdict for one in found_lines] == ["undecided"] * 3 + ["pass"]
-    reasons = [one.reason for one in found_lines]
+    assert [found_line.verdict for found_line in found_lines] == ["undecided"] * 3 + ["pass"]
+    reasons = [found_line.reason for found_line in found_lines]
     assert reasons[:2] == ["new is near chance on the base", "old is near chance on the base"]
     assert reasons[2] == "nobody checked its labels"
-    assert all(one.estimate is not None and one.needed is None for one in found_lines[:3])
+    assert all(found_line.estimate is not None and found_line.needed is None for found_line in found_lines[:3])
     assert [one.verdict for one in judged(found, lines[2])] == ["fail"]  # where labels are the images' own
 
 
@@ -384,9 +384,9 @@ def test_a_group_of_which_most_classes_lack_images_is_undecided() -> None:
         found = answered_of(right, there)
         object.__setattr__(found, "min_images", 5)
         lines = judged(found, "accuracy(shift_1) >= 50", "drop(shift_1) <= 50", "worse_than(old, shift_1) <= 50")
-        assert [one.verdict for one in lines] == [verdict] * 3
-        assert {one.classes for one in lines} == {(10 - lacking, 10)}
-        assert all(f"{10 - lacking} " in why(one) and "10 classes" in why(one) for one in lines)
+        assert [line.verdict for line in lines] == [verdict] * 3
+        assert {line.classes for line in lines} == {(10 - lacking, 10)}
+        assert all(f"{10 - lacking} " in why(line) and "10 classes" in why(line) for line in lines)
 
 
 def test_images_that_a_judge_chose_do_not_judge_it() -> None:
@@ -417,7 +417,7 @@ def test_a_drop_needs_the_labels_of_both_sides() -> None:
 def test_names_that_the_images_lack_are_mistakes_of_the_gate() -> None:
     found = answered({"base": (45, 45), "shift_1": (45, 45)})
     groups = (replace(found.subject.groups[0], name="clear"), found.subject.groups[1])
-    classes = (*found.subject.classes[:2], *(replace(one, name="mug") for one in found.subject.classes[2:]))
+    classes = (*found.subject.classes[:2], *(replace(cls, name="mug") for cls in found.subject.classes[2:]))
     subject = replace(found.subject, groups=groups, classes=classes)
     wrong = {
         "drop(shift_11) <= 5": "has no shift or group 'shift_11'; did you mean 'shift_1'?",
@@ -452,7 +452,10 @@ def result_of(
 ) -> GateResult:
     line = GateLine(text, "drop", name, 0.01)
     estimate = Estimate(0.0, -0.1, 0.1)
-    rows: Any = [Judged(line, name, name, one, estimate, 10.0, 20, reason * (one == "undecided")) for one in verdicts]  # type: ignore[arg-type]
+    answers: Any = verdicts
+    rows: Any = [
+        Judged(line, name, name, verdict, estimate, 10.0, 20, reason * (verdict == "undecided")) for verdict in answers
+    ]
     return GateResult(name, (name,), tuple(rows), allow)
 
 

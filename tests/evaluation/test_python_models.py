@@ -128,7 +128,7 @@ class TestImported:
         Path("models.txt").write_text("python:models.of_colours:made  # ours\n")
         assert top1(evaluate("images", "models.txt", device="cpu", out=Path("out"))).value == 1.0
         given = {"mine": "python:models.of_colours:made"}
-        assert [one.name for one in evaluate("images", given, device="cpu", out=Path("out")).models] == ["mine"]
+        assert [model.name for model in evaluate("images", given, device="cpu", out=Path("out")).models] == ["mine"]
 
     def test_the_command_takes_one_and_a_gate_stops_it(self, folder: Path) -> None:
         images = save_folders(folder / "many", NAMES, 12)

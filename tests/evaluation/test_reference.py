@@ -149,10 +149,10 @@ def test_a_folder_in_a_datasets_recipe_is_not_opened(
 ) -> None:
     copy = Path(shutil.copytree(dataset, tmp_path / "d", ignore=shutil.ignore_patterns(".counterfoil")))
     # A folder that would do, here and by the same name.
-    for place, name in enumerate(NAMES):
+    for index, name in enumerate(NAMES):
         photo = tmp_path / "photos" / "validation" / name / "a.png"
         photo.parent.mkdir(parents=True)
-        Image.new("RGB", (32, 32), (80 * place, 0, 0)).save(photo)
+        Image.new("RGB", (32, 32), (80 * index, 0, 0)).save(photo)
     monkeypatch.chdir(tmp_path)
     with_source(copy, '"./photos"')
     found = evaluate(copy, [models["sharp"]], device="cpu", out=tmp_path / "out", reference=True)
@@ -303,7 +303,7 @@ def test_a_model_that_fails_on_validation_images_takes_nothing_from_the_others(
     assert found.reference is not None and found.reference.skipped is None
     (name, why) = next(iter(found.reference.left_out.items()))
     assert "shy" in name and why.startswith("which failed there: ") and "too large for me" in why
-    assert len(found.models) == 2 and scored(found) == [one.name for one in found.models if "shy" not in one.name]
+    assert len(found.models) == 2 and scored(found) == [model.name for model in found.models if "shy" not in model.name]
     (other,) = scored(found)
     assert numbers_of(found, other) == numbers_of(evaluation, models["sharp"])
     assert "too large for me" in (reference_note(found.results) or "")

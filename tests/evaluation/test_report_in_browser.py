@@ -44,7 +44,7 @@ def full_report(evaluation: Evaluation, tmp_path_factory: pytest.TempPathFactory
         results,
         groups=(
             replace(results.groups[0], left_out=(low,)),
-            *(replace(one, left_out=(low,)) for one in results.shifts),
+            *(replace(shift, left_out=(low,)) for shift in results.shifts),
         ),
         rows=ResultRows(rows),
         reference=ReferenceResult("lab:wardrobe:validation", 150, 3),

@@ -101,7 +101,7 @@ def test_wandb_writes_a_run_offline(run: TrackedRun, tmp_path: Path, monkeypatch
     }
     assert {key: config[key] for key in run.parameters} == run.parameters
     [artifact] = [record.artifact for record in items if record.WhichOneof("record_type") == "artifact"]
-    assert "report.html" in {one.path for one in artifact.manifest.contents}
+    assert "report.html" in {content.path for content in artifact.manifest.contents}
 
 
 def _wandb_records(path: Path) -> list[Any]:

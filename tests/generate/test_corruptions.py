@@ -185,7 +185,10 @@ def test_a_higher_severity_is_farther_from_the_picture(name: str, side: int) -> 
     pictures = [photograph(side, side, seed) for seed in range(6)]
     far = [
         np.mean(
-            [np.abs(corrupt(one, name, severity, seed) - one.astype(float)).mean() for seed, one in enumerate(pictures)]
+            [
+                np.abs(corrupt(picture, name, severity, seed) - picture.astype(float)).mean()
+                for seed, picture in enumerate(pictures)
+            ]
         )
         for severity in range(1, 6)
     ]

@@ -162,8 +162,8 @@ def test_prompts_that_z_image_makes_equally_long_share_batches(loaded: Any, make
     renderer, samples = Renderer(pipeline, recipe), _samples(recipe)[:4]
     given = _seen(pipeline, lambda: renderer.render(samples))
     rooms = [{-(-len(states) // 32) for states in one["cap_feats"]} for one in given]
-    assert all(len(own) == 1 for own in rooms)
-    assert len({min(own) for own in rooms}) > 1, "the prompts need different rooms"
+    assert all(len(room) == 1 for room in rooms)
+    assert len({min(room) for room in rooms}) > 1, "the prompts need different rooms"
     assert any(len({len(states) for states in one["cap_feats"]}) > 1 for one in given), "and share one where they can"
 
 
@@ -185,7 +185,7 @@ def _names_in_code(pipeline: type) -> list[str]:
     returns = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
     assert len(returns) == 1
     assert isinstance(returns[0], ast.Tuple)
-    return [one.id for one in returns[0].elts if isinstance(one, ast.Name)]
+    return [elt.id for elt in returns[0].elts if isinstance(elt, ast.Name)]
 
 
 ENCODED = [(family, name) for family in FAMILIES if family.prompts == "encoded" for name in family.pipelines]
@@ -198,8 +198,8 @@ def test_outputs_have_the_names_that_diffusers_gives_them(family: Family, pipeli
     assert len(names) == len(family.outputs)
     taken = inspect.signature(found.__call__).parameters
     anything = any(one.kind is one.VAR_KEYWORD for one in taken.values())
-    for name, own in zip(names, family.outputs, strict=True):
-        assert own == (name if anything or name in taken else None)
+    for name, output in zip(names, family.outputs, strict=True):
+        assert output == (name if anything or name in taken else None)
 
 
 @pytest.mark.parametrize("name", ["SD 1", "XL", "SD 3", "FLUX.1 led", "Qwen-Image", "Z-Image", "Sana", "PixArt"])
@@ -422,7 +422,10 @@ def test_samples_of_several_scales_share_no_call_and_change_no_bit_of_each_other
 
     def scaled(module: Any, *_: Any) -> None:
         layers = [one for one in module.modules() if hasattr(one, "lora_A")]
-        found = {tuple((own, one.scaling[own]) for own in one.active_adapters) for one in layers}
+        found = {
+            tuple((active_adapter, layer.scaling[active_adapter]) for active_adapter in layer.active_adapters)
+            for layer in layers
+        }
         assert len(found) == 1, "one scale for every layer"
         scales.append(dict(found.pop()))
 

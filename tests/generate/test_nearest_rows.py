@@ -33,11 +33,11 @@ def dealt_plainly(
     taken: set[int] = set()
     found: list[list[tuple[int, int]]] = [[] for _ in wanted]
     for turn in range(max(wanted)):
-        for place, count in enumerate(wanted):
+        for index, count in enumerate(wanted):
             if turn < count:
-                rank, row = next((rank, row) for rank, row in enumerate(orders[place], 1) if row not in taken)
+                rank, row = next((rank, row) for rank, row in enumerate(orders[index], 1) if row not in taken)
                 taken.add(int(row))
-                found[place].append((int(row), rank))
+                found[index].append((int(row), rank))
     return found
 
 
@@ -79,8 +79,8 @@ def test_no_row_is_given_twice_and_no_prompt_is_starved() -> None:
     found = nearest_rows(pool, texts, [30] * 10, np.ones(400, dtype=bool))
     every = np.concatenate([one.rows for one in found])
     assert len(np.unique(every)) == 300
-    for place, one in enumerate(found):
-        assert one.ranks.tolist() == [10 * turn + place + 1 for turn in range(30)]
+    for index, one in enumerate(found):
+        assert one.ranks.tolist() == [10 * turn + index + 1 for turn in range(30)]
 
 
 def test_more_of_one_prompt_moves_no_row_of_the_rounds_before() -> None:

@@ -222,8 +222,8 @@ def _pairs(recipe: Recipe) -> list[Sample]:
     every = [sample for shard in plan.shards for sample in shard.samples(plan)][:5]
     prompts = ("a bag", "a coat in the snow", "a dress", "a red hat", "two coats")
     return [
-        replace(sample, prompt=prompt, base_prompt="a photo of a coat", seed=100 + place)
-        for place, (sample, prompt) in enumerate(zip(every, prompts, strict=True))
+        replace(sample, prompt=prompt, base_prompt="a photo of a coat", seed=100 + index)
+        for index, (sample, prompt) in enumerate(zip(every, prompts, strict=True))
     ]
 
 
@@ -286,7 +286,7 @@ def test_a_base_lends_its_image_and_not_its_text(name: str, loaded: Any, make_re
     renderer = Renderer(loaded(make), recipe)
     with _Attentions() as attentions:
         renderer.render(_pairs(recipe)[:1])
-    places = [place for place, (query, key, _, _) in enumerate(attentions.seen) if query.shape[2] != key.shape[2]]
+    places = [index for index, (query, key, _, _) in enumerate(attentions.seen) if query.shape[2] != key.shape[2]]
     assert len(places) >= 4
     # The bases of a batch are asked right before what is drawn beside them.
     pairs = [(attentions.seen[place], attentions.seen[place - 1]) for place in places]
@@ -378,7 +378,7 @@ def test_no_neighbour_decides_what_is_held() -> None:
 def test_steps_put_it_back_until_their_time_is_over() -> None:
     base, shifted = _latents()
     held, pipeline = HeldParts(3, 0.5, 0.5), SimpleNamespace(num_timesteps=12)
-    found = [held(pipeline, place, None, {"latents": torch.cat([base, shifted])}) for place in range(12)]
+    found = [held(pipeline, index, None, {"latents": torch.cat([base, shifted])}) for index in range(12)]
     assert [bool(one) for one in found] == [False, True, True, True, True, True, *[False] * 6]
     kept = least_changed(base, shifted, 0.5)
     for one in found[1:6]:
@@ -395,7 +395,7 @@ def test_steps_put_it_back_until_their_time_is_over() -> None:
 def test_a_recipe_tells_whether_any_step_holds(steps: int, until: float) -> None:
     tensors = {"latents": torch.cat(_latents())}
     held, pipeline = HeldParts(3, 0.5, until), SimpleNamespace(num_timesteps=steps)
-    found = [place for place in range(steps) if held(pipeline, place, None, tensors)]
+    found = [index for index in range(steps) if held(pipeline, index, None, tensors)]
     assert bool(found) == HeldFromBase(share=0.5, until=until).holds(steps)
     assert all(1 / 6 <= (place + 1) / steps <= until + 1e-6 for place in found)
 

@@ -64,15 +64,15 @@ def test_a_box_holds_the_pixels_that_change_with_the_garment() -> None:
         before, objects = render_boxes(scene).astype(int), objects_in(scene)
         if len(objects["id"]) < len(scene.pieces):
             continue
-        for place, (left, top, width, height) in enumerate(objects["bbox"]):
-            changed = np.abs(render_boxes(_recoloured(scene, place)).astype(int) - before).max(-1)
+        for index, (left, top, width, height) in enumerate(objects["bbox"]):
+            changed = np.abs(render_boxes(_recoloured(scene, index)).astype(int) - before).max(-1)
             rows, columns = np.nonzero(changed > 0)
             shown = np.asarray((columns.min(), rows.min(), columns.max() + 1, rows.max() + 1))
             box = np.asarray((left, top, left + width, top + height))
             # A pixel that shows less than half of the garment belongs to what is around it.
-            assert (np.abs(shown - box) <= 2).all(), (scene, place)
-            assert objects["area"][place] <= len(rows)
-            assert len(rows) - objects["area"][place] <= 1.4 * (width + height)
+            assert (np.abs(shown - box) <= 2).all(), (scene, index)
+            assert objects["area"][index] <= len(rows)
+            assert len(rows) - objects["area"][index] <= 1.4 * (width + height)
             compared += 1
     assert compared > 100
 

@@ -164,7 +164,9 @@ def test_colour_and_place_of_a_captions_vector_are_seen_in_its_picture() -> None
 def test_the_oracles_confidence_grows_with_the_strength_of_a_shift(shift: str) -> None:
     oracle, change = Oracle(), SHIFTS_BY_NAME[shift]
     scenes = [one for one in map(wardrobe_scene, ["audit"] * 20, range(20)) if one.shifted(shift) != one]
-    graded = np.stack([render_graded(one, shift, strength) for strength in (0, 0.25, 0.5, 0.75, 1) for one in scenes])
+    graded = np.stack(
+        [render_graded(scene, shift, strength) for strength in (0, 0.25, 0.5, 0.75, 1) for scene in scenes]
+    )
     seen = oracle.confidences(graded)
     for attribute, answers in oracle.answers(graded).items():
         np.testing.assert_allclose(seen[attribute].sum(1), 1)
@@ -336,11 +338,14 @@ def test_the_detector_finds_what_it_says_on_garments_that_it_never_saw() -> None
     def flat(values: list[Any]) -> np.ndarray:
         return np.concatenate([np.asarray(value, float).reshape(len(value), -1) for value in values]).squeeze()
 
-    images = np.repeat(rows, [len(found["scores"]) for found in detections])
-    corners = flat([found["boxes"] for found in detections])
+    images = np.repeat(rows, [len(detection["scores"]) for detection in detections])
+    corners = flat([detection["boxes"] for detection in detections])
     boxes = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1)
     said = Detections.of(
-        images, boxes, flat([found["labels"] for found in detections]), flat([found["scores"] for found in detections])
+        images,
+        boxes,
+        flat([detection["labels"] for detection in detections]),
+        flat([detection["scores"] for detection in detections]),
     )
     true = Objects.of(
         np.repeat(rows, [len(row["id"]) for row in objects]),

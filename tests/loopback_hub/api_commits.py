@@ -98,7 +98,7 @@ def _open_head(repository: Repository, revision: str) -> str:
 
 
 def _request_of(repository: Repository, head: str) -> PullRequest | None:
-    return next((one for one in repository.pull_requests.values() if one.ref == head), None)
+    return next((pull_request for pull_request in repository.pull_requests.values() if pull_request.ref == head), None)
 
 
 def _read_operations(call: Call) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
@@ -174,7 +174,7 @@ def _is_path(path: str) -> bool:
 def _check_tree(hub: LoopbackHub, repository: Repository, tree: dict[str, Entry]) -> None:
     for path in tree:
         parents = _parents(path)
-        clash = next((one for one in parents if one in tree), None)
+        clash = next((parent for parent in parents if parent in tree), None)
         if clash is not None:
             raise Refusal(400, f"{clash} is a file, and a folder of {path}")
     card = tree.get("README.md")

@@ -19,7 +19,11 @@ _PAGE = 10
 def listed(hub: LoopbackHub, call: Call, kind: str, name: str) -> Answer:
     repository = hub.find(call, kind, name)
     with hub.lock:
-        wanted = [one for one in sorted(repository.pull_requests.values(), key=_newest) if _is_asked(call, one)]
+        wanted = [
+            pull_request
+            for pull_request in sorted(repository.pull_requests.values(), key=_newest)
+            if _is_asked(call, pull_request)
+        ]
         start = int(call.asked("p") or 0) * _PAGE
         page = [_summary(repository, one) for one in wanted[start : start + _PAGE]]
     return Answer.of({"discussions": page, "count": len(wanted), "start": start})

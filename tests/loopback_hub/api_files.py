@@ -41,7 +41,7 @@ def paths_info(hub: LoopbackHub, call: Call, kind: str, name: str, revision: str
     with hub.lock:
         head = repository.head(revision)
         paths = [one.strip("/") for one in asked]
-        here = [one for one in paths if one in head.tree or (one and one in head.folders)]
+        here = [path for path in paths if path in head.tree or (path and path in head.folders)]
         return Answer.of([_described(repository, head, one, expand=expand) for one in here])
 
 

@@ -76,16 +76,16 @@ def _check_configs(configs: Any, errors: list[str]) -> None:
         errors.append('"configs" must be an array of objects')
         return
     names = [one.get("config_name") for one in configs]
-    for place, config in enumerate(configs):
+    for index, config in enumerate(configs):
         if not isinstance(config.get("config_name"), str):
-            errors.append(f'"configs[{place}].config_name" is required and must be a string')
+            errors.append(f'"configs[{index}].config_name" is required and must be a string')
         files = config.get("data_files")
         for item in files if isinstance(files, list) else []:
             split = item.get("split") if isinstance(item, dict) else None
             if isinstance(item, dict) and not re.fullmatch(r"\w+(\.\w+)*", str(split)):
-                errors.append(f'"configs[{place}].data_files" has the split name {split!r}, which is no valid one')
+                errors.append(f'"configs[{index}].data_files" has the split name {split!r}, which is no valid one')
             if isinstance(item, dict) and not item.get("path"):
-                errors.append(f'"configs[{place}].data_files" has an item without a path')
+                errors.append(f'"configs[{index}].data_files" has an item without a path')
     if len(set(map(str, names))) != len(names):
         errors.append('"configs" names a config twice')
     if sum(bool(one.get("default")) for one in configs) > 1:

@@ -99,9 +99,9 @@ class Faults:
         """The fault that this request meets: the first listed one whose turn it is."""
         found = None
         with self._lock:
-            for place, fault in enumerate(self._faults):
+            for index, fault in enumerate(self._faults):
                 if fault.meets(method, path):
-                    self._met[place] += 1
-                    if found is None and fault.nth <= self._met[place] < fault.nth + fault.times:
+                    self._met[index] += 1
+                    if found is None and fault.nth <= self._met[index] < fault.nth + fault.times:
                         found = fault
         return found

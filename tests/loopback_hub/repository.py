@@ -79,7 +79,7 @@ class Repository:
             "heads": self.heads,
             "tags": self.tags,
             "blobs": sorted(self.blobs),
-            "pull_requests": [asdict(one) for one in self.pull_requests.values()],
+            "pull_requests": [asdict(pull_request) for pull_request in self.pull_requests.values()],
         }
         _write(self.folder / "repository.json", state)
 
@@ -88,7 +88,7 @@ class Repository:
         short = revision.removeprefix("refs/heads/").removeprefix("refs/tags/")
         oid = self.heads.get(revision) or self.heads.get(short) or self.tags.get(short)
         if oid is None and re.fullmatch("[0-9a-f]{7,40}", revision):
-            oid = next((one for one in self.commits if one.startswith(revision)), None)
+            oid = next((commit for commit in self.commits if commit.startswith(revision)), None)
         if oid is None:
             raise revision_not_found(revision)
         return self.commits[oid]

@@ -72,8 +72,8 @@ def test_large_blobs_come_in_parts(start_loopback: Callable[..., LoopbackHub]) -
     hub = start_loopback(multipart_above=100_000, part_size=70_000)
     api = created(hub)
     put(api, blob(), blob("small.bin", b"\0small"))
-    parts = [one for one in hub.requests if one.method == "PUT"]
-    assert sorted(one.received for one in parts) == [6, 20_000, 70_000, 70_000, 70_000, 70_000]
+    parts = [request for request in hub.requests if request.method == "PUT"]
+    assert sorted(part.received for part in parts) == [6, 20_000, 70_000, 70_000, 70_000, 70_000]
     assert hub.branch(NAME)["a.bin"] == BLOB
     assert hub.uploads[SHA256].complete == 1 and hub.uploads[SHA256].bytes == len(BLOB)
 
@@ -192,7 +192,7 @@ def test_calls_have_a_quota_that_clients_wait_for(
         list(api.list_repo_tree(NAME, repo_type="dataset"))
     told = [one.path for one in api.list_repo_tree(NAME, repo_type="dataset")]
     assert told == [".gitattributes"]
-    assert [one.status for one in hub.requests] == [200, 200, 200, 429, 200]
+    assert [request.status for request in hub.requests] == [200, 200, 200, 429, 200]
 
 
 def test_storage_has_a_quota(start_loopback: Callable[..., LoopbackHub]) -> None:

@@ -42,7 +42,7 @@ def paths(api: HfApi) -> list[str]:
 def test_statuses_come_in_place_of_the_work(loopback: LoopbackHub, api: HfApi, code: int) -> None:
     loopback.faults.add(Fault.status(code, "GET", "/tree/", times=2, retry_after=3))
     assert paths(api) == [".gitattributes"]
-    assert [one.status for one in loopback.requests if "/tree/" in one.path] == [code, code, 200]
+    assert [request.status for request in loopback.requests if "/tree/" in request.path] == [code, code, 200]
     loopback.faults.add(Fault.status(code, "POST", "/commit/", retry_after=7))
     with pytest.raises(HfHubHTTPError) as failed:
         put(api, {"a.txt": b"a"})
@@ -57,7 +57,7 @@ def test_a_fault_meets_the_request_it_names(loopback: LoopbackHub, api: HfApi) -
         put(api, {"a.txt": b"2"})
     assert failed.value.response.status_code == 412
     put(api, {"a.txt": b"3"})
-    assert [one.fault for one in loopback.requests if "/commit/" in one.path] == [None, "status 412", None]
+    assert [request.fault for request in loopback.requests if "/commit/" in request.path] == [None, "status 412", None]
 
 
 def test_a_dropped_commit_is_not_done_and_a_lost_answer_is(loopback: LoopbackHub, api: HfApi) -> None:
@@ -69,13 +69,13 @@ def test_a_dropped_commit_is_not_done_and_a_lost_answer_is(loopback: LoopbackHub
     with pytest.raises(httpx2.TransportError):
         put(api, {"a.txt": b"a"})
     assert len(loopback.commits(NAME)) == 2 and loopback.branch(NAME)["a.txt"] == b"a"
-    assert [one.status for one in loopback.requests if "/commit/" in one.path] == [None, None]
+    assert [request.status for request in loopback.requests if "/commit/" in request.path] == [None, None]
 
 
 def test_an_upload_broken_in_the_middle_is_sent_again(loopback: LoopbackHub, api: HfApi) -> None:
     loopback.faults.add(Fault.drop_upload(after=100_000))
     put(api, {"a.bin": BLOB})
-    broken, whole = [one for one in loopback.requests if one.method == "PUT"]
+    broken, whole = [request for request in loopback.requests if request.method == "PUT"]
     assert broken.status is None and 100_000 <= broken.received < len(BLOB) and whole.received == len(BLOB)
     received = loopback.uploads[SHA256]
     assert received.complete == 1 and received.bytes == broken.received + whole.received
@@ -110,7 +110,9 @@ def test_a_truncated_download_is_completed_by_range(
     loopback.faults.add(Fault.truncate("GET", "/lfs/"))
     got = hf_hub_download(NAME, "a.bin", repo_type="dataset", endpoint=loopback.endpoint, cache_dir=tmp_path)
     assert Path(got).read_bytes() == BLOB
-    cut, rest = [one for one in loopback.requests if one.method == "GET" and one.path.startswith("/lfs/")]
+    cut, rest = [
+        request for request in loopback.requests if request.method == "GET" and request.path.startswith("/lfs/")
+    ]
     assert (cut.fault, cut.status, rest.status) == ("truncate", 200, 206)
     loopback.faults.add(Fault.truncate("GET", "/tree/"))
     assert paths(api) == [".gitattributes", "a.bin"]
@@ -171,7 +173,7 @@ def test_a_storm_lets_every_request_through_in_the_end() -> None:
     for method, path, query, storage in REQUESTS:
         met = [storm.draw(method, path, query, storage=storage) for _ in range(100)]
         failed = [fault is not None and fault.kind != "latency" for fault in met]
-        assert all(not all(failed[place : place + 3]) for place in range(98)) and sum(failed) > 30
+        assert all(not all(failed[index : index + 3]) for index in range(98)) and sum(failed) > 30
     assert {fault.kind for fault in (storm.draw("PUT", "/lfs/x", {}, storage=True) for _ in range(400)) if fault} == {
         *("latency", "status", "drop", "drop_upload", "lose_answer", "truncate", "expire")
     }
@@ -193,7 +195,7 @@ def test_trying_again_gets_through_a_storm(start_loopback: Callable[..., Loopbac
             continue
     branch = hub.branch(NAME)
     assert {path: branch[path] for path in files} == files
-    assert any(one.fault for one in hub.requests)
+    assert any(request.fault for request in hub.requests)
     # A lost answer may have made a commit that the client does not know of; none of them changed anything again.
     changing = [commit for commit in hub.commits(NAME) if commit.changed]
     assert len(changing) == 2

@@ -97,7 +97,7 @@ def test_a_reader_sees_configs_and_what_is_there_now(loopback: LoopbackHub, tmp_
             assert numbers(reader, "other") == {"train": [first + 100]}
         with pytest.raises(LoadingFailed):
             numbers(stranger)
-    assert any(one.observer for one in loopback.requests)
+    assert any(request.observer for request in loopback.requests)
 
 
 def test_a_hook_loads_between_any_two_requests(start_loopback: Callable[..., LoopbackHub], tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_hook_loads_between_any_two_requests(start_loopback: Callable[..., Loo
         put(api, version(11))
         hub.on_request = None
     # Every look came before the client's next request: the numbers change with the commit, and at no other time.
-    commit = next(place for place, log in enumerate(woken) if "/commit/" in log.path)
+    commit = next(index for index, log in enumerate(woken) if "/commit/" in log.path)
     assert commit == len(woken) - 1 > 3
     assert seen == [{"test": [1, 2]}] * commit + [{"test": [11, 12]}]
     assert not any(log.observer for log in woken)

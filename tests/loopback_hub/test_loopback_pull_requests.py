@@ -84,5 +84,5 @@ def test_discussions_are_listed_and_talked_in(api: HfApi) -> None:
     closed = api.get_repo_discussions(NAME, repo_type="dataset", discussion_status="closed")
     assert [one.num for one in closed] == [2]
     refs = api.list_repo_refs(NAME, repo_type="dataset", include_pull_requests=True)
-    assert [one.ref for one in refs.pull_requests or []] == ["refs/pr/13"]
-    assert [one.name for one in refs.branches] == ["main"]
+    assert [pull_request.ref for pull_request in refs.pull_requests or []] == ["refs/pr/13"]
+    assert [branch.name for branch in refs.branches] == ["main"]

@@ -101,8 +101,8 @@ def test_rights_are_those_of_the_token(loopback: LoopbackHub, api: HfApi) -> Non
 
 def test_no_token_is_in_the_log(loopback: LoopbackHub, api: HfApi) -> None:
     put(api, {"a.parquet": b"\0a"})
-    assert loopback.requests and not any(loopback.token in repr(one) for one in loopback.requests)
-    assert not any("Signature" in repr(one) for one in loopback.requests)
+    assert loopback.requests and not any(loopback.token in repr(request) for request in loopback.requests)
+    assert not any("Signature" in repr(request) for request in loopback.requests)
 
 
 def test_object_ids_are_gits_own(loopback: LoopbackHub, api: HfApi, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_large_files_are_known_by_their_sha256(api: HfApi) -> None:
     content = b"PAR1 not text \0 at all"
     put(api, {"data/a.parquet": content, "data/binary": b"\xff\xfe\0", "data/text": "ä".encode() * 400})
     info = api.dataset_info(NAME, files_metadata=True)
-    kept = {one.rfilename: one for one in info.siblings or []}
+    kept = {sibling.rfilename: sibling for sibling in info.siblings or []}
     lfs = kept["data/a.parquet"].lfs
     assert lfs is not None and lfs.sha256 == hashlib.sha256(content).hexdigest() and lfs.size == len(content)
     assert kept["data/binary"].lfs is not None and kept["data/text"].lfs is None
@@ -142,7 +142,7 @@ def test_lists_come_in_pages(loopback: LoopbackHub, api: HfApi) -> None:
     put(api, files)
     listed = {one.path for one in api.list_repo_tree(NAME, recursive=True, repo_type="dataset")}
     assert listed == {*files, "many", ".gitattributes"}
-    asked = [one for one in loopback.requests if "/tree/" in one.path]
+    asked = [request for request in loopback.requests if "/tree/" in request.path]
     assert len(asked) == 3 and [one.query.get("cursor") for one in asked] == [None, ["50"], ["100"]]
     top = list(api.list_repo_tree(NAME, repo_type="dataset"))
     assert {one.path for one in top} == {"many", ".gitattributes"}
@@ -179,8 +179,8 @@ def test_tags_and_branches_lead_to_commits(loopback: LoopbackHub, api: HfApi) ->
     assert api.dataset_info(NAME, revision="v1").sha == first
     assert api.dataset_info(NAME, revision=second[:10]).sha == second
     refs = api.list_repo_refs(NAME, repo_type="dataset")
-    assert {one.name: one.target_commit for one in refs.branches} == {"main": second, "side/way": side}
-    assert {one.ref: one.target_commit for one in refs.tags} == {"refs/tags/v1": first}
+    assert {branch.name: branch.target_commit for branch in refs.branches} == {"main": second, "side/way": side}
+    assert {tag.ref: tag.target_commit for tag in refs.tags} == {"refs/tags/v1": first}
     assert loopback.branch(NAME, "side/way")["a.txt"] == b"3"
 
     with pytest.raises(HfHubHTTPError) as twice:

@@ -460,17 +460,17 @@ def test_lambda_and_the_arm_that_is_left_are_the_best_of_the_discover_rows(world
     evaluation, discover = world.evaluation, world.evaluation.discover.tolist()
     fitted = world.fitted(evaluation)
     for one in fitted:
-        overall = [accuracy(world, one, place, discover) for place in range(len(LAMBDAS))]
+        overall = [accuracy(world, one, index, discover) for index in range(len(LAMBDAS))]
         before = float(np.mean(evaluation.before.audited[evaluation.discover]))
         floor = max(before, overall[0]) - MOST_LOSS - 1e-9
         if not any(value >= floor for value in overall):
             floor = overall[0] - MOST_LOSS - 1e-9  # then against λ = 0 alone
         scores = {
-            place: worst(world, one, place, ARMS[one.variant.name])
-            for place, value in enumerate(overall)
+            index: worst(world, one, index, ARMS[one.variant.name])
+            for index, value in enumerate(overall)
             if value >= floor
         }
-        means = {place: float(np.mean(by_context(world, one, place, ARMS[one.variant.name]))) for place in scores}
+        means = {score: float(np.mean(by_context(world, one, score, ARMS[one.variant.name]))) for score in scores}
         best = min(scores, key=lambda place: (-round(scores[place], 9), -round(means[place], 9), place))
         assert one.place == best
     every = sorted(place for places in ARMS.values() for place in places)

@@ -78,7 +78,9 @@ def name_of(world: World, group: str = "contexts") -> str:
 def test_what_is_mended_gains_more_than_each_control(world: World, mended: MendResult) -> None:
     model = mended.mended.models[0]
     variant = model.variant(name_of(world))
-    heldout = {one.against: one for one in variant.comparisons if one.set == "debug_heldout"}
+    heldout = {
+        comparison.against: comparison for comparison in variant.comparisons if comparison.set == "debug_heldout"
+    }
     kinds = {"class_name", "random_contexts"}
     chosen = {kind: model.variant(f"{kind} beside {variant.name}").lam for kind in kinds}
     other = {f"{kind} at the same λ" for kind, lam in chosen.items() if lam != variant.lam}
@@ -94,7 +96,7 @@ def test_what_is_mended_gains_more_than_each_control(world: World, mended: MendR
         assert own is not None and own.after is not None and point.heldout is not None
         assert heldout[one].difference == pytest.approx(own.after - point.heldout)
     assert all(one.difference > 0.1 for one in heldout.values())
-    inside = [one for one in variant.comparisons if one.set == "in_contexts"]
+    inside = [comparison for comparison in variant.comparisons if comparison.set == "in_contexts"]
     assert len(inside) == len(heldout) and all(one.difference > 0.3 and (one.low or 0) > 0 for one in inside)
     assert variant.verdict is not None and "on held-out failures it gains more" in variant.verdict
     # Failures are all wrong before, and confirm rows are not only failures.
@@ -121,7 +123,7 @@ def test_every_set_of_rows_is_told_and_adds_up(mended: MendResult) -> None:
     assert sum(count for name, count in rows.items() if name.startswith("class:")) == confirm
     contexts = {name: count for name, count in rows.items() if name.startswith("context:")}
     assert sum(contexts.values()) == rows["in_contexts"] > 0
-    assert {one.name: one.confirm for one in document.contexts} == {
+    assert {context.name: context.confirm for context in document.contexts} == {
         name.removeprefix("context:"): count for name, count in contexts.items()
     }
 
@@ -155,7 +157,7 @@ def test_what_the_confirm_half_confirmed_is_judged_by_the_test_alone(
     own, other = model.variant("./built:contexts"), mended.mended.models[0].variant(name_of(world))
     names = {one.set for one in own.measured}
     assert own.judged_by == "test" and names == {"test", "test_failures", "debug_seed"}
-    assert {one.set for one in own.comparisons} == {"test", "test_failures"}
+    assert {comparison.set for comparison in own.comparisons} == {"test", "test_failures"}
     assert own.lam == other.lam and own.of_set("test") == other.of_set("test")
     assert all(
         model.variant(f"{what} beside {own.name}").judged_by == "test" for what in ("class_name", "random_contexts")
@@ -242,7 +244,9 @@ def test_balanced_groups_by_truth_and_by_clip_stand_beside(mended: MendResult) -
     model = mended.mended.models[0]
     assert [model.variant(name).role for name in ("dfr:clip", "dfr:place")] == ["rival", "bound"]
     truth = model.variant("dfr:place")
-    assert truth.lam is None and [one.against for one in truth.comparisons if one.set == "test"] == ["lambda 0"]
+    assert truth.lam is None and [
+        comparison.against for comparison in truth.comparisons if comparison.set == "test"
+    ] == ["lambda 0"]
     assert model.saved not in ("dfr:clip", "dfr:place")
 
 
@@ -516,8 +520,8 @@ def test_corrupted_photographs_need_no_clip(world: World, tmp_path: Path, monkey
     build(recipe, tmp_path / "corrupted", overrides=learned, device="cpu", workers=1)
     using = str(tmp_path / "corrupted")
     found = mend(MODEL, recipe, using, tmp_path / "out", lambdas=GRID, save="none", device="cpu").mended
-    assert found.contexts == () and [one.role for one in found.models[0].arms] == ["retrained", "mended", "control"]
-    assert {one.images for one in found.models[0].arms[1:]} == {IMAGES * len(LABELS)}
+    assert found.contexts == () and [arm.role for arm in found.models[0].arms] == ["retrained", "mended", "control"]
+    assert {arm.images for arm in found.models[0].arms[1:]} == {IMAGES * len(LABELS)}
     # λ is the one of the best accuracy on the discover half, which all rows of it decide.
     for variant in found.models[0].arms[1:]:
         allowed = {point.value: point.discover for point in variant.curve if point.allowed}

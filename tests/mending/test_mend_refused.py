@@ -65,11 +65,13 @@ def test_images_on_both_sides_are_refused(world: World, tmp_path: Path, monkeypa
     shutil.copytree(world.recipe.parent / "source", tmp_path / "source")
     shutil.copy(tmp_path / "source" / "train.parquet", tmp_path / "source" / "test.parquet")
     error = refused(world, tmp_path, on=write_recipe(tmp_path / "recipe.yaml"))
-    assert any("are the same" in one for one in error.problems) and any("unit" in one for one in error.problems)
+    assert any("are the same" in problem for problem in error.problems) and any(
+        "unit" in problem for problem in error.problems
+    )
     monkeypatch.setenv("HOME", str(world.built.parent))
     for place in (str(world.built), f"~/{world.built.name}"):
         error = refused(world, tmp_path, audited=[place])
-        assert any("come from the same noise" in one for one in error.problems), place
+        assert any("come from the same noise" in problem for problem in error.problems), place
 
 
 @pytest.mark.parametrize(

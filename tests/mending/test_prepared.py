@@ -132,7 +132,7 @@ def test_what_the_confirm_half_confirmed_is_judged_by_a_test_or_refused() -> Non
 
 
 def images_of(*contents: bytes) -> LabelledImages:
-    keys = tuple(f"{place}" for place in range(len(contents)))
+    keys = tuple(f"{index}" for index in range(len(contents)))
     zeros = np.zeros(len(contents), dtype=np.int64)
     name = f"{hash(contents):x}"
     read = dict(zip(keys, contents, strict=True))
@@ -277,7 +277,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_groups_of_long_names_are_numbered_as_short_ones_are() -> None:
     names = ["b", "a", "c" * 120_000]
-    by_key = {f"k{place}": names[place % 3] for place in range(20_000)}
+    by_key = {f"k{index}": names[index % 3] for index in range(20_000)}
     found = numbered_groups(by_key, list(by_key), "dfr:w")
     assert found[:3].tolist() == [1, 0, 2] and set(found.tolist()) == {0, 1, 2}
 

@@ -395,9 +395,9 @@ def _with_q(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Findings with the q-values of e-BH: the least m / (j × the j-th largest e-value) from their own place on."""
     order = sorted(range(len(findings)), key=lambda at: findings[at].p)
     q, adjusted = [0.0] * len(findings), 1.0
-    for place in reversed(range(len(order))):
-        adjusted = min(adjusted, len(findings) * findings[order[place]].p / (place + 1))
-        q[order[place]] = adjusted
+    for index in reversed(range(len(order))):
+        adjusted = min(adjusted, len(findings) * findings[order[index]].p / (index + 1))
+        q[order[index]] = adjusted
     return tuple(replace(one, q=own) for one, own in zip(findings, q, strict=True))
 
 

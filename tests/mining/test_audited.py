@@ -181,7 +181,7 @@ def recipe_of(world: Path, *more: str) -> Recipe:
 
 def test_what_a_condition_fails_in_is_found_for_those_that_have_it(result: MineResult) -> None:
     findings = result.findings
-    assert [one.name for one in findings.classes] == ["striped", "no stripes", "flower", "no flower"]
+    assert [cls.name for cls in findings.classes] == ["striped", "no stripes", "flower", "no flower"]
     first = next(one for one in findings.confirmed if one.role == "hard")
     assert first.class_names == ("striped",)
     assert "beach" in first.caption
@@ -195,13 +195,13 @@ def test_what_a_condition_fails_in_is_found_for_those_that_have_it(result: MineR
 
 
 def test_other_classifiers_have_thresholds_of_their_own(result: MineResult) -> None:
-    for one in result.findings.findings:
-        (other,) = one.others
+    for finding in result.findings.findings:
+        (other,) = finding.others
         assert (other.set.rate, other.rest.rate) == (0, 0)
 
 
 def test_each_condition_counts_every_row_once(result: MineResult) -> None:
-    rows = [one.rows for one in result.findings.classes]
+    rows = [cls.rows for cls in result.findings.classes]
     truth = np.asarray([present(one) for one in AUDITED])
     assert rows == [truth[:, 0].sum(), (~truth[:, 0]).sum(), truth[:, 1].sum(), (~truth[:, 1]).sum()]
     halves = result.findings.halves
@@ -251,7 +251,7 @@ def test_rows_of_a_pool_and_weights_go_by_condition(result: MineResult) -> None:
     assert 1 not in pool.hardest.rows
     # A row is two classes, one a condition; which of them have a direction is told by the rows that they gave.
     labels = [{0 if present(one)[0] else 1, 2 if present(one)[1] else 3} for one in POOL]
-    assert pool.hardest.unlabelled == sum(not own & set(pool.hardest.rows) for own in labels)
+    assert pool.hardest.unlabelled == sum(not label & set(pool.hardest.rows) for label in labels)
     recipe = load_recipe(result.files["pool"])
     assert recipe.source.conditions is not None
     table = pq.read_table(result.files["weights"])

@@ -282,7 +282,7 @@ def test_any_classes_have_captions_where_a_recipe_names_none(imagenet: tuple[Rec
 
 
 def replace_classes(classes: tuple[RecipeClass, ...]) -> Recipe:
-    entries = [ClassEntry(id=one.id, name=one.name, source_label=one.label) for one in classes]
+    entries = [ClassEntry(id=cls.id, name=cls.name, source_label=cls.label) for cls in classes]
     return with_classes(load_recipe("wardrobe-corrupt"), entries)
 
 
@@ -320,7 +320,7 @@ def captions_of_the_world(name: str) -> set[str]:
     around += [{"light": light} for light in LIGHTS if light != "day"]
     claims = [look | place for look, place in product(looks, around)]
     claims += [{"companion": companion} for companion in COMPANIONS if companion != "none"]
-    return {caption_of({"style": "photo", "class": name} | own) for own in claims}
+    return {caption_of({"style": "photo", "class": name} | claim) for claim in claims}
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -343,7 +343,7 @@ def test_the_wardrobes_recipe_can_be_asked_with_the_wardrobes_captions() -> None
     texts, references, candidates = gather(load_captions("wardrobe"), load_recipe("wardrobe-star").classes, "class")
     assert len(texts) == 10 * 206
     assert [texts[row] for row in references] == [f"a photo of a {name}" for name in CLASSES]
-    assert {len(own) for own in candidates} == {205}
+    assert {len(candidate) for candidate in candidates} == {205}
 
 
 def test_caption_grammars_are_no_recipes() -> None:
@@ -378,7 +378,7 @@ def test_each_text_stands_once_and_each_class_has_its_own(about: list, noun: Cap
     classes = classes_of(*about)
     texts, references, candidates = gather(grammar, classes, noun)
     assert len(set(texts)) == len(texts)
-    assert {*references, *(int(row) for own in candidates for row in own)} == set(range(len(texts)))
+    assert {*references, *(int(row) for candidate in candidates for row in candidate)} == set(range(len(texts)))
     for cls, reference, own in zip(classes, references, candidates, strict=True):
         alone = grammar.of(cls, noun)
         assert texts[reference] == alone.reference
@@ -494,4 +494,4 @@ def test_two_captions_of_a_class_never_have_the_same_words(
         words = [words_of(name, text, found.reference, role) for text in found.texts]
         assert len(set(words)) == len(words)
         assert name not in words
-        assert all(name in said and said == " ".join(said.split()) for said in words)
+        assert all(name in word and word == " ".join(word.split()) for word in words)

@@ -183,7 +183,7 @@ def test_wrong_answers_stand_before_and_after_on_one_scale(page: str) -> None:
     widths = [float(one) for one in re.findall(r'<i class="bar \w+" style="width:([\d.]+)%"', section)]
     assert max(widths) == widths[2] == 100 and widths[0] == pytest.approx(100 * 18 / 78, abs=0.01)
     samples = re.findall(r'<div class="samples">(.*?)</div>', section, re.DOTALL)
-    assert [one.count("<img") for one in samples] == [3, 3, 3, 3, 3]
+    assert [sample.count("<img") for sample in samples] == [3, 3, 3, 3, 3]
 
 
 def test_answers_and_their_samples_are_few(pictures: dict[str, bytes]) -> None:
@@ -197,7 +197,11 @@ def test_answers_and_their_samples_are_few(pictures: dict[str, bytes]) -> None:
     page = mining_html(changed, dict.fromkeys(keys[:1], next(iter(pictures.values()))))
     assert page.count('<div class="answer">') == 15 and "No wrong answer." in Page(page).text
     samples = re.findall(r'<div class="samples">(.*?)</div>', page, re.DOTALL)
-    assert [one.count("<figure") for one in samples] == [1, 1, 1]  # the others have no picture, and no room for a key
+    assert [sample.count("<figure") for sample in samples] == [
+        1,
+        1,
+        1,
+    ]  # the others have no picture, and no room for a key
 
 
 def test_what_did_not_survive_is_told_with_its_numbers(text: str) -> None:
@@ -268,7 +272,7 @@ def hostile() -> Findings:
 
     return replace(
         findings,
-        classes=tuple(replace(one, id=HOSTILE, name=HOSTILE, reason=HOSTILE) for one in findings.classes),
+        classes=tuple(replace(cls, id=HOSTILE, name=HOSTILE, reason=HOSTILE) for cls in findings.classes),
         rounds=tuple(RoundDrawn(HOSTILE, "try", 1, 2, 1) for _ in findings.rounds),
         findings=tuple(map(found, findings.findings)),
     )
@@ -321,7 +325,9 @@ def test_equal_findings_give_equal_pages_whatever_the_order_of_pictures(page: st
 
 def test_no_rate_of_a_test_stands_for_a_finding_without_fresh_pairs() -> None:
     findings = drawn_example()
-    tested = [replace(one, pairs=one.pairs and replace(one.pairs, fresh=None)) for one in findings.findings]
+    tested = [
+        replace(finding, pairs=finding.pairs and replace(finding.pairs, fresh=None)) for finding in findings.findings
+    ]
     judged = adjusted_together(tested, findings.fdr, findings.margin)
     text = Page(mining_html(replace(findings, findings=judged), {})).text
     card = text[: text.index("The evidence")]
@@ -359,9 +365,9 @@ def test_the_page_says_which_words_are_the_background_and_what_it_does_as_a_whol
 def test_every_purpose_of_a_round_has_words() -> None:
     findings = drawn_example()
     purposes: tuple[Any, ...] = get_args(Purpose)
-    rounds = tuple(RoundDrawn(f"rounds/{place:02d}", purpose, place, 4, 3) for place, purpose in enumerate(purposes, 1))
+    rounds = tuple(RoundDrawn(f"rounds/{index:02d}", purpose, index, 4, 3) for index, purpose in enumerate(purposes, 1))
     page = mining_html(replace(findings, rounds=rounds), {})
-    assert all(f"<code>rounds/{place:02d}</code>" in page for place in range(1, len(purposes) + 1))
+    assert all(f"<code>rounds/{index:02d}</code>" in page for index in range(1, len(purposes) + 1))
 
 
 @given(
@@ -421,7 +427,7 @@ def test_looks_are_drawn_whatever_they_are(looks: list[tuple[int, float]], line:
     assert figure.count("<circle") == len(looks) and ('"counts"' in figure) == (line is not None)
     heights = [float(one) for one in re.findall(r' (?:cy|y1)="([^"]+)"', figure)]
     places = [float(one) for one in re.findall(r' cx="([^"]+)%"', figure)]
-    assert all(0 <= one <= 120 for one in heights) and all(0 <= one <= 100 for one in places)
+    assert all(0 <= height <= 120 for height in heights) and all(0 <= one <= 100 for one in places)
     assert len(re.findall('class="(?:grid|one)"', figure)) < 20
 
 

@@ -160,7 +160,7 @@ def test_the_table_has_a_row_for_every_hypothesis_that_was_tested() -> None:
     first = replace(findings.findings[0], words='a "quoted", broken\nname', set=Rate(0, 0, 0, None, None), prompt=None)
     findings = replace(findings, findings=(first, *findings.findings[1:]))
     rows = list(csv.DictReader(io.StringIO(findings_csv_text(findings))))
-    assert [row["name"] for row in rows] == [one.name for one in findings.findings]
+    assert [row["name"] for row in rows] == [finding.name for finding in findings.findings]
     assert [row["confirmed"] for row in rows] == ["true", "true", "true", "false", "false"]
     assert rows[0]["words"] == first.words
     assert (rows[0]["set_rate"], rows[0]["set_rate_low"], rows[0]["prompt"]) == ("", "", "")

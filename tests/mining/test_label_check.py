@@ -158,10 +158,10 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int
             found[:count:FLIPPED] = SNEAKER
         (folder / name).mkdir()
         listed = []
-        for place, row in enumerate(rows):
-            file = f"{PERSON}-{place:03d}.png"
+        for index, row in enumerate(rows):
+            file = f"{PERSON}-{index:03d}.png"
             (folder / name / file).write_bytes(images[split.keys[row]] or b"")
-            listed.append({"file_name": file, "label": int(found[place]), "garment": f"garment {units[row]}"})
+            listed.append({"file_name": file, "label": int(found[index]), "garment": f"garment {units[row]}"})
             truth |= {f"{name}/{file}": int(labels[row])}
         if name == "validation":
             (folder / name / CUT).write_bytes(b"no image")

@@ -21,7 +21,7 @@ from counterfoil.data.open_source import open_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.lab.planted import named_world
-from counterfoil.mining.audited import answers_of, class_map_of, opened_parts
+from counterfoil.mining.audited import class_map_of, collect_answers, opened_parts
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import _over, derived_seed, laid_over, mined_from, mined_shifts
 from counterfoil.mining.mine_recipe import mine
@@ -53,7 +53,7 @@ def layer(mined: Path) -> Recipe:
 
 def test_the_planted_failure_is_found_and_named(findings: Findings) -> None:
     sneakers = [one for one in findings.confirmed if one.class_names == ("sneaker",)]
-    assert any(one.role == "far_from" and "on the road" in one.caption for one in sneakers)
+    assert any(sneaker.role == "far_from" and "on the road" in sneaker.caption for sneaker in sneakers)
     for one in sneakers:
         assert one.difference.value is not None and one.difference.value > 0.3
         assert one.q <= findings.fdr
@@ -63,8 +63,8 @@ def test_the_planted_failure_is_found_and_named(findings: Findings) -> None:
 
 
 def test_rates_of_what_is_far_from_a_caption_are_of_the_rows_that_were_tested(findings: Findings) -> None:
-    by_name = {one.name: one for one in findings.findings}
-    far = [one for one in findings.findings if one.outside]
+    by_name = {finding.name: finding for finding in findings.findings}
+    far = [finding for finding in findings.findings if finding.outside]
     assert far
     for one in far:
         (other,) = (by_name[name] for name in one.outside)
@@ -144,8 +144,8 @@ def test_the_layer_tells_where_it_comes_from_and_carries_what_was_set(layer: Rec
 def test_vectors_hold_the_directions_and_the_captions(mined: Path, findings: Findings) -> None:
     vectors = load_file(mined / "vectors.safetensors")
     assert vectors["centre"].shape == vectors["spread"].shape == vectors["07_weights"].shape
-    for one in findings.findings:
-        assert np.linalg.norm(vectors[f"caption_{one.name}"]) == pytest.approx(1, abs=1e-5)
+    for finding in findings.findings:
+        assert np.linalg.norm(vectors[f"caption_{finding.name}"]) == pytest.approx(1, abs=1e-5)
 
 
 def test_a_direction_is_drawn_without_a_word_where_the_generator_takes_vectors(mined: Path, layer: Recipe) -> None:
@@ -185,12 +185,12 @@ def test_easiest_images_are_of_the_classes_and_seldom_wrong(findings: Findings) 
 def test_the_curve_and_the_caption_check_are_about_the_confirm_half(mined: Path, findings: Findings) -> None:
     document = json.loads((mined / "findings.json").read_text())
     assert findings.halves is not None
-    for one, found in zip(findings.findings, document["findings"], strict=True):
-        assert one.set.rows + one.rest.rows <= findings.halves.confirm.rows
+    for finding, found in zip(findings.findings, document["findings"], strict=True):
+        assert finding.set.rows + finding.rest.rows <= findings.halves.confirm.rows
         assert [point["k"] for point in found["nearest_curve"]] == sorted(
             {point["k"] for point in found["nearest_curve"]}
         )
-        assert one.others and {other.model for other in one.others} == {"lab:resnet10t"}
+        assert finding.others and {other.model for other in finding.others} == {"lab:resnet10t"}
 
 
 def test_mining_what_was_mined_leaves_nothing_of_the_shifts_below(layer: Recipe) -> None:
@@ -228,12 +228,12 @@ def test_without_a_clip_groups_are_tested_that_need_no_words(
     assert result.method.name == "slices" and result.answered is not None and there is not None
     # Sneakers come with the road in training: elsewhere they fail, and on it sandals do.
     assert {("sneaker",), ("sandal",)} <= {one.class_names for one in result.confirmed}
-    assert all(one.prompt is None and one.caption_check is None for one in result.findings)
-    assert any("look-alikes" in one.words for one in result.findings)
-    assert {other.model for one in result.findings for other in one.others} == {"lab:resnet10t"}
+    assert all(finding.prompt is None and finding.caption_check is None for finding in result.findings)
+    assert any("look-alikes" in finding.words for finding in result.findings)
+    assert {other.model for finding in result.findings for other in finding.others} == {"lab:resnet10t"}
     assert replace(result.answered, without_words=None) == there  # CLIP has no part in it
     assert result.halves == findings.halves
-    assert [(one.rows, one.errors) for one in result.classes] == [(one.rows, one.errors) for one in findings.classes]
+    assert [(cls.rows, cls.errors) for cls in result.classes] == [(cls.rows, cls.errors) for cls in findings.classes]
     assert set(found.files) == {"findings", "table", "report", "rows"}
     with found.files["rows"].open() as file:
         listed = [line["findings"].split() for line in csv.DictReader(file)]
@@ -262,14 +262,14 @@ def test_all_classifiers_rank_the_labels_to_check(tmp_path: Path, capsys: pytest
     found = mine_sneakers(tmp_path, "mine.settings.permutations=null", method="slices")
     recipe = load_recipe("wardrobe-star", OVERRIDES)
     parts, models = opened_parts(recipe, ["validation"], open_source(recipe.source)), (WORLD, "lab:resnet10t")
-    answers = answers_of(parts, {name: class_map_of(recipe, name) for name in models}, recipe, "cpu")
+    answers = collect_answers(parts, {name: class_map_of(recipe, name) for name in models}, recipe, "cpu")
     ranks = {name: rankdata(one.predictions.true_confidence) for name, one in answers.items()}
     place = {key: number for number, key in enumerate(parts[0].keys)}
     with found.files["rows"].open() as file:
         lines = [line for line in csv.DictReader(file) if line["label_rank"]]
     order = [place[line["key"]] for line in sorted(lines, key=lambda line: int(line["label_rank"]))]
     assert len(order) > 30 and (np.diff(np.sum([*ranks.values()], axis=0)[order]) >= 0).all()
-    assert all((np.diff(one[order]) < 0).any() for one in ranks.values())  # none of them alone
+    assert all((np.diff(rank[order]) < 0).any() for rank in ranks.values())  # none of them alone
     listed = [place[line["key"]] for line in lines if line["look_at_label"] == "true"]
     assert sorted(listed) == sorted(order[:12])  # of 1,200
     assert found.findings.answered is not None and found.findings.answered.labels_in_all == 12
@@ -317,7 +317,7 @@ def test_a_function_and_a_recipe_value_are_mined_too(
     found = mine(recipe, tmp_path / "function", target={"mine": always_sandal}, transform=small, **given)
     result = found.findings
     assert (result.target.name, result.target.sha256) == ("python:mine", None) and shapes == {(4, 4, 3)}
-    assert result.answered is not None and [one.rate for one in result.answered.classes] == [1.0, 0.0]
+    assert result.answered is not None and [cls.rate for cls in result.answered.classes] == [1.0, 0.0]
     assert [(one.name, one.other_name, one.share) for one in result.answered.taken_for] == [("sneaker", "sandal", 1.0)]
     assert repr(found).endswith("0 of 0 hypotheses confirmed>>") and "sneaker" in found._repr_html_()
     # Groups without words do without features, which a function has not, and say so.
@@ -325,7 +325,7 @@ def test_a_function_and_a_recipe_value_are_mined_too(
     assert named.target.name == "python:sandals:answers" and [one.words for one in named.confirmed] == [
         "sneaker, the whole class"
     ]
-    assert any("not grouped by the classifier's own features" in one for one in named.notes)
+    assert any("not grouped by the classifier's own features" in note for note in named.notes)
     # What a recipe's value gives is what its name and overrides give.
     found = mine(recipe, tmp_path / "value", target=WORLD, **given)
     assert load_recipe(found.files["recipe"]).recipe_hash == layer.recipe_hash
@@ -382,11 +382,11 @@ def contexts_mined(once_a_run: Once) -> Path:
 def test_the_contexts_that_are_chosen_are_where_the_classifier_fails(contexts_mined: Path) -> None:
     findings = Findings.from_json((contexts_mined / "findings.json").read_bytes())
     (sneaker,) = [audit for audit in findings.classes if audit.name == "sneaker"]
-    chosen = [one for one in sneaker.contexts if one.rank is not None]
+    chosen = [context for context in sneaker.contexts if context.rank is not None]
     assert chosen and all(one.words != "on the road" for one in chosen)
-    (road,) = [one for one in sneaker.contexts if one.words == "on the road"]
+    (road,) = [context for context in sneaker.contexts if context.words == "on the road"]
     assert road.lift is not None and road.lift < 0.5
-    tested = {one.caption: one for one in findings.findings}
+    tested = {finding.caption: finding for finding in findings.findings}
     assert all(one.caption in tested for one in chosen)
     # Every row of the class is in one context: sets and rests add up to the class's confirm rows.
     sizes = {tested[one.caption].set.rows + tested[one.caption].rest.rows for one in chosen}

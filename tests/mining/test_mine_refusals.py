@@ -47,7 +47,7 @@ def result(world: Path, tmp_path_factory: pytest.TempPathFactory) -> MineResult:
 
 
 def test_classes_without_an_error_or_with_nothing_else_have_a_reason(result: MineResult) -> None:
-    reasons = {one.name: (one.reason, one.direction, one.rate) for one in result.findings.classes}
+    reasons = {cls.name: (cls.reason, cls.direction, cls.rate) for cls in result.findings.classes}
     assert reasons == {"t-shirt": ("all wrong", None, 1.0), "sandal": ("no errors", None, 0.0)}
     assert result.findings.findings == ()
     assert "recipe" not in result.files
@@ -58,14 +58,14 @@ def test_fewer_errors_than_a_direction_needs_is_a_reason(world: Path, tmp_path: 
     lonely = next(one.seed for one in AUDITED[20:] if one.label == SANDAL)
     target = answer(tmp_path / "one.csv", AUDITED, lambda one: one.seed == lonely)
     found = mined(world, tmp_path / "out", target, "mine.settings.fewest_errors=2")
-    reason = {one.name: one.reason for one in found.findings.classes}["sandal"]
+    reason = {cls.name: cls.reason for cls in found.findings.classes}["sandal"]
     assert reason in ("1 error, at least 2 are needed", "no errors")  # in this half or in the other
 
 
 def test_images_that_nobody_can_decode_are_left_out_and_counted(result: MineResult) -> None:
     findings = result.findings
     assert findings.unreadable == len(BROKEN)
-    assert sum(one.rows for one in findings.classes) == len(AUDITED) - len(BROKEN)
+    assert sum(cls.rows for cls in findings.classes) == len(AUDITED) - len(BROKEN)
     assert findings.halves is not None
     assert findings.halves.discover.rows + findings.halves.confirm.rows == len(AUDITED) - len(BROKEN)
     assert "2 more could not be read" in result.files["report"].read_text()

@@ -23,7 +23,7 @@ from counterfoil.data.labelled_sources import NamedDataset, every_row
 from counterfoil.data.open_source import open_source
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
-from counterfoil.mining.audited import answers_of, audit_target, class_map_of
+from counterfoil.mining.audited import audit_target, class_map_of, collect_answers
 from counterfoil.mining.hypotheses import Found
 from counterfoil.mining.mine_recipe import MineResult, mine
 from counterfoil.mining.pools import (
@@ -435,7 +435,7 @@ def test_predicted_labels_are_the_targets_answers(audited: tuple[Recipe, Mine, A
     found = filtered(audited, tmp_path / "pool", "predicted", lambda rows: -np.arange(len(rows), dtype=float))
     recipe, settings, (source, *_) = audited
     images = open_pool(str(tmp_path / "pool"), "predicted", recipe, settings, source).images
-    answers = answers_of([images], {"lab:resnet10t": class_map_of(recipe, "lab:resnet10t")}, recipe, "cpu")[
+    answers = collect_answers([images], {"lab:resnet10t": class_map_of(recipe, "lab:resnet10t")}, recipe, "cpu")[
         "lab:resnet10t"
     ]
     names = answers.class_map.label_names

@@ -121,22 +121,26 @@ def rendered(photographs: Path, tmp_path_factory: pytest.TempPathFactory) -> Min
 
 
 def by_name(result: MineResult) -> dict[str, Finding]:
-    return {one.name: one for one in result.findings.findings}
+    return {finding.name: finding for finding in result.findings.findings}
 
 
 def test_a_known_failure_is_seen_on_images_that_were_rendered_for_it(rendered: MineResult) -> None:
     findings = by_name(rendered)
     assert set(findings) == {"shirt_hard", "top_hard"} and rendered.findings.tested == 2
-    for one in findings.values():
-        assert one.tested_on == "rendered" and one.confirmed and one.rendered is not None
-        assert (one.set, one.rest, one.difference, one.p) == (
-            one.rendered.set, one.rendered.rest, one.rendered.difference, one.rendered.p
+    for finding in findings.values():
+        assert finding.tested_on == "rendered" and finding.confirmed and finding.rendered is not None
+        assert (finding.set, finding.rest, finding.difference, finding.p) == (
+            finding.rendered.set, finding.rendered.rest, finding.rendered.difference, finding.rendered.p
         )  # fmt: skip
-        assert one.set.rows == one.rest.rows == SIZE
-        assert one.set.rate is not None and one.rest.rate is not None and one.set.rate > 0.6 > 0.3 > one.rest.rate
-        drawn = [piece for piece in one.evidence if piece.half == "rendered"]
+        assert finding.set.rows == finding.rest.rows == SIZE
+        assert (
+            finding.set.rate is not None
+            and finding.rest.rate is not None
+            and finding.set.rate > 0.6 > 0.3 > finding.rest.rate
+        )
+        drawn = [piece for piece in finding.evidence if piece.half == "rendered"]
         assert "bag" in {piece.answered for piece in drawn if piece.failed}
-        assert all(piece.key.startswith(f"{ROUND}/{one.name}_") for piece in drawn) and drawn
+        assert all(piece.key.startswith(f"{ROUND}/{finding.name}_") for piece in drawn) and drawn
     (untested,) = rendered.findings.not_tested
     assert untested.name == "shirt_far_from" and "it cannot be rendered" in untested.reason
     page = (rendered.directory / REPORT).read_text()
@@ -172,7 +176,7 @@ def test_a_round_and_the_layer_of_findings_keep_what_the_pairs_of_a_recipe_share
 ) -> None:
     found = mined(photographs, tmp_path / "out", "samples.pairs=attention")
     place = found.directory / ROUND
-    assert all(one.rendered is not None for one in found.findings.findings)
+    assert all(finding.rendered is not None for finding in found.findings.findings)
     assert verify(place / "dataset", rerender=4, device="cpu").problems == ()
     for recipe in (load_recipe(place / "recipe.yaml"), load_recipe(found.directory / LAYER)):
         assert recipe.samples.pairs == "attention"
@@ -213,7 +217,7 @@ def test_both_must_reject_and_what_cannot_be_drawn_is_tested_on_rows(
     rows = by_name(mined(photographs, tmp_path / "rows", confirm="rows"))
     assert not (tmp_path / "rows" / "rounds").exists() and not both.findings.not_tested
     drawn = by_name(rendered)
-    assert {one.name for one in both.findings.findings if one.tested_on == "both"} == set(drawn)
+    assert {finding.name for finding in both.findings.findings if finding.tested_on == "both"} == set(drawn)
     for name, one in by_name(both).items():
         assert (one.set, one.rest) == (rows[name].set, rows[name].rest)
         if one.rendered is None:

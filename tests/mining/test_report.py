@@ -85,7 +85,9 @@ def test_a_q_is_said_to_be_of_a_set(page: str) -> None:
 def test_a_set_that_is_tested_outside_of_others_says_so_by_their_words(pictures: dict[str, bytes]) -> None:
     plain = example()
     outside = {"sandal_far_from": ("pullover_hard", "gone_hard")}
-    findings = replace(plain, findings=tuple(replace(one, outside=outside.get(one.name, ())) for one in plain.findings))
+    findings = replace(
+        plain, findings=tuple(replace(finding, outside=outside.get(finding.name, ())) for finding in plain.findings)
+    )
     shown = mining_html(findings, pictures)
     output = Page(section_of(shown, "Sandal not on a beach")).text
     assert "Set and rest leave out the images of “checked pullover”, “gone_hard”, which have their own" in output
@@ -98,7 +100,7 @@ def test_words_that_clip_does_not_know_are_marked_wherever_they_stand(
     doubted = DoubtedClass("05", "sandal", True, 100, 12, -0.1, "coat")
     doubts = ScreenDoubts((doubted,), 3, False, 0.7, (0.6, 0.8), 0.1, 300, "words")
     findings = example().doubted(doubts)
-    assert [one.name for one in findings.findings if one.words_untrusted] == ["sandal_far_from"]
+    assert [finding.name for finding in findings.findings if finding.words_untrusted] == ["sandal_far_from"]
     assert Findings.from_json(findings_json(findings)) == findings and not example().doubted(None).doubts
     page = mining_html(findings, pictures)
     text = Page(page).text
@@ -139,7 +141,7 @@ def test_a_finding_shows_its_pictures_with_their_keys(page: str, pictures: dict[
 def test_the_other_end_of_a_direction_is_shown() -> None:
     plain = example()
     one = plain.confirmed[0]
-    far = tuple(replace(piece, key=f"far/{place}") for place, piece in enumerate(one.evidence))
+    far = tuple(replace(piece, key=f"far/{index}") for index, piece in enumerate(one.evidence))
     findings = replace(
         plain, findings=tuple(replace(each, easiest=far) if each is one else each for each in plain.findings)
     )
@@ -214,33 +216,33 @@ def hostile() -> Findings:
         failure=f"answered: {HOSTILE}",
         classes=tuple(
             replace(
-                one,
+                cls,
                 id=HOSTILE,
                 name=HOSTILE,
-                reason=one.reason and HOSTILE,
-                hard=tuple(replace(caption, caption=HOSTILE) for caption in one.hard),
+                reason=cls.reason and HOSTILE,
+                hard=tuple(replace(caption, caption=HOSTILE) for caption in cls.hard),
             )
-            for one in findings.classes
+            for cls in findings.classes
         ),
         not_tested=tuple(replace(one, name=HOSTILE, words=HOSTILE, reason=HOSTILE) for one in findings.not_tested),
         findings=tuple(
             replace(
-                one,
-                name=f"{one.name}{HOSTILE}",
+                finding,
+                name=f"{finding.name}{HOSTILE}",
                 class_names=(HOSTILE,),
                 words=HOSTILE,
                 caption=HOSTILE,
                 prompt=HOSTILE,
                 evidence=tuple(
                     replace(piece, key=f"{n}{HOSTILE}", label=HOSTILE, answered=HOSTILE)
-                    for n, piece in enumerate(one.evidence)
+                    for n, piece in enumerate(finding.evidence)
                 ),
                 caption_check=replace(
                     check, nearest=tuple(replace(near, key=HOSTILE, caption=HOSTILE) for near in check.nearest)
                 ),
-                others=tuple(replace(other, model=HOSTILE) for other in one.others),
+                others=tuple(replace(other, model=HOSTILE) for other in finding.others),
             )
-            for one in findings.findings
+            for finding in findings.findings
         ),
     )
 
@@ -316,7 +318,7 @@ def test_what_was_rendered_for_the_test_is_told_beside_its_base(page: str) -> No
     text = Page(page).text
     assert "Named but not tested: bag not at night; nothing renders it." in text
     assert "from the same noise" in text
-    rows = tuple(replace(one, tested_on="rows", rendered=None) for one in example().findings)
+    rows = tuple(replace(finding, tested_on="rows", rendered=None) for finding in example().findings)
     plain = Page(mining_html(replace(example(), findings=rows, not_tested=()), {})).text
     assert "rendered" not in plain and "Named but not tested" not in plain
 

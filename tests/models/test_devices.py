@@ -34,7 +34,7 @@ from counterfoil.models.devices import (
     resolve_devices,
     stack_of,
 )
-from counterfoil.models.diffusion import load_pipeline, placed, wait_in_memory
+from counterfoil.models.diffusion import load_pipeline, place_pipeline, wait_in_memory
 from counterfoil.models.loading_errors import device_error, memory_error
 from counterfoil.plan import Sample, make_plan
 from counterfoil.recipe import Recipe, load_recipe
@@ -545,7 +545,7 @@ def test_a_pipeline_is_never_moved_as_a_whole_where_weights_wait(waits: Path, mo
         return plain(self, *where, **options)
 
     monkeypatch.setattr(type(pipeline), "to", to)
-    placed(pipeline, "cuda:1", "model")
+    place_pipeline(pipeline, "cuda:1", "model")
     assert set(moved) <= {"cpu"}
 
 

@@ -93,7 +93,7 @@ def test_paired_samples_share_their_noise_and_independent_ones_do_not(recipe: Re
         seeds.setdefault(sample.pair, []).append(sample.seed)
     for own in seeds.values():
         assert len(set(own)) == (1 if recipe.samples.noise == "paired" else len(own))
-    firsts = [own[0] for own in seeds.values()]
+    firsts = [seed[0] for seed in seeds.values()]
     assert len(set(firsts)) == len(firsts), "other classes and indices have other seeds"
 
 
@@ -339,7 +339,7 @@ def test_images_that_mining_asks_for_cost_two_but_for_their_base(mine: str) -> N
 
 @given(of=st.integers(1, 40), shards=st.integers(0, 200))
 def test_every_shard_is_in_one_part_and_parts_are_of_one_size(of: int, shards: int) -> None:
-    parts = [[place for place in range(shards) if PlanPart(number, of).holds(place)] for number in range(1, of + 1)]
+    parts = [[index for index in range(shards) if PlanPart(number, of).holds(index)] for number in range(1, of + 1)]
     assert sorted(place for part in parts for place in part) == list(range(shards))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
     assert all(b - a == of for part in parts for a, b in pairwise(part))
@@ -365,7 +365,7 @@ def test_the_shards_of_all_parts_are_those_of_the_plan_without_the_finished() ->
     done = {(shard.group, shard.number) for shard in shards[::4]}
     parts = [list(plan.shards_without(done, PlanPart(number, 3))) for number in (1, 2, 3)]
     assert sorted(shards.index(shard) for part in parts for shard in part) == [
-        place for place in range(len(shards)) if place % 4
+        index for index in range(len(shards)) if index % 4
     ]
     assert all(shards.index(shard) % 3 == number for number, part in enumerate(parts) for shard in part)
 
@@ -481,8 +481,8 @@ def test_it_reads_back_to_the_bit(rows: list[PoolRow]) -> None:
     there = retrieved_table({("base", 'a, "b"'): rows} if rows else {})
     here = RowTable.read(there.content, "rows.csv", "retrieved")
     assert here == there and here.sha256 == there.sha256
-    scores = [one.score for own in here.rows.values() for one in own]
-    assert [struct.pack("f", one) for one in scores] == [struct.pack("f", one.score) for one in rows]
+    scores = [one.score for row in here.rows.values() for one in row]
+    assert [struct.pack("f", score) for score in scores] == [struct.pack("f", row.score) for row in rows]
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,12 @@ CAPTIONS = ["a photo of a bag", "a red sandal in the snow", "", "a photo of a ba
 
 def labelled(pictures: list[bytes | None], labels: list[int] | None = None) -> LabelledImages:
     def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-        for place, one in enumerate(pictures):
-            if keys is None or f"k{place}" in keys:
-                yield f"k{place}", one
+        for index, picture in enumerate(pictures):
+            if keys is None or f"k{index}" in keys:
+                yield f"k{index}", picture
 
     zeros = np.zeros(len(pictures), dtype=np.int64)
-    names = tuple(f"k{place}" for place in range(len(pictures)))
+    names = tuple(f"k{index}" for index in range(len(pictures)))
     numbers = zeros if labels is None else np.array(labels, dtype=np.int64)
     return LabelledImages("pictures", "content", names, numbers, zeros, ("all",), read)
 
@@ -65,7 +65,7 @@ def test_captions_are_the_captioners(plain: Captioner, pictures: list[bytes | No
     asked: dict[str, Any] = {"number": 2, "seed": 3, "most_tokens": 6}
     found = caption_images(labelled(pictures), plain, tmp_path, prefix=" a photo ", **asked)
     expected = [tuple(plain.captions(noise(seed), prefix="a photo", **asked)) for seed in range(N)]
-    assert list(found.items()) == [(f"k{place}", texts) for place, texts in enumerate(expected)]
+    assert list(found.items()) == [(f"k{index}", texts) for index, texts in enumerate(expected)]
 
 
 def test_they_are_made_once_for_what_they_depend_on(
@@ -87,9 +87,9 @@ def test_they_are_made_once_for_what_they_depend_on(
         {"most_tokens": 5, "number": 2},
         {"most_tokens": 5, "prefix": "a"},
     ]
-    for place, other in enumerate(others):
+    for index, other in enumerate(others):
         caption_images(labelled(pictures), plain, tmp_path, **other)
-        assert len(looks) == (place + 2) * N
+        assert len(looks) == (index + 2) * N
     caption_images(labelled(pictures), replace(plain, sha256="another"), tmp_path, most_tokens=5)
     assert len(looks) == (len(others) + 2) * N
 
@@ -160,7 +160,7 @@ def test_likelihoods_are_the_captioners_by_image_and_caption(
     plain: Captioner, pictures: list[bytes | None], tmp_path: Path
 ) -> None:
     found = likelihoods_of(labelled(pictures), CAPTIONS, plain, tmp_path)
-    assert found.keys == tuple(f"k{place}" for place in range(N)) and found.captions == tuple(CAPTIONS)
+    assert found.keys == tuple(f"k{index}" for index in range(N)) and found.captions == tuple(CAPTIONS)
     for seed in range(N):
         sums, tokens = plain.log_likelihoods(noise(seed), CAPTIONS)
         assert found.sums[seed].tolist() == sums.tolist()

@@ -55,7 +55,7 @@ def test_named_outputs_prove_the_map_for_a_recipe_over_fewer_classes() -> None:
 def test_named_outputs_are_found_in_any_order(order: tuple[int, ...]) -> None:
     names = ["CAT", "dog", "horse, bird", "frog", "ship"]
     found = map_classes(classes(), facts(5, tuple(names[place] for place in order)))
-    assert found.targets == tuple((order.index(place),) for place in range(3))
+    assert found.targets == tuple((order.index(index),) for index in range(3))
     assert found.outputs == ("source labels" if found.targets == ((0,), (1,), (2,)) else "names")
 
 

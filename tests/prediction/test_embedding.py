@@ -35,12 +35,12 @@ N = 23
 
 def labelled(pictures: list[bytes | None], content: str = "one") -> LabelledImages:
     def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-        for place, picture in enumerate(pictures):
-            if keys is None or f"k{place}" in keys:
-                yield f"k{place}", picture
+        for index, picture in enumerate(pictures):
+            if keys is None or f"k{index}" in keys:
+                yield f"k{index}", picture
 
     zeros = np.zeros(len(pictures), dtype=np.int64)
-    keys = tuple(f"k{place}" for place in range(len(pictures)))
+    keys = tuple(f"k{index}" for index in range(len(pictures)))
     return LabelledImages("pictures", content, keys, zeros, zeros, ("all",), read)
 
 
@@ -70,7 +70,7 @@ def pictures() -> list[bytes | None]:
 def test_they_are_what_the_model_gives(counting: Counting, pictures: list[bytes | None], tmp_path: Path) -> None:
     found = embed(labelled(pictures), counting.embedder, tmp_path, batch_size=5, precision="float32")
     clip = load_clip("lab:clip")
-    images = [Image.open(io.BytesIO(one or b"")).convert("RGB") for one in pictures]
+    images = [Image.open(io.BytesIO(picture or b"")).convert("RGB") for picture in pictures]
     assert np.array_equal(found, clip.embed_images(images, 5))
     half = embed(labelled(pictures), counting.embedder, tmp_path, batch_size=5)
     assert half.dtype == np.float16
@@ -143,7 +143,7 @@ def test_fewer_images_than_keys_is_a_failure(counting: Counting, pictures: list[
 def test_a_classifiers_features_are_what_its_last_layer_sees(pictures: list[bytes | None], tmp_path: Path) -> None:
     model = load_classifier("lab:resnet10t")
     found = embed(labelled(pictures), classifier_embedder(model, "cpu"), tmp_path, batch_size=4, precision="float32")
-    images = [Image.open(io.BytesIO(one or b"")).convert("RGB") for one in pictures]
+    images = [Image.open(io.BytesIO(picture or b"")).convert("RGB") for picture in pictures]
     batch = torch.stack([model.transform()(image) for image in images])
     with torch.inference_mode():
         from_features = model.module.get_classifier()(torch.from_numpy(np.array(found)))

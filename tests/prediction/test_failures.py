@@ -77,7 +77,7 @@ def test_a_classifiers_scores_are_sigmoids_each_for_itself(models: dict[str, str
     assert np.isnan(found.values[[1, 4]]).all()
     classifier = load_classifier(models["sharp"])
     transform = classifier.transform()
-    batch = torch.stack([transform(Image.open(io.BytesIO(one))) for one in files if one and one != b"no image"])
+    batch = torch.stack([transform(Image.open(io.BytesIO(file))) for file in files if file and file != b"no image"])
     expected = torch.sigmoid(classifier.logits(batch, "cpu").double()).numpy()
     assert np.allclose(found.values[[0, 2, 3]], expected, atol=1e-6)
     # Its own colour is a yes for each; a softmax would have given them one to share.

@@ -39,10 +39,10 @@ def sharp(models: dict[str, str]) -> Classifier:
 
 def answers_of(classifiers: list[Classifier], images: list[bytes | None], batch_size: int) -> list[Predictions]:
     """Every model's answers in one pass, which none of them fails."""
-    members = [ModelInPass(one, MAP, Predictions.empty(len(images))) for one in classifiers]
+    members = [ModelInPass(classifier, MAP, Predictions.empty(len(images))) for classifier in classifiers]
     list(predict(images, np.zeros(len(images), dtype=np.int64), members, device="cpu", batch_size=batch_size))
-    assert all(one.failure is None and one.done == len(images) for one in members)
-    return [one.answers for one in members]
+    assert all(member.failure is None and member.done == len(images) for member in members)
+    return [member.answers for member in members]
 
 
 def all_logits(classifier: Classifier, images: list[bytes], batch_size: int) -> torch.Tensor:
@@ -67,8 +67,8 @@ def test_logits_equal_timms_own_use_of_the_model(sharp: Classifier) -> None:
     images = [encoded(seed) for seed in range(3)]
     transform = sharp.transform()
     expected = []
-    for one in images:
-        tensor = transform(Image.open(io.BytesIO(one)).convert("RGB"))
+    for image in images:
+        tensor = transform(Image.open(io.BytesIO(image)).convert("RGB"))
         with torch.no_grad():
             expected.append(sharp.module(tensor[None])[0])
     torch.testing.assert_close(all_logits(sharp, images, 2), torch.stack(expected), rtol=1e-4, atol=1e-4)
@@ -127,9 +127,9 @@ def test_a_pass_reads_no_further_than_it_is_asked(sharp: Classifier, device: str
     read: list[int] = []
 
     def images() -> Iterator[bytes]:
-        for place in range(9):
-            read.append(place)
-            yield encoded(place)
+        for index in range(9):
+            read.append(index)
+            yield encoded(index)
 
     threads = set(threading.enumerate())
     batches = prepared_batches(images(), [sharp], 2, device)

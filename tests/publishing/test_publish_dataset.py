@@ -30,7 +30,10 @@ def stages(answer: dict[str, Any]) -> list[str]:
 
 def assert_forward(answer: dict[str, Any]) -> None:
     for _, stage_events in groupby(answer["sending"], key=lambda one: one["stage"]):
-        done = [(one["files_done"], one["bytes_done"], one["files"], one["bytes"]) for one in stage_events]
+        done = [
+            (stage_event["files_done"], stage_event["bytes_done"], stage_event["files"], stage_event["bytes"])
+            for stage_event in stage_events
+        ]
         assert done == sorted(done)
         assert all(files_done <= files and bytes_done <= size for files_done, bytes_done, files, size in done)
         assert len({(files, size) for _, _, files, size in done}) == 1
@@ -136,7 +139,9 @@ def test_nothing_is_done_without_consent(loopback: LoopbackHub, first: Path, sta
     assert stages(answer) == ["verifying"]
     assert answer["published"] is None
     assert f"{len(contents(first))} files added" in " ".join(answer["preview"])
-    assert not [one for one in loopback.requests if one.method != "GET" and "validate-yaml" not in one.path]
+    assert not [
+        request for request in loopback.requests if request.method != "GET" and "validate-yaml" not in request.path
+    ]
 
 
 def test_a_publication_that_is_given_up_lets_go_of_the_directory_and_the_client(first: Path) -> None:
@@ -228,7 +233,7 @@ def test_an_answer_that_is_lost_is_no_second_change(
     hub.faults.add(Fault.lose_answer("POST", path))
     many = "main" not in path
     answer = process.publish(call(second, tag="v2", files_per_commit=12 if many else 100))
-    assert any(one.fault for one in hub.requests), "the fault was met"
+    assert any(request.fault for request in hub.requests), "the fault was met"
     assert published(hub) == published(hub, "v2") == contents(second)
     assert len(hub.commits(REPO)) == 3
     assert len(hub.repository(REPO).pull_requests) == (1 if many else 0)
@@ -278,7 +283,10 @@ def test_a_pull_request_of_an_older_base_is_begun_anew(
     others.upload_file(path_or_fileobj=b"mine", path_in_repo="NOTES", repo_id=REPO, repo_type="dataset")
     process.publish(call(second, files_per_commit=12))
     assert published(loopback) == {**contents(second), "NOTES": b"mine"}
-    assert [one.status for one in loopback.repository(REPO).pull_requests.values()] == ["closed", "merged"]
+    assert [pull_request.status for pull_request in loopback.repository(REPO).pull_requests.values()] == [
+        "closed",
+        "merged",
+    ]
 
 
 @pytest.mark.release(of="hub")

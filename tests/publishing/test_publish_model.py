@@ -78,7 +78,11 @@ def metadata(card: bytes) -> dict[str, Any]:
 def changing(hub: LoopbackHub) -> list[str]:
     """The requests that change something, made or not."""
     harmless = ("/api/validate-yaml",)
-    return [str(one) for one in hub.requests if one.method not in ("GET", "HEAD") and one.path not in harmless]
+    return [
+        str(request)
+        for request in hub.requests
+        if request.method not in ("GET", "HEAD") and request.path not in harmless
+    ]
 
 
 def run_here(hub: LoopbackHub, home: Path, program: str, *words: str) -> str:

@@ -30,7 +30,11 @@ Start = Callable[..., Publisher]
 def changing(hub: LoopbackHub) -> list[str]:
     """The requests that change something, made or not."""
     harmless = ("/api/validate-yaml",)
-    return [str(one) for one in hub.requests if one.method not in ("GET", "HEAD") and one.path not in harmless]
+    return [
+        str(request)
+        for request in hub.requests
+        if request.method not in ("GET", "HEAD") and request.path not in harmless
+    ]
 
 
 @pytest.mark.parametrize(

@@ -479,8 +479,8 @@ def test_another_content_is_never_received_whole(
         with_retries(lambda: api.preupload_lfs_files(REPO, [Addition(file)], repo_type="dataset"), "sending")
     assert hub.uploads[file.sha256].complete == 0
     assert 0 < hub.uploads[file.sha256].bytes < file.size
-    assert not [one for one in hub.requests if "/lfs/complete/" in one.path]
-    assert len([one for one in hub.requests if "/objects/batch" in one.path]) == 1, "it was not tried again"
+    assert not [request for request in hub.requests if "/lfs/complete/" in request.path]
+    assert len([request for request in hub.requests if "/objects/batch" in request.path]) == 1, "it was not tried again"
 
 
 def test_with_xet_what_it_sent_is_compared_before_the_commit(

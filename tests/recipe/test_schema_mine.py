@@ -27,7 +27,7 @@ from counterfoil.recipe.schema_mine import (
     MinedFacts,
     mined_facts,
     shown_text,
-    validated,
+    validate_settings,
 )
 from counterfoil.recipe.schema_prompts import DEEPEST, MOST_CHARACTERS, MOST_VALUES, free_form_problem
 from counterfoil.recipe.strict_yaml import dump_yaml
@@ -182,7 +182,7 @@ def test_text_is_one_line_of_what_can_be_printed() -> None:
 ])  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_line(settings: dict, message: str) -> None:
     with pytest.raises(UserError) as refused:
-        validated(ContextsSettings, settings, "mine.settings")
+        validate_settings(ContextsSettings, settings, "mine.settings")
     assert len(refused.value.problems) == 1
     assert message in refused.value.problems[0]
 
@@ -192,7 +192,7 @@ def test_what_cannot_be_is_refused_in_one_line(settings: dict, message: str) -> 
 ])  # fmt: skip
 def test_an_address_with_a_key_is_refused_and_not_repeated(address: str) -> None:
     with pytest.raises(UserError) as refused:
-        validated(ChatSettings, {"model": "m", "base_url": address}, "chat")
+        validate_settings(ChatSettings, {"model": "m", "base_url": address}, "chat")
     assert "s3cret" not in str(refused.value) and "OPENAI_API_KEY" in str(refused.value)
 
 
@@ -201,7 +201,7 @@ def test_an_address_with_a_key_is_refused_and_not_repeated(address: str) -> None
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(UserError, match="http://localhost:8000/v1"):
-        validated(ChatSettings, {"model": "m", "base_url": address}, "chat")
+        validate_settings(ChatSettings, {"model": "m", "base_url": address}, "chat")
 
 
 def test_the_prompt_is_the_axiss_unless_it_is_given() -> None:

@@ -344,7 +344,7 @@ def test_check_and_card_say_it_in_words() -> None:
         "screen.object_threshold.classes={'04': 0.21}",
         "prompts.shifts.red.object_threshold.classes={'06': 0.1}",
     )
-    shown = CliRunner().invoke(app, ["check", "wardrobe-mini", *(w for one in changes for w in ("--set", one))])
+    shown = CliRunner().invoke(app, ["check", "wardrobe-mini", *(w for change in changes for w in ("--set", change))])
     assert shown.exit_code == 0
     assert "p5, 1 by class" in shown.stdout
     assert "coat (04) 0.21, shirt (06) 0.1 in red" in shown.stdout
@@ -450,7 +450,7 @@ def test_it_is_asked_about_every_shift_and_the_base_and_no_other_is() -> None:
     assert recipe.judges == ("lab:resnet10t", JUDGE)
     assert set(asked(recipe, JUDGE).values()) == {"top1"} and len(asked(recipe, JUDGE)) == 6
     assert {name for name, rule in asked(recipe, "lab:resnet10t").items() if rule} == {"red"}
-    base, red = (next(one for one in recipe.all_shifts() if one.name == name) for name in ("base", "red"))
+    base, red = (next(shift for shift in recipe.all_shifts() if shift.name == name) for name in ("base", "red"))
     assert recipe.columns_of(base) == ("resnet14t_answer", "resnet14t_confidence", "resnet14t_right")
     assert len(set(recipe.columns_of(red))) == 6
 

@@ -75,11 +75,11 @@ def test_the_notebook_of_the_first_hour_runs_from_top_to_bottom(
             shown.append(eval(compile(ast.Expression(last.value), cell["id"], "eval"), space))
     scores, drops, mined = (space[name] for name in ("scores", "drops", "mined"))
     assert 50 < 100 * scores.score("lab:resnet10t", "all").top1.value <= 100
-    assert len(drops.shifts) == 9 and all(one.drop is not None for one in drops.scores if one.shift != "base")
+    assert len(drops.shifts) == 9 and all(score.drop is not None for score in drops.scores if score.shift != "base")
     assert "largest drop" in repr(drops) and "% right on base" in repr(drops)
     assert mined.findings.answered.rows == 100 and mined.files["rows"].is_file()
     htmls = [one._repr_html_() for one in shown if hasattr(one, "_repr_html_")]
-    assert len(htmls) >= 4 and all("<table" in one for one in htmls)
+    assert len(htmls) >= 4 and all("<table" in html for html in htmls)
 
 
 def test_a_plan_of_a_bundled_name_tells_its_size_and_shifts() -> None:

@@ -104,7 +104,7 @@ def test_where_no_image_was_seen_by_all_images_are_grouped_by_how_many_saw_them(
 
 @given(st.integers(1, 60), st.integers(0, 60))
 def test_of_one_rater_the_interval_is_wilsons_over_images(n: int, selected: int) -> None:
-    found = mean_frequency([(int(place < selected), 1) for place in range(n)])
+    found = mean_frequency([(int(index < selected), 1) for index in range(n)])
     assert found is not None
     assert found.value == pytest.approx(min(selected, n) / n)
     assert (found.low, found.high) == pytest.approx(wilson(found.value, n), abs=1e-9)
@@ -154,8 +154,8 @@ def files(made: ReviewPage, colours: Path, tmp_path_factory: pytest.TempPathFact
     folder, known = tmp_path_factory.mktemp("answers"), known_of(colours)
     people = (("Anna Nyman", sees_colours), ("", is_true), ("B.", everything))
     return [
-        written(folder / f"{place}.json", answers(made.page, known, choice, TOKENS[place], name))
-        for place, (name, choice) in enumerate(people)
+        written(folder / f"{index}.json", answers(made.page, known, choice, TOKENS[index], name))
+        for index, (name, choice) in enumerate(people)
     ]
 
 

@@ -233,8 +233,8 @@ def test_what_a_page_gives_is_what_the_command_takes(
         for grid in data["grids"]:
             # The second person finds no image at dusk.
             found = [
-                place
-                for place, id in enumerate(grid["shown"])
+                index
+                for index, id in enumerate(grid["shown"])
                 if is_own(grid["task"], grid["label"], known[id]) or not hasattr(known[id], "key")
             ] if person == "one" or grid["label"] != "dusk" else []  # fmt: skip
             page.evaluate("places => places.forEach(at => document.querySelectorAll('.cell')[at].click())", found)

@@ -66,9 +66,9 @@ def test_every_grid_has_one_label_and_its_own_images_with_controls_among_them(ma
 def test_controls_are_not_reported_by_their_place(made: ReviewPage, colours: Path) -> None:
     known = known_of(colours)
     places = [
-        place
+        index
         for grid in data_of(made.page)["grids"]
-        for place, id in enumerate(grid["shown"])
+        for index, id in enumerate(grid["shown"])
         if not is_own(grid["task"], grid["label"], known[id])
     ]
     assert min(places) < 12 and max(places) > 24

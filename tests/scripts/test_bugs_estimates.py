@@ -28,8 +28,8 @@ def fresh_pairs_are_true(rows: list[EstimatedRow], families: list[EstimatedFamil
         if row.confirmed >= FEWEST:
             assert abs(row.fresh.off) < MISSES * row.fresh.error, row
             assert row.fresh.covered >= 0.93 - MISSES * np.sqrt(0.93 * 0.07 / row.confirmed), row
-    for one in families:
-        assert one.by_fresh >= 0.95 - MISSES * np.sqrt(0.95 * 0.05 / one.runs), one
+    for family in families:
+        assert family.by_fresh >= 0.95 - MISSES * np.sqrt(0.95 * 0.05 / family.runs), family
 
 
 def test_the_tests_own_pairs_tell_too_much_and_fresh_ones_do_not() -> None:

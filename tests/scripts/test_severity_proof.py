@@ -23,8 +23,8 @@ def seen(sure: dict[float, float], accuracy: dict[float, float]) -> Seen:
     """
     strengths = np.array(sorted(sure))
     shape = (len(SHIFTS), 1 + len(strengths), len(CLASSES), UNITS)
-    curve = np.array([0.0, *(sure[one] for one in strengths)], np.float32)[None, :, None, None]
-    right = np.array([1.0, *(accuracy[one] for one in strengths)])[None, :, None, None]
+    curve = np.array([0.0, *(sure[strength] for strength in strengths)], np.float32)[None, :, None, None]
+    right = np.array([1.0, *(accuracy[strength] for strength in strengths)])[None, :, None, None]
     labels = np.broadcast_to(np.arange(len(CLASSES))[None, None, :, None], shape).astype(np.int8)
     said = np.where(np.arange(UNITS) < right * UNITS, labels, -1)
     there = np.ones(shape, bool)

@@ -12,11 +12,11 @@ HEADER = "model,img_size,top1,top1_err,top5,top5_err,param_count,crop_pct,interp
 
 def test_rows_are_joined_by_model_and_size_as_the_last_commit_has_them(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    for place, name in enumerate(TABLES.values()):
+    for index, name in enumerate(TABLES.values()):
         lines = [
             HEADER,
-            f'b,224,{50 + place}.125,1,2,3,"1,013.01",1.000,bicubic',
-            f"b,288,{60 + place},1,2,3,4,1,bicubic",
+            f'b,224,{50 + index}.125,1,2,3,"1,013.01",1.000,bicubic',
+            f"b,288,{60 + index},1,2,3,4,1,bicubic",
         ]
         lines += [] if name == "imagenet-a" else ["a,224,90,1,2,3,4,1,bicubic"]
         (tmp_path / "results" / f"results-{name}.csv").write_text("\n".join(lines) + "\n")

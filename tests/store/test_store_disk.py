@@ -183,7 +183,7 @@ def test_a_file_takes_its_name_when_its_bytes_are_on_disk_and_a_second_writing_t
         assert len(names) >= 3, "data, candidates, receipt"
         assert all(order.index(("flush", name)) < order.index(("name", name)) for name in names)
         assert names[-1].endswith((".json.tmp", f".json.{os.getpid()}.tmp")), "the receipt last"
-    gone = next(place for place, (what, name) in enumerate(done) if what == "remove" and name.endswith(".json"))
+    gone = next(index for index, (what, name) in enumerate(done) if what == "remove" and name.endswith(".json"))
     renamed = done.index(next(step for step in done if step[0] == "name"))
     assert ("flush", "receipts") in done[gone:renamed], "the old receipt is gone for good before anything is in place"
 

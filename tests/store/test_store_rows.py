@@ -32,7 +32,7 @@ from counterfoil.store.layout import (
     receipt_path,
     shard_path,
 )
-from counterfoil.store.rows import TableForm, arrow_schema, features, row, unique_names, webdataset_features
+from counterfoil.store.rows import TableForm, arrow_schema, features, stored_row, unique_names, webdataset_features
 from support.files import published
 
 NAMES = ["crane (a)", "crane (b)", "coot"]
@@ -88,7 +88,7 @@ def test_a_score_is_a_number_or_none(value: float) -> None:
     sample = next(plan.shards[0].samples(plan))
     candidate = replace(candidate_of(sample), verdict=clip_verdict((value, None), (0.25, None)))
     with pytest.raises(ValueError, match=rf"{sample.key}: object_score is {value}"):
-        row(candidate, "data", TableForm(), "png")
+        stored_row(candidate, "data", TableForm(), "png")
 
 
 def test_metadata_is_the_same_text_as_that_of_datasets() -> None:

@@ -52,7 +52,7 @@ def coco_document(images: Drawn, size: tuple[int, int] = (160, 120)) -> dict[str
             {"id": number, "file_name": name, "width": size[0], "height": size[1]}
             for number, (name, _) in enumerate(images, start=1)
         ],
-        "annotations": [{"id": number, **one} for number, one in enumerate(annotations, start=1)],
+        "annotations": [{"id": number, **annotation} for number, annotation in enumerate(annotations, start=1)],
         "categories": [{"id": number, "name": name} for number, name in zip(IDS, NAMES, strict=True)],
     }
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 def image_table(images: Sequence[bytes | None], *, names: Sequence[str] | None = None, **columns: Any) -> Any:
     """A `datasets.Dataset` of encoded images with these columns; `names` are those of its labels."""
-    cells = {"image": [one if one is None else {"bytes": one, "path": None} for one in images], **columns}
+    cells = {"image": [image if image is None else {"bytes": image, "path": None} for image in images], **columns}
     table = datasets.Dataset.from_dict(cells).cast_column("image", datasets.Image())
     return table if names is None else table.cast_column("label", datasets.ClassLabel(names=list(names)))
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from counterfoil.data.labelled_images import first_of_classes, rows_of
 from counterfoil.data.labelled_sources import labelled_split
-from counterfoil.dataset.label_checks import MOST_A_CLASS, OTHER, counted, without_validation
+from counterfoil.dataset.label_checks import MOST_A_CLASS, OTHER, count_answers, without_validation
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_open_clip import pin_zero_shot
@@ -207,7 +207,7 @@ def validation_answers(
     ids = [cls.id for cls in recipe.classes]
     # An output that is right for several classes counts for the first.
     named = {output: ids[label] for label in reversed(range(len(ids))) for output in class_map.targets[label]}
-    counts = counted(
+    counts = count_answers(
         (ids[label], ids[label] if right else named.get(int(answer), OTHER))
         for label, answer, right, readable in zip(
             images.labels.tolist(), answers.prediction, answers.correct, answers.readable, strict=True

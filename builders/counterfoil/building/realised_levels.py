@@ -161,7 +161,7 @@ def _scenes(plan: Plan, shift: str) -> list[Sample]:
     level = next(one for one in plan.recipe.all_shifts() if one.of == shift)
     cells = [cell for cell in plan.cells() if cell.shift == level.name]
     if len(cells) > SCENES_A_SEARCH:  # of many classes some from every part of the list
-        cells = [cells[place * len(cells) // SCENES_A_SEARCH] for place in range(SCENES_A_SEARCH)]
+        cells = [cells[index * len(cells) // SCENES_A_SEARCH] for index in range(SCENES_A_SEARCH)]
     each = -(-SCENES_A_SEARCH // len(cells))
     chosen = [replace(cell, candidates=each) for cell in cells]
     rounds = zip(*(plan.samples(cell) for cell in chosen), strict=True)

@@ -213,4 +213,4 @@ class _Spans(Sequence["Span"]):
         if not 0 <= position < len(self):
             raise IndexError(f"span {at} of {len(self)}")
         first = self._ends[position - 1] if position else 0
-        return tuple(self._shards[place] for place in range(first, self._ends[position]))
+        return tuple(self._shards[index] for index in range(first, self._ends[position]))

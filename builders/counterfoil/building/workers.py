@@ -25,7 +25,7 @@ from counterfoil.data.folders import pinned_content
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import pool_of
 from counterfoil.engines import Delivered, Doing
-from counterfoil.engines.executor import named
+from counterfoil.engines.executor import name_of_item
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.kinds import Materials, maker_of
@@ -75,7 +75,7 @@ class SpanToCollect:
 
     @property
     def id(self) -> str:
-        return named(self.span)
+        return name_of_item(self.span)
 
 
 class SpansToCollect(Sequence[SpanToCollect]):
@@ -135,11 +135,11 @@ def write_collected(writer: ShardWriter, came: ShardFiles, asked: Collection[tup
 
 def _refuse_damaged(writer: ShardWriter, came: ShardFiles) -> None:
     receipt = came.receipt
-    named = {file.path: file for file in receipt.files}
+    name_of_item = {file.path: file for file in receipt.files}
     place = (receipt.group, receipt.shard, receipt.of)
-    own = all((p := parse_shard_path(path)) is not None and (p.group, p.number, p.of) == place for path in named)
-    whole = named.keys() == came.contents.keys() and all(
-        hashlib.sha256(content).hexdigest() == named[path].sha256 for path, content in came.contents.items()
+    own = all((p := parse_shard_path(path)) is not None and (p.group, p.number, p.of) == place for path in name_of_item)
+    whole = name_of_item.keys() == came.contents.keys() and all(
+        hashlib.sha256(content).hexdigest() == name_of_item[path].sha256 for path, content in came.contents.items()
     )
     if not own or not whole or dict(receipt.hashes) != dict(writer.hashes):
         raise RunFailure(

@@ -175,10 +175,10 @@ def _is_coco(document: Any) -> bool:
 def _coco_categories(path: Path, document: Mapping[str, Any]) -> dict[int, str]:
     """Return id → name in the order of the file."""
     problems, names = _Problems(str(path)), {}
-    for place, entry in enumerate(document["categories"]):
+    for index, entry in enumerate(document["categories"]):
         number, name = (entry.get(key) if isinstance(entry, Mapping) else None for key in ("id", "name"))
         if type(number) is not int or not isinstance(name, str) or number in names:
-            problems.add(f"categories[{place}] is {quoted(str(entry))}, expected a name, and an id of its own")
+            problems.add(f"categories[{index}] is {quoted(str(entry))}, expected a name, and an id of its own")
         else:
             names[number] = name
     if not problems.count and (problem := categories_problem([*names.values()]) if names else "found no category"):
@@ -200,7 +200,7 @@ def _coco_rows(
 ) -> tuple[list[tuple[str, ObjectLists]], int]:
     """Return the images of a COCO file that the folder has, with their objects, and how many it does not have."""
     problems = _Problems(str(path))
-    number = {identity: place for place, identity in enumerate(categories)}
+    number = {identity: index for index, identity in enumerate(categories)}
     rows: list[tuple[str, ObjectLists]] = []
     objects_of: dict[Any, ObjectLists] = {}
     absent = 0

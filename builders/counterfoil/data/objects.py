@@ -55,21 +55,21 @@ class SourceObjects:
         """
         cell, objects = self.cells[row], no_objects()
         across, down = stored[0] / size[0], stored[1] / size[1]
-        for place, box in enumerate(cell["bbox"]):
-            category = self.places.get(cell["category"][place])
+        for index, box in enumerate(cell["bbox"]):
+            category = self.places.get(cell["category"][index])
             clipped = in_image(in_pixels(box, self.form, size), size)
             if category is None or clipped is None:
                 continue
             x, y, width, height = clipped
             right, bottom = min(stored[0], (x + width) * across), min(stored[1], (y + height) * down)
             x, y = x * across, y * down
-            area = cell["area"][place] if cell["area"] else None
+            area = cell["area"][index] if cell["area"] else None
             own = width * height if area is None else min(area, width * height)
-            objects["id"].append(cell["id"][place] if cell["id"] else place)
+            objects["id"].append(cell["id"][index] if cell["id"] else index)
             objects["bbox"].append([x, y, right - x, bottom - y])
             objects["category"].append(category)
             objects["area"].append(own * across * down)
-            objects["iscrowd"].append(bool(cell["iscrowd"][place]) if cell["iscrowd"] else False)
+            objects["iscrowd"].append(bool(cell["iscrowd"][index]) if cell["iscrowd"] else False)
         return objects
 
 
@@ -158,7 +158,7 @@ def _places(
                 f" {len(categories)} categories, from 0 on",
                 "Name every category, in the order of their numbers.",
             )
-        return {place: place for place in range(len(categories))}
+        return {index: index for index in range(len(categories))}
     known = {plain_name(str(name)): name for name in (names if names is not None else sorted(map(str, used)))}
     # What no object of this split has may still be a category, where nothing declares the names.
     lacking = [name for name in categories if plain_name(name) not in known] if names is not None else []
@@ -174,7 +174,7 @@ def _places(
             ),
             f"Its categories are {', '.join(map(str, known.values()))[:500]}.",
         )
-    place_of = {plain_name(name): place for place, name in enumerate(categories)}
+    place_of = {plain_name(name): index for index, name in enumerate(categories)}
     if names is None:
         return {name: place_of[plain_name(str(name))] for name in used if plain_name(str(name)) in place_of}
     return {number: place_of[plain_name(name)] for number, name in enumerate(names) if plain_name(name) in place_of}

@@ -23,7 +23,7 @@ from counterfoil.data.image_folders import ImageFolder, read_image_folder, rows_
 from counterfoil.data.object_folders import ObjectFolder, read_object_folder
 from counterfoil.data.pins import InputDataset, SourcePin, cached_commit, prepared_folders
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models.loading_errors import known_cause, one_line
+from counterfoil.models.loading_errors import error_line, known_cause
 from counterfoil.models.names import refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe import sha256_json
 from counterfoil.recipe.names import is_local
@@ -633,7 +633,7 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
         # The cause says what is wrong with a damaged file.
         inner = error.__cause__ if isinstance(error, DatasetsError) else None
         raise kind(
-            f"source: {place} cannot be read: {one_line(inner or error)}",
+            f"source: {place} cannot be read: {error_line(inner or error)}",
             "Check the dataset's name, its config and its split.",
         ) from error
     finally:

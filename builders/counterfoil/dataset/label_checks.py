@@ -59,7 +59,7 @@ def without_validation(pins: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def counted(answers: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
+def count_answers(answers: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
     """Count pairs of true class id and answered class id or `OTHER`."""
     counts: dict[str, dict[str, int]] = {}
     for true, answered in answers:
@@ -78,10 +78,10 @@ def validation_of(pin: Any, class_ids: Sequence[str]) -> ValidationAnswers | Non
     known = set(class_ids)
     if not isinstance(counts, Mapping) or not counts or not set(counts) <= known:
         raise ValueError("the judge's answers to validation images are not by class id")
-    for own in counts.values():
-        if not isinstance(own, Mapping) or not set(own) <= known | {OTHER}:
+    for count in counts.values():
+        if not isinstance(count, Mapping) or not set(count) <= known | {OTHER}:
             raise ValueError("the judge's answers to validation images are not class ids")
-        if not all(type(n) is int and n > 0 for n in own.values()) or not 0 < sum(own.values()) <= MOST_A_CLASS:
+        if not all(type(n) is int and n > 0 for n in count.values()) or not 0 < sum(count.values()) <= MOST_A_CLASS:
             raise ValueError(f"the judge's answers to validation images are not counts of 1 to {MOST_A_CLASS} images")
     return counts
 
@@ -216,14 +216,14 @@ def checks_of_dataset(recipe: Recipe, inputs: Mapping[str, Any], counts: JudgedC
     """
     shifts = recipe.all_shifts()
     names, judge = [shift.name for shift in shifts], recipe.screen.judge
-    own = recipe.kind.corrupts
+    corrupts = recipe.kind.corrupts
     if judge is None:
-        return LabelChecks(None, None, tuple(map(ShiftChecks, names)), own=own)
+        return LabelChecks(None, None, tuple(map(ShiftChecks, names)), own=corrupts)
     pins = inputs.get("judges")
     pin = pins.get(without_folders(judge)) if isinstance(pins, Mapping) else None
     validation = validation_of(pin, [cls.id for cls in recipe.classes])
     picked = {shift.name for shift in shifts for rule in shift.keep if judge in rule.judges()}
-    return replace(judged_checks(without_folders(judge), counts, validation, names, picked), own=own)
+    return replace(judged_checks(without_folders(judge), counts, validation, names, picked), own=corrupts)
 
 
 def judged_checks(

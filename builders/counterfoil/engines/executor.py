@@ -191,7 +191,7 @@ def _loss(
                     f"{_KEPT} `nvidia-smi` shows the GPUs of this machine and their processes; choose others with"
                     " --device.",
                 )
-            return f"{device} cannot be used: {reason}; other workers take {named(item)} and the rest"
+            return f"{device} cannot be used: {reason}; other workers take {name_of_item(item)} and the rest"
 
 
 @dataclass(slots=True)
@@ -209,9 +209,11 @@ class Deaths:
         self._of_items[index] += 1
         times, total = self._of_items[index], self._of_items.total()
         if times < MOST_DEATHS_OF_AN_ITEM and total < MOST_DEATHS_A_WORKER * self.at_once + self.finished:
-            return f"the worker on {device} {ending}; another worker restarts {named(item)}"
+            return f"the worker on {device} {ending}; another worker restarts {name_of_item(item)}"
         if times >= MOST_DEATHS_OF_AN_ITEM:
-            problem = f"{named(item)}: {times} workers died while working on it; the last one, on {device}, {ending}"
+            problem = (
+                f"{name_of_item(item)}: {times} workers died while working on it; the last one, on {device}, {ending}"
+            )
         else:
             problem = f"{total} workers died, with {self.finished} items finished; the last one, on {device}, {ending}"
         hint = [_KEPT]
@@ -225,7 +227,9 @@ class Deaths:
 
     def out_of_memory(self, item: Any, device: str, reason: str) -> RunFailure:
         """Return the failure for too little memory, with advice."""
-        return RunFailure(f"{named(item)}: out of memory on {device}: {reason}", f"{_KEPT} {self._less_memory(device)}")
+        return RunFailure(
+            f"{name_of_item(item)}: out of memory on {device}: {reason}", f"{_KEPT} {self._less_memory(device)}"
+        )
 
     def _less_memory(self, device: str) -> str:
         advice = []
@@ -280,9 +284,9 @@ def ending_of(code: int | None) -> str:
     return f"was ended by {name}"
 
 
-def named(item: Any) -> str:
+def name_of_item(item: Any) -> str:
     """Name an item for people: by its `id` (a shard), the first of several, else by `str`."""
     if isinstance(item, Sequence) and not isinstance(item, str):
-        return some_of([named(part) for part in item], _MOST_NAMED)
+        return some_of([name_of_item(part) for part in item], _MOST_NAMED)
     name = str(getattr(item, "id", item))
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"

@@ -38,7 +38,7 @@ from counterfoil.engines.engine import Doing, Work
 from counterfoil.engines.executor import DeviceFailed, Ended, Failed, Heard, NoMemory, ending_of, events_of
 from counterfoil.errors import RunFailure
 from counterfoil.models.devices import holds_context, keep_freed_memory, make_current
-from counterfoil.models.loading_errors import device_error, memory_error, one_line
+from counterfoil.models.loading_errors import device_error, error_line, memory_error
 from counterfoil.progress import disable_progress_bars
 
 # How often a waiting process wakes: a Ctrl-C that another thread has caught would not wake it.
@@ -359,4 +359,4 @@ def _tell_failure(pipe: Connection, error: Exception, *, was_ready: bool) -> Non
             copy.copy(error)  # as unpickling does: errors of some libraries cannot be rebuilt
             _tell(pipe, Failed(error))
         except Exception:
-            _tell(pipe, Failed(RunFailure(one_line(error))))
+            _tell(pipe, Failed(RunFailure(error_line(error))))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.loading_errors import one_line
+from counterfoil.models.loading_errors import error_line
 
 _PLACE = re.compile(r"(?P<host>[^\s:/\[\]]+|\[[0-9a-fA-F:.%]+\]):(?P<port>\d{1,5})")
 _ANSWERS_WITHIN = 10.0  # seconds
@@ -129,7 +129,7 @@ def _begin(devices: Sequence[str], workers: int, at_the_end: contextlib.ExitStac
         )
     except Exception as error:
         raise RunFailure(
-            f"Ray could not start a cluster on this machine: {one_line(error)}",
+            f"Ray could not start a cluster on this machine: {error_line(error)}",
             "If this machine was busy, run the same command again: Ray waits for half a minute. Or leave out --engine"
             " ray, or start a cluster with `ray start --head` and name it with --address.",
         ) from error
@@ -145,10 +145,10 @@ def _join(address: str, at_the_end: contextlib.ExitStack) -> None:
     except Exception as error:
         if "Version mismatch" in str(error):
             raise UserError(
-                f"the Ray cluster at {address} has another version: {one_line(error)}",
+                f"the Ray cluster at {address} has another version: {error_line(error)}",
                 "Install the same Ray and the same Python on every machine.",
             ) from error
-        raise UserError(f"the Ray cluster at {address} cannot be used: {one_line(error)}", _START) from error
+        raise UserError(f"the Ray cluster at {address} cannot be used: {error_line(error)}", _START) from error
 
 
 def _refuse_silent(address: str) -> None:
@@ -165,7 +165,7 @@ def _refuse_silent(address: str) -> None:
             connection.sendall(_HELLO)
             answer = connection.recv(9)
     except (OSError, OverflowError) as error:
-        raise UserError(f"address {named}: no Ray cluster answers there ({one_line(error)})", _START) from error
+        raise UserError(f"address {named}: no Ray cluster answers there ({error_line(error)})", _START) from error
     if len(answer) < 4 or answer[3] != _SETTINGS:
         raise UserError(f"address {named}: the server there is not a Ray cluster", _START)
 

@@ -34,7 +34,7 @@ from counterfoil.engines.local import default_workers
 from counterfoil.engines.ray_cluster import RayCluster, connected, refuse_absent_ray, refuse_no_cluster
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.devices import keep_freed_memory, make_current
-from counterfoil.models.loading_errors import device_error, memory_error, one_line
+from counterfoil.models.loading_errors import device_error, error_line, memory_error
 from counterfoil.progress import disable_progress_bars
 
 _LOOKS_EVERY = 5.0  # seconds between looks whether nodes have joined
@@ -253,7 +253,7 @@ def _reason(error: Exception) -> str:
     """Return why an actor is gone: the telling line of Ray's many."""
     lines = [line.strip() for line in str(error).splitlines()]
     telling = [line for line in lines if line.startswith(_TELLING)]
-    return (telling[-1] if telling else one_line(error))[:_LONGEST_REASON]
+    return (telling[-1] if telling else error_line(error))[:_LONGEST_REASON]
 
 
 def _was_killed(error: Exception) -> int | None:

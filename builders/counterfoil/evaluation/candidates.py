@@ -94,7 +94,7 @@ def read_mined(
     Raise RunFailure for candidates that differ from their receipts, or that are no samples of the plan.
     """
     recipe, directory = dataset.recipe, dataset.directory
-    mined = [(place, shift) for place, shift in enumerate(recipe.all_shifts()) if shift.kind == MINED and shift.top]
+    mined = [(index, shift) for index, shift in enumerate(recipe.all_shifts()) if shift.kind == MINED and shift.top]
     judged = [shift for _, shift in mined if _judges(shift)]
     found: dict[str, Unpicked] = {}
     images, complete = None, True

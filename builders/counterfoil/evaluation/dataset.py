@@ -65,8 +65,8 @@ def read_judged(
     """Return what `data` records of the judges. keys, shifts (n,): of the dataset's images, from the same files."""
     every = recipe.all_shifts()
     judged = tuple(
-        JudgedShift(place, rule)
-        for place, shift in enumerate(every)
+        JudgedShift(index, rule)
+        for index, shift in enumerate(every)
         for rule in shift.keep
         if shift.top and isinstance(rule, MisclassifiedRule)
     )
@@ -224,7 +224,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
         raise UserError(f"{directory} has no data folder: no candidate was accepted, or files are missing", VERIFY)
     hint = f"`counterfoil verify {source}` names everything that is damaged and how to repair it."
     refuse_changed(directory, changed_data(directory, receipts), hint)
-    position = {shift.name: place for place, shift in enumerate(recipe.all_shifts())}
+    position = {shift.name: index for index, shift in enumerate(recipe.all_shifts())}
     keys: list[str] = []
     columns: dict[str, list[int]] = {"shift": [], "label": [], "index": []}
     for shard, receipt in zip(finished.plan.shards, receipts, strict=True):
@@ -251,9 +251,9 @@ def open_dataset(source: str | Path) -> OpenDataset:
                 if left == 0:
                     return
                 images = batch.column("image")
-                for place, key in enumerate(batch.column("key").to_pylist()):
+                for index, key in enumerate(batch.column("key").to_pylist()):
                     if wanted is None or key in wanted:
-                        yield key, (images[place].as_py() or {}).get("bytes")
+                        yield key, (images[index].as_py() or {}).get("bytes")
                         left = None if left is None else left - 1
 
     groups = tuple(

@@ -31,7 +31,7 @@ from counterfoil.evaluation.stored_answers import is_stored, read_stored
 from counterfoil.evaluation.subject import open_subject, usual_side
 from counterfoil.prediction.class_map import Outputs
 from counterfoil.prediction.passes import WORKERS_IMPORT, Placement
-from counterfoil.prediction.predictions import joined
+from counterfoil.prediction.predictions import join_predictions
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
@@ -230,16 +230,16 @@ def _all_answers(
     # Each part's answers are kept by its own content.
     parts = [asking.scored(part.images, names, subject.workplace / "predictions") for part in subject.parts]
     scored = [
-        replace(parts[0][name], predictions=joined([part[name].predictions for part in parts]))
+        replace(parts[0][name], predictions=join_predictions([part[name].predictions for part in parts]))
         if len(parts) > 1
         else parts[0][name]
         for name in names
     ]
     answered = AllAnswers.of(subject, scored, minimum, seed, asking, requests)
     # The bootstraps of drops are what takes long.
-    for done, place in enumerate(answered.shifts, start=1):
+    for done, shift in enumerate(answered.shifts, start=1):
         if subject.base:
-            answered.drops(place)
+            answered.drops(shift)
         report("measuring", done, len(answered.shifts))
     return answered
 
@@ -268,7 +268,7 @@ def _results(answered: AllAnswers) -> Results:
         image_side=usual_side(image_sets),
         base=subject.groups[0].name if subject.base else None,
         outputs=answered.asking.models.outputs,
-        classes=tuple(ClassFacts(one.id, one.name) for one in subject.classes),
+        classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.classes),
         models=tuple(_model_facts(answered, model) for model in range(len(answered.scored))),
         groups=tuple(answered.facts(place) for place in answered.places),
         measures=tuple(one.facts(name) for name, one in MEASURES.items()),

@@ -55,13 +55,13 @@ def write_failure_folder(answered: AllAnswers, folder: str | Path) -> Path:
 def _write(answered: AllAnswers, folder: Path) -> None:
     subject, answers = answered.subject, answered.answers
     rows = np.flatnonzero((~answers.correct & answers.readable[:, None]).any(axis=1)).tolist()
-    paired = [place for place, group in enumerate(subject.groups) if place and group.paired] if subject.base else []
+    paired = [index for index, group in enumerate(subject.groups) if index and group.paired] if subject.base else []
     partners = base_partners(subject.labels, subject.shifts, subject.indices, answers.readable, paired)
     row_of = {subject.keys[row]: row for row in rows}
     taken: set[str] = set()
-    class_folders = [_stem(one.name, label, taken) for label, one in enumerate(subject.classes)]
+    class_folders = [_stem(cls.name, label, taken) for label, cls in enumerate(subject.classes)]
     fields: set[str] = set()
-    columns = [_stem(re.sub(r"\W+", "_", name), place, fields) for place, name in enumerate(answered.models)]
+    columns = [_stem(re.sub(r"\W+", "_", name), index, fields) for index, name in enumerate(answered.models)]
     called = [answer_names(subject.classes, own) for own in answered.maps]
     stems: set[str] = set()
     lines: list[dict[str, Any]] = []
@@ -108,10 +108,10 @@ def _write(answered: AllAnswers, folder: Path) -> None:
     info = {
         "description": f"Images of {subject.name} that a classifier gets wrong",
         "content": subject.content,
-        "models": dict(zip((f"answer_{one}" for one in columns), answered.models, strict=True)),
-        "classes": [one.name for one in subject.classes],
+        "models": dict(zip((f"answer_{column}" for column in columns), answered.models, strict=True)),
+        "classes": [cls.name for cls in subject.classes],
     }
-    categories = [{"id": label, "name": one.name} for label, one in enumerate(subject.classes)]
+    categories = [{"id": label, "name": cls.name} for label, cls in enumerate(subject.classes)]
     documents = {
         "coco.json": {"info": info, "categories": categories, **coco},
         # FiftyOne's format of datasets without a version of its database: fields are those of the samples.

@@ -40,7 +40,7 @@ _OWN = re.compile(r"\d{4,}\.webp")
 def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path:
     """Return the page's path in `folder`. Images are read again, those alone that it shows."""
     subject, answers = answered.subject, answered.answers
-    built = [place for place, group in enumerate(subject.groups) if place and group.candidates is not None]
+    built = [index for index, group in enumerate(subject.groups) if index and group.candidates is not None]
     partners = base_partners(
         subject.labels, subject.shifts, subject.indices, answers.readable, built if subject.base else ()
     )
@@ -204,10 +204,13 @@ def failures_data(
             }
         )
     return {
-        "models": [{"name": name, "note": note, **own} for (name, _, note), own in zip(models, of_models, strict=True)],
+        "models": [
+            {"name": name, "note": note, **of_model}
+            for (name, _, note), of_model in zip(models, of_models, strict=True)
+        ],
         "base": subject.groups[0].name if subject.base else None,
         "shifts": [{"id": name, "name": in_words(name)} for name in order],
-        "classes": [{"id": one.id, "name": one.name} for one in subject.classes],
+        "classes": [{"id": cls.id, "name": cls.name} for cls in subject.classes],
         "names": list(names),
         "keys": [subject.keys[row] for row in images],
         "paths": None if paths is None else [paths[row] for row in images],
@@ -253,10 +256,10 @@ def sprite_sheets(pictures: Iterable[Image | None]) -> Iterator[bytes]:
     while small := [None if one is None else thumbnail(one, SIDE) for one in islice(left, IMAGES_A_SHEET)]:
         side = max((max(one.size) for one in small if one is not None), default=1)
         sheet = Image.new("RGBA", (COLUMNS * side, -(-len(small) // COLUMNS) * side))
-        for place, picture in enumerate(small):
+        for index, picture in enumerate(small):
             if picture is not None:
                 across, down = ((side - length) // 2 for length in picture.size)
-                sheet.paste(picture, (place % COLUMNS * side + across, place // COLUMNS * side + down))
+                sheet.paste(picture, (index % COLUMNS * side + across, index // COLUMNS * side + down))
         yield webp(sheet, 80)
 
 
@@ -287,13 +290,13 @@ def failures_frame(predictions: Path, models: Sequence[str], model: str | None =
         file = pq.ParquetFile(predictions)
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{predictions} cannot be read: {error}", "Run the evaluation again to write it.") from error
-    there = file.schema_arrow.names
+    names = file.schema_arrow.names
     tables = []
     with file:
         for name in [model] if model is not None else models:
             own = {f"{column}.{name}": column for column in ("answered", "confidence", "right")}
             known = ("key", "label", "shift", *_LATER)
-            table = file.read(columns=[column for column in (*known, *own) if column in there])
+            table = file.read(columns=[column for column in (*known, *own) if column in names])
             wrong = table.filter(functions.invert(table[f"right.{name}"]))
             wrong = wrong.rename_columns([own.get(column, column) for column in wrong.column_names])
             tables.append(wrong.append_column("model", pa.array([name] * wrong.num_rows, pa.string())))
@@ -335,8 +338,8 @@ def pick_examples(answered: AllAnswers, results: Results) -> list[tuple[str, lis
     # Images that were not built come in no pairs.
     built = [shift.name for shift in results.shifts if shift.candidates is not None]
     impacts = {name: results.rows.value("impact", group=name) for name in built}
-    worst = sorted((-value, place) for place, value in enumerate(impacts.values()) if value is not None)[:MOST_SHIFTS]
-    place_of = {group.name: place for place, group in enumerate(subject.groups)}
+    worst = sorted((-value, index) for index, value in enumerate(impacts.values()) if value is not None)[:MOST_SHIFTS]
+    place_of = {group.name: index for index, group in enumerate(subject.groups)}
     chosen: list[tuple[str, int, float, list[_Flipped]]] = []
     for _, at in worst:
         drops = {one.class_id: one.impact.value for one in classes_of(results, built[at]) if one.impact is not None}

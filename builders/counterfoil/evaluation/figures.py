@@ -41,7 +41,7 @@ _LONGEST_NAME = 30
 
 # Stand-in colour -> CSS variable of the page.
 INK, MUTED, RULE = "#010a01", "#010a02", "#010a03"
-KIND_COLOURS = {kind: f"#010a{0x10 + place:02x}" for place, kind in enumerate(KINDS)}
+KIND_COLOURS = {kind: f"#010a{0x10 + index:02x}" for index, kind in enumerate(KINDS)}
 _VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule"} | {
     colour: f"--kind-{kind}" for kind, colour in KIND_COLOURS.items()
 }
@@ -134,7 +134,7 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]], *, size
     dots = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in pixels]
     frame = axes.get_window_extent(renderer)
     taken: list[Bbox] = []
-    for place, (x, y, label) in enumerate(points):
+    for index, (x, y, label) in enumerate(points):
         best: tuple[float, Any] | None = None
         for rank, (across, up) in enumerate(_OFFSETS):
             text = axes.annotate(
@@ -144,9 +144,9 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]], *, size
             )  # fmt: skip
             text.set_in_layout(False)
             box = text.get_window_extent(renderer)
-            others = taken + dots[:place] + dots[place + 1 :]
+            others = taken + dots[:index] + dots[index + 1 :]
             outside = box.width * box.height - _shared(box, frame)
-            cost = sum(_shared(box, one) for one in others) + 4 * outside + 0.5 * rank
+            cost = sum(_shared(box, other) for other in others) + 4 * outside + 0.5 * rank
             if best is None or cost < best[0]:
                 if best is not None:
                     best[1].remove()
@@ -242,10 +242,10 @@ def _panels(count: int) -> tuple[Figure, list[Axes]]:
     columns = count if count <= _PANELS_A_ROW + 1 else _PANELS_A_ROW
     figure, axes = new_panels(math.ceil(count / columns), columns)
     panels = list(axes.flat)
-    for place in range(count, len(panels)):
-        panels[place].set_visible(False)
+    for index in range(count, len(panels)):
+        panels[index].set_visible(False)
         # The panel above it is the last of its column, and shows the scale there.
-        panels[place - columns].tick_params(labelbottom=True)
+        panels[index - columns].tick_params(labelbottom=True)
     return figure, panels[:count]
 
 
@@ -266,8 +266,8 @@ def line_figure(results: Results) -> str | None:
     margin = max(2.0, 0.06 * (high - low))
     low, high = max(-2.0, low - margin), min(102.0, high + margin)
     tips = {}
-    for place, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
-        tips |= _draw_line_panel(panel, f"panel{place}", results, shift, low, high)
+    for index, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
+        tips |= _draw_line_panel(panel, f"panel{index}", results, shift, low, high)
     figure.supxlabel("accuracy on the base (%)", color=MUTED, fontsize=10)
     figure.supylabel("accuracy under the shift (%)", color=MUTED, fontsize=10)
     return as_svg(figure, "lines", "Accuracy under each shift against accuracy on the base, one point a model", tips)
@@ -281,12 +281,12 @@ def slope_figure(results: Results) -> str | None:
     figure, axes = new_figure(8.2, 5.4)
     tips = {}
     labels = []
-    for place, (shift, [impact, line]) in enumerate(shown):
+    for index, (shift, [impact, line]) in enumerate(shown):
         x, y, colour = 100 * impact.value, line.value, KIND_COLOURS[kind_of_shift(shift)]
-        axes.scatter(x, y, s=44, color=colour, zorder=3, linewidths=0, gid=f"shift{place}")
+        axes.scatter(x, y, s=44, color=colour, zorder=3, linewidths=0, gid=f"shift{index}")
         ends = "" if line.low is None or line.high is None else f" ({line.low:.2f} to {line.high:.2f})"
         slope = f"{line.value:.2f}{ends}"
-        tips[f"shift{place}"] = [
+        tips[f"shift{index}"] = [
             f"{in_words(shift.name)} ({kind_of_shift(shift)}): impact {_points(impact)} points, slope {slope}"
         ]
         labels.append((x, y, short(shift.name)))
@@ -320,7 +320,7 @@ def _draw_line_panel(
         )
         if line is not None and intercept is not None and faces != "none":
             ends = [min(x), max(x)]
-            fitted = [line * one + 100 * intercept for one in ends]
+            fitted = [line * end + 100 * intercept for end in ends]
             axes.plot(ends, fitted, color=colour, linewidth=1.6, zorder=2)
             note = f"slope {line:.2f}"
         axes.scatter(
@@ -356,7 +356,7 @@ def published_figure(results: Results) -> str | None:
         return None
     figure, panels = _panels(len(shown))
     tips = {}
-    for place, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
+    for index, (panel, shift) in enumerate(zip(panels, shown, strict=True)):
         for line in results.published.lines:
             x = ndtri(np.array([line.low, line.high]))
             x = np.maximum(x, (ndtri(0.01) - line.probit_intercept) / line.probit_slope)
@@ -371,19 +371,21 @@ def published_figure(results: Results) -> str | None:
         )
         x, y = probits(base, shift.base_images), probits(shifted, shift.images)
         colour = KIND_COLOURS[kind_of_shift(shift)]
-        panel.scatter(x, y, s=20, color=colour, linewidths=0, zorder=3, gid=f"published{place}")
+        panel.scatter(x, y, s=20, color=colour, linewidths=0, zorder=3, gid=f"published{index}")
         if (slope := number("probit_slope", **key)) is not None:
             ends = np.array([x.min(), x.max()])
             panel.plot(ends, y.mean() + slope * (ends - x.mean()), color=colour, linewidth=1.6, zorder=2)
         panel.margins(x=0.12)
         panel.set_title(short(shift.name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
         panel.grid(color=RULE, linewidth=0.6, zorder=0)
-        tips[f"published{place}"] = [
+        tips[f"published{index}"] = [
             f"{model.name}: base {percent(float(one))}, {in_words(shift.name)} {percent(float(other))}"
             for model, one, other in zip(models, base, shifted, strict=True)
         ]
     # The panels share their axes. A's line leads far below any point.
-    lowest = min(float(np.asarray(one.get_offsets())[:, 1].min()) for panel in panels for one in panel.collections)
+    lowest = min(
+        float(np.asarray(collection.get_offsets())[:, 1].min()) for panel in panels for collection in panel.collections
+    )
     limits = panels[0].get_xlim(), (min(lowest - 0.1, ndtri(0.01)), panels[0].get_ylim()[1])
     for axis, (low, high) in zip((panels[0].xaxis, panels[0].yaxis), limits, strict=True):
         ticks = [tick for tick in _PROBIT_TICKS if low <= ndtri(tick / 100) <= high]
@@ -412,13 +414,13 @@ def severity_figure(results: Results, models: Sequence[ModelFacts]) -> str | Non
         return None
     figure, panels = _panels(len(shown))
     tips = {}
-    for place, (panel, one) in enumerate(zip(panels, shown, strict=True)):
+    for index, (panel, one) in enumerate(zip(panels, shown, strict=True)):
         levels = [float(at) for at in one.ats]
         for line, (model, kind) in enumerate(zip(models, LINES, strict=False)):
             key = {"model": model.name, "group": one.shift}
             # A curve has every level, or there is none.
             found = [own for at in one.ats if (own := results.rows.estimate(ACCURACY, at=at, **key))]
-            colour, values, gid = KIND_COLOURS[kind], [100 * own.value for own in found], f"levels{place}m{line}"
+            colour, values, gid = KIND_COLOURS[kind], [100 * own.value for own in found], f"levels{index}m{line}"
             for at, own in zip(levels, found, strict=True):
                 if own.low is not None and own.high is not None:
                     ends = [100 * own.low, 100 * own.high]
@@ -457,24 +459,24 @@ def transfer_figure(transfer: Transfer, results: Results, number: int) -> str | 
         return None
     figure, axes = new_figure(8.2, 1.1 + 0.3 * len(shown))
     tips, labels = {}, []
-    for place, (model, rate) in enumerate(shown):
+    for index, (model, rate) in enumerate(shown):
         itself, (name, note) = model.relation == JUDGE, called(model.name, results)
         name += f" ({note})" if note else ""
         labels.append(f"{_cut(name)} · {_cut(model.family)}")
         [bar] = axes.barh(
-            place, 100 * rate.value, height=0.62, zorder=2,
+            index, 100 * rate.value, height=0.62, zorder=2,
             color=RULE if itself else _COLOUR, alpha=None if itself else _STRENGTH[model.relation],
         )  # fmt: skip
-        bar.set_gid(f"bar{place}")
+        bar.set_gid(f"bar{index}")
         interval, base = between(rate), results.rows.value(ON_BASE, model=model.name, **key)
         said = ", by construction" if itself else f" ({interval})" if interval else ""
         beside = "" if base is None else f"; base {percent(base)}"
-        tips[f"bar{place}"] = [f"{name}, {RELATION_WORDS[model.relation]}: {percent(rate.value)}{said}{beside}"]
+        tips[f"bar{index}"] = [f"{name}, {RELATION_WORDS[model.relation]}: {percent(rate.value)}{said}{beside}"]
         if not itself and rate.low is not None and rate.high is not None:
-            axes.plot([100 * rate.low, 100 * rate.high], [place, place], color=INK, linewidth=1.1, zorder=3)
+            axes.plot([100 * rate.low, 100 * rate.high], [index, index], color=INK, linewidth=1.1, zorder=3)
         if base is not None:
             axes.scatter(
-                100 * base, place, s=26, facecolors="none", edgecolors=MUTED, linewidths=1.3, zorder=4, clip_on=False
+                100 * base, index, s=26, facecolors="none", edgecolors=MUTED, linewidths=1.3, zorder=4, clip_on=False
             )
     axes.set_yticks(range(len(shown)), labels, parse_math=False)
     axes.set_ylim(len(shown) - 0.4, -0.6)

@@ -201,20 +201,20 @@ def read_gate(gate: str | Path | Sequence[str]) -> tuple[GateLine, ...]:
     if len(texts) > MOST_LINES:
         raise UserError(f"{place}: has {len(texts):,} lines, expected at most {MOST_LINES}")
     problems: list[str] = []
-    found: list[GateLine] = []
+    gate_lines: list[GateLine] = []
     for number, text in enumerate(texts, start=1):
         one = _parsed(text)
         if isinstance(one, GateLine) and replace(one, text="", limit=0.0) in {
-            replace(other, text="", limit=0.0) for other in found
+            replace(other, text="", limit=0.0) for other in gate_lines
         }:
             one = "an earlier line has the same comparison"
         if isinstance(one, str):
             problems.append(f"{place}: line {number}, {text[:120]!r}: {one}")
         else:
-            found.append(one)
+            gate_lines.append(one)
     if problems:
         raise UserError(problems, _HINT)
-    return tuple(found)
+    return tuple(gate_lines)
 
 
 def _parsed(text: str) -> GateLine | str:
@@ -292,7 +292,7 @@ def check_names(gate: Sequence[GateLine], subject: Subject) -> None:
             if count > 1:
                 problems.append(f"gate: {line.text}: {count} classes are called {line.class_name!r}; give an id")
             elif not count:
-                meant = did_you_mean(line.class_name, [one.name for one in subject.classes])
+                meant = did_you_mean(line.class_name, [cls.name for cls in subject.classes])
                 problems.append(f"gate: {line.text}: {subject.name} has no class {line.class_name!r}{meant}")
     if problems:
         raise UserError(problems, f"The groups are {listed(list(places), 20)}.")
@@ -300,7 +300,7 @@ def check_names(gate: Sequence[GateLine], subject: Subject) -> None:
 
 def _places(subject: Subject) -> dict[str, int]:
     """The number of each group by the names that a line may give it: fog@3 is another name of fog_3."""
-    places = {group.name: place for place, group in enumerate(subject.groups)}
+    places = {group.name: index for index, group in enumerate(subject.groups)}
     if subject.base:
         places.setdefault(BASE, 0)
     for place, group in enumerate(subject.groups):
@@ -311,8 +311,8 @@ def _places(subject: Subject) -> dict[str, int]:
 
 def _labels(subject: Subject, name: str) -> list[int]:
     """The labels of the classes of an id or, where none has it, of a name."""
-    by_id = [label for label, one in enumerate(subject.classes) if one.id == name]
-    return by_id or [label for label, one in enumerate(subject.classes) if one.name == name]
+    by_id = [label for label, cls in enumerate(subject.classes) if cls.id == name]
+    return by_id or [label for label, cls in enumerate(subject.classes) if cls.name == name]
 
 
 # ---- Judging
@@ -345,11 +345,11 @@ class _Sides:
     def of(self, place: int, model: str, classes: Sequence[ClassUnits]) -> int:
         """Return the number of a model's accuracy in a group, averaged over these classes."""
         answered, subject = self.answered, self.answered.subject
-        key = place, model, tuple(one.class_id for one in classes)
+        key = place, model, tuple(cls.class_id for cls in classes)
         if key not in self.places:
             self.places[key] = len(self.sides)
             ids = set(key[2])
-            wanted = [label for label, one in enumerate(subject.classes) if one.id in ids]
+            wanted = [label for label, cls in enumerate(subject.classes) if cls.id in ids]
             rows = answered.rows(place)
             self.sides.append((rows[np.isin(subject.labels[rows], wanted)], self.right[model]))
         return self.places[key]
@@ -383,7 +383,7 @@ def judge_gate(
     evaluations that lines compare with.
     """
     stored = stored or {}
-    right = {name: answered.answers.correct[:, place] for place, name in enumerate(answered.models)}
+    right = {name: answered.answers.correct[:, index] for index, name in enumerate(answered.models)}
     sides = _Sides(answered, right | {one.name: one.right for one in stored.values()})
     compared = [
         one
@@ -443,10 +443,10 @@ def _comparisons(
         relative = line.measure == "relative_drop"
         if relative and numbers and not sides.any_right(numbers[0]):
             numbers, reason = (), reason or f"{model} is right on no image of the base"
-        own = Judged(
+        judged = Judged(
             line, model, group.name, "undecided", reason=reason, classes=(measured, planned), level=group.level
         )
-        yield _Compared(own, numbers, relative)
+        yield _Compared(judged, numbers, relative)
 
 
 def _undecided(
@@ -491,20 +491,20 @@ def _undecided(
     return ""
 
 
-def _verdict(one: Judged) -> Judged:
-    assert one.estimate is not None and one.estimate.low is not None and one.estimate.high is not None
-    value, low, high, limit = one.estimate.value, one.estimate.low, one.estimate.high, one.line.limit
-    if not one.line.above:
+def _verdict(judged: Judged) -> Judged:
+    assert judged.estimate is not None and judged.estimate.low is not None and judged.estimate.high is not None
+    value, low, high, limit = judged.estimate.value, judged.estimate.low, judged.estimate.high, judged.line.limit
+    if not judged.line.above:
         value, low, high, limit = -value, -high, -low, -limit
     if low >= limit:
-        return replace(one, verdict="pass")
+        return replace(judged, verdict="pass")
     if high < limit:
-        return replace(one, verdict="fail")
+        return replace(judged, verdict="fail")
     # Intervals narrow with the root of the images.
     distance = value - limit
     open_end = value - low if distance > 0 else high - value
-    needed = math.ceil(one.images * (open_end / distance) ** 2) if distance else MOST_NEEDED + 1
-    return replace(one, needed=needed if needed <= MOST_NEEDED else None)
+    needed = math.ceil(judged.images * (open_end / distance) ** 2) if distance else MOST_NEEDED + 1
+    return replace(judged, needed=needed if needed <= MOST_NEEDED else None)
 
 
 # ---- What people and programs read
@@ -544,24 +544,24 @@ def gate_table(result: GateResult) -> Table:
     return Table("The gate: 95 % intervals that hold for all lines at once", columns, tuple(rows))
 
 
-def why(one: Judged) -> str:
+def why(judged: Judged) -> str:
     """What an answer rests on, or what would decide it."""
-    if one.reason:
-        return one.reason
-    measured, planned = one.classes
-    return _of_interval(one) + (f"; of {planned} classes {measured} are measured" if measured < planned else "")
+    if judged.reason:
+        return judged.reason
+    measured, planned = judged.classes
+    return _of_interval(judged) + (f"; of {planned} classes {measured} are measured" if measured < planned else "")
 
 
-def _of_interval(one: Judged) -> str:
-    limit = points(one.line.limit) + (" %" if one.line.measure == "relative_drop" else "")
-    if one.verdict == "pass":
-        return f"the whole interval is {'at least' if one.line.above else 'at most'} {limit}"
-    if one.verdict == "fail":
-        return f"the whole interval is {'below' if one.line.above else 'above'} {limit}"
-    if one.needed is None:
+def _of_interval(judged: Judged) -> str:
+    limit = points(judged.line.limit) + (" %" if judged.line.measure == "relative_drop" else "")
+    if judged.verdict == "pass":
+        return f"the whole interval is {'at least' if judged.line.above else 'at most'} {limit}"
+    if judged.verdict == "fail":
+        return f"the whole interval is {'below' if judged.line.above else 'above'} {limit}"
+    if judged.needed is None:
         return f"too close to {limit}: even {MOST_NEEDED:,} images per class would not decide it"
-    value = points(None if one.estimate is None else one.estimate.value)
-    return f"about {one.needed:,} images per class would decide it if {value} is right; it has {one.images:,.0f}"
+    value = points(None if judged.estimate is None else judged.estimate.value)
+    return f"about {judged.needed:,} images per class would decide it if {value} is right; it has {judged.images:,.0f}"
 
 
 def gate_sentence(result: GateResult) -> str:

@@ -85,8 +85,8 @@ def better_order(
 def likely_order(answered: AllAnswers, model: int) -> str:
     """Return, in words, the order in which the outputs of a model near chance seem to be; empty if in none."""
     class_map, classes = answered.maps[model], answered.subject.classes
-    outputs = np.array([own[0] for own in class_map.targets])
-    if len(np.unique(outputs)) < len(outputs) or any(len(own) > 1 for own in class_map.targets):
+    outputs = np.array([target[0] for target in class_map.targets])
+    if len(np.unique(outputs)) < len(outputs) or any(len(target) > 1 for target in class_map.targets):
         return ""
     # Classes are numbered as their outputs stand.
     class_at = np.argsort(outputs)

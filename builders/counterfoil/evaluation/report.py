@@ -182,7 +182,7 @@ def report_page(
         drops = [row.value for row in results.rows.where("relative_drop", model=model.name) if row.value is not None]
         relative_of[model.name] = sum(drops) / len(drops) if drops else None
     choose_model = 1 < len(models) <= MOST_MODELS_TO_CHOOSE
-    sound = [str(place) for place, model in enumerate(results.models) if not model.near_chance]
+    sound = [str(index) for index, model in enumerate(results.models) if not model.near_chance]
     return ReportPage(
         evaluation=results,
         models=models,
@@ -336,7 +336,7 @@ class MistakenClass:
 
 def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[ModelFacts, list[MistakenClass]]]:
     """Return, for the best models, the classes of the first group that they find least, and their mistakes."""
-    rows, names = results.rows, {one.id: one.name for one in results.classes}
+    rows, names = results.rows, {cls.id: cls.name for cls in results.classes}
     group = results.groups[0].name
     mixed: dict[tuple[str, str], list[tuple[str, float, int]]] = {}
     for one in rows.where("confusion", group=group):
@@ -427,7 +427,7 @@ def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow],
     for class_id, found in by_class.items():
         measured = [one for one in found.values() if one.impact is not None]
         models = len(measured[0].drops) if measured else 0
-        drops = tuple(sum(one.drops[place] for one in measured) / len(measured) for place in range(models))
+        drops = tuple(sum(one.drops[index] for one in measured) / len(measured) for index in range(models))
         first = next(iter(found.values()))
         known = next((one for one in found.values() if one.accuracy), first)
         rows.append(
@@ -452,19 +452,22 @@ def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow],
     return named, len(rows)
 
 
-def _cell(results: Results, one: ClassNumbers) -> ClassCell:
-    counts = f"{one.shift_images} shifted and {one.base_images} base images"
-    where = f"{one.name}, {in_words(one.shift)}"
-    if not one.accuracy:
-        return ClassCell(one, None, f"{where}: too few images, {counts}")
-    base, shifted, drop = (results.mean_of_sound(side) for side in (one.base_accuracy, one.accuracy, one.drops))
+def _cell(results: Results, class_numbers: ClassNumbers) -> ClassCell:
+    counts = f"{class_numbers.shift_images} shifted and {class_numbers.base_images} base images"
+    where = f"{class_numbers.name}, {in_words(class_numbers.shift)}"
+    if not class_numbers.accuracy:
+        return ClassCell(class_numbers, None, f"{where}: too few images, {counts}")
+    base, shifted, drop = (
+        results.mean_of_sound(side)
+        for side in (class_numbers.base_accuracy, class_numbers.accuracy, class_numbers.drops)
+    )
     if drop is None:
-        return ClassCell(one, None, f"{where}: every model is near chance; {counts}")
-    interval = f" ({between(one.impact)})" if one.impact else ""
+        return ClassCell(class_numbers, None, f"{where}: every model is near chance; {counts}")
+    interval = f" ({between(class_numbers.impact)})" if class_numbers.impact else ""
     words = averaged(results)
-    near = ", near chance on the base" if one.class_near_chance else ""
+    near = ", near chance on the base" if class_numbers.class_near_chance else ""
     return ClassCell(
-        one,
+        class_numbers,
         drop,
         f"{where}: base {percent(base)}, shifted {percent(shifted)}, drop {points(drop)} points{interval}"
         f"{f', {words}' if words else ''}{near}; {counts}",

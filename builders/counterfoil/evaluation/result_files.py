@@ -287,7 +287,7 @@ def predictions_parquet(answered: AllAnswers) -> bytes:
     import pyarrow.parquet as pq
 
     subject, answers = answered.subject, answered.answers
-    ids = [one.id for one in subject.classes]
+    ids = [cls.id for cls in subject.classes]
     names = [group.name for group in subject.groups]
     absent = ~answers.readable
     columns: dict[str, pa.Array] = {
@@ -299,14 +299,14 @@ def predictions_parquet(answered: AllAnswers) -> bytes:
     }
     if subject.paths is not None:
         columns["path"] = pa.array(subject.paths, pa.string())
-    for place, (model, own) in enumerate(zip(answered.models, answered.maps, strict=True)):
+    for index, (model, own) in enumerate(zip(answered.models, answered.maps, strict=True)):
         called = answer_names(subject.classes, own)
-        outputs, inverse = np.unique(np.where(absent, -1, answers.prediction[:, place]), return_inverse=True)
-        output_names = pa.array([None if one < 0 else called(one) for one in outputs.tolist()], pa.string())
-        columns[f"answer.{model}"] = pa.array(answers.prediction[:, place], pa.int32(), mask=absent)
+        outputs, inverse = np.unique(np.where(absent, -1, answers.prediction[:, index]), return_inverse=True)
+        output_names = pa.array([None if output < 0 else called(output) for output in outputs.tolist()], pa.string())
+        columns[f"answer.{model}"] = pa.array(answers.prediction[:, index], pa.int32(), mask=absent)
         columns[f"answered.{model}"] = output_names.take(pa.array(inverse))
-        columns[f"confidence.{model}"] = pa.array(answered.confidence[:, place], pa.float32(), mask=absent)
-        columns[f"right.{model}"] = pa.array(answers.correct[:, place], pa.bool_(), mask=absent)
+        columns[f"confidence.{model}"] = pa.array(answered.confidence[:, index], pa.float32(), mask=absent)
+        columns[f"right.{model}"] = pa.array(answers.correct[:, index], pa.bool_(), mask=absent)
     buffer = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), buffer)
     return buffer.getvalue().to_pybytes()

@@ -146,12 +146,12 @@ class Evaluation:
         names = {model.name: model.short_name for model in self.models}
         rows = [
             (
-                names[one.model],
-                one.shift,
-                NOTHING if one.top1 is None else points(one.top1.value),
-                "" if one.drop is None else points(one.drop.value),
+                names[score.model],
+                score.shift,
+                NOTHING if score.top1 is None else points(score.top1.value),
+                "" if score.drop is None else points(score.drop.value),
             )
-            for one in self.scores
+            for score in self.scores
         ]
         return shown_table(
             f"{self.name}: {'; '.join(self._summary())}", ("model", "group", "accuracy (%)", "drop (points)"), rows
@@ -166,8 +166,8 @@ class Evaluation:
         models = self.models[0].short_name if len(self.models) == 1 else counted(len(self.models), "model")
         ends = dict.fromkeys(points(share) for share in shares[:: max(1, len(shares) - 1)])
         found = [f"{models}, {' to '.join(ends)} % right on {first}" if shares else models]
-        sound = {one.name: one.short_name for one in self.results.sound_models}
-        drops = [(one.drop.value, one) for one in self.scores if one.drop is not None and one.model in sound]
+        sound = {sound_model.name: sound_model.short_name for sound_model in self.results.sound_models}
+        drops = [(score.drop.value, score) for score in self.scores if score.drop is not None and score.model in sound]
         if not drops:
             return [*found, "no drop can be given" if self.base is not None else "no base, no drops"]
         value, worst = max(drops, key=lambda pair: pair[0])
@@ -243,16 +243,16 @@ class Evaluation:
     def scores(self) -> tuple[Score, ...]:
         """Every model in every group but the base, group after group."""
         numbers: dict[tuple[str, str], dict[str, ResultRow]] = {}
-        for one in self.results.rows:
+        for row in self.results.rows:
             if (
-                one.model
-                and one.group
-                and not one.measure.startswith("severity_")  # in a frame of their own
-                and not one.class_id
-                and not one.against
-                and (not one.at or one.measure == "top_k")
+                row.model
+                and row.group
+                and not row.measure.startswith("severity_")  # in a frame of their own
+                and not row.class_id
+                and not row.against
+                and (not row.at or row.measure == "top_k")
             ):
-                numbers.setdefault((one.model, one.group), {})[one.measure] = one
+                numbers.setdefault((row.model, row.group), {})[row.measure] = row
         return tuple(
             Score(model.name, group, numbers.get((model.name, group.name), {}))
             for group in self.shifts
@@ -261,7 +261,7 @@ class Evaluation:
 
     @cached_property
     def _scores_by_name(self) -> dict[tuple[str, str], Score]:
-        return {(one.model, one.shift): one for one in self.scores}
+        return {(score.model, score.shift): score for score in self.scores}
 
     def score(self, model: str, shift: str) -> Score:
         """Return the score of one model under one shift; KeyError if it was not measured."""

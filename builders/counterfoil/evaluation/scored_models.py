@@ -376,13 +376,13 @@ def with_public_names(results: Results) -> Results:
             names |= {one: names.get(one, without_folders(one)) for one in shown.features(facts)}
             nested[name] = shown.public(facts, called)
     unshown = {measure for shown in NESTED.values() for measure in shown.private}
-    rows = [one for one in results.rows if one.measure not in unshown]
+    rows = [row for row in results.rows if row.measure not in unshown]
     return replace(
         results,
         models=tuple(
             replace(model, name=names[model.name], short_name=short_name(names[model.name])) for model in results.models
         ),
-        rows=ResultRows(replace(one, model=called(one.model), against=called(one.against)) for one in rows),
+        rows=ResultRows(replace(row, model=called(row.model), against=called(row.against)) for row in rows),
         **nested,
     )
 
@@ -447,11 +447,11 @@ def _class_maps(
     orders: Mapping[str, Order],
 ) -> dict[str, ClassMap]:
     maps: dict[str, ClassMap] = {}
-    found: list[CounterfoilError] = [UserError(problem) for problem in problems]
+    counterfoil_errors: list[CounterfoilError] = [UserError(problem) for problem in problems]
     classes = subject.classes
     # Ids of classes that no recipe wrote are numbers, which an output may be called by chance.
     without_ids = subject.directory is None and subject.recipe is None
-    matched = [replace(one, id=one.name) for one in classes] if without_ids else classes
+    matched = [replace(cls, id=cls.name) for cls in classes] if without_ids else classes
     for model in named:
         try:
             own = given.get(model.name)
@@ -460,6 +460,6 @@ def _class_maps(
         except CounterfoilError as error:
             if model.place:
                 error = type(error)([f"{model.place}: {problem}" for problem in error.problems], error.hint)
-            found.append(error)
-    raise_together(found)
+            counterfoil_errors.append(error)
+    raise_together(counterfoil_errors)
     return maps

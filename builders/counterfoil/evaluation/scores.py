@@ -60,7 +60,7 @@ def near_chance_on_base(
     kept = accuracy_stats.surviving(class_units(subject, answers, 0), min_images)
     if not kept:
         return NearChance(np.zeros(chances.shape[1], dtype=bool))
-    label_of = {one.id: label for label, one in enumerate(subject.classes)}
+    label_of = {cls.id: label for label, cls in enumerate(subject.classes)}
     ids = [one.class_id for one in kept]
     accuracy = np.stack([accuracy_stats.accuracy_per_class(one.base_present, one.base_correct) for one in kept])
     images = np.array([one.counts[0] for one in kept])
@@ -215,7 +215,7 @@ class AllAnswers:
     @property
     def places(self) -> tuple[int, ...]:
         """The groups that every measure but severity is of: of a shift with levels, its highest."""
-        return tuple(place for place, group in enumerate(self.subject.groups) if group.top)
+        return tuple(index for index, group in enumerate(self.subject.groups) if group.top)
 
     @property
     def shifts(self) -> tuple[int, ...]:
@@ -288,7 +288,7 @@ class AllAnswers:
         described, kept = self.group(place), self.kept(place)
         here = self.subject.shifts == place
         base, own = (sum(one.counts[side] for one in kept) for side in (0, 1))
-        names = {one.id: one.name for one in self.subject.classes}
+        names = {cls.id: cls.name for cls in self.subject.classes}
         measured = {one.class_id for one in kept}
         left_out = []
         for one in self.units(place):
@@ -321,10 +321,12 @@ def answer_names(classes: Sequence[RecipeClass], class_map: ClassMap) -> Callabl
         info = ImageNetInfo()
         return lambda output: info.index_to_description(output).split(",")[0]
     if class_map.outputs == "names":
-        by_output = {output: one.name for one, own in zip(classes, class_map.targets, strict=True) for output in own}
+        by_output = {
+            output: cls.name for cls, target in zip(classes, class_map.targets, strict=True) for output in target
+        }
         labels = class_map.label_names or ()
         return lambda output: by_output.get(output) or labels[output]
-    by_source_label = {one.source_label: one.name for one in classes}
+    by_source_label = {cls.source_label: cls.name for cls in classes}
     return lambda output: by_source_label.get(output, f"source label {output}")
 
 

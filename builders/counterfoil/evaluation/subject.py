@@ -89,8 +89,8 @@ def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subje
 
 def _groups(images: LabelledImages, name: str) -> tuple[Group, ...]:
     groups = []
-    for place, group in enumerate(images.group_names):
-        labels = np.unique(images.labels[images.groups == place])
+    for index, group in enumerate(images.group_names):
+        labels = np.unique(images.labels[images.groups == index])
         shown = group if not name else name if len(images.group_names) == 1 else f"{name}/{group}"
         groups.append(Group(shown, None, "", shown, tuple(labels.tolist()), None, paired=False))
     return tuple(groups)

@@ -45,9 +45,9 @@ def tracked_run(results: Results, files: Mapping[str, Path], gate: GateResult | 
 
     commit: of a dataset of the Hub.
     """
-    shown = _keys([one.short_name for one in results.models])
-    models = dict(zip((one.name for one in results.models), shown, strict=True))
-    groups = [one.name for one in results.groups]
+    shown = _keys([model.short_name for model in results.models])
+    models = dict(zip((model.name for model in results.models), shown, strict=True))
+    groups = [group.name for group in results.groups]
     group_keys = dict(zip(groups, _keys(groups), strict=True))
     parameters: dict[str, str | int | float] = {
         "dataset": results.dataset,
@@ -57,7 +57,7 @@ def tracked_run(results: Results, files: Mapping[str, Path], gate: GateResult | 
         "seed": results.seed,
         "min_images_per_class": results.min_images_per_class,
         "outputs": results.outputs,
-        **{f"{models[one.name]}/sha256": one.sha256 for one in results.models},
+        **{f"{models[model.name]}/sha256": model.sha256 for model in results.models},
     }
     metrics: dict[str, float] = {}
     for row in results.rows:
@@ -148,8 +148,8 @@ TRACKERS: dict[str, Callable[[TrackedRun], None]] = {
 
 def check_trackers(names: Sequence[str]) -> None:
     """UserError with every name that is no tracker, or whose library is not installed."""
-    problems = [f"there is no tracker {one!r}{did_you_mean(one, TRACKERS)}" for one in names if one not in TRACKERS]
-    lacking = [one for one in names if one in TRACKERS and importlib.util.find_spec(one) is None]
+    problems = [f"there is no tracker {name!r}{did_you_mean(name, TRACKERS)}" for name in names if name not in TRACKERS]
+    lacking = [name for name in names if name in TRACKERS and importlib.util.find_spec(name) is None]
     problems += [f"{one} is not installed: pip install 'counterfoil[{one}]'" for one in lacking]
     if problems:
         raise UserError(problems, f"The trackers are {', '.join(TRACKERS)}.")

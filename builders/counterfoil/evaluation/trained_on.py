@@ -63,10 +63,10 @@ def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None
         if subject.recipe is not None and subject.directory is not None and not subject.recipe.kind.takes_rows:
             seed = subject.recipe.samples.seed
             problems += [
-                f"model {name!r} was mended with {one.name} (recipe {one.recipe or 'unknown'}), whose samples.seed"
-                f" {seed} is also that of {subject.source}: images of one seed come from the same noise"
-                for one in note.datasets
-                if one.seed == seed and one.content not in scored
+                f"model {name!r} was mended with {dataset.name} (recipe {dataset.recipe or 'unknown'}), whose"
+                f" samples.seed {seed} is also that of {subject.source}: images of one seed come from the same noise"
+                for dataset in note.datasets
+                if dataset.seed == seed and dataset.content not in scored
             ]
     problems += _common_rows(subject, notes)
     fitted_to = {name: frozenset(note.train_content) for name, note in notes.items() if note.train_content}
@@ -89,7 +89,12 @@ def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None
 
 def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]:
     """Return a line for each dataset of edits a model was mended with that shares rows with the scored edits."""
-    edited = [(name, one, one.edits) for name, note in notes.items() for one in note.datasets if one.edits is not None]
+    edited = [
+        (name, dataset, dataset.edits)
+        for name, note in notes.items()
+        for dataset in note.datasets
+        if dataset.edits is not None
+    ]
     if not edited or subject.recipe is None or subject.directory is None:
         return []
     scored = edits_of(subject.directory, subject.recipe, subject.pins, subject.parts[0].images.keys)

@@ -59,15 +59,15 @@ def nearest_rows(
     given: list[list[int]] = [[] for _ in wanted]
     near: list[list[float]] = [[] for _ in wanted]
     length = max([_SHORTEST_LIST, *(2 * count for count in wanted)])
-    while still := [place for place, count in enumerate(wanted) if len(given[place]) < count]:
+    while still := [index for index, count in enumerate(wanted) if len(given[index]) < count]:
         short = max(1, min(length, list_entries // len(still)))
         lists = _lists(pool, prompts[still], free, short, chunk_rows)
         _deal(dict(zip(still, lists, strict=True)), wanted, given, near, free)
         length *= 2  # who wants much of the same rows would come back often
     ranks = _ranks(pool, prompts, usable, given, near, chunk_rows)
     return [
-        NearestRows(np.asarray(rows, dtype=np.int64), own, np.asarray(scores, dtype=np.float64))
-        for rows, own, scores in zip(given, ranks, near, strict=True)
+        NearestRows(np.asarray(rows, dtype=np.int64), rank, np.asarray(scores, dtype=np.float64))
+        for rows, rank, scores in zip(given, ranks, near, strict=True)
     ]
 
 
@@ -100,14 +100,14 @@ def _lists(
     """Return at most `length` free rows of each prompt with their scores, the nearest first."""
     found = [(np.empty(0, dtype=np.int64), np.empty(0)) for _ in range(len(prompts))]
     for rows, start, scores in _scored(pool, prompts, free, chunk_rows):
-        for place, own in enumerate(scores, start=start):
-            kept, best = found[place]
+        for index, score in enumerate(scores, start=start):
+            kept, best = found[index]
             # An equal one is further back than those that a full list has.
-            better = np.flatnonzero(own > best[-1]) if len(kept) == length else np.arange(len(rows))
+            better = np.flatnonzero(score > best[-1]) if len(kept) == length else np.arange(len(rows))
             if len(better):
-                both = np.concatenate([best, own[better]])
+                both = np.concatenate([best, score[better]])
                 first = np.argsort(-both, kind="stable")[:length]
-                found[place] = np.concatenate([kept, rows[better]])[first], both[first]
+                found[index] = np.concatenate([kept, rows[better]])[first], both[first]
     return found
 
 
@@ -122,13 +122,13 @@ def _ranks(
     """Return each row's rank among the usable rows of a prompt, from 1."""
     ranks = [np.ones(len(own), dtype=np.int64) for own in given]
     for rows, start, scores in _scored(pool, prompts, usable, chunk_rows):
-        for place, own in enumerate(scores, start=start):
-            mine = np.asarray(near[place])
+        for index, own in enumerate(scores, start=start):
+            mine = np.asarray(near[index])
             in_order = np.sort(own)
             beyond = np.searchsorted(in_order, mine, side="right")
-            ranks[place] += len(own) - beyond
+            ranks[index] += len(own) - beyond
             for tied in np.flatnonzero(beyond > np.searchsorted(in_order, mine, side="left")).tolist():
-                ranks[place][tied] += int(((own == mine[tied]) & (rows < given[place][tied])).sum())
+                ranks[index][tied] += int(((own == mine[tied]) & (rows < given[index][tied])).sum())
     return ranks
 
 

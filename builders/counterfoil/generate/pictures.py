@@ -48,7 +48,7 @@ def as_pictures(pixels: torch.Tensor) -> DrawnAhead:
         if wait is not None:
             wait()
         kept = finite.tolist()
-        return [image if kept[place] else None for place, image in enumerate(levels.numpy())]
+        return [image if kept[index] else None for index, image in enumerate(levels.numpy())]
 
     return pictures
 

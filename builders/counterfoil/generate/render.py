@@ -31,7 +31,7 @@ from counterfoil.generate.steps import (
 from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
 from counterfoil.models.generators import Family, family_of
-from counterfoil.models.generators.family import bytes_of, company, encode_prompt, interpolated, joined
+from counterfoil.models.generators.family import bytes_of, company, encode_prompt, interpolated, join_encoded
 from counterfoil.models.loading_errors import computing
 from counterfoil.models.loras import Loras
 from counterfoil.models.pipeline_settings import pipeline_problems
@@ -196,7 +196,7 @@ class Renderer:
         padded = [*samples, *[samples[-1]] * (self.generator.batch_size - len(samples))]
         arguments: dict[str, Any] = {}
         if self.family.prompted:
-            arguments = joined([self.conditioning(sample) for sample in padded])
+            arguments = join_encoded([self.conditioning(sample) for sample in padded])
         vectors = [vector for sample in padded if (vector := self._vector(sample)) is not None]
         if vectors:
             arguments |= self._conditioned(vectors)
@@ -208,7 +208,7 @@ class Renderer:
         half = self.generator.batch_size // 2
         padded = [*samples, *[samples[-1]] * (half - len(samples))]
         bases = [replace(sample, prompt=sample.base_prompt, base_prompt=None, between=None) for sample in padded]
-        arguments = joined([self.conditioning(sample) for sample in (*bases, *padded)])
+        arguments = join_encoded([self.conditioning(sample) for sample in (*bases, *padded)])
         held = HeldParts(half, self.held.share, self.held.until)
         with paired_attention(self.pipeline, self.family, half):
             return self._called(arguments, [*bases, *padded], held)[half : half + len(samples)]
@@ -258,7 +258,7 @@ class Renderer:
         begin = [1 - way.scale if way is not None and way.by == "steps" else 0.0 for way in ways]
         if not any(begin):
             return None
-        return LaterPrompts(joined([self.encode(sample.prompt or "") for sample in samples]), begin)
+        return LaterPrompts(join_encoded([self.encode(sample.prompt or "") for sample in samples]), begin)
 
     def _lora_scales(self, sample: Sample) -> dict[str, float]:
         """Return the scales of the LoRA weights that levels are of: a share for a level of this one, none for any other

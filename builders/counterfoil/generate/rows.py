@@ -14,7 +14,7 @@ from counterfoil.generate.corruptions import apply_gain, contrast_match, corrupt
 from counterfoil.generate.pictures import DrawnAhead, as_pictures
 from counterfoil.generate.render import Renderer, own_randomness
 from counterfoil.generate.steps import paired_attention
-from counterfoil.models.generators.family import joined
+from counterfoil.models.generators.family import join_encoded
 from counterfoil.recipe.objects import OBJECTS
 from counterfoil.recipe.severity import SEVERITY
 
@@ -95,13 +95,13 @@ class CorruptedRows(PoolRows):
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
         """Return the columns of rows, the severity, and the objects in pixels of the stored image."""
         columns = super().values(samples)
-        for own, sample in zip(columns, samples, strict=True):
-            own[SEVERITY] = self._shifts[sample.shift].severity
+        for column, sample in zip(columns, samples, strict=True):
+            column[SEVERITY] = self._shifts[sample.shift].severity
             if self._objects is not None:
                 assert sample.row is not None
                 if sample.row not in self._sizes:
                     self._decoded(sample.row)
-                own[OBJECTS] = self._objects.of_image(sample.row, *self._sizes[sample.row])
+                column[OBJECTS] = self._objects.of_image(sample.row, *self._sizes[sample.row])
         return columns
 
     def _pixels(self, sample: Sample) -> np.ndarray:
@@ -263,7 +263,7 @@ class InvertedRows:
             way.append(held["latents"].clone())
             return {}
 
-        encoded = joined([self.renderer.encode(sample.base_prompt or "") for sample in samples])
+        encoded = join_encoded([self.renderer.encode(sample.base_prompt or "") for sample in samples])
         alone = {name: value for name, value in encoded.items() if not name.startswith("negative")}
         with self._stepping("DDIMInverseScheduler"):
             self._call(alone, samples, latents, remember, guidance_scale=1.0, output_type="latent")
@@ -279,7 +279,7 @@ class InvertedRows:
 
         renderer = self.renderer
         rows = [renderer.encode(sample.base_prompt or "") for sample in samples]
-        encoded = joined([*rows, *(renderer.conditioning(sample) for sample in samples)])
+        encoded = join_encoded([*rows, *(renderer.conditioning(sample) for sample in samples)])
         with self._stepping("DDIMScheduler"), paired_attention(self.pipeline, renderer.family, self.half):
             return self._call(
                 encoded,

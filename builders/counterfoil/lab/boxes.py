@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from counterfoil.lab import scenery
-from counterfoil.lab.portable import gaussian_blur
+from counterfoil.lab.portable import portable_blur
 from counterfoil.lab.scenes import OUTDOORS, neutral_background, one_of
 from counterfoil.lab.vocabulary import COLOURS, PATTERNS
 from counterfoil.lab.world import cut_out, dress, load_garments
@@ -167,7 +167,7 @@ def _backdrop(scene: BoxScene) -> np.ndarray:
 def _put_on(image: np.ndarray, coverage: np.ndarray, cloth: np.ndarray) -> np.ndarray:
     """Draw a garment over an image, with its shadow, which falls to the lower right, and its dark rim."""
     shadow = np.zeros_like(coverage)
-    shadow[2:, 1:] = gaussian_blur(coverage, 1.6, "symmetric")[:-2, :-1]
+    shadow[2:, 1:] = portable_blur(coverage, 1.6, "symmetric")[:-2, :-1]
     alpha = coverage[..., None]
     image = image * (1 - 0.38 * shadow[..., None] * (1 - alpha))
     rim = np.clip(1 - np.abs(coverage - 0.5) * 2, 0, 1)[..., None]

@@ -78,7 +78,7 @@ def power(base: ArrayLike, exponent: float) -> NDArray[np.float64]:
     return np.where(base > 0, exponential(exponent * logarithm), 0.0)
 
 
-def gaussian_blur(
+def portable_blur(
     field: NDArray[np.floating], deviations: float | tuple[float, float], mode: Literal["wrap", "symmetric"]
 ) -> NDArray[np.float32]:
     """Return a field [height, width] blurred by a Gaussian with these deviations down and across, in pixels.

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from PIL import Image, ImageDraw
 
-from counterfoil.lab.portable import cosine, exponential, gaussian_blur, power, sine, uniform
+from counterfoil.lab.portable import cosine, exponential, portable_blur, power, sine, uniform
 
 SIDE = 64
 VARIANTS = 48
@@ -26,7 +26,7 @@ def _colour(*rgb: int) -> np.ndarray:
 
 def _noise(rng: np.random.Generator, sigma: float | tuple[float, float]) -> np.ndarray:
     """Draw smooth periodic noise [64, 64] with mean 0 and standard deviation 1."""
-    field = gaussian_blur(rng.standard_normal((SIDE, SIDE)).astype(np.float32), sigma, "wrap")
+    field = portable_blur(rng.standard_normal((SIDE, SIDE)).astype(np.float32), sigma, "wrap")
     return (field - field.mean()) / (field.std() + 1e-6)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from PIL import Image
 
 from counterfoil.lab import scenery
-from counterfoil.lab.portable import cosine, gaussian_blur, power, sine
+from counterfoil.lab.portable import cosine, portable_blur, power, sine
 from counterfoil.lab.scenery import SIDE
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS_BY_NAME
 
@@ -291,9 +291,9 @@ def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chance
         return np.clip(vivid * np.asarray((1.02, 0.97, 0.86), np.float32) + 0.11 * relief, 0, 1)
     if scene.style == "sketch":
         grey = 0.3 * image[..., 0] + 0.59 * image[..., 1] + 0.11 * image[..., 2]
-        blurred = gaussian_blur(grey, 0.8, "symmetric")
+        blurred = portable_blur(grey, 0.8, "symmetric")
         edge = _steepness(blurred)
-        rim = gaussian_blur(front[..., 0], 0.7, "symmetric")
+        rim = portable_blur(front[..., 0], 0.7, "symmetric")
         outline = _steepness(rim)
         mid, dark = (layer[variant % 24] for layer in scenery.hatching())
         paper = 0.97 - 0.03 * cosine(_ROWS * 0.9) * cosine(_COLUMNS * 1.1)
@@ -309,7 +309,7 @@ def _styled(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chance
         area = front.reshape(-1, 1)[index].reshape(SIDE, SIDE, 1) + front > 1.0
         cloth = _pick(scenery.linen(), int(chances.variants[5]), False)
         # The stitches cast a shade on the cloth.
-        lift = gaussian_blur(area[..., 0].astype(np.float32), 1.2, "symmetric")[..., None]
+        lift = portable_blur(area[..., 0].astype(np.float32), 1.2, "symmetric")[..., None]
         return np.where(area, np.clip(stitched, 0, 1), cloth * (1 - 0.35 * lift))
     return image
 
@@ -354,7 +354,7 @@ def _rendered(scene: Scene, target: Scene, strength: float, photograph: np.ndarr
         garment = _mix(before, garment, strength)
     alpha = coverage[..., None]
     image = _backdrop(scene, target, strength, chances)
-    shadow = np.roll(gaussian_blur(coverage, 1.6, "symmetric"), (2, 2), (0, 1))[..., None]
+    shadow = np.roll(portable_blur(coverage, 1.6, "symmetric"), (2, 2), (0, 1))[..., None]
     image = image * (1 - 0.38 * shadow * (1 - alpha))
     front = alpha
     if scene.companion != "none":

@@ -197,8 +197,8 @@ class VariantResult:
     @property
     def against(self) -> dict[str, dict[str, GainDifference]]:
         found: dict[str, dict[str, GainDifference]] = {}
-        for one in self.comparisons:
-            found.setdefault(one.against, {})[one.set] = one
+        for comparison in self.comparisons:
+            found.setdefault(comparison.against, {})[comparison.set] = comparison
         return found
 
     def of_set(self, name: str) -> SetMeasured | None:
@@ -225,12 +225,12 @@ class ModelMended:
     mended_sha256: str | None
 
     def variant(self, name: str) -> VariantResult:
-        return next(one for one in self.arms if one.name == name)
+        return next(arm for arm in self.arms if arm.name == name)
 
     @property
     def shown_first(self) -> VariantResult:
         """The variant that was saved, else the best, else the first that was asked for."""
-        asked = [one.name for one in self.arms if one.verdict is not None]
+        asked = [arm.name for arm in self.arms if arm.verdict is not None]
         return self.variant(
             next(name for name in (self.saved, self.best, *asked, self.arms[0].name) if name is not None)
         )
@@ -238,7 +238,7 @@ class ModelMended:
     @property
     def titles(self) -> dict[str, str]:
         """The sets of rows of tables; failures of the test only where they judge."""
-        by_test = any(one.judged_by == TEST for one in self.arms)
+        by_test = any(arm.judged_by == TEST for arm in self.arms)
         return {name: title for name, title in TITLES.items() if by_test or name != TEST_FAILED}
 
     def changed(self, kind: str) -> list[SetMeasured]:
@@ -248,7 +248,7 @@ class ModelMended:
 
     @property
     def headline(self) -> str:
-        several = sum(one.verdict is not None for one in self.arms) > 1
+        several = sum(arm.verdict is not None for arm in self.arms) > 1
         return (f"{self.shown_first.name}: " if several else "") + HEADLINES[self.shown_first.outcome]
 
 

@@ -264,13 +264,18 @@ def judge_gains(
     return outcome, " ".join([*sentences, *notes, *_of_test(test, test_is)])
 
 
-def _difference(one: GainDifference) -> str:
+def _difference(gain_difference: GainDifference) -> str:
     """Return the difference with its interval, and with the sign test if that forbids to believe the interval."""
-    words = f"{points(one.difference, signed=True)}{_interval(one.low, one.high)}"
-    excluded = one.low is not None and one.high is not None and not one.low <= 0 <= one.high
-    if one.side or not excluded:
+    words = f"{points(gain_difference.difference, signed=True)}{_interval(gain_difference.low, gain_difference.high)}"
+    excluded = (
+        gain_difference.low is not None
+        and gain_difference.high is not None
+        and not gain_difference.low <= 0 <= gain_difference.high
+    )
+    if gain_difference.side or not excluded:
         return words
-    return f"{words}; sign test of {counted(one.ahead + one.behind, 'unit')}: p = {one.p:.2g}"
+    units = counted(gain_difference.ahead + gain_difference.behind, "unit")
+    return f"{words}; sign test of {units}: p = {gain_difference.p:.2g}"
 
 
 def _of_test(test: Estimate | None, test_is: str) -> list[str]:
@@ -346,8 +351,8 @@ class HeadEvaluation:
         yield HELDOUT, False, confirm[failed[confirm]]
         yield CONFIRM, False, confirm
         yield IN_CONTEXTS, False, confirm[self.context[confirm] >= 0]
-        for place, context in enumerate(self.contexts):
-            yield f"{CONTEXT}{context.name}", False, confirm[self.context[confirm] == place]
+        for index, context in enumerate(self.contexts):
+            yield f"{CONTEXT}{context.name}", False, confirm[self.context[confirm] == index]
         for label, class_id in enumerate(self.class_ids):
             yield f"{CLASS}{class_id}", False, confirm[self.audited.labels[confirm] == label]
 
@@ -391,7 +396,7 @@ def chosen_on_discover(
     untouched = None
     base = rows[evaluation.untouched[rows]]
     if 0 < len(base) < len(rows):
-        shares = np.asarray([one.audited[base].mean() for one in answers])
+        shares = np.asarray([answer.audited[base].mean() for answer in answers])
         untouched = shares, float(evaluation.before.audited[base].mean())
     chosen = choose_lambda(grid, accuracy, overall, context_rows=counts, before=before, untouched=untouched)
     if chosen.allowed.any():
@@ -415,7 +420,7 @@ def _by_context(
     accuracy = np.zeros((len(answers), len(places)))
     for at, one in enumerate(answers):
         accuracy[at] = [one.audited[inside].mean() if len(inside) else 1.0 for inside in places]
-    overall = np.asarray([one.audited[rows].mean() for one in answers])
+    overall = np.asarray([answer.audited[rows].mean() for answer in answers])
     return accuracy, overall, np.asarray([len(inside) for inside in places], dtype=np.int64)
 
 
@@ -521,7 +526,7 @@ def judge_variant(
     """
     by_test = variant.judged_by == TEST
     failures, every = (TEST_FAILED, TEST) if by_test else (HELDOUT, CONFIRM)
-    heldout = [one for one in comparisons if one.set == failures]
+    heldout = [comparison for comparison in comparisons if comparison.set == failures]
     if not heldout:
         half = "The model fails on no test image" if by_test else "The confirm half holds no failure"
         return "not known", f"{half}, so it is not known whether this helped."
@@ -534,7 +539,9 @@ def judge_variant(
             against[words] = one
             if one.against != RETRAINED:
                 controls.setdefault(one.against.removesuffix(SAME_LAMBDA), []).append(words)
-    everywhere = next((one for one in comparisons if (one.against, one.set) == (RETRAINED, every)), None)
+    everywhere = next(
+        (comparison for comparison in comparisons if (comparison.against, comparison.set) == (RETRAINED, every)), None
+    )
     notes = [BY_TEST] if by_test else []
     if nothing:
         notes.append(

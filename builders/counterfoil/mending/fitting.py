@@ -285,7 +285,7 @@ class KeptHeads:
 
 def _lesson(lesson: Lesson) -> list[str]:
     arrays = [lesson.features, lesson.targets] + ([] if lesson.weights is None else [lesson.weights])
-    return [_digest(one) for one in arrays]
+    return [_digest(array) for array in arrays]
 
 
 def _digest(*arrays: np.ndarray) -> str:

@@ -24,7 +24,7 @@ from counterfoil.data.open_source import OpenSource
 from counterfoil.errors import UserError
 from counterfoil.mining.pools import ORIGIN
 from counterfoil.models.classifiers.of_predictions import longest_text
-from counterfoil.models.loading_errors import one_line
+from counterfoil.models.loading_errors import error_line
 from counterfoil.recipe.names import without_folders
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
 
@@ -136,7 +136,7 @@ def read_key_table(
     except UnfitFile as error:
         raise UserError(f"{where}: it {error.strerror}", hint) from error
     except (OSError, ValueError, TypeError, KeyError, OverflowError, pa.ArrowException) as error:
-        raise UserError(f"{where}: {expected}: {one_line(error)}", hint) from error
+        raise UserError(f"{where}: {expected}: {error_line(error)}", hint) from error
     if any(value is None for values in found.values() for value in values):
         raise UserError(f"{where}: {expected}: a row is empty", hint)
     return found, metadata

@@ -77,7 +77,11 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
     def gains(variant: VariantResult) -> tuple[float | None, float | None]:
         """Return the gain on held-out failures; and there beyond the retrained head, whose gain any images keep."""
         heldout = variant.of_set(HELDOUT)
-        beside = (one.difference for one in variant.comparisons if (one.against, one.set) == (RETRAINED, HELDOUT))
+        beside = (
+            comparison.difference
+            for comparison in variant.comparisons
+            if (comparison.against, comparison.set) == (RETRAINED, HELDOUT)
+        )
         return None if heldout is None else heldout.gain, next(beside, None)
 
     def share(own: float | None, other: float | None) -> float | None:
@@ -135,7 +139,7 @@ def run_document(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
     sgd = settings.how == "sgd"
     return Mended(
         version=MEND_VERSION,
-        headline=" ".join((f"{one.name}: " if len(models) > 1 else "") + one.headline for one in models),
+        headline=" ".join((f"{model.name}: " if len(models) > 1 else "") + model.headline for model in models),
         recipe=MinedRecipe(source.recipe.name, source.recipe.recipe_hash),
         classes={cls.id: cls.name for cls in source.recipe.classes},
         audited=AuditedRows(
@@ -211,8 +215,8 @@ def _called(
     models: Sequence[ModelMended], collective: Collective | None
 ) -> tuple[tuple[ModelMended, ...], Collective | None]:
     """Return the same with the names of documents, of models and of variants."""
-    names = shown_names(one.name for one in models)
-    every = [variant for one in models for variant in one.arms]
+    names = shown_names(model.name for model in models)
+    every = [variant for model in models for variant in model.arms]
     variants: dict[str | None, str | None] = {None: None}
     variants |= shown_names(variant.name for variant in every if variant.of is None)
     variants |= {
@@ -222,15 +226,15 @@ def _called(
     }
     shown = tuple(
         replace(
-            one,
-            name=names[one.name],
-            best=variants[one.best],
-            saved=variants[one.saved],
+            model,
+            name=names[model.name],
+            best=variants[model.best],
+            saved=variants[model.saved],
             arms=tuple(
-                replace(variant, name=str(variants[variant.name]), of=variants[variant.of]) for variant in one.arms
+                replace(variant, name=str(variants[variant.name]), of=variants[variant.of]) for variant in model.arms
             ),
         )
-        for one in models
+        for model in models
     )
     if collective is None:
         return shown, None
@@ -238,11 +242,11 @@ def _called(
     return shown, replace(collective, models=tuple(names[name] for name in collective.models), kept=kept)
 
 
-def _contexts(prepared: Prepared, one: MendedModel) -> tuple[ContextShown, ...]:
+def _contexts(prepared: Prepared, mended_model: MendedModel) -> tuple[ContextShown, ...]:
     classes = prepared.source.recipe.classes
 
     def rows(half: NDArray[np.int64], place: int) -> int:
-        return int((one.context[half] == place).sum())
+        return int((mended_model.context[half] == place).sum())
 
     return tuple(
         ContextShown(
@@ -251,10 +255,10 @@ def _contexts(prepared: Prepared, one: MendedModel) -> tuple[ContextShown, ...]:
             classes[context.label].name,
             context.caption,
             context.rank,
-            rows(one.audit.halves.discover, place),
-            rows(one.audit.halves.confirm, place),
+            rows(mended_model.audit.halves.discover, index),
+            rows(mended_model.audit.halves.confirm, index),
         )
-        for place, context in enumerate(prepared.contexts)
+        for index, context in enumerate(prepared.contexts)
     )
 
 
@@ -295,8 +299,8 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[Mo
     if none:
         notes.append(f"No training image of {listed(none, 8)}: a refitted head cannot know them.")
     fails = [np.bincount(one.audit.labels[one.audit.failed], minlength=len(classes)) for one in found]
-    for name, own in zip((one.name for one in models), fails, strict=True):
-        without = [cls.name for cls in classes if not own[cls.label]]
+    for name, fail in zip((one.name for one in models), fails, strict=True):
+        without = [cls.name for cls in classes if not fail[cls.label]]
         if without:
             notes.append(f"{name} fails on no audited image of {listed(without, 8)}.")
     # What was found of the images first: it says whether the rest can be believed.
@@ -424,12 +428,14 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
     return MendResult(folder, whole, written, places, heads)
 
 
-def about_model(one: MendedModel, prepared: Prepared) -> MendedNote:
+def about_model(mended_model: MendedModel, prepared: Prepared) -> MendedNote:
     """Return what a model folder's `mended.json` says, so that nothing that the model learned from judges it."""
-    assert one.summary.saved is not None
-    variant = one.summary.variant(one.summary.saved)
+    assert mended_model.summary.saved is not None
+    variant = mended_model.summary.variant(mended_model.summary.saved)
     source = prepared.source
-    used = next((known for known in prepared.variants_of(one.summary.name) if known.name == variant.name), None)
+    used = next(
+        (known for known in prepared.variants_of(mended_model.summary.name) if known.name == variant.name), None
+    )
     debug = None if used is None or variant.lam == 0 else used.debug
     seen = ((source.whole_train,) if variant.role not in BALANCED_ROLES else ()) + prepared.audited
     rows = {"discover": variant.images}
@@ -439,9 +445,9 @@ def about_model(one: MendedModel, prepared: Prepared) -> MendedNote:
             rows["debug"] = variant.images
     return MendedNote(
         format=FORMAT,
-        model=MendedModelName(without_folders(one.summary.name), one.summary.sha256),
+        model=MendedModelName(without_folders(mended_model.summary.name), mended_model.summary.sha256),
         on=tuple(MendedOn(without_folders(part.name), part.content) for part in seen),
-        train_content=tuple(fitted_pixels(one, variant.role, debug, prepared)),
+        train_content=tuple(fitted_pixels(mended_model, variant.role, debug, prepared)),
         datasets=()
         if debug is None
         else (
@@ -461,7 +467,7 @@ def about_model(one: MendedModel, prepared: Prepared) -> MendedNote:
     )
 
 
-def fitted_pixels(one: MendedModel, role: str, debug: DebugImages | None, prepared: Prepared) -> list[str]:
+def fitted_pixels(mended_model: MendedModel, role: str, debug: DebugImages | None, prepared: Prepared) -> list[str]:
     """Return the pixels that a head of such a role was fitted to, by which `evaluate` knows it again.
 
     Of every image, and of every row of the source that one is an edit of.
@@ -473,7 +479,7 @@ def fitted_pixels(one: MendedModel, role: str, debug: DebugImages | None, prepar
             for part in prepared.audited
             for key, digest in zip(part.keys, prepared.pixels[part.content], strict=True)
         }
-        digests |= {pixels[one.audit.keys[row]] for row in one.audit.halves.discover.tolist()}
+        digests |= {pixels[mended_model.audit.keys[row]] for row in mended_model.audit.halves.discover.tolist()}
     else:
         digests |= set(prepared.pixels[prepared.source.train.content])
     if debug is not None:

@@ -484,7 +484,7 @@ def _judged(
 
 
 def compared_controls(
-    one: FittedVariant, beside: Mapping[str, FittedVariant], grid: tuple[float, ...]
+    fitted_variant: FittedVariant, beside: Mapping[str, FittedVariant], grid: tuple[float, ...]
 ) -> dict[str, tuple[float | None, RightAnswers]]:
     """Return what a variant is compared with: each control at the λ chosen for it, and at its own where that differs.
 
@@ -494,7 +494,7 @@ def compared_controls(
     found: dict[str, tuple[float | None, RightAnswers]] = {
         what: (other.result.lam, other.chosen) for what, other in beside.items()
     }
-    lam = one.result.lam
+    lam = fitted_variant.result.lam
     if not lam:
         return found
     for what, other in beside.items():
@@ -503,9 +503,11 @@ def compared_controls(
     return found
 
 
-def _with_effects(one: FittedVariant, result: VariantResult, fitting: HeadFitting, seed: int) -> VariantResult:
+def _with_effects(
+    fitted_variant: FittedVariant, result: VariantResult, fitting: HeadFitting, seed: int
+) -> VariantResult:
     """Return the same variant at its λ with fewer contexts a class, and with fewer images a context."""
-    debug, lesson, evaluation = one.variant.debug, one.lesson, fitting.evaluation
+    debug, lesson, evaluation = fitted_variant.variant.debug, fitted_variant.lesson, fitting.evaluation
     assert debug is not None and lesson is not None and result.lam is not None
     ranks = np.asarray([(debug.contexts[index].rank or 0) if index >= 0 else 0 for index in debug.context.tolist()])
     last = int(ranks.max(initial=0))
@@ -516,7 +518,7 @@ def _with_effects(one: FittedVariant, result: VariantResult, fitting: HeadFittin
     for number in [*(number for number in _IMAGES if number < most), *([most] if most else [])]:
         fewer.append(("by_images", number, rows_within(ranks, debug.context, images=number, seed=seed)))
     effects: dict[str, list[EffectPoint]] = {"by_k": [], "by_images": []}
-    for kind, value, rows in track(fewer, f"{one.variant.name}: measuring effects"):
+    for kind, value, rows in track(fewer, f"{fitted_variant.variant.name}: measuring effects"):
         learned = Lesson(lesson.features[rows], lesson.targets[rows])
         answers = evaluation.answers(fitting.kept.fitted(fitting.train, learned, result.lam).head)
         shares = accuracy_by_set(answers, evaluation.sets(result.judged_by))
@@ -528,12 +530,14 @@ def _with_effects(one: FittedVariant, result: VariantResult, fitting: HeadFittin
 def _saved(wanted: str | None, best: str | None, results: Sequence[VariantResult]) -> str | None:
     """Return the variant whose head is left: the named or the best one; where none is named, only one that helps."""
     if wanted is None:
-        return next((one.name for one in results if one.name == best and one.outcome == HELPS), None)
+        return next((result.name for result in results if result.name == best and result.outcome == HELPS), None)
     if wanted == "none":
         return None
     if wanted == "best":
         return best
-    return next((one.name for one in results if one.name == wanted or one.name.startswith(f"{wanted}:")), None)
+    return next(
+        (result.name for result in results if result.name == wanted or result.name.startswith(f"{wanted}:")), None
+    )
 
 
 def best_fitted(fitted: Sequence[FittedVariant], evaluation: HeadEvaluation) -> str | None:

@@ -226,30 +226,30 @@ def refuse_shared(learned: Iterable[Known], judged: Sequence[Known], test: Seque
         )
 
 
-def _shared(ours: Known, theirs: Known) -> list[str]:
+def _shared(ours: Known, known: Known) -> list[str]:
     found = []
-    seen = {digest: key for key, digest in zip(theirs.keys, theirs.pixels, strict=True) if digest is not None}
+    seen = {digest: key for key, digest in zip(known.keys, known.pixels, strict=True) if digest is not None}
     same = [(key, seen[digest]) for key, digest in zip(ours.keys, ours.pixels, strict=True) if digest in seen]
     if same:
         found.append(
-            f"{counted(len(same), 'image')} of {ours.name} and {theirs.name} are the same, such as {same[0][1]}"
+            f"{counted(len(same), 'image')} of {ours.name} and {known.name} are the same, such as {same[0][1]}"
         )
-    if ours.units is not None and theirs.units is not None and ours.of == theirs.of:
-        units = sorted(set(ours.units) & set(theirs.units))
+    if ours.units is not None and known.units is not None and ours.of == known.of:
+        units = sorted(set(ours.units) & set(known.units))
         if units:
-            found.append(f"{ours.name} and {theirs.name} share {counted(len(units), 'unit')}, such as {units[0]}")
-    for edits, rows in ((ours, theirs), (theirs, ours)):
+            found.append(f"{ours.name} and {known.name} share {counted(len(units), 'unit')}, such as {units[0]}")
+    for edits, rows in ((ours, known), (known, ours)):
         edited = sorted(edits.edited.intersection(rows.keys)) if edits.edited_of == rows.of else []
         if edited:
             images = counted(len(edited), "image")
             found.append(f"{edits.name} are edits of {images} of {rows.name}, such as {edited[0]}")
-    both = sorted(ours.edited & theirs.edited) if ours.edited_of == theirs.edited_of else []
+    both = sorted(ours.edited & known.edited) if ours.edited_of == known.edited_of else []
     if both:
-        found.append(f"{ours.name} and {theirs.name} share {counted(len(both), 'edited row')}, such as {both[0]}")
-    noise = ours.seeds & theirs.seeds
+        found.append(f"{ours.name} and {known.name} share {counted(len(both), 'edited row')}, such as {both[0]}")
+    noise = ours.seeds & known.seeds
     if noise:
         found.append(
-            f"{counted(len(noise), 'image')} of {ours.name} and images of {theirs.name} come from the same noise: both"
+            f"{counted(len(noise), 'image')} of {ours.name} and images of {known.name} come from the same noise: both"
             " have the same samples.seed"
         )
     return found

@@ -68,7 +68,7 @@ def gains_figure(model: ModelMended, place: int) -> str:
     return as_svg(figure, f"gains-{place}", "What each head gains", tips)
 
 
-def curve_figure(variant: VariantResult, points: Sequence[LambdaPoint | EffectPoint], over: str, name: str) -> str:
+def draw_gain_curve(variant: VariantResult, points: Sequence[LambdaPoint | EffectPoint], over: str, name: str) -> str:
     """Draw what each point adds to the retrained head: over λ, the chosen one dashed (Figure 5a of Chegini 2023).
 
     Or over how many contexts a class, or images a context (5b).
@@ -163,7 +163,7 @@ def mend_report(mended: Mended) -> str:
         mended=mended,
         figure=lambda draw, *about: Markup(draw(*about)),
         gains_figure=gains_figure,
-        curve_figure=curve_figure,
+        curve_figure=draw_gain_curve,
         overlap_figure=overlap_figure,
         set_notes=SET_NOTES,
         compared={name: TITLES[name] for name in COMPARED},

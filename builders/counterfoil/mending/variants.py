@@ -159,7 +159,7 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
     if group is None:
         group = next((name for name in (CONTEXTS, HARD) if name in groups), None)
     if group is None:
-        shifts = tuple(place for place, shift in enumerate(opened.recipe.all_shifts()) if place and shift.top)
+        shifts = tuple(index for index, shift in enumerate(opened.recipe.all_shifts()) if index and shift.top)
     else:
         shifts = groups.get(group, ())
     if not shifts:
@@ -203,9 +203,9 @@ def _groups(opened: OpenDataset) -> dict[str, tuple[int, ...]]:
 def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int], recipe: Recipe) -> DebugImages:
     rows = np.flatnonzero(np.isin(opened.shifts, shifts))
     ours = {(cls.id, cls.name): cls.label for cls in recipe.classes}
-    theirs = opened.recipe.classes
-    label_of = np.asarray([ours.get((cls.id, cls.name), -1) for cls in theirs], dtype=np.int64)
-    strange = [theirs[label] for label in np.unique(opened.labels[rows]).tolist() if label_of[label] < 0]
+    classes = opened.recipe.classes
+    label_of = np.asarray([ours.get((cls.id, cls.name), -1) for cls in classes], dtype=np.int64)
+    strange = [classes[label] for label in np.unique(opened.labels[rows]).tolist() if label_of[label] < 0]
     if strange:
         shown = ", ".join(f"{cls.id} ({cls.name})" for cls in strange[:5])
         raise UserError(
@@ -217,7 +217,7 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
     pairs = zip(opened.shifts[rows].tolist(), opened.labels[rows].tolist(), strict=True)
     context = np.asarray([places.get(pair, -1) for pair in pairs], dtype=np.int64)
     specs = opened.recipe.prompts.shifts
-    named = dict.fromkeys(opened.recipe.all_shifts()[place].of for place in shifts)
+    named = dict.fromkeys(opened.recipe.all_shifts()[shift].of for shift in shifts)
     mined = tuple(spec.mined_from for name in named if (spec := specs.get(name)) is not None and spec.mined_from)
     images = rows_of(opened.labelled(), rows)
     base = np.flatnonzero((opened.shifts == 0) & np.isin(opened.labels, opened.labels[rows]))
@@ -319,33 +319,33 @@ def _contexts(
 
     Nothing for a prompt that says the class alone.
     """
-    found: list[Context] = []
+    contexts: list[Context] = []
     places: dict[tuple[int, int], int] = {}
     every = opened.recipe.all_shifts()
-    for place in shifts:
-        spec = opened.recipe.prompts.shifts.get(every[place].of)
+    for shift in shifts:
+        spec = opened.recipe.prompts.shifts.get(every[shift].of)
         origin = (spec.mined_from if spec is not None else None) or {}
         rank = origin.get("rank")
-        for label in every[place].class_labels:
+        for label in every[shift].class_labels:
             own = label_of[label]
             if own < 0:
                 continue
             cls = recipe.classes[int(own)]
-            caption = prompt_for(every[place], opened.recipe.classes[label])
-            if caption is None or caption == cls.text(recipe.screen.object_caption) or place == 0:
+            caption = prompt_for(every[shift], opened.recipe.classes[label])
+            if caption is None or caption == cls.text(recipe.screen.object_caption) or shift == 0:
                 continue
-            places[place, label] = len(found)
+            places[shift, label] = len(contexts)
             words = origin.get("words")
-            found.append(
+            contexts.append(
                 Context(
-                    name=every[place].name if len(every[place].class_labels) == 1 else f"{every[place].name}_{cls.id}",
+                    name=every[shift].name if len(every[shift].class_labels) == 1 else f"{every[shift].name}_{cls.id}",
                     label=int(own),
                     caption=caption,
                     words=str(words) if isinstance(words, str) else caption,
                     rank=rank if isinstance(rank, int) and not isinstance(rank, bool) else None,
                 )
             )
-    return tuple(found), places
+    return tuple(contexts), places
 
 
 def rows_within(

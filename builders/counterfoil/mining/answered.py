@@ -56,9 +56,9 @@ class AnsweredRows:
     @classmethod
     def of(cls, audited: Audited, others: Iterable[Predictions] = ()) -> AnsweredRows:
         """Return the rows of an audit. others: what other classifiers answer to the same images."""
-        own = audited.target.predictions
-        confidence = own.confidence[audited.rows].astype(np.float64)
-        in_label = np.stack([one.true_confidence[audited.rows].astype(np.float64) for one in (own, *others)])
+        predictions = audited.target.predictions
+        confidence = predictions.confidence[audited.rows].astype(np.float64)
+        in_label = np.stack([one.true_confidence[audited.rows].astype(np.float64) for one in (predictions, *others)])
         rows = (audited.keys, audited.labels, audited.failed, audited.units, audited.taken_for)
         return cls(*rows, confidence, in_label, audited.paths)
 
@@ -116,7 +116,7 @@ def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None 
 
 def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, NDArray[np.bool_]]) -> str:
     """Return a table of every failing row. findings: by name, (n,) which rows are in a confirmed finding's set."""
-    rank = {row: place for place, row in enumerate(rows.by_label_doubt().tolist(), 1)}
+    rank = {row: index for index, row in enumerate(rows.by_label_doubt().tolist(), 1)}
     listed = len(rows.to_look_at())
     lines = []
     for row in np.flatnonzero(rows.failed).tolist():

@@ -35,7 +35,7 @@ from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.embedding import Embedder, clip_embedder, embed
 from counterfoil.prediction.failures import best_thresholds, binary_answers, condition_scores, failures, map_conditions
 from counterfoil.prediction.passes import Placement, score_models
-from counterfoil.prediction.predictions import Predictions, joined
+from counterfoil.prediction.predictions import Predictions, join_predictions
 from counterfoil.progress import renamed, track
 from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.schema_mine import Mine
@@ -106,7 +106,7 @@ def _refuse_train_split(recipe: Recipe, splits: Sequence[str], source: OpenSourc
         )
 
 
-def train_rows(recipe: Recipe, source: OpenSource) -> tuple[LabelledImages, ConditionLabels | None]:
+def audited_train_rows(recipe: Recipe, source: OpenSource) -> tuple[LabelledImages, ConditionLabels | None]:
     """Return the train split of a recipe's source, without units, and the conditions of its rows, if it has any."""
     split = recipe.source.train_split
     if recipe.source.conditions is not None:
@@ -250,7 +250,7 @@ def condition_questions(
     return questions
 
 
-def answers_of(
+def collect_answers(
     parts: Sequence[LabelledImages],
     maps: Mapping[str, ClassMap],
     recipe: Recipe,
@@ -282,7 +282,7 @@ def answers_of(
     for classifier in classifiers.values():
         refuse_unknown_rows(classifier, parts)
     return {
-        name: AuditedTarget(classifiers[name], maps[name], joined(several), {"outputs": maps[name].outputs})
+        name: AuditedTarget(classifiers[name], maps[name], join_predictions(several), {"outputs": maps[name].outputs})
         for name, several in predictions.items()
     }
 
@@ -325,7 +325,7 @@ def _answers_by(
     answers: dict[str, Answers] = {}
     if has is None:
         labels, every = np.concatenate([part.labels for part in parts]), tuple(range(len(recipe.classes)))
-        for name, target in answers_of(parts, maps, recipe, device, placement, load).items():
+        for name, target in collect_answers(parts, maps, recipe, device, placement, load).items():
             failed = failures(mine.failure, target.predictions, labels, recipe.classes, target.class_map)
             question = Question(every, labels, failed, target)
             answers[name] = Answers(target.predictions.readable, labels, lambda rows, question=question: [question])
@@ -501,7 +501,7 @@ class AskedTarget:
         split = self.recipe.source.train_split
         if split in self.mine.on or split not in self.source.splits:
             return None
-        images = thinned(train_rows(self.recipe, self.source)[0], self.mine.train_rows)
+        images = thinned(audited_train_rows(self.recipe, self.source)[0], self.mine.train_rows)
         rows = np.asarray(features_of(images, embedder), dtype=np.float64)
         rows = rows[np.isfinite(rows).all(axis=1)]
         return None if len(rows) < 2 else (rows, f"{len(rows):,} rows of {images.name}")

@@ -175,7 +175,7 @@ def minimum_detectable_difference(
     hypothesis, the typical set is a fifth of a class, or as many rendered images that fail as a class does.
     """
     families: list[list[tuple[FailureCount, FailureCount]]] = []
-    labels = [(own, label) for own in rows for label in np.unique(own.labels).tolist()]
+    labels = [(row, label) for row in rows for label in np.unique(row.labels).tolist()]
     if mine.confirm != "rendered":
         sets = [one.rows for one in counted if one.rows is not None]
         for own, label in () if counted else labels:
@@ -255,14 +255,16 @@ class HypothesisTests:
         mine = run.mine
         rows = [half_rows(audited, audited.halves.confirm) for audited in audits]
         sets = {} if rendered is None else rendered.sets
-        hypotheses = [one for one in found.hypotheses if mine.confirm != "rendered" or one.name in sets]
-        of_audit = [_audit_index(audits, one.labels[0]) for one in hypotheses]
+        hypotheses = [
+            hypothese for hypothese in found.hypotheses if mine.confirm != "rendered" or hypothese.name in sets
+        ]
+        of_audit = [_audit_index(audits, hypothese.labels[0]) for hypothese in hypotheses]
         counted = [
             Counted(
-                rows=None if mine.confirm == "rendered" else count_hypothesis(one, rows[index]),
-                rendered=sets[one.name].counts if one.name in sets else None,
+                rows=None if mine.confirm == "rendered" else count_hypothesis(hypothese, rows[index]),
+                rendered=sets[hypothese.name].counts if hypothese.name in sets else None,
             )
-            for one, index in zip(hypotheses, of_audit, strict=True)
+            for hypothese, index in zip(hypotheses, of_audit, strict=True)
         ]
         p = [one.p(mine.margin) for one in counted]
         results = confirm_sets([one.first for one in counted], mine.margin, mine.fdr, p)
@@ -329,16 +331,21 @@ def collect_findings(
         fdr=mine.fdr,
         tested=len(findings),
         smallest_difference=minimum_detectable_difference(
-            [one.counts for one in tests.tested], [half_rows(one, one.halves.confirm) for one in audits], mine
+            [one.counts for one in tests.tested], [half_rows(audit, audit.halves.confirm) for audit in audits], mine
         ),
         classes=tuple(classes),
         findings=tuple(findings),
         unreadable=len(audited.unreadable),
         whitened_by=audited.whitened_by or None,
         not_tested=tuple(
-            NotTested(one.name, tuple(recipe.classes[label].id for label in one.labels), one.words, NO_PROMPT)
-            for one in found.hypotheses
-            if one.name not in carried
+            NotTested(
+                hypothese.name,
+                tuple(recipe.classes[label].id for label in hypothese.labels),
+                hypothese.words,
+                NO_PROMPT,
+            )
+            for hypothese in found.hypotheses
+            if hypothese.name not in carried
         ),
         notes=notes,
         doubts=without_words,
@@ -356,10 +363,10 @@ def half_rows(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
     )
 
 
-def _finding(tests: HypothesisTests, one: Carried, others: Mapping[str, NDArray[np.bool_]]) -> Finding:
+def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDArray[np.bool_]]) -> Finding:
     """Return a hypothesis with its test and its evidence; where rendered images are the test, these come first."""
-    run, hypothesis, audited = tests.run, one.hypothesis, tests.audits[one.audit]
-    numbers = one.result.compared()
+    run, hypothesis, audited = tests.run, carried.hypothesis, tests.audits[carried.audit]
+    numbers = carried.result.compared()
     classes = [run.recipe.classes[label] for label in hypothesis.labels]
     confirm_rows = audited.halves.confirm
     half = half_rows(audited, confirm_rows)
@@ -373,11 +380,13 @@ def _finding(tests: HypothesisTests, one: Carried, others: Mapping[str, NDArray[
     evidence = _AuditEvidence(tests, audited, hypothesis.counted(audited.failed, audited.taken_for))
     shown = evidence.first_of_both(confirm_rows[own[inside]], towards[inside], "confirm")
     test = None
-    if tests.rendered is not None and one.counts.rendered is not None:
+    if tests.rendered is not None and carried.counts.rendered is not None:
         drawn = evidence.rendered(tests.rendered, hypothesis.name)
-        shown = drawn + shown if one.counts.rows is None else shown + drawn
-        rates = compared(*one.counts.rendered, one.result.level)
-        test = RenderedTest(rates.set, rates.rest, rates.difference, score_test(*one.counts.rendered, run.mine.margin))
+        shown = drawn + shown if carried.counts.rows is None else shown + drawn
+        rates = compared(*carried.counts.rendered, carried.result.level)
+        test = RenderedTest(
+            rates.set, rates.rest, rates.difference, score_test(*carried.counts.rendered, run.mine.margin)
+        )
     shown += evidence.first_of_both(audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover")
     of_other = {}
     if hypothesis.answered is None:
@@ -393,12 +402,12 @@ def _finding(tests: HypothesisTests, one: Carried, others: Mapping[str, NDArray[
         words=hypothesis.words,
         caption=hypothesis.caption,
         prompt=drawing_prompt(hypothesis, tests.found, run.recipe) if tests.captions.texts else None,
-        confirmed=one.result.confirmed,
+        confirmed=carried.result.confirmed,
         set=numbers.set,
         rest=numbers.rest,
         difference=numbers.difference,
-        p=one.result.p,
-        q=one.result.q,
+        p=carried.result.p,
+        q=carried.result.q,
         discover=compared(*count_hypothesis(hypothesis, half_rows(audited, audited.halves.discover))),
         evidence=tuple(shown),
         caption_check=_caption_check(audited, tests.captions, hypothesis),
@@ -406,7 +415,7 @@ def _finding(tests: HypothesisTests, one: Carried, others: Mapping[str, NDArray[
             CurvePoint(k, float(1 - half.failed[own][order[:k]].mean())) for k in _CURVE if ordered and k <= len(own)
         ),
         others=tuple(OtherClassifier(name, *map(rate_of, counts)) for name, counts in of_other.items()),
-        tested_on=one.counts.tested_on,
+        tested_on=carried.counts.tested_on,
         rendered=test,
         against_others=bool(hypothesis.against),
         answered=None if hypothesis.answered is None else run.recipe.classes[hypothesis.answered].name,
@@ -474,8 +483,8 @@ def _first_of_both(failed: NDArray[np.bool_]) -> list[int]:
 
 def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
     """Return a name for each output: the class that it stands for, else the classifier's own name of it."""
-    own = class_map.label_names
-    names = [own[output] if own else f"output {output}" for output in range(class_map.num_classes)]
+    label_names = class_map.label_names
+    names = [label_names[output] if label_names else f"output {output}" for output in range(class_map.num_classes)]
     for cls, outputs in reversed(list(zip(recipe.classes, class_map.targets, strict=True))):
         for output in outputs:
             names[output] = cls.name

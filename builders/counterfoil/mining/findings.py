@@ -656,7 +656,7 @@ class Findings(Strict):
     findings_version: Literal[1] = FINDINGS_VERSION
 
     def __post_init__(self) -> None:
-        names = [one.name for one in self.findings]
+        names = [finding.name for finding in self.findings]
         if len(set(names)) < len(names):
             raise ValueError(
                 f"findings with the same name: {sorted({name for name in names if names.count(name) > 1})}"
@@ -688,7 +688,7 @@ class Findings(Strict):
     @property
     def confirmed(self) -> tuple[Finding, ...]:
         """The confirmed findings, in the document's order."""
-        return tuple(one for one in self.findings if one.confirmed)
+        return tuple(finding for finding in self.findings if finding.confirmed)
 
     @property
     def standing(self) -> tuple[Finding, ...]:
@@ -705,7 +705,7 @@ class Findings(Strict):
         """Return the findings with the doubts about CLIP, those of doubted classes marked."""
         if doubts is None:
             return self
-        marked = (replace(one, words_untrusted=doubts.of_any(one.classes)) for one in self.findings)
+        marked = (replace(finding, words_untrusted=doubts.of_any(finding.classes)) for finding in self.findings)
         return replace(self, doubts=tuple(doubts.lines()), findings=tuple(marked))
 
     def to_json(self) -> dict[str, Any]:
@@ -782,5 +782,5 @@ def findings_csv_text(findings: Findings) -> str:
             return (", " if column == "class_names" else " ").join(value)
         return str(value).lower() if isinstance(value, bool) else plain(value)
 
-    rows = ({column: cell(one, column) for column in CSV_COLUMNS} for one in findings.findings)
+    rows = ({column: cell(finding, column) for column in CSV_COLUMNS} for finding in findings.findings)
     return csv_text(rows, tuple(CSV_COLUMNS))

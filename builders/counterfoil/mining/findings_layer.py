@@ -31,8 +31,8 @@ def unique_slugs(names: Sequence[str]) -> list[str]:
     often = Counter(plain)
     taken = {own for own in plain if own and often[own] == 1}
     found = []
-    for place, own in enumerate(plain):
-        name = own if own in taken else f"{own or 'class'}_{place}"
+    for index, own in enumerate(plain):
+        name = own if own in taken else f"{own or 'class'}_{index}"
         while own not in taken and name in {*taken, *found}:
             name += "_"
         found.append(name)
@@ -180,7 +180,11 @@ def drawing_prompt(hypothesis: Hypothesis, found: Found, recipe: Recipe) -> str 
     classes = [recipe.classes[label] for label in hypothesis.labels]
     if hypothesis.role == "hard":
         return prompt_of(hypothesis.caption, classes)
-    drawn = {one.caption for one in found.hypotheses if one.role == "hard" and one.labels == hypothesis.labels}
+    drawn = {
+        hypothese.caption
+        for hypothese in found.hypotheses
+        if hypothese.role == "hard" and hypothese.labels == hypothesis.labels
+    }
     hard = found.notes[hypothesis.labels[0]].hard if len(classes) == 1 else ()
     left = [one.caption for one in hard if one.score < 0 and one.caption not in drawn]
     return prompt_of(left[0], classes) if left else None
@@ -201,46 +205,50 @@ def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
     return caption
 
 
-def mined_from(findings: Findings, one: Finding) -> dict[str, Any]:
+def mined_from(findings: Findings, finding: Finding) -> dict[str, Any]:
     """Return the origin of a shift for its recipe: its rates, its test, and what they were measured on."""
-    interval = one.difference.reported_interval
+    interval = finding.difference.reported_interval
     return {
-        "finding": one.name,
-        "words": one.words,
-        **({"marks": list(one.marks)} if one.marks else {}),
-        "role": one.role,
-        "caption": one.caption,
-        **({"drawn_by": one.prompt} if one.role == "far_from" and one.prompt is not None else {}),
-        "classes": list(one.class_names[:_MOST_NAMES]),
+        "finding": finding.name,
+        "words": finding.words,
+        **({"marks": list(finding.marks)} if finding.marks else {}),
+        "role": finding.role,
+        "caption": finding.caption,
+        **({"drawn_by": finding.prompt} if finding.role == "far_from" and finding.prompt is not None else {}),
+        "classes": list(finding.class_names[:_MOST_NAMES]),
         **audit_origin(findings),
-        "set": _numbers(one.set),
-        "rest": _numbers(one.rest),
-        "difference": one.difference.value,
+        "set": _numbers(finding.set),
+        "rest": _numbers(finding.rest),
+        "difference": finding.difference.value,
         "interval": None if interval is None else list(interval),
-        "p": one.p,
-        "q": one.q,
-        **_drawn(one),
+        "p": finding.p,
+        "q": finding.q,
+        **_drawn(finding),
     }
 
 
-def _drawn(one: Finding) -> dict[str, Any]:
-    if one.pairs is not None:
-        test, fresh = one.pairs, one.pairs.fresh
-        facts = {"tested_on": one.tested_on, "origin": one.origin, "pairs": _counts(test) | {"log_e": one.last_log_e}}
+def _drawn(finding: Finding) -> dict[str, Any]:
+    if finding.pairs is not None:
+        test, fresh = finding.pairs, finding.pairs.fresh
+        facts = {
+            "tested_on": finding.tested_on,
+            "origin": finding.origin,
+            "pairs": _counts(test) | {"log_e": finding.last_log_e},
+        }
         return facts | ({} if fresh is None else {"fresh": _counts(fresh)})
-    if one.rendered is None:
+    if finding.rendered is None:
         return {}
-    numbers = {"set": _numbers(one.rendered.set), "rest": _numbers(one.rendered.rest), "p": one.rendered.p}
-    return {"tested_on": one.tested_on, "rendered": numbers}
+    numbers = {"set": _numbers(finding.rendered.set), "rest": _numbers(finding.rendered.rest), "p": finding.rendered.p}
+    return {"tested_on": finding.tested_on, "rendered": numbers}
 
 
 def _counts(pairs: CountedPairs) -> dict[str, int]:
     return {"pairs": pairs.pairs, "both": pairs.both, "failing": pairs.failing, "rescued": pairs.rescued}
 
 
-def _beside(findings: Findings, one: Finding, role: str, caption: str | None) -> dict[str, Any]:
+def _beside(findings: Findings, finding: Finding, role: str, caption: str | None) -> dict[str, Any]:
     """Return the origin of a shift for comparison: no failure of its own was tested."""
-    facts = {"finding": one.name, "role": role, "caption": caption, **audit_origin(findings)}
+    facts = {"finding": finding.name, "role": role, "caption": caption, **audit_origin(findings)}
     return {key: value for key, value in facts.items() if value is not None}
 
 

@@ -18,9 +18,9 @@ from counterfoil.mining.answered import AnsweredRows, answers_shown, failing_row
 from counterfoil.mining.audited import (
     AskedTarget,
     Audited,
-    answers_of,
     ask_target,
     clip_doubts,
+    collect_answers,
     opened_images,
     other_failures,
     other_models,
@@ -73,7 +73,7 @@ from counterfoil.prediction.passes import Placement
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.names import PYTHON, did_you_mean
-from counterfoil.recipe.schema_mine import CONFIRM, SLICES, Mine, unknown_method, validated
+from counterfoil.recipe.schema_mine import CONFIRM, SLICES, Mine, unknown_method, validate_settings
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder
 from counterfoil.store.directory_lock import directory_lock
@@ -146,7 +146,7 @@ def mine(
             recipe = written_recipe(recipe, overrides, folder)
         loaded, mined, overrides = _mined_recipe(recipe, overrides, method=method, target=named, on=on, confirm=confirm)
         chosen = METHODS[mined.method]
-        settings = validated(chosen.settings, mined.settings, "mine.settings")
+        settings = validate_settings(chosen.settings, mined.settings, "mine.settings")
         draws = isinstance(chosen, SearchMethod)
         if held and (draws or mined.confirm != "rows"):
             asked = f"the method '{mined.method}'" if draws else f"mine.confirm: '{mined.confirm}'"
@@ -352,7 +352,7 @@ def _answered_rows(
     """
     if asked.has is not None:
         return None
-    known = answers_of(audited.parts, others, run.recipe, run.device) if others else {}
+    known = collect_answers(audited.parts, others, run.recipe, run.device) if others else {}
     return AnsweredRows.of(audited, [one.predictions for one in known.values()])
 
 
@@ -365,7 +365,7 @@ def _vectors(tests: HypothesisTests) -> bytes:
     for name, vector in tests.found.vectors.items():
         label, _, what = name.partition("_")
         arrays[f"{ids[int(label)]}_{what}" if label.isdecimal() else name] = np.asarray(vector)
-    arrays |= {f"caption_{one.name}": np.asarray(one.vector) for one in tests.found.hypotheses}
+    arrays |= {f"caption_{hypothese.name}": np.asarray(hypothese.vector) for hypothese in tests.found.hypotheses}
     return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
 
 
@@ -413,7 +413,7 @@ def _mined_recipe(
         raise UserError(f"mine.confirm: found '{confirm}', expected {', '.join(CONFIRM)}{close}")
     values = {} if loaded.mine is None else loaded.mine.model_dump(exclude_none=True)
     said = {"method": method, "target": target, "on": tuple(on) if on else None, "confirm": confirm}
-    mined = validated(Mine, values | {key: value for key, value in said.items() if value is not None}, "mine")
+    mined = validate_settings(Mine, values | {key: value for key, value in said.items() if value is not None}, "mine")
     if mined.method not in METHODS:
         raise unknown_method(mined.method, METHODS)
     return loaded, mined, overrides

@@ -26,13 +26,13 @@ from counterfoil.mining.audited import (
     NO_CONTENT,
     Audited,
     ContentsSeen,
-    answers_of,
+    audited_train_rows,
     class_map_of,
     class_of_output,
+    collect_answers,
     conditions_scored,
     features_of,
     row_labels,
-    train_rows,
 )
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import audit_origin
@@ -236,7 +236,9 @@ def _generator(pool: PoolOrigin, both: Sequence[Recipe]) -> dict[str, Any]:
 def _dropped(names: Sequence[str] | set[str], sections: Sequence[Any]) -> dict[str, None]:
     """Return null for each of these keys that any of the sections does not have at its default."""
     fields = type(sections[0]).model_fields
-    others = [name for name in sorted(names) for one in sections if getattr(one, name) != fields[name].get_default()]
+    others = [
+        name for name in sorted(names) for section in sections if getattr(section, name) != fields[name].get_default()
+    ]
     return dict.fromkeys(others)
 
 
@@ -406,7 +408,7 @@ def filter_pool(
         target = audits[0].target
         name, class_map = target.classifier.name, class_map_of(recipe, target.classifier.name)
         if recipe.source.conditions is None:
-            answers = answers_of([pool.images], {name: class_map}, recipe, device)
+            answers = collect_answers([pool.images], {name: class_map}, recipe, device)
             rows = np.arange(len(pool.images))
             labels = class_of_output(class_map)[answers[name].predictions.prediction]
         else:
@@ -471,7 +473,7 @@ def weigh_train_rows(recipe: Recipe, source: OpenSource, found: Found, embedder:
 
     As `weights_parquet`, with one column, or one a condition.
     """
-    images, has = train_rows(recipe, source)
+    images, has = audited_train_rows(recipe, source)
     features = features_of(images, embedder)
     if has is None:
         decisions = decision_values(features, np.arange(len(images)), images.labels, found)

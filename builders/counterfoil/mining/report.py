@@ -145,36 +145,38 @@ def findings_table(
 def classes_table(answered: AnswersTold) -> tuple[list[str], list[list[str]]]:
     """Return which classes fail, the worst first, and what they are most taken for."""
     rows = []
-    for one in answered.classes:
-        taken = [other for other in answered.taken_for if other.id == one.id][:2]
+    for cls in answered.classes:
+        taken = [other for other in answered.taken_for if other.id == cls.id][:2]
         rows.append([
-            f"{one.name} (more)" if one.more else one.name,
-            f"{share(one.rate)} ({_bounds(one.interval, share)})",
-            share(one.others_rate),
-            f"{one.failures:,} of {one.rows:,}",
+            f"{cls.name} (more)" if cls.more else cls.name,
+            f"{share(cls.rate)} ({_bounds(cls.interval, share)})",
+            share(cls.others_rate),
+            f"{cls.failures:,} of {cls.rows:,}",
             ", ".join(f"{other.other_name} ({other.count} of {other.rows})" for other in taken),
         ])  # fmt: skip
     return ["class", "wrong", "all others", "images", "mistaken for"], rows
 
 
-def _cells(one: Finding, *, drawn: bool, ended: bool) -> Iterator[FindingCell]:
+def _cells(finding: Finding, *, drawn: bool, ended: bool) -> Iterator[FindingCell]:
     def percent(value: float | None) -> str:
         return share(value).removesuffix(" %")
 
-    for rate in (one.set, one.rest):
+    for rate in (finding.set, finding.rest):
         yield FindingCell(percent(rate.rate), _bounds(rate.interval, percent), f"{rate.failures:,} of {rate.rows:,}")
-    interval = one.difference.reported_interval or one.difference.interval
-    yield FindingCell(points(one.difference.value, decimals=0), _bounds(interval, lambda end: points(end, decimals=0)))
+    interval = finding.difference.reported_interval or finding.difference.interval
+    yield FindingCell(
+        points(finding.difference.value, decimals=0), _bounds(interval, lambda end: points(end, decimals=0))
+    )
     if not drawn:
-        yield FindingCell(f"{one.p:.2g}")
-    elif one.pairs is None:
+        yield FindingCell(f"{finding.p:.2g}")
+    elif finding.pairs is None:
         yield from (FindingCell(NOTHING), FindingCell(NOTHING))
     else:
-        yield FindingCell(f"{one.pairs.pairs:,}", "", f"{one.pairs.failing:,} : {one.pairs.rescued:,}")
-        yield FindingCell(_bare(e_value(one.last_log_e)))
-    yield FindingCell(f"{one.q:.2g}")
+        yield FindingCell(f"{finding.pairs.pairs:,}", "", f"{finding.pairs.failing:,} : {finding.pairs.rescued:,}")
+        yield FindingCell(_bare(e_value(finding.last_log_e)))
+    yield FindingCell(f"{finding.q:.2g}")
     if ended:
-        yield FindingCell(NOTHING if one.pairs is None else one.pairs.state.replace("_", " "))
+        yield FindingCell(NOTHING if finding.pairs is None else finding.pairs.state.replace("_", " "))
 
 
 def pictures_wanted(findings: Findings) -> tuple[str, ...]:
@@ -190,7 +192,7 @@ def pictures_wanted(findings: Findings) -> tuple[str, ...]:
             for answer in side[:ANSWERS_WITH_PICTURES]:
                 wanted |= dict.fromkeys(answer.examples[:MOST_EXAMPLES])
     labels = () if findings.answered is None else findings.answered.labels[:MOST_LABELS]
-    return tuple(wanted | dict.fromkeys(one.key for one in labels))
+    return tuple(wanted | dict.fromkeys(label.key for label in labels))
 
 
 def mining_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe: bool = True) -> str:
@@ -222,7 +224,7 @@ def mining_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe
         rest=standing[len(in_full) :],
         longer=[one for one in findings.confirmed if one not in findings.standing],
         failed=sorted(
-            (one for one in findings.findings if not one.confirmed),
+            (finding for finding in findings.findings if not finding.confirmed),
             key=lambda one: (one.p, -(one.difference.value or 0.0), one.name),
         ),
         rule=_rule(findings),
@@ -254,7 +256,7 @@ def is_sliced(findings: Findings) -> bool:
 
 def is_drawn(findings: Findings) -> bool:
     """Check whether hypotheses were tested on pairs that were drawn for them, and no images were dealt into halves."""
-    return findings.halves is None or bool(findings.findings and all(one.pairs for one in findings.findings))
+    return findings.halves is None or bool(findings.findings and all(finding.pairs for finding in findings.findings))
 
 
 def _in_full(findings: Findings) -> list[Finding]:
@@ -266,20 +268,20 @@ def by_weight(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda one: (one.q, -(one.difference.value or 0.0), one.name))
 
 
-def strips(one: Finding) -> dict[str, list[Evidence | NearestImage]]:
+def strips(finding: Finding) -> dict[str, list[Evidence | NearestImage]]:
     """Return the images of a finding's strips: of its set wrong and right, those nearest to its caption, the easiest.
 
     Of pairs, those that are shown beside their base image already are left out.
     """
-    pieces, most = list(one.evidence), MOST_A_STRIP
-    if one.pairs is not None:
-        seen, most = {described.key for _, described in pairs_beside(one)}, MOST_TYPICAL
-        pieces = [piece for piece in of_description(one) if piece.key not in seen]
+    pieces, most = list(finding.evidence), MOST_A_STRIP
+    if finding.pairs is not None:
+        seen, most = {described.key for _, described in pairs_beside(finding)}, MOST_TYPICAL
+        pieces = [piece for piece in of_description(finding) if piece.key not in seen]
     several: dict[str, tuple[Iterable[Evidence | NearestImage], int]] = {
         "wrong": ((piece for piece in pieces if piece.failed), most),
         "right": ((piece for piece in pieces if not piece.failed), most),
-        "nearest": (one.caption_check.nearest if one.caption_check else (), MOST_A_STRIP),
-        "easiest": (one.easiest, MOST_A_STRIP),
+        "nearest": (finding.caption_check.nearest if finding.caption_check else (), MOST_A_STRIP),
+        "easiest": (finding.easiest, MOST_A_STRIP),
     }
     return {
         name: list(islice({piece.key: piece for piece in found}.values(), count))
@@ -287,9 +289,9 @@ def strips(one: Finding) -> dict[str, list[Evidence | NearestImage]]:
     }
 
 
-def counts_from(findings: Findings, one: Finding) -> float | None:
+def counts_from(findings: Findings, finding: Finding) -> float | None:
     """Return the log e-value from which e-BH confirms a hypothesis beside those that it did (Wang and Ramdas 2022)."""
-    rejected = len(findings.confirmed) + (0 if one.confirmed else 1)
+    rejected = len(findings.confirmed) + (0 if finding.confirmed else 1)
     if not (findings.fdr and findings.tested and rejected):
         return None
     return math.log(findings.tested / (findings.fdr * rejected))
@@ -301,46 +303,46 @@ def base_key(key: str, classes: Sequence[str]) -> str | None:
     stem, _, index = sample.rpartition("_")
     if not (folder and index.isdecimal()):
         return None
-    owner = next((one for one in classes if stem.endswith(f"_{one}")), None)
+    owner = next((cls for cls in classes if stem.endswith(f"_{cls}")), None)
     return None if owner is None else f"{folder}/{BASE}_{owner}_{index}"
 
 
-def of_description(one: Finding) -> tuple[Evidence, ...]:
+def of_description(finding: Finding) -> tuple[Evidence, ...]:
     """Return the evidence of a finding's set, without base images, which may be the other half of a pair."""
-    if one.tested_on != "pairs":
-        return one.evidence
-    return tuple(piece for piece in one.evidence if base_key(piece.key, one.classes) != piece.key)
+    if finding.tested_on != "pairs":
+        return finding.evidence
+    return tuple(piece for piece in finding.evidence if base_key(piece.key, finding.classes) != piece.key)
 
 
-def pairs_beside(one: Finding) -> list[tuple[Evidence, Evidence]]:
+def pairs_beside(finding: Finding) -> list[tuple[Evidence, Evidence]]:
     """Return (base, described) of the first pairs that fail as described and are right on the base."""
-    if one.pairs is None:
+    if finding.pairs is None:
         return []
-    known = {piece.key: piece for piece in one.evidence}
+    known = {piece.key: piece for piece in finding.evidence}
     pairs = []
-    for piece in dict.fromkeys(of_description(one)):
-        base = known.get(base_key(piece.key, one.classes) or "")
+    for piece in dict.fromkeys(of_description(finding)):
+        base = known.get(base_key(piece.key, finding.classes) or "")
         if piece.failed and base is not None and not base.failed:
             pairs.append((base, piece))
     return pairs[:MOST_PAIRS]
 
 
-def accuracy_figure(one: Finding, accuracy: float | None) -> Markup:
+def accuracy_figure(finding: Finding, accuracy: float | None) -> Markup:
     """Draw accuracy from 0 to 100 % over K, on a logarithmic axis; dashed, that of all images of the classes."""
     points = [
         (point.k, point.accuracy, f"{point.k:,} images: {100 * point.accuracy:.0f} % right")
-        for point in one.nearest_curve
+        for point in finding.nearest_curve
     ]
     lines = [(tick, "grid") for tick in (0.0, 0.25, 0.5, 0.75, 1.0)]
     return _line_figure(points, [*lines, *(() if accuracy is None else ((accuracy, "all"),))])
 
 
-def looks_figure(one: Finding, line: float | None) -> Markup:
+def looks_figure(finding: Finding, line: float | None) -> Markup:
     """Draw the e-value after each look over pairs, both logarithmic; dashed, the line from which it counts.
 
     Grid lines are powers of ten, the strong one E = 1.
     """
-    looks, ten = one.pairs.looks if one.pairs is not None else (), math.log(10)
+    looks, ten = finding.pairs.looks if finding.pairs is not None else (), math.log(10)
     values = [min(_MOST_LOG_E, max(_LEAST_LOG_E, look.log_e)) for look in looks]
     every = [0.0, *values, *(() if line is None else (line,))]
     low, height = min(every), max(max(every) - min(every), 1.0)
@@ -403,9 +405,9 @@ def _rule(findings: Findings) -> str:
     return f"the answer is {next((audit.name for audit in findings.classes if audit.id == wanted), wanted)}"
 
 
-def _accuracy(findings: Findings, one: Finding) -> float | None:
+def _accuracy(findings: Findings, finding: Finding) -> float | None:
     """Return the target's accuracy on all images of a finding's classes; None where they have none."""
-    audits = [audit for audit in findings.classes if audit.id in one.classes]
+    audits = [audit for audit in findings.classes if audit.id in finding.classes]
     rows = sum(audit.rows for audit in audits)
     return 1 - sum(audit.errors for audit in audits) / rows if rows else None
 

@@ -25,7 +25,7 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import OpenDataset, open_dataset
 from counterfoil.generate.screen import ScreenDoubts, screen_doubts
 from counterfoil.generate.tokens.learn_tokens import TokenProgress
-from counterfoil.mining.audited import answers_of
+from counterfoil.mining.audited import collect_answers
 from counterfoil.mining.findings_layer import drawing_prompt, mined_shift, seed_for, shifts_layer
 from counterfoil.mining.hypotheses import Found, Hypothesis, MiningRun
 from counterfoil.models.classifiers import describe_classifier
@@ -112,7 +112,7 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
     # A round's recipe has the mined one's classes, so that labels are the same numbers.
     class_map = map_classes(run.recipe.classes, describe_classifier(target, run.recipe.classes))
     device = run.device.partition(",")[0]
-    predictions = answers_of((images,), {target: class_map}, run.recipe, device)[target].predictions
+    predictions = collect_answers((images,), {target: class_map}, run.recipe, device)[target].predictions
     failed = failures(run.mine.failure, predictions, images.labels, run.recipe.classes, class_map)
     return AnsweredRound(opened, images, predictions, failed)
 
@@ -157,7 +157,7 @@ def render_round(run: MiningRun, found: Found) -> AnsweredRound | None:
     prompts = prompts_of(run.recipe, run.mine, found)
     if not prompts:
         return None
-    drawn = [one for one in found.hypotheses if one.name in prompts]
+    drawn = [hypothese for hypothese in found.hypotheses if hypothese.name in prompts]
     there = answered_round(run, ROUND, round_layer(drawn, prompts, run))
     if there is None:
         raise RunFailure(
@@ -221,7 +221,7 @@ def prompts_of(recipe: Recipe, mine: Mine, found: Found) -> dict[str, str]:
     if mine.confirm == "rows":
         return {}
     # What lies far from a caption no caption draws: images of another one would test other words.
-    near = [one for one in found.hypotheses if one.role == "hard"]
+    near = [hypothese for hypothese in found.hypotheses if hypothese.role == "hard"]
     prompts = {one.name: drawing_prompt(one, found, recipe) for one in near}
     return {name: prompt for name, prompt in prompts.items() if prompt is not None}
 

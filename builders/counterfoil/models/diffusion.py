@@ -109,7 +109,7 @@ def load_pipeline(
                     part.to(number_type)
                 align_weights(part)
         lay_out(pipeline, device)
-        pipeline = placed(pipeline, device, offload)
+        pipeline = place_pipeline(pipeline, device, offload)
     if compiled:
         compile_blocks(pipeline, name, device)
     return pipeline
@@ -464,7 +464,7 @@ def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Itera
         yield f"{part}/config.json: {key} is {shown(layers)}, and its weights have {len(held)}"
 
 
-def placed(pipeline: Any, device: str, offload: str = "none") -> Any:
+def place_pipeline(pipeline: Any, device: str, offload: str = "none") -> Any:
     """Make the pipeline ready to compute on `device`, its weights there or offloaded to memory.
 
     On a CPU, `offload` has no effect. UserError for a pipeline that does not say in which order its parts run.

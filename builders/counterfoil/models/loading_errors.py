@@ -17,7 +17,7 @@ from counterfoil.errors import CounterfoilError, RunFailure, UserError
 _LONGEST = 300
 
 
-def one_line(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return the text of an error without line breaks, shortened, and its type."""
     words = " ".join(str(error).split())
     kind = type(error).__name__
@@ -67,7 +67,7 @@ def loading(name: str) -> Iterator[None]:
         if isinstance(error, safetensors.SafetensorError | EOFError):
             raise RunFailure(f"model {name!r}: its weights file is damaged: {error}") from error
         # Weights and configurations that do not belong together may raise anything.
-        raise RunFailure(f"model {name!r} could not be loaded: {one_line(error)}") from error
+        raise RunFailure(f"model {name!r} could not be loaded: {error_line(error)}") from error
 
 
 @contextlib.contextmanager
@@ -92,7 +92,7 @@ def computing(
         raise RunFailure(f"out of memory on {device}: {who} cannot {doing}", less_memory) from error
     except Exception as error:
         # A tokenizer, a template and weights that do not belong together may raise anything.
-        raise RunFailure(f"{who} cannot {doing}: {one_line(error)}", hint) from error
+        raise RunFailure(f"{who} cannot {doing}: {error_line(error)}", hint) from error
 
 
 def reading_errors() -> tuple[type[Exception], ...]:
@@ -115,7 +115,7 @@ def skipped_reason(what: str, error: Exception) -> CounterfoilError:
     """
     if isinstance(error, MemoryError):
         raise error
-    return known_cause(what, error) or RunFailure(f"{what} cannot be read: {one_line(error)}")
+    return known_cause(what, error) or RunFailure(f"{what} cannot be read: {error_line(error)}")
 
 
 def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
@@ -135,7 +135,7 @@ def meaning(what: str, error: BaseException) -> CounterfoilError | None:
         case CounterfoilError():
             return error
         case hub.HFValidationError():
-            return UserError(f"{what}: {one_line(error)}")
+            return UserError(f"{what}: {error_line(error)}")
         case hub.GatedRepoError():
             return UserError(
                 f"{what} is gated: the Hub gives it only to people with access",
@@ -203,7 +203,7 @@ def memory_error(error: BaseException) -> str | None:
     """Return the error or cause that reports too little memory, of the machine or of a GPU, in one line, or None."""
     for cause in causes(error):
         if isinstance(cause, MemoryError) or (isinstance(cause, RuntimeError) and is_of_memory(cause)):
-            return one_line(cause)
+            return error_line(cause)
     return None
 
 
@@ -212,5 +212,5 @@ def device_error(error: BaseException) -> str | None:
     for cause in causes(error):
         # AssertionError: a torch without CUDA.
         if isinstance(cause, RuntimeError | AssertionError) and any(words in str(cause).lower() for words in _FAILED):
-            return one_line(cause)
+            return error_line(cause)
     return None

@@ -41,7 +41,7 @@ from counterfoil.models.config_files import (
     shown,
     without_places,
 )
-from counterfoil.models.loading_errors import one_line, while_loading
+from counterfoil.models.loading_errors import error_line, while_loading
 from counterfoil.models.transformers_files import ModelFiles, as_configuration, quiet, trained_module
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.regular_files import read_regular
@@ -330,7 +330,7 @@ def _tokenizer_of(name: str, config: TextModelConfig) -> Any:
                 return PreTrainedTokenizerFast.from_pretrained(folder)
             return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:  # damaged files may raise anything
-            raise UserError(f"model {name!r}: no tokenizer can be made from its files: {one_line(error)}") from error
+            raise UserError(f"model {name!r}: no tokenizer can be made from its files: {error_line(error)}") from error
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, some_of
 from counterfoil.models.config_files import CONFIG, PROCESSORS, read_config, refuse_problems, refuse_unlike_sides
-from counterfoil.models.loading_errors import one_line, while_loading
+from counterfoil.models.loading_errors import error_line, while_loading
 from counterfoil.models.names import HUB, local_folder, pin_model, refuse_shadowed
 from counterfoil.models.weights_files import SAFE, read_safetensors, refuse_damaged, refuse_infinite, shard_problems
 
@@ -132,7 +132,7 @@ def as_configuration(name: str, model_type: str, document: Mapping[str, Any]) ->
         return CONFIG_MAPPING[model_type].from_dict(dict(document))
     except Exception as error:  # a damaged configuration may raise anything
         raise UserError(
-            f"model {name!r}: nothing can be built from its configuration: {one_line(error)}",
+            f"model {name!r}: nothing can be built from its configuration: {error_line(error)}",
             "Correct the configuration, or name another model.",
         ) from error
 
@@ -192,7 +192,7 @@ def inputs_prepared_by(name: str, processor: Any) -> Callable[[Any], dict[str, t
         except Exception as error:  # odd settings may raise anything
             shown = f"{image.size[0]:,} x {image.size[1]:,}"
             raise UserError(
-                f"model {name!r}: its image processor cannot prepare an image of {shown}: {one_line(error)}"
+                f"model {name!r}: its image processor cannot prepare an image of {shown}: {error_line(error)}"
             ) from error
 
     return transformed
@@ -208,7 +208,7 @@ def image_processor_of(name: str, settings: Mapping[str, Any], of_model: Any) ->
             return AutoImageProcessor.from_pretrained(folder, config=of_model, trust_remote_code=False)
         except Exception as error:  # odd settings may raise anything
             raise UserError(
-                f"model {name!r}: no image processor of transformers can be made from its settings: {one_line(error)}"
+                f"model {name!r}: no image processor of transformers can be made from its settings: {error_line(error)}"
             ) from error
 
 

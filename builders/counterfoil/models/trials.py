@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.models.loading_errors import one_line
+from counterfoil.models.loading_errors import error_line
 
 if TYPE_CHECKING:
     from torch import nn
@@ -57,7 +57,7 @@ def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.M
         raise
     except Exception as error:  # an odd configuration may raise anything
         raise UserError(
-            f"model {model!r}: nothing can be built from its configuration: {one_line(error)}",
+            f"model {model!r}: nothing can be built from its configuration: {error_line(error)}",
             "Correct the configuration, or name another model.",
         ) from error
     if numbers > held:

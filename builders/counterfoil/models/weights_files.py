@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError, some_of
-from counterfoil.models.loading_errors import one_line
+from counterfoil.models.loading_errors import error_line
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +68,7 @@ def refuse_damaged(file: Path, model: str) -> None:
         with safe_open(file, framework="pt"):
             pass
     except (SafetensorError, OSError) as error:
-        raise RunFailure(f"model {model!r}: its weights file is damaged: {file.name}: {one_line(error)}") from error
+        raise RunFailure(f"model {model!r}: its weights file is damaged: {file.name}: {error_line(error)}") from error
 
 
 def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
@@ -85,7 +85,7 @@ def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
             warnings.simplefilter("ignore")
             checkpoint = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file may raise anything
-        reason = "it holds more than weights, or is damaged" if "eights" in str(error) else one_line(error)
+        reason = "it holds more than weights, or is damaged" if "eights" in str(error) else error_line(error)
         raise UserError(
             f"model {model!r}: {file.name} cannot be read as weights alone: {reason}",
             "A pickle may run its author's code, so nothing else of it is read. Name a model with safetensors.",
@@ -158,7 +158,7 @@ def refuse_packed(file: Path, model: str) -> None:
         with zipfile.ZipFile(file) as archive:
             packed = any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist())
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise RunFailure(f"model {model!r}: its weights file is damaged: {file.name}: {one_line(error)}") from error
+        raise RunFailure(f"model {model!r}: its weights file is damaged: {file.name}: {error_line(error)}") from error
     if packed:
         raise UserError(
             f"model {model!r}: {file.name} is a packed archive, and torch's own are not packed",

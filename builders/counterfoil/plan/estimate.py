@@ -338,17 +338,17 @@ def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:
 
 def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
     """Return a sentence about what quotas cost; there is at least one."""
-    judges = list(dict.fromkeys(judge for one in quotas for judge in one.judges))
+    judges = list(dict.fromkeys(judge for quota in quotas for judge in quota.judges))
     who = judges[0] if len(judges) == 1 else f"{len(judges)} classifiers"
     verb = "gets" if len(judges) == 1 else "get"
-    failures = sorted({one.failure for one in quotas} - {TOP1})
+    failures = sorted({quota.failure for quota in quotas} - {TOP1})
     by_rule = f" by the failure rule {' or '.join(failures)}" if failures else ""
-    most = sum(one.cells * one.at_most for one in quotas)
+    most = sum(quota.cells * quota.at_most for quota in quotas)
     text = (
-        f"at most {_span([one.at_most for one in quotas])} candidates per cell, {most:,} in all, until"
-        f" {_span([one.accepted for one in quotas])} are kept that {who} {verb} wrong{by_rule}"
+        f"at most {_span([quota.at_most for quota in quotas])} candidates per cell, {most:,} in all, until"
+        f" {_span([quota.accepted for quota in quotas])} are kept that {who} {verb} wrong{by_rule}"
     )
-    known = [one for one in quotas if one.rate is not None]
+    known = [quota for quota in quotas if quota.rate is not None]
     if not known:
         return (
             f"{text}; no failure rate is given (mined_from). At a rate of 1 %, a kept image takes about 100"
@@ -361,7 +361,7 @@ def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
         f"; at the failure rates in mined_from ({_span(rates, 3)} %), a kept image takes about {_span(each, 2)}"
         f" candidates that pass the screen, and a cell about {_span(cell, 2)}"
     )
-    short = sum(one.candidates_a_cell is not None and one.candidates_a_cell > one.at_most for one in quotas)
+    short = sum(quota.candidates_a_cell is not None and quota.candidates_a_cell > quota.at_most for quota in quotas)
     if short:
         text += ", more than at_most" + (f" in {short} of {len(quotas)} shifts" if len(quotas) > 1 else "")
     unknown = len(quotas) - len(known)

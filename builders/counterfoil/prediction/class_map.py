@@ -109,7 +109,7 @@ def map_classes(
     if facts.of_classes:
         named = NameMatch(tuple(range(len(classes))), ())
     else:
-        named = match_names(classes, facts, given=order is not None)
+        named = match_output_names(classes, facts, given=order is not None)
     imagenet = (
         order is None
         and not facts.of_classes
@@ -271,7 +271,9 @@ class NameMatch:
     problems: tuple[str, ...]
 
 
-def match_names(classes: Sequence[RecipeClass], facts: ClassifierFacts, *, given: bool = False) -> NameMatch | None:
+def match_output_names(
+    classes: Sequence[RecipeClass], facts: ClassifierFacts, *, given: bool = False
+) -> NameMatch | None:
     """Return the outputs with the classes' names; None if the classifier has no names, or numbers its outputs.
 
     given: a person gave the names. UserError if there are more or fewer names than outputs.

@@ -92,7 +92,7 @@ class Predictions:
         return {name: values for name, values in columns.items() if values is not None}
 
 
-def joined(parts: Sequence[Predictions]) -> Predictions:
+def join_predictions(parts: Sequence[Predictions]) -> Predictions:
     """Concatenate one model's answers to several sets of images."""
     return Predictions(
         **{name: np.concatenate([part.columns()[name] for part in parts]) for name in parts[0].columns()}

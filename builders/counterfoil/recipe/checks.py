@@ -303,7 +303,7 @@ def _ambiguous_keys(parts: RecipeParts) -> Iterator[RecipeProblem]:
     # By b: the pairs of c and b_c that are both class ids. Most recipes have none.
     meeting: dict[str, list[tuple[str, str]]] = {}
     for longer in sorted(ids):
-        for at in (place for place, letter in enumerate(longer) if letter == "_"):
+        for at in (index for index, letter in enumerate(longer) if letter == "_"):
             if longer[at + 1 :] in ids:
                 meeting.setdefault(longer[:at], []).append((longer[at + 1 :], longer))
     if not meeting:
@@ -315,7 +315,7 @@ def _ambiguous_keys(parts: RecipeParts) -> Iterator[RecipeProblem]:
             level_name(str(name), value, corrupts=parts.kind.corrupts): parts.ids_of(mapping(spec)) for value in values
         }
     for name, own in cells.items():
-        for at in (place for place, letter in enumerate(name) if letter == "_"):
+        for at in (index for index, letter in enumerate(name) if letter == "_"):
             other = cells.get(name[:at])
             pairs = meeting.get(name[at + 1 :], ())
             clash = next(((c, longer) for c, longer in pairs if c in own and longer in other), None) if other else None

@@ -117,20 +117,20 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, deta
     if error_type == "missing":
         about = place.description if isinstance(place, FieldInfo) else None
         return f"missing, expected {expected}" + (f": {about}" if about else "")
-    found = details["input"]
-    text = f"found {_shown(found)}, expected {expected}"
+    detail = details["input"]
+    text = f"found {_shown(detail)}, expected {expected}"
     around: Any = raw
     for part in path[:-1]:
         around = _child(around, part)
-    if found is None and isinstance(around, Mapping):  # a null meant to delete, under a mistaken name
+    if detail is None and isinstance(around, Mapping):  # a null meant to delete, under a mistaken name
         siblings = [key for key in around if key != path[-1]]
         return text + did_you_mean(str(path[-1]), siblings)
-    if expected.startswith("text") and isinstance(found, int | float):
+    if expected.startswith("text") and isinstance(detail, int | float):
         return f"{text}; put it in quotes"
-    if isinstance(found, str) and error_type.startswith(("int", "float", "bool")) and found.strip():
-        return f"{text}; write it without quotes" if _reads_as(found, error_type) else text
+    if isinstance(detail, str) and error_type.startswith(("int", "float", "bool")) and detail.strip():
+        return f"{text}; write it without quotes" if _reads_as(detail, error_type) else text
     if error_type == "literal_error":
-        return text + did_you_mean(str(found), [str(choice) for choice in _choices(_annotation(place))])
+        return text + did_you_mean(str(detail), [str(choice) for choice in _choices(_annotation(place))])
     return text
 
 

@@ -322,8 +322,8 @@ def _rules(steps: Sequence[Any], caption: str | None) -> tuple[KeepRule, ...]:
 
 
 def _object_threshold(screen: Screen, spec: Prompted) -> ObjectThresholdSpec:
-    own = spec.object_threshold
-    return screen.object_threshold if own is None else own.over(screen.object_threshold)
+    object_threshold = spec.object_threshold
+    return screen.object_threshold if object_threshold is None else object_threshold.over(screen.object_threshold)
 
 
 def _object_caption(screen: Screen, spec: Prompted) -> str:

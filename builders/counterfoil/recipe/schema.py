@@ -113,8 +113,8 @@ class Recipe(Section):
     @property
     def ranking_clip(self) -> RetrievalClip:
         """Return the CLIP that ranks a pool: the one that `generator.clip` names, or else the screen's."""
-        own = self.generator.clip
-        return RetrievalClip(model=self.screen.clip, weights=self.screen.weights) if own is None else own
+        clip = self.generator.clip
+        return RetrievalClip(model=self.screen.clip, weights=self.screen.weights) if clip is None else clip
 
     @property
     def scales(self) -> dict[str, list[float]]:

@@ -616,7 +616,7 @@ def method_settings(mine: Mine) -> MethodSection:
     """Return the settings of the method that `mine` names. UserError for unknown or wrong ones."""
     if mine.method not in METHOD_SETTINGS:
         raise unknown_method(mine.method, METHOD_SETTINGS)
-    return validated(METHOD_SETTINGS[mine.method], mine.settings, "mine.settings")
+    return validate_settings(METHOD_SETTINGS[mine.method], mine.settings, "mine.settings")
 
 
 def unknown_method(method: str, known: Mapping[str, Any]) -> UserError:
@@ -625,7 +625,7 @@ def unknown_method(method: str, known: Mapping[str, Any]) -> UserError:
     )
 
 
-def validated(section: type[_Section], values: Mapping[str, Any], place: str) -> _Section:
+def validate_settings(section: type[_Section], values: Mapping[str, Any], place: str) -> _Section:
     """Validate a section of a recipe and the command line. UserError with every problem."""
     try:
         return section.model_validate(values)

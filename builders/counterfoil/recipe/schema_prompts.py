@@ -134,7 +134,7 @@ def order_problem(steps: Sequence[Any] | None) -> str | None:
         missing = [other for other in KEEP_RULES[name].after if other not in names[:place]]
         if missing:
             return f"found '{name}', expected '{missing[0]}' before it"
-    repeated = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    repeated = next((name for index, name in enumerate(names) if name in names[:index]), None)
     return None if repeated is None else f"found '{repeated}' again, expected each rule once"
 
 

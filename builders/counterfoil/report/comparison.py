@@ -109,29 +109,29 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
         TableColumn("says", "text"),
     )
     shown = []
-    for one in comparison.groups:
-        gain = rows.one(GAIN, **comparison.key(one.name))
+    for group in comparison.groups:
+        gain = rows.one(GAIN, **comparison.key(group.name))
         cells = (
-            text_cell(one.name),
+            text_cell(group.name),
             count_cell((gain.n or 0) if gain else 0),
-            points_cell(rows.value(ACCURACY, **comparison.key(one.name, of_original=True))),
-            points_cell(rows.value(ACCURACY, **comparison.key(one.name))),
+            points_cell(rows.value(ACCURACY, **comparison.key(group.name, of_original=True))),
+            points_cell(rows.value(ACCURACY, **comparison.key(group.name))),
             points_cell(gain.estimate if gain else None, signed=True, tint=True),
-            points_cell(rows.estimate(DROP_GAIN, **comparison.key(one.name)), signed=True),
-            count_cell(_only(comparison, one.name, rows)),
-            count_cell(_only(comparison, one.name, rows, of_original=True)),
+            points_cell(rows.estimate(DROP_GAIN, **comparison.key(group.name)), signed=True),
+            count_cell(_only(comparison, group.name, rows)),
+            count_cell(_only(comparison, group.name, rows, of_original=True)),
             TableCell(NOTHING)
             if gain is None or gain.q is None
             else TableCell("< 0.001" if gain.q < 0.0005 else f"{gain.q:.3f}", sort=gain.q),
-            text_cell(comparison.says(one.name, rows)),
+            text_cell(comparison.says(group.name, rows)),
         )
-        shown.append(TableRow(cells, "base" if one.is_base else ""))
+        shown.append(TableRow(cells, "base" if group.is_base else ""))
     return table_of(f"{comparison.mended} against {comparison.original}, paired by image", columns, shown)
 
 
 def comparison_sentences(comparison: ModelComparison, rows: ResultRows) -> list[str]:
     """Return plain sentences, the most important first."""
-    gains = [gain for one in comparison.groups if (gain := rows.one(GAIN, **comparison.key(one.name)))]
+    gains = [gain for group in comparison.groups if (gain := rows.one(GAIN, **comparison.key(group.name)))]
     measured = [gain for gain in gains if gain.value is not None]
     average = comparison.average(rows)
     if not measured or average is None:
@@ -149,7 +149,7 @@ def comparison_sentences(comparison: ModelComparison, rows: ResultRows) -> list[
             sentences.append(f"It is significantly {word} often right in {listed(named)}.")
     if len(sentences) == 2:
         sentences.append("In no group do the two models differ significantly.")
-    based = any(one.is_base for one in comparison.groups)
+    based = any(group.is_base for group in comparison.groups)
     if comparison.near_chance and not based:
         sentences.append(f"Near chance on these images: {listed(comparison.near_chance)}.")
     elif len(comparison.near_chance) == 1:
@@ -170,25 +170,25 @@ def compare_csv(results: Results) -> str | None:
     if comparison is None:
         return None
     lines = []
-    for one in comparison.groups:
-        gain = rows.one(GAIN, **comparison.key(one.name))
+    for group in comparison.groups:
+        gain = rows.one(GAIN, **comparison.key(group.name))
         lines.append(
             {
                 "mended": comparison.mended,
                 "original": comparison.original,
-                "shift": one.name,
-                "kind": one.kind or "",
-                "n_classes": one.classes,
+                "shift": group.name,
+                "kind": group.kind or "",
+                "n_classes": group.classes,
                 "n_images": (gain.n or 0) if gain else 0,
-                "mended_accuracy": csv_percent(rows.value(ACCURACY, **comparison.key(one.name))),
-                "original_accuracy": csv_percent(rows.value(ACCURACY, **comparison.key(one.name, of_original=True))),
+                "mended_accuracy": csv_percent(rows.value(ACCURACY, **comparison.key(group.name))),
+                "original_accuracy": csv_percent(rows.value(ACCURACY, **comparison.key(group.name, of_original=True))),
                 **csv_interval("gain", gain.estimate if gain else None),
-                "only_mended_right": _only(comparison, one.name, rows),
-                "only_original_right": _only(comparison, one.name, rows, of_original=True),
+                "only_mended_right": _only(comparison, group.name, rows),
+                "only_original_right": _only(comparison, group.name, rows, of_original=True),
                 "mcnemar_p": "" if gain is None or gain.p is None else f"{gain.p:.6g}",
                 "mcnemar_p_holm": "" if gain is None or gain.q is None else f"{gain.q:.6g}",
-                **csv_interval("drop_gain", rows.estimate(DROP_GAIN, **comparison.key(one.name))),
-                "says": comparison.says(one.name, rows),
+                **csv_interval("drop_gain", rows.estimate(DROP_GAIN, **comparison.key(group.name))),
+                "says": comparison.says(group.name, rows),
             }
         )
     average = comparison.average(rows)

@@ -78,9 +78,12 @@ class Distances(Strict):
     sets: tuple[ImageSet, ...] = ()
     skipped: str | None = None
 
-    def key(self, one: ImageSet) -> dict[str, str]:
+    def key(self, image_set: ImageSet) -> dict[str, str]:
         """Return the key of a set's rows."""
-        group, at = (one.name if one.what == "group" else ""), ("source" if one.what == "source" else "")
+        group, at = (
+            (image_set.name if image_set.what == "group" else ""),
+            ("source" if image_set.what == "source" else ""),
+        )
         return {"model": self.features, "group": group, "against": self.source, "at": at}
 
 
@@ -152,13 +155,13 @@ def distances_csv(results: Results) -> str | None:
     return csv_text(lines) if lines else None
 
 
-def _row(distances: Distances, one: ImageSet, rows: ResultRows) -> TableRow:
-    key = distances.key(one)
-    name = text_cell(f"{one.name}, all of it" if one.what == "dataset" else one.name)
-    counts = TableCell(f"{one.images:,} and {one.source_images:,}", sort=one.images)
+def _row(distances: Distances, image_set: ImageSet, rows: ResultRows) -> TableRow:
+    key = distances.key(image_set)
+    name = text_cell(f"{image_set.name}, all of it" if image_set.what == "dataset" else image_set.name)
+    counts = TableCell(f"{image_set.images:,} and {image_set.source_images:,}", sort=image_set.images)
     fid = rows.value(FID, **key)
-    cells = (name, _kid_cell(rows.one(KID, **key)), _fid_cell(fid, one.fid_biased), counts)
-    return TableRow(cells, "quiet" if one.what == "source" else "")
+    cells = (name, _kid_cell(rows.one(KID, **key)), _fid_cell(fid, image_set.fid_biased), counts)
+    return TableRow(cells, "quiet" if image_set.what == "source" else "")
 
 
 def _kid_cell(row: ResultRow | None) -> TableCell:
@@ -201,8 +204,8 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
         short="Source",
         sentences=[WORTH],
         parts=[
-            (one, distances_table(one, results.rows), f"{how_measured(one)} {about_bias(one)}")
-            for one in results.distances
+            (distance, distances_table(distance, results.rows), f"{how_measured(distance)} {about_bias(distance)}")
+            for distance in results.distances
         ],
         template="report-distances.html.j2",
     )
@@ -217,19 +220,19 @@ def _card(results: Results) -> CardSection | None:
 
 def _terminal(results: Results, most_models: int) -> list[str | Table]:
     lines: list[str | Table] = []
-    for one in results.distances:
-        if one.sets:
-            lines += [distances_table(one, results.rows), *filter(None, [about_bias(one)])]
+    for distance in results.distances:
+        if distance.sets:
+            lines += [distances_table(distance, results.rows), *filter(None, [about_bias(distance)])]
     return lines
 
 
 def _skipped(results: Results) -> list[str]:
-    unmeasured = [one for one in results.distances if one.skipped is not None]
+    unmeasured = [distance for distance in results.distances if distance.skipped is not None]
     return [f"No distances in the features of {one.features}: {one.skipped}" for one in unmeasured]
 
 
 def _public(facts: Sequence[Distances], called: Callable[[str], str]) -> tuple[Distances, ...]:
-    return tuple(replace(one, features=called(one.features)) for one in facts if one.skipped is None)
+    return tuple(replace(fact, features=called(fact.features)) for fact in facts if fact.skipped is None)
 
 
 SHOWN = Shown(
@@ -241,5 +244,5 @@ SHOWN = Shown(
     file=_FILE,
     csv=distances_csv,
     public=_public,
-    features=lambda facts: [one.features for one in facts],
+    features=lambda facts: [fact.features for fact in facts],
 )

@@ -173,7 +173,9 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
 def failure_rates_csv(results: Results) -> str | None:
     """Write one line a mined shift and model: failure rates averaged over classes, in percent; sums of images."""
     near = {model.name for model in results.models if model.near_chance}
-    lines = [_line(results, one, model, model.name in near) for one in results.findings for model in one.models]
+    lines = [
+        _line(results, finding, model, model.name in near) for finding in results.findings for model in finding.models
+    ]
     return csv_text(lines) if results.findings else None
 
 
@@ -254,7 +256,7 @@ def _terminal(results: Results, most_models: int) -> list[str | Table]:
 
 def _public(facts: Sequence[MinedShiftResult], called: Callable[[str], str]) -> tuple[MinedShiftResult, ...]:
     return tuple(
-        replace(one, models=tuple(replace(model, name=called(model.name)) for model in one.models)) for one in facts
+        replace(fact, models=tuple(replace(model, name=called(model.name)) for model in fact.models)) for fact in facts
     )
 
 

@@ -120,7 +120,7 @@ class LabelChecks(Strict):
 def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = True) -> Table:
     """Return the checks of each group, in percent with their intervals: the judge's columns, and those of people."""
     rows = []
-    for place, name in enumerate(groups):
+    for index, name in enumerate(groups):
         one = checks.of(name)
         cells = [TableCell(name, "" if one.checked else UNCHECKED, name)]
         if one.judge is None:
@@ -140,7 +140,7 @@ def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = T
                     TableCell(UNCHECKED) if selected is None else _share(selected, f"{counted(images, 'image')}"),
                     TableCell(number(kappa), sort="" if kappa is None else kappa),
                 ]
-        rows.append(TableRow(tuple(cells), "base" if place == 0 else ""))
+        rows.append(TableRow(tuple(cells), "base" if index == 0 else ""))
     columns = [
         TableColumn("shift", "shift"),
         TableColumn("judge disagrees (%)"),

@@ -93,16 +93,16 @@ def lines_table(published: PublishedResults) -> Table:
     rows = [
         TableRow(
             (
-                text_cell(SETS[one.shifted]),
-                text_cell(SETS[one.clean]),
-                count_cell(one.models),
+                text_cell(SETS[line.shifted]),
+                text_cell(SETS[line.clean]),
+                count_cell(line.models),
                 *(
                     Cell(number(value, 3), sort=value)
-                    for value in (one.slope, one.r_squared, one.probit_slope, one.probit_r_squared)
+                    for value in (line.slope, line.r_squared, line.probit_slope, line.probit_r_squared)
                 ),
             )
         )
-        for one in published.lines
+        for line in published.lines
     ]
     return Table("Lines over timm's models, a point a model and image size", columns, tuple(rows))
 

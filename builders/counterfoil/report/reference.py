@@ -113,7 +113,7 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
             "Accuracy on the base differs significantly from accuracy on validation images (the interval of the gap"
             f" excludes 0): {some_of(named, _MOST_NAMES)} points."
         )
-    classes = [one.name for one in results.near_chance_classes]
+    classes = [cls.name for cls in results.near_chance_classes]
     if classes and reference is not None and reference.unseen is not None and reference.unseen_known:
         subject = "class near chance" if len(classes) == 1 else f"{len(classes):,} classes near chance"
         found.append(
@@ -153,7 +153,7 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
             if model.near_chance
         )
     found = []
-    classes = [one.name for one in results.near_chance_classes]
+    classes = [cls.name for cls in results.near_chance_classes]
     models = [model.short_name if short else model.name for model in results.models if model.near_chance]
     named_classes, named_models = some_of(classes, _MOST_NAMES), some_of(models, _MOST_NAMES)
     every = base.classes + len(base.left_out)

@@ -282,7 +282,7 @@ class Results(Strict):
     @property
     def by_impact(self) -> tuple[GroupFacts, ...]:
         """The shifts in the order of the whole report: largest impact first, those without any last."""
-        impacts = {one.name: self.rows.value("impact", group=one.name) for one in self.shifts}
+        impacts = {shift.name: self.rows.value("impact", group=shift.name) for shift in self.shifts}
         return tuple(sorted(self.shifts, key=lambda one: (impacts[one.name] is None, -(impacts[one.name] or 0.0))))
 
     @property
@@ -415,9 +415,9 @@ def results_from(text: str | bytes, where: str) -> Results:
     return parse_document(Results, text, where)
 
 
-def rounded_row(one: ResultRow) -> dict[str, Any]:
+def rounded_row(result_row: ResultRow) -> dict[str, Any]:
     """Return a row's fields as files have them."""
-    return _rounded(plain(one))
+    return _rounded(plain(result_row))
 
 
 def _rounded(value: Any) -> Any:

@@ -90,7 +90,7 @@ class Severity(Strict):
     @property
     def ats(self) -> tuple[str, ...]:
         """The base and the levels as rows have them."""
-        return ("0", *(at(one.level) for one in self.levels))
+        return ("0", *(at(level.level) for level in self.levels))
 
 
 def at(level: float) -> str:
@@ -209,10 +209,10 @@ def _classes_table(severity: Severity, results: Results) -> Table:
     for one in results.rows.where(DROP, **key):
         if one.class_id:
             found.setdefault(one.class_id, []).append(one)  # in the order of levels
-    called, rows = {one.id: one.name for one in results.classes}, []
+    called, rows = {cls.id: cls.name for cls in results.classes}, []
     for class_id, drops in sorted(found.items(), key=lambda each: -(each[1][-1].value or 0.0)):
         base = results.rows.estimate(ACCURACY, class_id=class_id, at="0", **key)
-        cells = (text_cell(called[class_id]), points_cell(base), *(points_cell(one.estimate) for one in drops))
+        cells = (text_cell(called[class_id]), points_cell(base), *(points_cell(drop.estimate) for drop in drops))
         rows.append(TableRow(cells))
     columns = [TableColumn("class", "name"), *map(TableColumn, ("accuracy at the base (%)", *severity.ats[1:]))]
     caption = f"Drop by class (points), {model.short_name if model else NOTHING}: {in_words(severity.shift)}"
@@ -223,15 +223,15 @@ def middle_model(severity: Severity, results: Results) -> ModelFacts | None:
     """Return the model with the middle median failure point; one near chance only if there is no other."""
     models = results.sound_models or results.models
     found = [results.rows.one(MEDIAN, model=model.name, group=severity.shift) for model in models]
-    order = [(_BEYOND if one.value is None else one.value, place) for place, one in enumerate(found) if one]
+    order = [(_BEYOND if one.value is None else one.value, index) for index, one in enumerate(found) if one]
     return models[median_low(order)[1]] if order else None
 
 
 def earliest(results: Results, shifts: Sequence[Severity]) -> tuple[Severity, ModelFacts, ResultRow] | None:
     """Return the shift of these and the sound model that lose ten points at the lowest level; None if none does."""
     found = [
-        (one.value, place, severity, model, one)
-        for place, severity in enumerate(shifts)
+        (one.value, index, severity, model, one)
+        for index, severity in enumerate(shifts)
         for model in results.sound_models
         if (one := results.rows.one(TEN_POINTS, model=model.name, group=severity.shift)) and one.value is not None
     ]
@@ -296,8 +296,8 @@ def _surely(found: ResultRow | None) -> int:
 def _lost_words(severity: Severity) -> str:
     """Return how many trajectories there are, and which images of theirs are missing."""
     text = f"{counted(severity.trajectories, 'trajectory', 'trajectories')} with a base image"
-    if any(one.lost for one in severity.levels):
-        lost = listed([f"{one.lost:,} at {at(one.level)}" for one in severity.levels], len(severity.levels))
+    if any(level.lost for level in severity.levels):
+        lost = listed([f"{level.lost:,} at {at(level.level)}" for level in severity.levels], len(severity.levels))
         text += f"; missing: {lost}; {severity.complete:,} have every level"
     if severity.left_out:
         text += f"; too few images for a curve: {listed(severity.left_out)}"

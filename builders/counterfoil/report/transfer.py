@@ -108,7 +108,7 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
     if not transfer.images:
         return []
     models, rows = transfer.by_kinship, results.rows
-    names = {one.name: called(one.name, results, short=short) for one in models}
+    names = {model.name: called(model.name, results, short=short) for model in models}
     beside = _beside(transfer, rows)[:_MOST_BESIDE]
     columns = [
         TableColumn("model", "name"),
@@ -171,10 +171,10 @@ def kept_words(transfer: Transfer) -> str:
 
 def found_words(transfer: Transfer, results: Results) -> str:
     """Return the range of the other models' top-1 rates, by kinship, without those near chance; nothing without any."""
-    near = {one.name for one in results.models if one.near_chance}
+    near = {model.name for model in results.models if model.near_chance}
     parts = []
     for relation in RELATIONS[1:]:
-        sound = [one for one in transfer.models if one.relation == relation and one.name not in near]
+        sound = [model for model in transfer.models if model.relation == relation and model.name not in near]
         rates = [results.rows.value(TRANSFER, model=one.name, against=transfer.judge, at=TOP1) for one in sound]
         values = sorted(round(100 * rate) for rate in rates if rate is not None)
         if values:
@@ -238,7 +238,7 @@ def _rate(transfer: Transfer, model: TransferModel, rows: ResultRows, rule: str)
 
 
 def _of_shift(transfer: Transfer, shift: str, models: Sequence[TransferModel], rows: ResultRows) -> TableRow:
-    found = [rows.one(TRANSFER, model=one.name, group=shift, against=transfer.judge, at=TOP1) for one in models]
+    found = [rows.one(TRANSFER, model=model.name, group=shift, against=transfer.judge, at=TOP1) for model in models]
     some = next((one for one in found if one is not None), None)
     counts = (count_cell((some.n or 0) if some else 0), count_cell((some.units or 0) if some else 0))
     return TableRow((text_cell(shift), *counts, *(points_cell(one.estimate if one else None) for one in found)))
@@ -292,7 +292,7 @@ def _public(facts: Sequence[Transfer], called: Callable[[str], str]) -> tuple[Tr
         # A model without a known architecture is a family by its own name.
         return replace(model, name=called(model.name), family=called(model.family))
 
-    return tuple(replace(one, models=tuple(map(renamed, one.models))) for one in facts)
+    return tuple(replace(fact, models=tuple(map(renamed, fact.models))) for fact in facts)
 
 
 SHOWN = Shown("findings", _section, _terminal, _card, file=_FILE, csv=transfer_csv, public=_public)

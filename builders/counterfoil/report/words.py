@@ -224,9 +224,9 @@ def points_cell(value: Estimate | float | None, *, signed: bool = False, tint: b
 def table_of(caption: str, columns: Sequence[TableColumn], rows: Sequence[TableRow]) -> Table:
     """Return a table without the columns that no row has anything in."""
     kept = [
-        place
-        for place, column in enumerate(columns)
-        if column.kind != "number" or any(row.cells[place].text != NOTHING for row in rows)
+        index
+        for index, column in enumerate(columns)
+        if column.kind != "number" or any(row.cells[index].text != NOTHING for row in rows)
     ]
     return Table(
         caption,

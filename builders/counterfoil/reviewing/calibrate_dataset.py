@@ -101,23 +101,25 @@ def read_slider_pictures(
     share = min(1.0, MOST_PICTURES / max(1, wanted))
     chosen: set[tuple[int, int]] = set()
     for unit in shown:
-        own = scores[unit]
-        ranks = chosen_places(own.scores, own.has_image, own.threshold, int(share * MOST_A_SHIFT))
+        score = scores[unit]
+        ranks = chosen_places(score.scores, score.has_image, score.threshold, int(share * MOST_A_SHIFT))
         chosen |= {(unit, rank) for rank in ranks}
     for unit in measured:
-        own = scores[unit]
-        contrast = np.asarray(own.contrast)
+        score = scores[unit]
+        contrast = np.asarray(score.contrast)
         order = np.argsort(contrast, kind="stable")
-        places = chosen_places(contrast[order], own.has_image[order], own.least_contrast, int(share * MOST_A_CONTRAST))
+        places = chosen_places(
+            contrast[order], score.has_image[order], score.least_contrast, int(share * MOST_A_CONTRAST)
+        )
         chosen |= {(unit, int(order[place])) for place in places}
     for one in objects:
         places = chosen_places(one.scores, one.has_image, one.threshold, int(share * MOST_A_CLASS))
         chosen |= {(int(one.units[place]), int(one.ranks[place])) for place in places}
     keys: dict[int, dict[str, tuple[int, int]]] = {}
     for unit, rank in sorted(chosen):
-        own = scores[unit]
-        key = sample_key(own.shift.name, recipe.classes[int(own.labels[rank])].id, int(own.indices[rank]))
-        keys.setdefault(int(own.shards[rank]), {})[key] = (unit, rank)
+        score = scores[unit]
+        key = sample_key(score.shift.name, recipe.classes[int(score.labels[rank])].id, int(score.indices[rank]))
+        keys.setdefault(int(score.shards[rank]), {})[key] = (unit, rank)
     found: dict[tuple[int, int], Picture] = {}
     for at, wanted_keys in sorted(keys.items()):
         uris: dict[str, str] = {}
@@ -127,16 +129,16 @@ def read_slider_pictures(
                 uris[key] = data_uri(webp(decode_reduced(encoded, f"{file.path}: {key}", SIDE), _QUALITY, method=6))
         for key, uri in uris.items():
             unit, rank = wanted_keys[key]
-            own = scores[unit]
+            score = scores[unit]
             found[unit, rank] = Picture(
                 unit=unit,
                 rank=rank,
                 key=key,
-                class_name=recipe.classes[int(own.labels[rank])].name,
-                shift=own.shift.name,
-                score=float(own.scores[rank]) if own.is_screened else None,
-                object_score=float(own.object_scores[rank]),
-                contrast=None if own.contrast is None else float(own.contrast[rank]),
+                class_name=recipe.classes[int(score.labels[rank])].name,
+                shift=score.shift.name,
+                score=float(score.scores[rank]) if score.is_screened else None,
+                object_score=float(score.object_scores[rank]),
+                contrast=None if score.contrast is None else float(score.contrast[rank]),
                 uri=uri,
             )
     return [found[place] for place in sorted(found)]
@@ -238,11 +240,13 @@ def _page_data(scored: ScoredShifts, objects: Sequence[ObjectGroup], pictures: S
     ]
     contrasts = []
     for unit in scored.shown if exact else ():
-        own = scores[unit]
-        if own.contrast is not None:  # a slider of the least contrast becomes a keep rule; its steps are levels of 255
-            keep = recipe.prompts.shifts[own.shift.of].keep
+        score = scores[unit]
+        if (
+            score.contrast is not None
+        ):  # a slider of the least contrast becomes a keep rule; its steps are levels of 255
+            keep = recipe.prompts.shifts[score.shift.of].keep
             rules = [rule.model_dump(mode="json") for rule in (recipe.screen.keep if keep is None else keep)]
-            starts = [{"text": AS_IT_IS, "value": own.least_contrast or 0}]
+            starts = [{"text": AS_IT_IS, "value": score.least_contrast or 0}]
             contrasts.append({"unit": unit, "starts": starts, "thresholds": list(range(256)), "keep": rules})
     groups = []
     everywhere = len(objects) == 1 and all(specs[each.shift.of].object_threshold is None for each in scores)
@@ -283,7 +287,9 @@ def _rows(scores: Sequence[ShiftScores]) -> dict[str, str]:
         "object": _packed(np.concatenate([each.object_scores for each in scores]), "<f4"),
         "label": _packed(np.concatenate([each.labels for each in scores]), "<u2"),
         "flags": _packed(kept + 2 * visible, "u1"),
-        "contrast": _packed(np.concatenate(contrast), "<f4") if any(one.contrast is not None for one in scores) else "",
+        "contrast": _packed(np.concatenate(contrast), "<f4")
+        if any(score.contrast is not None for score in scores)
+        else "",
     }
 
 
@@ -311,16 +317,16 @@ def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
 
 
 def _picture_data(picture: Picture, scores: Sequence[ShiftScores]) -> dict[str, Any]:
-    own = scores[picture.unit]
+    score = scores[picture.unit]
     row = sum(each.scores.size for each in scores[: picture.unit]) + picture.rank
     return {
         "unit": picture.unit,
         "row": row,
-        "label": int(own.labels[picture.rank]),
+        "label": int(score.labels[picture.rank]),
         "shift": picture.score,
         "object": picture.object_score,
         "contrast": picture.contrast,
-        "passes": bool(own.others_pass[picture.rank]),
+        "passes": bool(score.others_pass[picture.rank]),
     }
 
 

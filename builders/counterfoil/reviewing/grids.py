@@ -137,10 +137,10 @@ def choose_images(
     chosen: list[AcceptedImage] = []
     for shift in shifts:
         turns = []
-        for place, label in enumerate(taken):
+        for index, label in enumerate(taken):
             own = [image for image in of_shift[shift] if image.label == label]
             own.sort(key=lambda image: rank(seed, "image", image.key))
-            turns += [(turn, place, image) for turn, image in enumerate(own)]
+            turns += [(turn, index, image) for turn, image in enumerate(own)]
         # In turn one of each class.
         turns.sort(key=lambda turn: turn[:2])
         chosen += [image for *_, image in turns[:wanted]]

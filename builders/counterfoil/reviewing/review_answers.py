@@ -60,10 +60,10 @@ def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, 
     It is over the images that all raters saw; without any, a mean over numbers of raters, by images. None for
     fewer than two raters, or if all answers agree.
     """
-    raters = {rater for own in answers.values() for rater in own}
+    raters = {rater for answer in answers.values() for rater in answer}
     if len(raters) < 2:
         return None, 0
-    shared = [own for own in answers.values() if len(own) == len(raters)]
+    shared = [answer for answer in answers.values() if len(answer) == len(raters)]
     groups: dict[int, list[tuple[int, int]]] = {}
     for own in shared or answers.values():
         if len(own) > 1:

@@ -214,8 +214,8 @@ def object_groups(recipe: Recipe, scores: Sequence[ShiftScores]) -> tuple[Object
         spec = json.dumps(each.shift.object_threshold.model_dump(exclude_none=True), sort_keys=True)
         members.setdefault((each.shift.object_caption, spec), []).append(unit)
     return tuple(
-        ObjectGroup(place, caption, tuple(units), tuple(_objects(recipe, scores, units)))
-        for place, ((caption, _), units) in enumerate(members.items())
+        ObjectGroup(index, caption, tuple(units), tuple(_objects(recipe, scores, units)))
+        for index, ((caption, _), units) in enumerate(members.items())
     )
 
 

@@ -168,7 +168,7 @@ def _picture(rows: Rows, cells: Sequence[Mapping[str, list[Any]]], names: Sequen
     chosen = evenly_spread([row for row, cell in enumerate(cells) if cell["bbox"]], SHOWN)
     columns = min(4, len(chosen)) or 1
     sheet = Image.new("RGB", (columns * _TILE, -(-max(1, len(chosen)) // columns) * _TILE), "white")
-    for place, row in enumerate(chosen):
+    for index, row in enumerate(chosen):
         picture = rows.image(row) if rows.rendered is not None else readable_image(next(rows.images([row])))
         if picture is None:
             continue
@@ -187,7 +187,7 @@ def _picture(rows: Rows, cells: Sequence[Mapping[str, list[Any]]], names: Sequen
             text = names[number][:24].encode("ascii", "replace").decode()
             draw.rectangle((x, max(0, y - 11), x + 6 * len(text) + 4, max(11, y)), fill=colour)
             draw.text((x + 2, max(0, y - 11)), text, fill="white")
-        sheet.paste(picture, (place % columns * _TILE + 4, place // columns * _TILE + 4))
+        sheet.paste(picture, (index % columns * _TILE + 4, index // columns * _TILE + 4))
     stream = io.BytesIO()
     sheet.save(stream, "PNG")
     return stream.getvalue()

@@ -163,7 +163,7 @@ SHIFT_PERCENTILE = 25
 _WIDTH = 116
 
 
-def opening(name: str, description: str) -> list[str]:
+def opening_lines(name: str, description: str) -> list[str]:
     return [
         said("A recipe for your own images, proposed by `counterfoil init`. Change any line."),
         said("To see what it will build and what is missing, run: counterfoil check FILE"),
@@ -225,7 +225,9 @@ def recipe_text(found: FoundData, models: ProposedModels, name: str, named: str)
     one_split = found.train_split == found.validation_split
     percentile = {"percentile": PERCENTILE}
     lines = [
-        *opening(name, f"{n:,} classes drawn under a base prompt and {len(SHIFTS)} shifts, and screened by CLIP."),
+        *opening_lines(
+            name, f"{n:,} classes drawn under a base prompt and {len(SHIFTS)} shifts, and screened by CLIP."
+        ),
         "source:",
         *sources(
             found,
@@ -361,7 +363,7 @@ def corrupt_recipe_text(found: FoundData, name: str, named: str) -> str:
     once = found.train_split == found.validation_split
     minutes = "a minute" if extent.minutes == 1 else f"{extent.minutes} minutes"
     lines = [
-        *opening(name, f"{n:,} classes of photographs, as they are and under {len(extent.kinds)} known changes."),
+        *opening_lines(name, f"{n:,} classes of photographs, as they are and under {len(extent.kinds)} known changes."),
         "source:",
         *sources(found, named, "Split to train classifiers on.", "Split that this dataset takes its images from."),
         "",
@@ -429,7 +431,9 @@ def object_recipe_text(found: FoundData, objects: FoundObjects, name: str, named
     lossless = not large and objects.side is not None and objects.side < _LOSSLESS_BELOW
     image = {"format": "png"} if lossless else {"format": "jpg", "quality": 95}
     lines = [
-        *opening(name, f"Photographs with objects, as they are and under {len(_KINDS_WITH_OBJECTS)} known changes."),
+        *opening_lines(
+            name, f"Photographs with objects, as they are and under {len(_KINDS_WITH_OBJECTS)} known changes."
+        ),
         said("Objects of other categories are left out. Call categories as your detector calls them, in this order."),
         "source:",
         values({key: value for key, value in source.items() if value is not None}, 2),

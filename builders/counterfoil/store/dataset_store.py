@@ -234,22 +234,22 @@ def _lock_of(plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], s
     return Lock(hashes=dict(hashes), groups=groups, **json.loads(document_bytes(documents)))
 
 
-def _settle_lock(directory: Path, here: Lock, allow_mixed: bool, alone: bool = True) -> None:
+def _settle_lock(directory: Path, lock: Lock, allow_mixed: bool, alone: bool = True) -> None:
     """Write the lock of a new dataset. UserError if the existing lock differs.
 
     Where this process is not `alone`, others already render with the stack of the existing lock.
     """
     existing = read_lock(directory)
     if existing is None:
-        write_lock(directory, here)
+        write_lock(directory, lock)
         return
-    refuse_other_hashes(directory, existing, here)
-    if existing.stack == here.stack:
+    refuse_other_hashes(directory, existing, lock)
+    if existing.stack == lock.stack:
         return
     if alone and not finished_shards(directory):
-        write_lock(directory, here)  # nothing is rendered yet that could be mixed
+        write_lock(directory, lock)  # nothing is rendered yet that could be mixed
     elif not allow_mixed:
-        refuse_other_stack(directory, existing.stack, here.stack)
+        refuse_other_stack(directory, existing.stack, lock.stack)
 
 
 def refuse_foreign(directory: Path) -> None:

@@ -98,19 +98,19 @@ def read_lock(directory: Path) -> Lock | None:
     return read_own(directory, LOCK, Lock) if (directory / LOCK).exists() else None
 
 
-def refuse_other_hashes(directory: Path, there: Lock, here: Lock) -> None:
+def refuse_other_hashes(directory: Path, there: Lock, lock: Lock) -> None:
     """Raise UserError with every difference if the directory has another plan, screen or inputs."""
     problems = []
     for name in HASHES:
-        if there.hashes.get(name) == here.hashes.get(name):
+        if there.hashes.get(name) == lock.hashes.get(name):
             continue
         differs = "from other inputs" if name == "inputs" else f"with another {name}"
         problems.append(f"{directory} was built {differs}:")
-        lines = differences(getattr(there, name), getattr(here, name))
-        problems += [f"  {line}" for line in lines or differences(there.hashes, here.hashes, "hash")]
-    if not problems and dict(there.groups) != dict(here.groups):
+        lines = differences(getattr(there, name), getattr(lock, name))
+        problems += [f"  {line}" for line in lines or differences(there.hashes, lock.hashes, "hash")]
+    if not problems and dict(there.groups) != dict(lock.groups):
         problems = [f"{directory} was laid out in other shards:"]
-        problems += [f"  {line}" for line in differences(dict(there.groups), dict(here.groups))]
+        problems += [f"  {line}" for line in differences(dict(there.groups), dict(lock.groups))]
     if problems:
         raise UserError(problems, hint="Build into another folder, or restore the recipe that this one was built with.")
 

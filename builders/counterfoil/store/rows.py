@@ -219,7 +219,7 @@ def plain_schema(what: What, form: TableForm) -> pa.Schema:
     return pa.schema([(name, arrow_types[column.type]) for name, column in table_columns(what, form).items()])
 
 
-def row(candidate: Candidate, what: What, form: TableForm, image_suffix: str) -> dict[str, Any]:
+def stored_row(candidate: Candidate, what: What, form: TableForm, image_suffix: str) -> dict[str, Any]:
     """Turn a candidate into a row of the table. ValueError for a number that is not finite."""
     sample = candidate.sample
     added = {**candidate.verdict.scores, **candidate.values}

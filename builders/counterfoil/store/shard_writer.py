@@ -15,7 +15,7 @@ from counterfoil.recipe.keep import keeps_image
 from counterfoil.store.atomic import atomic_file, remove_durably
 from counterfoil.store.layout import LOCK, Format, What, receipt_path, shard_path
 from counterfoil.store.receipts import Receipt, StoredFile, filled_of, read_receipt, reasons_of, write_receipt
-from counterfoil.store.rows import Candidate, TableForm, arrow_schema, row, unique_names
+from counterfoil.store.rows import Candidate, TableForm, arrow_schema, stored_row, unique_names
 
 if TYPE_CHECKING:
     from counterfoil.plan import Plan, Shard
@@ -98,7 +98,7 @@ class ShardWriter:
         if not candidates:
             remove_durably(self.directory / path)  # left by a run that was killed under another stack
             return None
-        rows = [row(candidate, what, self.form, self.image_suffix) for candidate in candidates]
+        rows = [stored_row(candidate, what, self.form, self.image_suffix) for candidate in candidates]
         with atomic_file(self.directory / path) as file:
             if self.format == "parquet":
                 from counterfoil.store.shard_files import write_parquet

@@ -75,7 +75,7 @@ def test_it_names_the_judge_and_the_yield_of_each_shift(tmp_path: Path) -> None:
     assert "**The images of 2 of 4 shifts are here because a classifier gets them wrong**: `lab:resnet10t`" in said
     assert "It had to be wrong about each of them. **The accuracy of this model on them means nothing**" in said
     header, *rows = rows_of(said)
-    reasons = [(one.sample.shift, one.reason) for one in all_candidates(plan_of(*changes), wrong)]
+    reasons = [(candidate.sample.shift, candidate.reason) for candidate in all_candidates(plan_of(*changes), wrong)]
     assert [row[0] for row in rows] == ["snow", "starry"]
     for row in rows:
         own = [why for shift, why in reasons if shift == row[0]]
@@ -201,7 +201,7 @@ def test_the_section_and_the_recipe_are_all_that_mining_adds(format: str, tmp_pa
     assert cut[0].replace("\n\n\n## ", "\n\n## ") == cut[1]
     assert front_matter(plain.readme) == front_matter(shown.readme)
     facts = [re.sub(rb"[0-9a-f]{64}", b"", card.croissant).replace(b"recipe", b"") for card in (plain, shown)]
-    described = [json.loads(re.sub(rb'"contentSize": "[^"]*"', b'"contentSize": ""', one)) for one in facts]
+    described = [json.loads(re.sub(rb'"contentSize": "[^"]*"', b'"contentSize": ""', fact)) for fact in facts]
     assert described[0] == described[1]
 
 

@@ -49,7 +49,7 @@ def test_mlcroissant_finds_no_fault(built: Built, caplog: pytest.LogCaptureFixtu
     metadata = dataset.metadata
     assert metadata.ctx.is_v1_1()
     configs = ["default", "base", "weather", "starry", "candidates", "rejected"]
-    assert [one.uuid for one in metadata.record_sets] == ["class-names", *configs]
+    assert [record_set.uuid for record_set in metadata.record_sets] == ["class-names", *configs]
     assert metadata.license == ["https://spdx.org/licenses/CC0-1.0.html"]
     said = (
         metadata.data_collection, metadata.data_collection_type, metadata.data_biases, metadata.data_limitations,

@@ -343,12 +343,12 @@ def test_a_benchmark_is_described_as_the_hub_asks(tmp_path: Path) -> None:
     images = sum(receipt.rows["data"] for receipt in read_receipts(tmp_path))
     assert found.name == "Cranes" and f"3 classes, {images:,} images" in found.description
     # Two shifts lie in one config, and the one that nothing was accepted of has none.
-    assert [(one.id, one.config) for one in found.tasks] == [
+    assert [(task.id, task.config) for task in found.tasks] == [
         ("base", "base"), ("snow", "weather"), ("rain", "weather"), ("starry", "starry"),
     ]  # fmt: skip
     metadata = yaml.safe_load(card.readme.split("\n---\n")[0])
     splits = {one["config_name"]: [data["split"] for data in one["data_files"]] for one in metadata["configs"]}
-    assert all(one.config in splits and splits[one.config] == [one.split] for one in found.tasks)
+    assert all(task.config in splits and splits[task.config] == [task.split] for task in found.tasks)
     assert "eval.yaml" in {entry["path"] for entry in json.loads((tmp_path / "manifest.json").read_bytes())["files"]}
     for wrong in ({"tasks": []}, {"evaluation_framework": "counterfoil"}, {"metrics": []}, {"name": ""}):
         with pytest.raises(ValidationError):

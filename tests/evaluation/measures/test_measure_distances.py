@@ -81,7 +81,7 @@ def kid_of(results: Results, distances: Distances, one: ImageSet) -> Estimate:
 def test_images_like_the_source_are_as_near_as_it_is_to_itself_and_a_shift_is_far(
     measured: Evaluation, model: str
 ) -> None:
-    assert [one.features for one in measured.distances] == ["lab:clip", model]
+    assert [distance.features for distance in measured.distances] == ["lab:clip", model]
     for one in measured.distances:
         sets = {each.name: each for each in one.sets}
         assert list(sets)[:-1] == ["colours", "base", "dusk", "swap", "lone"] and one.sets[-1].what == "source"
@@ -98,10 +98,10 @@ def test_images_like_the_source_are_as_near_as_it_is_to_itself_and_a_shift_is_fa
 
 
 def test_a_shift_of_some_classes_is_compared_with_the_sources_images_of_these(measured: Evaluation) -> None:
-    for one in measured.distances:
-        lone = next(each for each in one.sets if each.name == "lone")
+    for distance in measured.distances:
+        lone = next(each for each in distance.sets if each.name == "lone")
         assert (lone.classes, lone.images, lone.source_images) == (1, EACH, EACH)
-        kid = kid_of(measured.results, one, lone)
+        kid = kid_of(measured.results, distance, lone)
         # Reds against reds: against all colours they would be far.
         assert kid.low is not None and kid.high is not None and kid.low <= 0 <= kid.high
 

@@ -29,7 +29,9 @@ NAMES = ("base", "fog_25", "fog_50", "fog_75", "fog", "blue")
 def subject_of(present: NDArray[np.bool_], labels: NDArray[np.int64], indices: NDArray[np.int64]) -> Subject:
     """Trajectories (n,) whose images at the base, at four levels of fog, and blue, are there (n, 6)."""
     groups, scenes = np.nonzero(present.T)
-    classes = tuple(RecipeClass(f"{one:02d}", f"class {one}", one, one, ()) for one in range(int(labels.max()) + 1))
+    classes = tuple(
+        RecipeClass(f"{index:02d}", f"class {index}", index, index, ()) for index in range(int(labels.max()) + 1)
+    )
     keys = tuple(f"{NAMES[group]}-{scene}" for group, scene in zip(groups, scenes, strict=True))
     images = LabelledImages("made", "0" * 64, keys, labels[scenes], groups, NAMES, lambda wanted: iter(()))
     subject = labelled_subject("made", images, classes, "base")
@@ -49,7 +51,7 @@ def answered_of(
     models = correct.shape[1]
     answers = ModelAnswers(np.ones(len(correct), bool), np.zeros(correct.shape, np.int32), correct, correct)
     scored: Any = tuple(
-        SimpleNamespace(classifier=SimpleNamespace(name=f"m{one}", sha256=None)) for one in range(models)
+        SimpleNamespace(classifier=SimpleNamespace(name=f"m{index}", sha256=None)) for index in range(models)
     )
     near = near or NearChance(np.zeros(models, dtype=bool))
     return AllAnswers(subject, scored, answers, near, min_images, 0, Asking(ChosenModels(subject.classes), "cpu", 1))
@@ -80,7 +82,7 @@ def test_curves_are_averages_over_classes_with_intervals_around_them() -> None:
     labels = np.arange(300) % 3
     assert found.shift == "fog" and found.ats == ("0", "0.25", "0.5", "0.75", "1") and found.axis == "level"
     assert found.trajectories == present[:, 0].sum() and found.complete == present[:, :5].all(axis=1).sum()
-    assert [one.lost for one in found.levels] == [(present[:, 0] & ~present[:, k]).sum() for k in range(1, 5)]
+    assert [level.lost for level in found.levels] == [(present[:, 0] & ~present[:, k]).sum() for k in range(1, 5)]
     for model in range(3):
         accuracy = [
             np.mean([right[present[:, k] & (labels == label), k, model].mean() for label in range(3)]) for k in range(5)
@@ -218,8 +220,8 @@ def test_models_are_compared_at_every_level_and_those_near_chance_are_not() -> N
     pairs = {(one.model, one.against) for one in rows.where("severity_difference")}
     assert len(pairs) == 3 and not any("m3" in pair for pair in pairs)
     tests = rows.where("severity_failure_difference")
-    assert len(tests) == 3 and all(one.p is not None and one.q is not None and one.q >= one.p for one in tests)
-    by_pair = {frozenset((one.model, one.against)): one for one in tests}
+    assert len(tests) == 3 and all(test.p is not None and test.q is not None and test.q >= test.p for test in tests)
+    by_pair = {frozenset((test.model, test.against)): test for test in tests}
     apart, alike = by_pair[frozenset(("m0", "m2"))], by_pair[frozenset(("m0", "m1"))]
     assert apart.q is not None and apart.q < 0.01 and alike.q is not None and alike.q > 0.05
     best = rows.one("severity_rank", model="m2", group="fog", at="1")
@@ -243,7 +245,7 @@ def test_a_class_with_few_images_at_a_level_has_failure_points_and_no_curve() ->
 def test_no_other_measure_knows_of_the_levels_between() -> None:
     answered, _, _ = fading(60, [0.5, 0.8])
     assert [answered.group(place).name for place in answered.places] == ["base", "fog", "blue"]
-    assert [answered.group(place).name for place in answered.shifts] == ["fog", "blue"]
+    assert [answered.group(shift).name for shift in answered.shifts] == ["fog", "blue"]
     scenes = trajectories_of(answered, [1, 2, 3, 4])
     subject = answered.subject
     for scene, side in zip(*np.nonzero(scenes.present), strict=True):

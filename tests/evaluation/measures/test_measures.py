@@ -33,10 +33,10 @@ from support.tables import csv_rows
 
 
 def answers_of(answered: AllAnswers) -> Iterator[ResultRow]:
-    for place in answered.shifts:
+    for shift in answered.shifts:
         for model in answered.models:
-            images = len(answered.rows(place))
-            yield row("brightness", images / 100, model=model, group=answered.group(place).name, n=images)
+            images = len(answered.rows(shift))
+            yield row("brightness", images / 100, model=model, group=answered.group(shift).name, n=images)
 
 
 def test_a_measure_of_ones_own_is_in_every_output(

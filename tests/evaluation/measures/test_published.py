@@ -100,8 +100,8 @@ def test_a_model_is_published_at_its_own_size_or_the_nearest() -> None:
 def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     folder = tmp_path_factory.mktemp("imagenet")
     models = {
-        f"model {place}": f"local-dir:{save_colour_model(folder / str(place), blind=blind, outputs=1000)}"
-        for place, blind in enumerate([(), (0,), (1,), (2,), (0, 1), (1, 2)])
+        f"model {index}": f"local-dir:{save_colour_model(folder / str(index), blind=blind, outputs=1000)}"
+        for index, blind in enumerate([(), (0,), (1,), (2,), (0, 1), (1, 2)])
     }
     dataset = build_colours(folder / "dataset", IMAGENET_CLASSES)
     return evaluate(dataset, models, device="cpu", out=folder / "out", reference=False)
@@ -124,7 +124,7 @@ def test_an_evaluation_of_imagenet_classes_stands_beside_the_published_lines(ima
         assert f">{number}<" in section
     stored = results_from(imagenet.files["document"].read_bytes(), "results.json")
     assert stored.published is not None and not stored.published.models and not stored.rows.where(ACCURACY)
-    assert [(one.shifted, one.clean, one.models) for one in stored.published.lines] == [
+    assert [(line.shifted, line.clean, line.models) for line in stored.published.lines] == [
         ("v2", "imagenet", 1556), ("sketch", "imagenet", 1556), ("r", "r_clean", 1556), ("a", "a_clean", 1555)
     ]  # fmt: skip
 
@@ -133,9 +133,9 @@ def test_six_models_have_their_effective_robustness(imagenet: Evaluation) -> Non
     assert len(imagenet.sound_models) == len(imagenet.models) == 6
     for shift in imagenet.shifts:
         scores = [imagenet.score(model.name, shift.name) for model in imagenet.models]
-        base, shifted = np.array([[one.base_accuracy, one.accuracy] for one in scores], dtype=np.float64).T
+        base, shifted = np.array([[score.base_accuracy, score.accuracy] for score in scores], dtype=np.float64).T
         expected = effective_robustness(base, shifted, (shift.base_images, shift.images))
-        found = [one.get("effective_robustness") for one in scores]
+        found = [score.get("effective_robustness") for score in scores]
         assert [one.value for one in found if one] == pytest.approx(expected)
         assert all(one and one.low is not None and one.high is not None and one.low < one.high for one in found)
     assert ">Effective robustness</h2>" in imagenet.files["report"].read_text()
@@ -161,7 +161,7 @@ def test_models_that_timm_knows_have_a_row_of_their_published_accuracies(
     assert found.results.published is not None
     assert found.results.published.models == {"theirs": "resnet50.a1_in1k, 224 px"}  # it takes 32 pixels here
     rows = {one.at: one for one in found.results.rows.where(ACCURACY)}
-    assert list(rows) == list(SETS) and {one.model for one in rows.values()} == {"theirs"}
+    assert list(rows) == list(SETS) and {row.model for row in rows.values()} == {"theirs"}
     table = models_table(found.results)
     assert table is not None and [len(table.rows), len(table.columns)] == [1, 3 + len(SETS)]
     texts = [cell.text for cell in table.rows[0].cells]

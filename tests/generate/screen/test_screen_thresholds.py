@@ -293,7 +293,7 @@ def test_the_answers_are_those_of_the_argmax(classes: int, images: int, seed: in
     ids = [f"c{number}" for number in range(classes)]
     captions, pictures = (
         vectors(classes, seed),
-        {name: vectors(images, seed + 1 + place) for place, name in enumerate(ids)},
+        {name: vectors(images, seed + 1 + index) for index, name in enumerate(ids)},
     )
     known = known_classes(CAPTION, {name: f"a photo of a {name}" for name in ids}, captions, pictures)
     assert known is not None
@@ -347,7 +347,7 @@ def test_what_is_near_chance_is_doubted_by_its_interval() -> None:
     known = answered(mug=(12, 12, 0.1, None), star=(12, 7, 0.01, "mug"), ladder=(12, 12, 0.2, None))
     doubts = screen_doubts(*measured(known))
     assert doubts is not None
-    assert [one.class_id for one in doubts.classes] == ["star"]
+    assert [cls.class_id for cls in doubts.classes] == ["star"]
     assert (doubts.classes[0].near_chance, doubts.near_chance) == (True, False)
     assert "7 of 12" in str(doubts.classes[0])
     assert "cannot tell 'star' from 'mug'" in doubts.meaning
@@ -360,7 +360,7 @@ def test_near_chance_over_all_is_reported_as_not_knowing_them() -> None:
     assert doubts is not None
     assert doubts.near_chance
     assert doubts.headline.startswith("CLIP does not know these classes: it matches 38.9 % (24.8 to 55.1) of 36")
-    assert [one.class_id for one in doubts.classes] == ["ladder", "star"], "the worst first"
+    assert [cls.class_id for cls in doubts.classes] == ["ladder", "star"], "the worst first"
     assert any("screen.model" in line for line in doubts.lines())
 
 
@@ -368,15 +368,15 @@ def test_a_negative_margin_is_doubted_whatever_the_share() -> None:
     known = answered(mug=(300, 200, -0.01, "star"), star=(300, 300, 0.2, None), ladder=(300, 300, 0.2, None))
     doubts = screen_doubts(*measured(known))
     assert doubts is not None
-    assert [(one.class_id, one.near_chance) for one in doubts.classes] == [("mug", False)]
+    assert [(cls.class_id, cls.near_chance) for cls in doubts.classes] == [("mug", False)]
 
 
 def test_a_negative_threshold_is_doubted_where_it_was_measured() -> None:
     doubts = screen_doubts(*measured(None, -0.5))
     assert doubts is not None
     assert doubts.accuracy is None
-    assert {one.class_id for one in doubts.classes} == {"mug", "star", "ladder"}
-    assert all(one.least_threshold is not None and one.least_threshold < 0 for one in doubts.classes)
+    assert {cls.class_id for cls in doubts.classes} == {"mug", "star", "ladder"}
+    assert all(cls.least_threshold is not None and cls.least_threshold < 0 for cls in doubts.classes)
     assert "may show anything" in doubts.meaning
     given_by_hand = measured(None, -0.5, "screen.object_threshold=-0.5")
     assert screen_doubts(*given_by_hand) is None

@@ -171,7 +171,7 @@ def test_embeddings_of_other_programs_are_what_diffusers_reads(
 def test_embeddings_of_two_encoders_are_told_apart_by_name(tmp_path: Path) -> None:
     save_file({"clip_g": torch.ones(2, 12), "clip_l": torch.zeros(2, 8)}, tmp_path / "cat.safetensors")
     token = read_token_file(tmp_path / "cat.safetensors")
-    assert (token.placeholder, [own.shape[1] for own in token.vectors]) == ("<cat>", [8, 12])
+    assert (token.placeholder, [vector.shape[1] for vector in token.vectors]) == ("<cat>", [8, 12])
 
 
 def diffusers_reads(file: Path) -> torch.Tensor:

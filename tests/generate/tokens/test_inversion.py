@@ -79,7 +79,7 @@ def test_a_token_is_the_same_to_the_bit_whoever_shares_its_batch(make: Callable[
             assert own.shape[0] == vectors
             assert torch.equal(own, same)
     start = inversion.start("shirt")
-    assert all((own - before).norm() > 1e-3 for own, before in zip(alone.vectors, start, strict=True))
+    assert all((vector - before).norm() > 1e-3 for vector, before in zip(alone.vectors, start, strict=True))
 
 
 def test_no_weight_of_the_pipeline_changes(pipeline_copy: Any) -> None:

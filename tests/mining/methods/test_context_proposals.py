@@ -474,5 +474,5 @@ def test_a_model_in_this_process_is_asked_and_known_by_its_folders_name(recipe: 
     error = failure(recipe, asked(None, model=str(folder), tries=2, most_tokens=16), tmp_path / "out")
     assert len(error.problems) == 3 and "it is not JSON" in str(error)  # its weights are random
     answers = recorded(tmp_path / "out")
-    assert {one["model"] for one in answers} == {"./tiny"} and len(answers) == 6
+    assert {answer["model"] for answer in answers} == {"./tiny"} and len(answers) == 6
     assert str(tmp_path) not in (tmp_path / "out" / ANSWERS).read_text()

@@ -46,8 +46,8 @@ def test_counts_add_up_to_the_failures_and_the_right_answers(rows: list[tuple[in
     assigned = np.asarray([place for place, _ in rows], dtype=np.int64)
     failed = np.asarray([wrong for _, wrong in rows])
     counts = count_contexts(assigned, failed, 5)
-    assert sum(one.failures for one in counts) == failed.sum() == counts[0].of_failures
-    assert sum(one.right for one in counts) == (~failed).sum() == counts[0].of_right
+    assert sum(count.failures for count in counts) == failed.sum() == counts[0].of_failures
+    assert sum(count.right for count in counts) == (~failed).sum() == counts[0].of_right
     assert count_contexts(assigned[::-1], failed[::-1], 5) == counts
 
 
@@ -60,7 +60,7 @@ def test_the_most_frequent_is_first_by_count_and_the_most_telling_by_lift() -> N
 
 
 def test_few_failures_make_no_context_and_no_more_than_k_are_chosen() -> None:
-    counts = [ContextCount(place, failures, 20, 5, 40) for place, failures in enumerate((1, 4, 2, 6))]
+    counts = [ContextCount(index, failures, 20, 5, 40) for index, failures in enumerate((1, 4, 2, 6))]
     assert choose_contexts(counts, 5, "count", 2) == [3, 1, 2]
     assert choose_contexts(counts, 1, "count", 2) == [3]
     assert choose_contexts(counts, 5, "count", 7) == []
@@ -96,9 +96,9 @@ def made(failing: dict[int, float], doubles: bool = False, **settings: object) -
     context = rng.choice(len(CONTEXTS), size=ROWS, p=SHARES)
     axes = np.eye(WIDTH)
     features = 3 * axes[0] + axes[1 + context] + 0.05 * rng.normal(size=(ROWS, WIDTH))
-    failed = rng.random(ROWS) < np.asarray([failing.get(one, 0.0) for one in range(len(CONTEXTS))])[context]
+    failed = rng.random(ROWS) < np.asarray([failing.get(index, 0.0) for index in range(len(CONTEXTS))])[context]
     texts = [plain_caption(SETTINGS, "thing"), *(SETTINGS.caption("thing", one) for one in CONTEXTS)]
-    vectors = np.stack([axes[0], *(3 * axes[0] + axes[1 + place] for place in range(len(CONTEXTS)))])
+    vectors = np.stack([axes[0], *(3 * axes[0] + axes[1 + index] for index in range(len(CONTEXTS)))])
     if doubles:
         texts.append(SETTINGS.caption("thing", "on snow"))
         vectors = np.concatenate([vectors, vectors[1:2] + 0.001 * axes[9]])
@@ -124,7 +124,7 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 def test_the_sets_of_all_contexts_are_a_partition_of_the_class() -> None:
     half, found = made(dict.fromkeys(range(4), 0.5), k=4)
-    members = np.stack([one.members(half.features, half.labels) for one in found.hypotheses])
+    members = np.stack([hypothese.members(half.features, half.labels) for hypothese in found.hypotheses])
     assert len(members) == 4 and (members.sum(axis=0) == 1).all()
 
 
@@ -148,9 +148,9 @@ def test_evidence_are_rows_of_the_set_the_failures_first() -> None:
 def test_all_contexts_are_told_with_both_shares_the_chosen_ones_first() -> None:
     half, found = made({0: 0.9, 1: 0.25}, k=1, rank="lift")
     contexts = found.notes[0].contexts
-    assert [one.rank for one in contexts] == [0, None, None, None]
-    assert sum(one.failures for one in contexts) == half.failed.sum()
-    assert sum(one.right for one in contexts) == (~half.failed).sum()
+    assert [context.rank for context in contexts] == [0, None, None, None]
+    assert sum(context.failures for context in contexts) == half.failed.sum()
+    assert sum(context.right for context in contexts) == (~half.failed).sum()
 
 
 def test_failures_of_further_classifiers_choose_too_each_counted_for_itself() -> None:
@@ -159,13 +159,13 @@ def test_failures_of_further_classifiers_choose_too_each_counted_for_itself() ->
     at_beach = nearest_context(half.features, half.captions.vectors[1:]) == 2
     settings = ContextsSettings(contexts="wardrobe", k=2, similarity=0.995)
     both = find_contexts(replace(half, pooled={"other": at_beach}), Mine(), settings, 1)
-    assert [one.words for one in both.hypotheses] == ["thing on the beach", "thing in the snow"]
-    found = {one.words: one for one in both.notes[0].contexts}
+    assert [hypothese.words for hypothese in both.hypotheses] == ["thing on the beach", "thing in the snow"]
+    found = {context.words: context for context in both.notes[0].contexts}
     assert found["on the beach"].failures == at_beach.sum() and found["on the beach"].right >= at_beach.sum()
     # An image that both fail on is drawn for once, whoever counts.
     more = find_contexts(replace(half, pooled={"same": half.failed}), Mine(), settings, 1).notes[0].contexts
     assert [one.failures for one in more] == [2 * (one.failed_images or 0) for one in more] and more[0].failures > 0
-    assert {one.failed_images for one in alone.notes[0].contexts} == {None}
+    assert {context.failed_images for context in alone.notes[0].contexts} == {None}
     assert found["in the snow"].failures == alone.notes[0].contexts[0].failures
 
 
@@ -178,7 +178,7 @@ def test_a_pooled_classifier_that_there_is_not_is_told_of_the_setting_that_names
 
 def test_a_double_is_dropped_before_anything_is_counted() -> None:
     _, found = made({0: 0.9}, doubles=True)
-    assert [one.words for one in found.notes[0].contexts].count("on snow") == 0
+    assert [context.words for context in found.notes[0].contexts].count("on snow") == 0
     assert len(found.notes[0].contexts) == 4
 
 
@@ -238,7 +238,7 @@ def found(failures: tuple[int, ...], chosen: int, seed: int = 0, **settings: Any
 
 def noted(findings: Findings, run: MiningRun) -> tuple[str, ...]:
     """The notes of a run that found the contexts of a document."""
-    return control_notes(Found((), tuple(ClassNote(contexts=one.contexts) for one in findings.classes)), run)
+    return control_notes(Found((), tuple(ClassNote(contexts=cls.contexts) for cls in findings.classes)), run)
 
 
 def run_in(folder: Path, **settings: Any) -> MiningRun:
@@ -267,11 +267,12 @@ def test_three_groups_of_equal_numbers(tmp_path: Path) -> None:
 def test_the_prompts_are_the_papers_and_random_contexts_are_none_of_the_chosen(tmp_path: Path) -> None:
     shifts = layered(found((8, 3, 1, 1, 0), 2), tmp_path).prompts.shifts
     prompts = {
-        group: {one.prompt for one in shifts.values() if one.group == group} for group in (CHOSEN_CONTEXTS, CLASS_NAME)
+        group: {shift.prompt for shift in shifts.values() if shift.group == group}
+        for group in (CHOSEN_CONTEXTS, CLASS_NAME)
     }
     assert prompts[CHOSEN_CONTEXTS] == {"a photo of a {class} in the snow", "a photo of a {class} at night"}
     assert prompts[CLASS_NAME] == {"a photo of a {class}"}
-    anyhow = {one.prompt for one in shifts.values() if one.group == RANDOM_CONTEXTS}
+    anyhow = {shift.prompt for shift in shifts.values() if shift.group == RANDOM_CONTEXTS}
     assert len(anyhow) == 2 and anyhow <= {f"a photo of a {{class}} {words}" for words in WORDS[2:]}
 
 
@@ -285,13 +286,13 @@ def test_a_context_is_screened_by_its_own_words_and_tells_what_it_came_from(tmp_
 
 def test_an_image_that_several_classifiers_fail_on_is_drawn_for_once(tmp_path: Path) -> None:
     findings = found((8, 4, 1, 1, 0), 2)
-    (sandal,) = [one for one in findings.classes if one.contexts]
-    contexts = tuple(replace(one, failed_images=one.failures // 2) for one in sandal.contexts)
+    (sandal,) = [cls for cls in findings.classes if cls.contexts]
+    contexts = tuple(replace(context, failed_images=context.failures // 2) for context in sandal.contexts)
     pooled = replace(
-        findings, classes=tuple(replace(one, contexts=contexts if one is sandal else ()) for one in findings.classes)
+        findings, classes=tuple(replace(cls, contexts=contexts if cls is sandal else ()) for cls in findings.classes)
     )
     shifts = layered(pooled, tmp_path).prompts.shifts.values()
-    assert [one.samples.accepted for one in shifts if one.group == CHOSEN_CONTEXTS] == [5 * 4, 5 * 2]
+    assert [shift.samples.accepted for shift in shifts if shift.group == CHOSEN_CONTEXTS] == [5 * 4, 5 * 2]
 
 
 @pytest.mark.parametrize("chosen", [3, 4])
@@ -309,7 +310,9 @@ def test_where_fewer_contexts_are_left_they_have_the_images_of_all_that_were_cho
 
 def test_where_no_context_is_left_the_control_has_none_of_the_class_and_that_is_told(tmp_path: Path) -> None:
     findings = found((8, 3, 1, 1, 1), 5)
-    assert not [one for one in layered(findings, tmp_path).prompts.shifts.values() if one.group == RANDOM_CONTEXTS]
+    assert not [
+        shift for shift in layered(findings, tmp_path).prompts.shifts.values() if shift.group == RANDOM_CONTEXTS
+    ]
     (note,) = noted(findings, run_in(tmp_path))
     assert "All contexts of sandal were chosen" in note
     assert not noted(findings, run_in(tmp_path, controls=False))
@@ -329,5 +332,5 @@ def test_another_run_draws_from_other_noise_and_equal_runs_leave_equal_recipes(t
 
 def test_without_controls_there_is_one_group_and_without_contexts_no_recipe(tmp_path: Path) -> None:
     shifts = layered(found((8, 3, 1, 1, 0), 2, controls=False), tmp_path).prompts.shifts
-    assert {one.group for one in shifts.values()} == {CHOSEN_CONTEXTS}
+    assert {shift.group for shift in shifts.values()} == {CHOSEN_CONTEXTS}
     assert contexts_layer(found((1, 0), 0), run_in(tmp_path)) is None

@@ -115,7 +115,7 @@ def test_a_folder_of_one_graph_is_that_graph(tmp_path: Path) -> None:
 
 def test_an_export_with_the_files_of_transformers(tmp_path: Path) -> None:
     save_graph(tmp_path)
-    config = {"model_type": "resnet", "id2label": {str(place): name for place, name in enumerate(NAMES)}}
+    config = {"model_type": "resnet", "id2label": {str(index): name for index, name in enumerate(NAMES)}}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     processor = {
         "image_processor_type": "ViTImageProcessor", "size": {"height": SIDE, "width": SIDE}, "do_resize": True,
@@ -128,9 +128,9 @@ def test_an_export_with_the_files_of_transformers(tmp_path: Path) -> None:
 
 
 def test_it_is_scored_like_any_classifier(tmp_path: Path) -> None:
-    for place, name in enumerate(NAMES):
+    for index, name in enumerate(NAMES):
         (tmp_path / "photos" / name).mkdir(parents=True)
-        for number, image in enumerate(pictures(9)[place::3]):
+        for number, image in enumerate(pictures(9)[index::3]):
             image.save(tmp_path / "photos" / name / f"{number}.png")
     name = save_graph(tmp_path / "net")
     evaluation = evaluate(tmp_path / "photos", name, out=tmp_path / "out", device="cpu", workers=2)

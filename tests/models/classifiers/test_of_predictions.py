@@ -208,7 +208,7 @@ def test_delimiters_in_names_of_classes_part_nothing(tmp_path: Path) -> None:
         RecipeClass("1", "c\td", 1, 1, ()),
         RecipeClass("2", "e, f", 2, 2, ()),
     ]
-    table = pd.DataFrame({"key": ["k"], **{one.name: [float(one.label)] for one in classes}})
+    table = pd.DataFrame({"key": ["k"], **{cls.name: [float(cls.label)] for cls in classes}})
     for mark in (",", ";", "\t"):
         table.to_csv(tmp_path / "a.csv", sep=mark, index=False)
         name = f"predictions:{tmp_path / 'a.csv'}"
@@ -253,7 +253,7 @@ HOSTILE = st.one_of(
 
 def written_keys(classes: Sequence[RecipeClass]) -> str:
     """An image a class, as `--write-keys` writes them."""
-    rows = [(f"k{one.label}", f"p/{one.label}.jpg", one.id, one.name) for one in classes]
+    rows = [(f"k{cls.label}", f"p/{cls.label}.jpg", cls.id, cls.name) for cls in classes]
     return csv_text([dict(zip(COLUMNS, row, strict=True)) for row in rows], COLUMNS)
 
 
@@ -262,8 +262,8 @@ def answered(place: Path, classes: Sequence[RecipeClass]) -> dict[str, int]:
     name = f"predictions:{place}"
     outputs = map_classes(classes, describe_classifier(name, classes)).targets
     assert outputs == tuple((label,) for label in range(len(classes)))
-    keys = [f"k{one.label}" for one in classes]
-    found = recorded(name, keys, [f"p/{one.label}.jpg" for one in classes], classes)
+    keys = [f"k{cls.label}" for cls in classes]
+    found = recorded(name, keys, [f"p/{cls.label}.jpg" for cls in classes], classes)
     return {key: int(np.argmax(scores)) for key, scores in found.items()}
 
 
@@ -280,12 +280,12 @@ def test_what_is_written_is_read(names: list[str], ids: bool, image: str) -> Non
         "csv": pd.read_csv(io.StringIO(keys), dtype=str, keep_default_na=False),
         "raw": pd.DataFrame({name: [row[name] for row in raw] for name in COLUMNS}),
         "names": pd.DataFrame(
-            [(f"k{one.label}", f"p/{one.label}.jpg", one.id, one.name) for one in classes], columns=[*COLUMNS]
+            [(f"k{cls.label}", f"p/{cls.label}.jpg", cls.id, cls.name) for cls in classes], columns=[*COLUMNS]
         ),
     }
     if ids:  # leading zeros are lost where pandas guesses
         tables["guessed"] = pd.read_csv(io.StringIO(keys))[["key", "path", "class_id"]]
-    right = {f"k{one.label}": one.label for one in classes}
+    right = {f"k{cls.label}": cls.label for cls in classes}
     with tempfile.TemporaryDirectory() as folder:
         for kind, table in tables.items():
             # Class ids are the classes', always.

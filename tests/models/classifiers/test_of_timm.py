@@ -685,8 +685,8 @@ def test_what_is_no_weights_by_name_is_refused(tmp_path: Path, found: Any) -> No
 def test_a_packed_archive_is_refused(stored: int, tmp_path: Path) -> None:
     torch.save({"fc.weight": torch.zeros(10**6)}, tmp_path / "plain.pth")
     with zipfile.ZipFile(tmp_path / "plain.pth") as plain, zipfile.ZipFile(tmp_path / "p.pth", "w", 8) as packed:
-        for place, member in enumerate(plain.infolist()):
-            how = zipfile.ZIP_STORED if place < stored else zipfile.ZIP_DEFLATED
+        for index, member in enumerate(plain.infolist()):
+            how = zipfile.ZIP_STORED if index < stored else zipfile.ZIP_DEFLATED
             packed.writestr(member.filename, plain.read(member), how)
     assert (tmp_path / "p.pth").stat().st_size < 50_000
     with pytest.raises(UserError, match="packed"):

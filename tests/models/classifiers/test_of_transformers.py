@@ -237,7 +237,7 @@ def test_pickles_stay_there_and_a_folder_of_the_same_name_is_not_taken_for_it(
     shutil.copytree(folders[1], tmp_path / "here" / REPO)
     first, second = loaded(loopback, tmp_path, "transformers:someone/pickled", f"transformers:{REPO}")
     assert first.startswith("UserError: ") and "has no model.safetensors" in first
-    assert not any(one.path.endswith("pytorch_model.bin") and not one.observer for one in loopback.requests)
+    assert not any(request.path.endswith("pytorch_model.bin") and not request.observer for request in loopback.requests)
     assert second.startswith("UserError: ") and "a local folder has this name" in second
 
 
@@ -344,7 +344,7 @@ OVERGROWN: dict[str, dict[str, Any]] = {
     "width": {"hidden_size": 900_000, "num_attention_heads": 1},
     "inner": {"intermediate_size": 1_000_000, "hidden_size": 999_936},
     "image": {"image_size": 1_000_000, "patch_size": 1},
-    "outputs": {"id2label": {str(place): f"c{place}" for place in range(200_000)}, "hidden_size": 4_800},
+    "outputs": {"id2label": {str(index): f"c{index}" for index in range(200_000)}, "hidden_size": 4_800},
     "depth": {"num_hidden_layers": 256, "hidden_size": 4_800},
 }
 

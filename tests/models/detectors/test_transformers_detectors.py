@@ -52,12 +52,12 @@ def test_answers_equal_those_of_a_plain_call(folders: dict[str, Path], family: s
     assert detector.label_names == NAMES
     answers = detector(IMAGES)
     assert len(answers) == len(IMAGES)
-    for image, found in zip(IMAGES, answers, strict=True):
+    for image, answer in zip(IMAGES, answers, strict=True):
         expected = plain(folders[family], image)
-        assert len(found["scores"]) == len(expected["scores"]) >= 6
-        assert torch.equal(found["labels"], expected["labels"])
-        torch.testing.assert_close(found["scores"], expected["scores"], rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(found["boxes"], expected["boxes"], rtol=1e-4, atol=1e-3)
+        assert len(answer["scores"]) == len(expected["scores"]) >= 6
+        assert torch.equal(answer["labels"], expected["labels"])
+        torch.testing.assert_close(answer["scores"], expected["scores"], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(answer["boxes"], expected["boxes"], rtol=1e-4, atol=1e-3)
 
 
 def test_boxes_that_are_not_finite_are_no_answer() -> None:

@@ -78,9 +78,9 @@ def test_raising_a_threshold_never_raises_the_yield(scores, one, other) -> None:
 def test_a_quota_keeps_the_first_that_pass(scores, at, quota: int) -> None:
     free, limited = _cell(scores, at), _cell(scores, at, quota)
     assert set(limited) <= REASONS
-    passed = [place for place, reason in enumerate(free) if reason == "accepted"]
-    assert [place for place, reason in enumerate(limited) if reason == "accepted"] == passed[:quota]
-    assert [place for place, reason in enumerate(limited) if reason == "surplus"] == passed[quota:]
+    passed = [index for index, reason in enumerate(free) if reason == "accepted"]
+    assert [index for index, reason in enumerate(limited) if reason == "accepted"] == passed[:quota]
+    assert [index for index, reason in enumerate(limited) if reason == "surplus"] == passed[quota:]
     others = [(a, b) for a, b in zip(free, limited, strict=True) if a != "accepted"]
     assert all(a == b for a, b in others)
 
@@ -107,8 +107,8 @@ def test_nothing_is_decided_where_the_threshold_is_open(scores, at) -> None:
 def test_top_keeps_the_best_of_what_passes_and_no_more(scores, at, k: int, by) -> None:
     verdicts = _verdicts(scores, at)
     before, after = decide_cell(BOTH, verdicts, None), decide_cell((*BOTH, TopRule(k=k, by=by)), verdicts, None)
-    passed = [place for place, reason in enumerate(before) if reason == "accepted"]
-    kept = [place for place, reason in enumerate(after) if reason == "accepted"]
+    passed = [index for index, reason in enumerate(before) if reason == "accepted"]
+    kept = [index for index, reason in enumerate(after) if reason == "accepted"]
     assert len(kept) == min(k, len(passed)) and set(kept) <= set(passed)
     assert {after[place] for place in set(passed) - set(kept)} <= {"below_top"}
     assert all(a == b for a, b in zip(before, after, strict=True) if a != "accepted")
@@ -135,7 +135,7 @@ def test_order_of_rules_is_order_of_application(scores, at, k: int) -> None:
 def test_a_quota_draws_whole_batches_until_enough_pass(scores, at, accepted: int, batches: list[int]) -> None:
     verdicts = _verdicts(scores, at)
     count = drawn(BOTH, verdicts, batches, accepted)
-    ends = [sum(batches[: place + 1]) for place in range(len(batches))]
+    ends = [sum(batches[: index + 1]) for index in range(len(batches))]
     assert count in ends
     # As a build does, batch after batch: not enough before the last one, enough after it or nothing more to draw.
     before = [end for end in ends if end < count]
@@ -185,7 +185,7 @@ def test_a_reason_tells_whether_a_candidate_came_before_a_judge(cell, at, rules,
     for score, right in cell:
         clip = clip_verdict(score or (None, None), at)
         verdicts.append(Verdict({**clip.scores, "judge_right": float(right)}, clip.thresholds))
-    first = next((place for place, rule in enumerate(rules) if rule.judges()), len(rules))
+    first = next((index for index, rule in enumerate(rules) if rule.judges()), len(rules))
     screened = decide_cell(rules[:first], verdicts, None)
     for reason, before in zip(decide_cell(rules, verdicts, quota), screened, strict=True):
         assert before_judges(rules, reason) == (before == "accepted")
@@ -311,10 +311,10 @@ def test_a_number_that_is_exactly_the_setting_passes() -> None:
 def test_the_cosine_of_an_image_with_itself_is_in_bounds() -> None:
     vectors = np.random.default_rng(0).normal(size=(50, 64)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    for one in vectors:
-        assert 0.99999 < similarity(one, one) <= 1
-        assert similarity(one, -one) >= -1
-        assert np.float32(similarity(one, vectors[0])) == similarity(one, vectors[0])
+    for vector in vectors:
+        assert 0.99999 < similarity(vector, vector) <= 1
+        assert similarity(vector, -vector) >= -1
+        assert np.float32(similarity(vector, vectors[0])) == similarity(vector, vectors[0])
 
 
 @pytest.mark.parametrize("place", ["screen.keep", "prompts.shifts.red.keep"])

@@ -319,7 +319,7 @@ def _part_of_objects(objects: Node, name: str, categories: Sequence[str]) -> Nod
         "arrayShape": "-1,4" if name == "bbox" else "-1",
     }
     if name == "category":
-        numbered = ", ".join(f"{place} {category}" for place, category in enumerate(categories))
+        numbered = ", ".join(f"{index} {category}" for index, category in enumerate(categories))
         part["description"] = f"Numbers of the categories: {numbered}."
     return part
 

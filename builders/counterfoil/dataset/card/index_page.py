@@ -114,7 +114,7 @@ def _dataset(directory: Path) -> Iterator[IndexEntry]:
         f"{FIGURES}/{OVERVIEW}",
         "Contact sheets",
         "Images of all classes and shifts, and of each shift next to the base:",
-        tuple(one for one in sheets if _is_there(directory, one[1])),
+        tuple(sheet for sheet in sheets if _is_there(directory, sheet[1])),
     )
     waiting = open_shifts(recipe) if recipe else ()
     line = f"Without a threshold: {listed([in_words(name) for name in waiting])}." if waiting else ""
@@ -159,7 +159,8 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
         results = results_from(read_inside(directory, path, MOST_DOCUMENT), path)
         line = f"{counted(len(results.models), 'model')}: "
         right = {
-            one.name: results.rows.value("top1", model=one.name, group=results.base or "") for one in results.models
+            model.name: results.rows.value("top1", model=model.name, group=results.base or "")
+            for model in results.models
         }
         best = max(right, key=lambda name: right[name] or 0.0, default="")
         if results.by_impact and (impact := results.rows.estimate("impact", group=results.by_impact[0].name)):

@@ -196,7 +196,7 @@ def benchmark_file(recipe: Recipe, receipts: Sequence[Receipt], images: int) -> 
     import yaml
 
     accepted = {name for receipt in receipts for name, reasons in receipt.counts.items() if reasons.get(ACCEPTED)}
-    shifts = [one for one in recipe.all_shifts() if one.name in accepted and one.top]
+    shifts = [shift for shift in recipe.all_shifts() if shift.name in accepted and shift.top]
     if recipe.publish.evaluation_framework is None or not shifts:
         return None
     document = {
@@ -204,7 +204,7 @@ def benchmark_file(recipe: Recipe, receipts: Sequence[Receipt], images: int) -> 
         "description": f"Top-1 accuracy of image classifiers, in percent: {len(recipe.classes):,} classes,"
         f" {images:,} images. Each image counts once. Tasks are the base and shifts of the same classes.",
         "evaluation_framework": recipe.publish.evaluation_framework,
-        "tasks": [{"id": one.name, "config": one.group, "split": recipe.output.split} for one in shifts],
+        "tasks": [{"id": shift.name, "config": shift.group, "split": recipe.output.split} for shift in shifts],
     }
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000).encode()
 

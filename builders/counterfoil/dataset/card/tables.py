@@ -166,7 +166,7 @@ def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | Non
     text = low if low == high else f"{low} to {high}"
     percentiles = sorted({entry["percentile"] for entry in entries if entry.get("percentile") is not None})
     if percentiles:
-        text += f" (percentile {', '.join(f'{one:g}' for one in percentiles)})"
+        text += f" (percentile {', '.join(f'{percentile:g}' for percentile in percentiles)})"
     return text
 
 
@@ -231,7 +231,7 @@ class CorruptionRow:
     deviation: str | None
 
 
-def corruption_rows(recipe: Recipe) -> tuple[CorruptionRow, ...]:
+def corruption_table_rows(recipe: Recipe) -> tuple[CorruptionRow, ...]:
     """Return a row a shift; none where nothing is corrupted."""
     rows: list[CorruptionRow] = []
     for shift in recipe.all_shifts():

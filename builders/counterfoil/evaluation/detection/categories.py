@@ -90,8 +90,8 @@ def map_found(
         beyond = [number for number in numbers if not 0 <= number < len(categories)]
         if beyond:
             raise UserError(f"{model}: there is no category {beyond[0]}; the dataset has {len(categories)}, from 0 on")
-        return CategoryMap({place: place for place in range(len(categories))}, "category i is the dataset's category i")
-    of_coco = {plain_name(name): place for place, name in enumerate(COCO_NAMES)}
+        return CategoryMap({index: index for index in range(len(categories))}, "category i is the dataset's category i")
+    of_coco = {plain_name(name): index for index, name in enumerate(COCO_NAMES)}
     unknown = [name for name in categories if plain_name(name) not in of_coco]
     if unknown and order is not None:
         raise UserError(f"{model}: '{unknown[0][:80]}' is no category of COCO", _HINT)
@@ -120,11 +120,11 @@ def _by_own_number(numbers: Sequence[int], count: int, model: str) -> CategoryMa
             else f"{model}: its numbers of categories are not those of {count} categories",
             _HINT,
         )
-    return CategoryMap({first + place: place for place in range(count)}, f"categories are numbered from {first}")
+    return CategoryMap({first + index: index for index in range(count)}, f"categories are numbered from {first}")
 
 
 def _by_name(names: Sequence[str], categories: Sequence[str], model: str) -> CategoryMap:
-    known = {plain_name(name): place for place, name in enumerate(categories)}
+    known = {plain_name(name): index for index, name in enumerate(categories)}
     place = {name: known[plain_name(name)] for name in names if plain_name(name) in known}
     others = [name for name in names if name not in place]
     if names and not place:

@@ -81,7 +81,7 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
         raise UserError(f"{name}: {error.strerror or 'cannot be read'}", _FORM) from error
     rows, answered, problems, wrong = [], set[int](), [], 0
     known = _Images(subject)
-    for place, entry in enumerate(_entries(path, content, name)):
+    for index, entry in enumerate(_entries(path, content, name)):
         row, problem = known.find(_first(entry, _KEYS)), None
         category, box, score = _first(entry, _CATEGORIES), _box(entry), _first(entry, _SCORES)
         if row is None:
@@ -99,7 +99,7 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
         if problem is not None:
             wrong += 1
             if len(problems) < MOST_SHOWN:
-                problems.append(f"{name}: detection {place}: {problem}")
+                problems.append(f"{name}: detection {index}: {problem}")
         if len(rows) > _MOST_DETECTIONS:
             raise UserError(f"{name} has more than {_MOST_DETECTIONS:,} detections", "Leave out those of low scores.")
     if wrong:
@@ -125,7 +125,7 @@ def _refuse_other_images(name: str, subject: DetectionSubject, answered: set[int
     """Raise UserError if a whole group has no detection: its images were not looked at."""
     dataset = subject.dataset
     there = set(dataset.shifts[sorted(answered)].tolist())
-    silent = [group.name for place, group in enumerate(dataset.groups) if place not in there]
+    silent = [group.name for index, group in enumerate(dataset.groups) if index not in there]
     if silent:
         raise UserError(
             f"{name} has no detection on any image of {', '.join(silent[:10])}",

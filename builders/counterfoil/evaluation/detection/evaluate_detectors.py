@@ -162,7 +162,7 @@ def _results(answered: DetectionAnswers, seed: int) -> Results:
     """Return the document: facts, and the rows of every measure."""
     subject, dataset = answered.subject, answered.subject.dataset
     groups, present = [], np.unique(subject.truth.category)
-    for place, group in enumerate(dataset.groups):
+    for index, group in enumerate(dataset.groups):
         groups.append(
             GroupFacts(
                 name=group.name,
@@ -170,7 +170,7 @@ def _results(answered: DetectionAnswers, seed: int) -> Results:
                 prompt=group.prompt,
                 group=group.group,
                 candidates=group.candidates,
-                accepted=int((dataset.shifts == place).sum()),
+                accepted=int((dataset.shifts == index).sum()),
                 unreadable=0,
                 classes=len(present),
                 left_out=(),
@@ -248,7 +248,7 @@ def _failures(answered: DetectionAnswers, folder: Path) -> Path:
     """Write the page of missed and false boxes."""
     subject = answered.subject
     groups = [group.name for group in subject.dataset.groups]
-    keys = [subject.keys_of(place) for place in range(len(groups))]
+    keys = [subject.keys_of(index) for index in range(len(groups))]
     detectors = [
         ScoredDetector(short_name(model.name), model.score, list(zip(model.answers, model.matches, strict=True)))
         for model in answered.models
@@ -288,7 +288,7 @@ def images_parquet(answered: DetectionAnswers) -> bytes:
     import pyarrow.parquet as pq
 
     subject, dataset = answered.subject, answered.subject.dataset
-    chosen = [(place, subject.of_group(place)) for place in range(len(dataset.groups))]
+    chosen = [(index, subject.of_group(index)) for index in range(len(dataset.groups))]
     rows = np.concatenate([subject.rows[own] for _, own in chosen])
     first = answered.models[0].matches
     truths = [np.bincount(one.object_image[one.counted[0]], minlength=subject.images) for one in first]

@@ -106,7 +106,7 @@ def _comparisons(
 ) -> Iterator[tuple[Judged, Drawn | None]]:
     """Yield each comparison of a line for a model, and the number that it is of, if there is one."""
     groups = answered.subject.dataset.groups
-    place_of = {group.name: place for place, group in enumerate(groups)}
+    place_of = {group.name: index for index, group in enumerate(groups)}
     for place, group in enumerate(groups):
         if not group.top:  # fog@3 is another name of fog_3
             place_of.setdefault(f"{group.of}@{group.name.removeprefix(f'{group.of}_')}", place)
@@ -126,16 +126,16 @@ def _comparisons(
             yield judged, number
 
 
-def _verdict(one: Judged) -> Judged:
-    assert one.estimate is not None
-    low, high = one.estimate.low, one.estimate.high
+def _verdict(judged: Judged) -> Judged:
+    assert judged.estimate is not None
+    low, high = judged.estimate.low, judged.estimate.high
     if low is None or high is None:
-        return replace(one, reason="there are too few images for an interval")
-    limit = one.line.limit
-    if not one.line.above:
+        return replace(judged, reason="there are too few images for an interval")
+    limit = judged.line.limit
+    if not judged.line.above:
         low, high, limit = -high, -low, -limit
     if low >= limit:
-        return replace(one, verdict="pass")
+        return replace(judged, verdict="pass")
     if high < limit:
-        return replace(one, verdict="fail")
-    return replace(one, reason="the interval holds the limit: more images would narrow it")
+        return replace(judged, verdict="fail")
+    return replace(judged, reason="the interval holds the limit: more images would narrow it")

@@ -45,15 +45,15 @@ def coco_document(subject: DetectionSubject) -> dict[str, Any]:
         image = {"id": row + 1, "file_name": f"{key}.{suffix}", "width": width, "height": height, "group": group}
         images.append(image)
         objects = subject.objects[row]
-        for place, box in enumerate(objects["bbox"]):
+        for index, box in enumerate(objects["bbox"]):
             annotations.append(
                 {
                     "id": len(annotations) + 1,
                     "image_id": row + 1,
-                    "category_id": ids[objects["category"][place]],
+                    "category_id": ids[objects["category"][index]],
                     "bbox": box,
-                    "area": objects["area"][place],
-                    "iscrowd": int(objects["iscrowd"][place]),
+                    "area": objects["area"][index],
+                    "iscrowd": int(objects["iscrowd"][index]),
                 }
             )
     categories = [{"id": number, "name": name} for number, name in zip(ids, subject.categories, strict=True)]

@@ -78,8 +78,8 @@ class MeasuredModel:
 def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: int) -> MeasuredModel:
     """Match a model's detections in every group, and resample the images, those of all groups together."""
     groups, categories = len(subject.dataset.groups), len(subject.categories)
-    answers = tuple(detections.of_group(subject, place) for place in range(groups))
-    matches = tuple(match(subject.truth, own, subject.images, categories) for own in answers)
+    answers = tuple(detections.of_group(subject, index) for index in range(groups))
+    matches = tuple(match(subject.truth, answer, subject.images, categories) for answer in answers)
     score = best_f1_score(matches[0])
     scores = []
     for place, one in enumerate(matches):
@@ -89,7 +89,7 @@ def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: 
     return MeasuredModel(detections, answers, matches, score, tuple(scores), f1)
 
 
-def rows_of(subject: DetectionSubject, models: Sequence[MeasuredModel]) -> Iterator[ResultRow]:
+def detector_rows(subject: DetectionSubject, models: Sequence[MeasuredModel]) -> Iterator[ResultRow]:
     """Yield every number of an evaluation of detectors; intervals of drops hold for all shifts at once."""
     groups = [group.name for group in subject.dataset.groups]
     for model in models:
@@ -99,11 +99,11 @@ def rows_of(subject: DetectionSubject, models: Sequence[MeasuredModel]) -> Itera
                 number = model.number(place, name)
                 if math.isfinite(number.value):
                     yield row(name, number.interval(), group=group, **own)
-            shifts = [place for place in range(1, len(groups)) if math.isfinite(model.drop(place, name).value)]
-            drops = [model.drop(place, name) for place in shifts]
+            shifts = [index for index in range(1, len(groups)) if math.isfinite(model.drop(index, name).value)]
+            drops = [model.drop(shift, name) for shift in shifts]
             for place, estimate in zip(shifts, simultaneous_intervals(drops) if drops else (), strict=True):
                 yield row(DROP, estimate, group=groups[place], at=name, **own)
-        yield from corruption_rows(subject, model)
+        yield from mean_corruption_rows(subject, model)
         for category, name in enumerate(subject.categories):
             for place, group in enumerate(groups):
                 number = model.scores[place].categories[category]
@@ -115,7 +115,7 @@ def rows_of(subject: DetectionSubject, models: Sequence[MeasuredModel]) -> Itera
                     yield row(DROP, model.category_drop(place, category).interval(), at=BY_CATEGORY, **key)
 
 
-def corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
+def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
     """Yield mPC, the mean over shifts (of their levels' mean), and rPC, its share of the base (Michaelis 2019)."""
     by_shift: dict[str, list[int]] = {}
     for place, group in enumerate(subject.dataset.groups[1:], start=1):
@@ -157,4 +157,4 @@ class DetectionAnswers:
 
     @cached_property
     def rows(self) -> tuple[ResultRow, ...]:
-        return tuple(rows_of(self.subject, self.models))
+        return tuple(detector_rows(self.subject, self.models))

@@ -98,20 +98,20 @@ def _bars(drops: Sequence[tuple[GroupFacts, Estimate]]) -> list[Bar]:
 def _categories(results: Results, model: ModelFacts) -> list[dict[str, Any]]:
     """Return the categories that lose most under some shift, the largest loss first."""
     rows = []
-    for one in results.classes:
-        base = results.rows.estimate(BY_CATEGORY, model=model.name, group=results.base or "", class_id=one.id)
+    for cls in results.classes:
+        base = results.rows.estimate(BY_CATEGORY, model=model.name, group=results.base or "", class_id=cls.id)
         if base is None:
             continue
         drops = [
             (group.name, drop)
             for group in results.shifts
             if (
-                drop := results.rows.estimate(DROP, model=model.name, group=group.name, class_id=one.id, at=BY_CATEGORY)
+                drop := results.rows.estimate(DROP, model=model.name, group=group.name, class_id=cls.id, at=BY_CATEGORY)
             )
             is not None
         ]
         worst = max(drops, key=lambda each: each[1].value, default=None)
-        rows.append({"name": one.name, "base": base, "worst": worst})
+        rows.append({"name": cls.name, "base": base, "worst": worst})
     return sorted(rows, key=lambda row: -(row["worst"][1].value if row["worst"] else -1.0))
 
 
@@ -140,8 +140,8 @@ def detection_report(results: Results, notes: Sequence[str]) -> str:
         most_categories=_MOST_CATEGORIES,
         measures=[name for name in (*MEASURES, F1) if name not in SIZES],
         sizes=SIZES,
-        titles={one.name: one.title for one in results.measures},
-        readings=[(one.title, one.reading) for one in results.measures],
+        titles={measure.name: measure.title for measure in results.measures},
+        readings=[(measure.title, measure.reading) for measure in results.measures],
         number=results.rows.estimate,
         mpc=MPC,
         rpc=RPC,

@@ -94,7 +94,7 @@ def open_objects(dataset: OpenDataset) -> DetectionSubject:
                     raise RunFailure(f"{dataset.directory}: {key[:80]} has objects that no build writes", VERIFY)
                 objects.append(cell)
     groups = range(len(dataset.groups))
-    per_group = [set(dataset.indices[dataset.shifts == place].tolist()) for place in groups]
+    per_group = [set(dataset.indices[dataset.shifts == group].tolist()) for group in groups]
     shared = sorted(set.intersection(*per_group))
     number = {index: place for place, index in enumerate(shared)}
     rows = np.flatnonzero(np.isin(dataset.indices, shared))

@@ -58,13 +58,13 @@ def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
 def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
     if not answered.subject.base:
         return
-    for place in answered.shifts:
-        group, found = answered.group(place).name, answered.drops(place)
+    for shift in answered.shifts:
+        group, found = answered.group(shift).name, answered.drops(shift)
         if found:
-            images = sum(one.counts[0] for one in answered.kept(place))
+            images = sum(one.counts[0] for one in answered.kept(shift))
             for name, value in zip(answered.models, found.base_accuracy.tolist(), strict=True):
                 yield row("base_accuracy", value, model=name, group=group, n=images)
-        for one in answered.enough(place):
+        for one in answered.enough(shift):
             own = accuracy_stats.accuracy_per_class(one.base_present, one.base_correct).tolist()
             near = answered.near_chance.cells[one.class_id]
             for model, value in enumerate(own):
@@ -94,8 +94,8 @@ def _answered_labels(answered: AllAnswers, model: int) -> NDArray[np.int64]:
     means = np.full(answered.maps[model].num_classes, -1, dtype=np.int64)
     for label, outputs in reversed(list(enumerate(answered.maps[model].targets))):
         means[list(outputs)] = label
-    said = means[answered.answers.prediction[:, model].clip(0)]
-    return np.where(answered.answers.correct[:, model], answered.subject.labels, said)
+    mean = means[answered.answers.prediction[:, model].clip(0)]
+    return np.where(answered.answers.correct[:, model], answered.subject.labels, mean)
 
 
 def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
@@ -184,7 +184,7 @@ def _either_way(measure: str, way: Outputs) -> Measure:
     """Return accuracy by one of both ways of answering, of the models that have both."""
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
-        label_of = {one.id: label for label, one in enumerate(answered.subject.classes)}
+        label_of = {cls.id: label for label, cls in enumerate(answered.subject.classes)}
         for place in answered.places:
             kept = [label_of[one.class_id] for one in answered.kept(place)]
             rows = answered.rows(place)

@@ -30,7 +30,7 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
     groups = list(_groups(answered))
     found: dict[tuple[int, int], Estimate] = {}
     for place in answered.places:
-        own = [one for one in groups if one[1] == place]
+        own = [group for group in groups if group[1] == place]
         if own:  # all models of a group are drawn alike
             sure, right = (np.stack([one[side] for one in own], axis=1) for side in (2, 3))
             errors = calibration_errors(sure, right, seeded(answered.seed, "calibration", answered.group(place).name))
@@ -74,12 +74,12 @@ def reliability_figure(results: Results) -> str | None:
     figure, axes = new_figure(5.2, 4.6)
     axes.plot([0, 100], [0, 100], color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
     colours = list(KIND_COLOURS.values())
-    for place, model in enumerate(shown[:_MOST_LINES]):
+    for index, model in enumerate(shown[:_MOST_LINES]):
         rows = results.rows.where("calibration", model=model.name, group=group)
         sure = [results.rows.value("confidence", model=model.name, group=group, at=one.at) or 0.0 for one in rows]
         points = sorted((share, one.value or 0.0, one.n) for share, one in zip(sure, rows, strict=True))
         x, y = [100 * share for share, _, _ in points], [100 * value for _, value, _ in points]
-        colour = colours[place % len(colours)]
+        colour = colours[index % len(colours)]
         axes.plot(x, y, color=colour, linewidth=1.4, zorder=2)
         axes.scatter(x, y, s=18, color=colour, zorder=3, linewidths=0, clip_on=False)
         axes.annotate(

@@ -63,7 +63,7 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         ),
         note=note,
         near_chance=tuple(name for name, place in zip(pair, places, strict=True) if answered.near_chance.models[place]),
-        classes_near_chance=tuple(one.name for one in subject.classes if one.id in near),
+        classes_near_chance=tuple(cls.name for cls in subject.classes if cls.id in near),
     )
     rows: list[ResultRow] = []
     for column, (group, own) in enumerate(measured.items()):
@@ -108,10 +108,10 @@ def _compared(
     by_class = np.array([[right[labels == label].mean() for label in classes] for right in sides])
     known = np.array([subject.classes[label].id not in answered.near_chance.classes for label in classes], dtype=bool)
     found = []
-    for place, side in enumerate(by_class):
-        key = comparison.key(subject.groups[group].name, of_original=bool(place))
+    for index, side in enumerate(by_class):
+        key = comparison.key(subject.groups[group].name, of_original=bool(index))
         found.append(row(ACCURACY, float(side[known].mean()) if known.any() else None, n=len(rows), **key))
-        found.append(row(ONLY_RIGHT, only[place] / len(rows) if len(rows) else None, n=len(rows), **key))
+        found.append(row(ONLY_RIGHT, only[index] / len(rows) if len(rows) else None, n=len(rows), **key))
     value = float(by_class[0].mean() - by_class[1].mean()) if len(rows) else None
     gain = None if value is None else percentile_interval(value, replicates)
     p = sign_test(*only) if len(rows) else None

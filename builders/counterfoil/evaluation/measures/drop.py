@@ -20,9 +20,9 @@ from counterfoil.stats import Estimate, percentile_interval
 def _found(answered: AllAnswers) -> Iterator[tuple[int, str, Drops]]:
     """Yield the shifts that measure a class: place, name and drops."""
     if answered.subject.base:
-        for place in answered.shifts:
-            if (found := answered.drops(place)) is not None:
-                yield place, answered.group(place).name, found
+        for shift in answered.shifts:
+            if (found := answered.drops(shift)) is not None:
+                yield shift, answered.group(shift).name, found
 
 
 def _drop(answered: AllAnswers) -> Iterator[ResultRow]:

@@ -68,15 +68,15 @@ class _Measuring:
             words=shift.facts.words,
             role=shift.facts.role,
             target=shift.facts.target,
-            class_ids=tuple(one.id for one in classes),
-            class_names=tuple(one.name for one in classes),
+            class_ids=tuple(cls.id for cls in classes),
+            class_names=tuple(cls.name for cls in classes),
             candidates=group.candidates or 0,
             screened=shift.screened,
             accepted=int((self.subject.shifts == shift.place).sum()),
             judges=shift.judges,
             quota=shift.quota,
             models=tuple(self._models(shift)),
-            near_chance=tuple(one.name for one in classes if one.id in self.answered.near_chance.classes),
+            near_chance=tuple(cls.name for cls in classes if cls.id in self.answered.near_chance.classes),
         )
 
     def _models(self, shift: MinedShift) -> list[FindingModel]:
@@ -192,15 +192,15 @@ class _Measuring:
         present = np.zeros(len(own.keys), dtype=bool)
         correct = np.zeros((len(own.keys), len(models)), dtype=bool)
         answers = [self.stored[name].predictions for name in models if name in self.stored]
-        columns = [place for place, name in enumerate(models) if name in self.stored]
+        columns = [index for index, name in enumerate(models) if name in self.stored]
         for at, (key, accepted) in enumerate(zip(own.keys, own.accepted.tolist(), strict=True)):
             if accepted:
                 place = self.rows[key]
                 present[at], correct[at] = self.answered.answers.readable[place], self.answered.answers.correct[place]
             elif answers and key in self.more:
                 place = self.more[key]
-                present[at] = all(one.readable[place] for one in answers)
-                correct[at, columns] = [one.correct[place] for one in answers]
+                present[at] = all(answer.readable[place] for answer in answers)
+                correct[at, columns] = [answer.correct[place] for answer in answers]
         return AnsweredImages(own.labels, own.indices, present, correct)
 
     def _units(self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]) -> list[ClassUnits]:
@@ -220,8 +220,8 @@ def _failures(kept: Sequence[ClassUnits], column: int) -> tuple[int, int]:
     return shift, sum(int((one.base_present & ~one.base_correct[:, column]).sum()) for one in kept)
 
 
-def _is_target(one: Scored, shift: MinedShift) -> bool:
-    return _is_target_model(shift, one.classifier.name, one.classifier.sha256)
+def _is_target(scored: Scored, shift: MinedShift) -> bool:
+    return _is_target_model(shift, scored.classifier.name, scored.classifier.sha256)
 
 
 def _is_target_model(shift: MinedShift, name: str, sha256: Any) -> bool:
@@ -235,12 +235,12 @@ def judges_among(scored: Sequence[Scored], judges: Sequence[str], pins: Mapping[
     """Return model → the judge that it is, by weights and right answers as the lock pins them, not by its name."""
     found: dict[int, str] = {}
     pins = without_validation(pins)
-    for place, one in enumerate(scored):
+    for index, one in enumerate(scored):
         model, targets = one.classifier, [list(outputs) for outputs in one.class_map.targets]
         own = {"architecture": model.architecture, "sha256": model.sha256, "targets": targets}
         judge = next((judge for judge in judges if pins.get(judge) == own), None)
         if model.sha256 and judge is not None:
-            found[place] = judge
+            found[index] = judge
     return found
 
 

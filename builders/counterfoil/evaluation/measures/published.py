@@ -91,7 +91,7 @@ def published_models(models: Mapping[str, tuple[str | None, int | None]]) -> dic
 
 def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, list[ResultRow]]:
     """Return the lines, and the models that timm knows; None if a class lists no ImageNet index."""
-    indices = [one.imagenet for one in answered.subject.classes]
+    indices = [cls.imagenet for cls in answered.subject.classes]
     if not all(indices):
         return None, []
     stands_for = answered.asking.models.stands_for
@@ -105,7 +105,7 @@ def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, li
     known = published_models(names)
     commit = (read_published("model").schema.metadata or {})[b"commit"].decode()
     lines = tuple(published_line(shifted) for shifted in COUNTERPARTS)
-    several = any(len(own) > 1 for own in indices)
+    several = any(len(index) > 1 for index in indices)
     return PublishedResults(commit, lines, {name: shown for name, (shown, _) in known.items()}, several), [
         row(ACCURACY, value, model=name, at=column)
         for name, (_, accuracies) in known.items()

@@ -123,7 +123,7 @@ def _measured(
     places = [answered.models.index(name) for name in scored]
     readable = np.all([one.predictions.readable for one in scored.values()], axis=0)
     correct = np.stack([one.predictions.correct for one in scored.values()], axis=1)
-    label_of = {one.id: label for label, one in enumerate(subject.classes)}
+    label_of = {cls.id: label for label, cls in enumerate(subject.classes)}
     both, enough = [], answered.enough(0)
     for one in enough:
         rows = np.flatnonzero((images.labels == label_of[one.class_id]) & readable)
@@ -137,11 +137,11 @@ def _measured(
     unseen, unseen_known = None, False
     if others:
         sound = ~near.models[places]
-        shares = [accuracy_stats.accuracy_per_class(one.base_present, one.base_correct) for one in others]
+        shares = [accuracy_stats.accuracy_per_class(other.base_present, other.base_correct) for other in others]
         unseen = float(np.mean(shares, axis=0)[sound if sound.any() else np.ones_like(sound)].mean())
         # Whether classes near chance on the base are clearly above chance here.
-        chance = float(np.mean([near.chances[one.class_id] for one in others]))
-        unseen_known = not near_chance(np.array([unseen]), sum(one.counts[0] for one in others), chance).item()
+        chance = float(np.mean([near.chances[other.class_id] for other in others]))
+        unseen_known = not near_chance(np.array([unseen]), sum(other.counts[0] for other in others), chance).item()
     why = "it has no readable image of these classes" if enough else "no class has enough images on the base"
     result = ReferenceResult(
         split=prepared.split,

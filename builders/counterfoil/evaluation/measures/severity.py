@@ -85,7 +85,7 @@ def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories
     """Return those of a shift's planned classes that are not near chance and have enough base images."""
     subject = answered.subject
     base = np.bincount(subject.labels[answered.rows(0)], minlength=len(subject.classes))
-    known = np.array([one.id not in answered.near_chance.classes for one in subject.classes]) & (
+    known = np.array([cls.id not in answered.near_chance.classes for cls in subject.classes]) & (
         base >= answered.min_images
     )
     planned = np.isin(np.arange(len(subject.classes)), subject.groups[places[-1]].class_labels)
@@ -118,8 +118,8 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
                 shift=shift,
                 realised=groups[0].realised,
                 levels=tuple(
-                    names.SeverityLevel(one.level or 0.0, one.name, *counts)
-                    for one, *counts in zip(groups, accepted, lost, strict=True)
+                    names.SeverityLevel(group.level or 0.0, group.name, *counts)
+                    for group, *counts in zip(groups, accepted, lost, strict=True)
                 ),
                 classes=len(curve.labels),
                 left_out=tuple(
@@ -250,14 +250,14 @@ class _Curve:
                 yield from self._of_classes(model, ats, key)
 
     def _of_classes(self, model: int, ats: Sequence[str], key: dict[str, str]) -> Iterator[ResultRow]:
-        for place, label in enumerate(self.labels.tolist()):
-            class_id, base = self.answered.subject.classes[label].id, float(self.by_class[place, 0, model])
+        for index, label in enumerate(self.labels.tolist()):
+            class_id, base = self.answered.subject.classes[label].id, float(self.by_class[index, 0, model])
             for side, level in enumerate(ats):
-                n, value = int(self.counts[place, side]), float(self.by_class[place, side, model])
+                n, value = int(self.counts[index, side]), float(self.by_class[index, side, model])
                 yield row(names.ACCURACY, wilson_estimate(round(value * n), n), class_id=class_id, at=level, n=n, **key)
                 if side:
-                    ends = self.drops_of_class[place, :, side, model].tolist()
-                    drop = Estimate(base - value, *(one if np.isfinite(one) else None for one in ends))
+                    ends = self.drops_of_class[index, :, side, model].tolist()
+                    drop = Estimate(base - value, *(end if np.isfinite(end) else None for end in ends))
                     yield row(names.DROP, drop, class_id=class_id, at=level, n=n, **key)
 
 
@@ -313,8 +313,8 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
     low, high = values - beside, values + beside
     for side, level in enumerate(ats):
         for place, key in enumerate(keys):
-            found = Estimate(*(float(each[side, place]) for each in (values, low, high)))
-            yield row(names.DIFFERENCE, found, at=level, n=int(curve.images[side]), **key)
+            estimate = Estimate(*(float(each[side, place]) for each in (values, low, high)))
+            yield row(names.DIFFERENCE, estimate, at=level, n=int(curve.images[side]), **key)
         ends = np.zeros((2, len(models), len(models)))
         ends[:, one, other] = low[side], high[side]
         ends[:, other, one] = -high[side], -low[side]

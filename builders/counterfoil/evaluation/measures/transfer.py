@@ -67,8 +67,8 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
         }
         for one in answered.scored
     ]
-    near = np.array([one.id in answered.near_chance.classes for one in subject.classes], dtype=bool)
-    found: list[Transfer] = []
+    near = np.array([cls.id in answered.near_chance.classes for cls in subject.classes], dtype=bool)
+    transfers: list[Transfer] = []
     numbers: list[ResultRow] = []
     for name, wrong in subject.judged.wrong.items():
         rows = np.flatnonzero(wrong)  # of the dataset's own images, which are the first
@@ -76,7 +76,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
         left_out = tuple(subject.classes[label].name for label in np.unique(subject.labels[rows]) if near[label])
         rows = rows[~near[subject.labels[rows]]]
         judge = _judge(name, answered)
-        asked = [one for one in subject.judged.shifts if name in one.judges]
+        asked = [shift for shift in subject.judged.shifts if name in shift.judges]
         own = {one.place: rows[subject.shifts[rows] == one.place] for one in asked}
         family = architecture_family(judge.architecture, name)
         models = [
@@ -93,7 +93,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
                 numbers += _rates(answered, judge, failed, one.place, own[one.place])
         if not judge.places:
             models.insert(0, TransferModel(judge.recorded_name, family, JUDGE))
-        found.append(
+        transfers.append(
             Transfer(
                 judge=name,
                 architecture=judge.architecture,
@@ -117,7 +117,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
                 classes_near_chance=left_out,
             )
         )
-    return tuple(found), numbers
+    return tuple(transfers), numbers
 
 
 def _judge(name: str, answered: AllAnswers) -> _Judge:
@@ -134,10 +134,10 @@ def _judge(name: str, answered: AllAnswers) -> _Judge:
     return _Judge(name, architecture or "", sha256, places, recorded)
 
 
-def _relation(one: Scored, judge: _Judge, answered: AllAnswers) -> Relation:
+def _relation(scored: Scored, judge: _Judge, answered: AllAnswers) -> Relation:
     itself = answered.scored[min(judge.places)].classifier if judge.places else None
     sizes = (itself.param_count, itself.num_classes) if itself else (None, None)
-    own, model = (one.classifier.param_count, one.classifier.num_classes), one.classifier
+    own, model = (scored.classifier.param_count, scored.classifier.num_classes), scored.classifier
     return relation_of(model.architecture, model.sha256, own, judge.architecture, judge.sha256, sizes)
 
 
@@ -191,15 +191,15 @@ def _rates(
     }
     # The rules by which the judge is wrong about every image, because they were chosen so: whatever the rule was, the
     # first answer is not the label; and none of the first three is, where these were asked.
-    asked = [one for one in subject.judged.shifts if judge.name in one.judges and place in (None, one.place)]
+    asked = [shift for shift in subject.judged.shifts if judge.name in shift.judges and place in (None, shift.place)]
     constructed = RULES if all(one.rule.failure in (TOP3, PARENT) for one in asked) else (TOP1,)
-    found: list[ResultRow] = []
+    result_rows: list[ResultRow] = []
     if not judge.places:
         # A judge that is not scored here is shown by what was recorded of it: wrong about each of these.
         for rule in constructed:
             key = {"model": judge.recorded_name, "group": group, "against": judge.name, "at": rule}
-            found.append(row(TRANSFER, 1.0, n=len(rows), units=len(captions), note=BY_CONSTRUCTION, **key))
-            found.append(row(ON_BASE, None, n=len(base), **key))
+            result_rows.append(row(TRANSFER, 1.0, n=len(rows), units=len(captions), note=BY_CONSTRUCTION, **key))
+            result_rows.append(row(ON_BASE, None, n=len(base), **key))
     for rule in RULES:
         able = [at for at, own in enumerate(failures_of) if rule in own]
         if not able:
@@ -216,12 +216,12 @@ def _rates(
             # By construction nothing was estimated.
             rate: Estimate | float = estimates[column].value if itself else estimates[column]
             note = BY_CONSTRUCTION if itself else ""
-            found.append(row(TRANSFER, rate, n=len(rows), units=len(captions), note=note, **key))
-            found.append(row(ON_BASE, None if on_base is None else float(on_base[column]), n=len(base), **key))
+            result_rows.append(row(TRANSFER, rate, n=len(rows), units=len(captions), note=note, **key))
+            result_rows.append(row(ON_BASE, None if on_base is None else float(on_base[column]), n=len(base), **key))
             for name, elsewhere in others.items():
                 if elsewhere is not None:
-                    found.append(row(BESIDE, float(elsewhere[column]), **key | {"at": f"{rule} {name}"}))
-    return found
+                    result_rows.append(row(BESIDE, float(elsewhere[column]), **key | {"at": f"{rule} {name}"}))
+    return result_rows
 
 
 def _rows_of(
@@ -291,7 +291,7 @@ def is_known(architecture: str) -> bool:
 
 def _draw(results: Results) -> list[str | None]:
     judges = results.transfer[:MOST_JUDGES]
-    return [transfer_figure(judge, results, place) for place, judge in enumerate(judges)]
+    return [transfer_figure(judge, results, index) for index, judge in enumerate(judges)]
 
 
 MEASURE = NestedMeasure(measure_transfer, _draw)

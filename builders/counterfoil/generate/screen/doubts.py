@@ -120,7 +120,7 @@ class ScreenDoubts:
     def lines(self, most: int = _MOST_NAMED) -> list[str]:
         """Return the whole warning, a line each: numbers, the worst classes, what it means, what to do."""
         more = [f"  … and {len(self.classes) - most:,} more"] if len(self.classes) > most else []
-        return [self.headline, *(f"  {one}" for one in self.classes[:most]), *more, self.meaning, self.what_to_do]
+        return [self.headline, *(f"  {cls}" for cls in self.classes[:most]), *more, self.meaning, self.what_to_do]
 
 
 def screen_doubts(recipe: Recipe, thresholds: Thresholds) -> ScreenDoubts | None:

@@ -134,7 +134,7 @@ def known_classes(
     columns = [first.setdefault(texts[class_id], len(first)) for class_id in ids]
     rows = [columns.index(column) for column in range(len(first))]
     different = captions[rows].astype(np.float64)
-    owners = [[ids[place] for place, of in enumerate(columns) if of == column] for column in range(len(first))]
+    owners = [[ids[index] for index, of in enumerate(columns) if of == column] for column in range(len(first))]
     own_column = dict(zip(ids, columns, strict=True))
     return KnownClasses(
         caption,

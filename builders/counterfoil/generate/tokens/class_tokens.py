@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.loading_errors import known_cause, one_line
+from counterfoil.models.loading_errors import error_line, known_cause
 from counterfoil.models.names import LAB, lab_tokens, refuse_elsewhere, refuse_shadowed
 from counterfoil.recipe.layering import is_local
 from counterfoil.regular_files import UnfitFile, named_path, open_regular, read_regular
@@ -64,7 +64,7 @@ def token_bytes(token: TokenFile) -> bytes:
         tensors = {token.placeholder: token.vectors[0].contiguous()}
     else:
         names = _TWO_ENCODERS[: len(token.vectors)]
-        tensors = {name: own.contiguous() for name, own in zip(names, token.vectors, strict=True)}
+        tensors = {name: vector.contiguous() for name, vector in zip(names, token.vectors, strict=True)}
     notes = {"placeholder": token.placeholder, **token.notes}
     return save(tensors, {_METADATA: json.dumps(notes, sort_keys=True, separators=(",", ":"), ensure_ascii=False)})
 
@@ -224,5 +224,5 @@ def token_folder(path: str, revision: str | None) -> Path:
         got = Path(snapshot_download(path, revision=revision, allow_patterns=wanted))
     except Exception as error:
         known = known_cause(f"tokens.path: '{path}'", error)
-        raise known or RunFailure(f"tokens.path: '{path}' could not be fetched: {one_line(error)}") from error
+        raise known or RunFailure(f"tokens.path: '{path}' could not be fetched: {error_line(error)}") from error
     return got / TOKENS if (got / TOKENS).is_dir() else got

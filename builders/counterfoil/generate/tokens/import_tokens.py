@@ -29,7 +29,7 @@ from counterfoil.generate.tokens.class_tokens import (
 from counterfoil.generate.tokens.learn_tokens import TokenResult
 from counterfoil.models import pin_model
 from counterfoil.models.diffusion import text_widths
-from counterfoil.models.loading_errors import one_line
+from counterfoil.models.loading_errors import error_line
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, try_folder, write_atomically
 from counterfoil.store.directory_lock import directory_lock
@@ -117,7 +117,7 @@ def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
         except CounterfoilError:
             raise
         except Exception as error:  # whatever a damaged archive makes its reader raise: zlib.error, EOFError, …
-            raise RunFailure(f"--import: {name} in {source.name} cannot be read: {one_line(error)}") from error
+            raise RunFailure(f"--import: {name} in {source.name} cannot be read: {error_line(error)}") from error
 
     return read
 

@@ -313,8 +313,8 @@ class TextSide:
         The layers read are those of diffusers' own `encode_prompt`.
         """
         states, pooled = [], None
-        for (_, encoder), table, numbers, own in zip(self.parts, self.tables, ids, rows, strict=True):
-            table.rows = own
+        for (_, encoder), table, numbers, row in zip(self.parts, self.tables, ids, rows, strict=True):
+            table.rows = row
             if self.pooled:
                 out = encoder(numbers, output_hidden_states=True)
                 states.append(out.hidden_states[-2])
@@ -380,7 +380,7 @@ class LatentCache:
         if problems:
             raise UserError(list(problems)[:20], "Remove or replace these rows of the input dataset.")
         self._means[class_id], self._deviations[class_id] = torch.cat(means), torch.cat(deviations)
-        self._places[class_id] = {pair: place for place, pair in enumerate(pairs)}
+        self._places[class_id] = {pair: index for index, pair in enumerate(pairs)}
 
     def of(self, class_id: str, rows: np.ndarray, flips: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Return mean and deviation, each float32 [n, channels, height, width], of n draws."""

@@ -100,8 +100,8 @@ def same_words(text: str) -> str:
 def without_same_words(contexts: Sequence[str]) -> list[int]:
     """Return indices of the contexts without those whose words an earlier one has."""
     first: dict[str, int] = {}
-    for place, text in enumerate(contexts):
-        first.setdefault(same_words(text), place)
+    for index, text in enumerate(contexts):
+        first.setdefault(same_words(text), index)
     return list(first.values())
 
 
@@ -254,8 +254,8 @@ class Record:
 
     def forget(self, answers: Sequence[Answered]) -> None:
         """Remove answers: their questions are asked anew."""
-        for one in answers:
-            self._unsaved |= self.own.pop(one.sha256, None) is not None
+        for answer in answers:
+            self._unsaved |= self.own.pop(answer.sha256, None) is not None
 
     def keep(self, answered: Answered) -> None:
         """Keep an answer: it is on the disk when this returns."""
@@ -295,7 +295,7 @@ def _read(path: Path) -> dict[str, Answered]:
         raise UserError(f"recorded answers: {path}: {place}: {first['msg']}; {expected}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"recorded answers: {path} is not readable JSON; {expected}") from error
-    return {one.sha256: one for one in document.answers}
+    return {answer.sha256: answer for answer in document.answers}
 
 
 SCHEMA: Mapping[str, Any] = {
@@ -442,9 +442,9 @@ def _question(turns: Sequence[Turn], chat: ChatSettings, record: Record) -> Answ
 
 def _again(turns: Sequence[Turn], text: str, outcome: Understood) -> list[Turn]:
     reasons = "; ".join(outcome.problems[:_MOST_REASONS])
-    asked = Turn(role="user", content=f"That cannot be used: {reasons}. {_FORM}")
+    turn = Turn(role="user", content=f"That cannot be used: {reasons}. {_FORM}")
     # Some templates refuse an empty turn.
-    return [*turns, Turn(role="assistant", content=text.strip() or "..."), asked]
+    return [*turns, Turn(role="assistant", content=text.strip() or "..."), turn]
 
 
 def _shown(text: str) -> str:

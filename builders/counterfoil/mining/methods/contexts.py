@@ -113,7 +113,7 @@ def count_contexts(assigned: NDArray[np.int64], failed: NDArray[np.bool_], conte
     right = np.bincount(assigned[~failed], minlength=contexts)
     of_failures, of_right = int(failed.sum()), int((~failed).sum())
     return [
-        ContextCount(place, int(wrong[place]), of_failures, int(right[place]), of_right) for place in range(contexts)
+        ContextCount(index, int(wrong[index]), of_failures, int(right[index]), of_right) for index in range(contexts)
     ]
 
 
@@ -122,7 +122,7 @@ def choose_contexts(counts: Sequence[ContextCount], k: int, rank: Rank, fewest_f
 
     Of equal ones the first. A context with fewer failures than `fewest_failures` is not chosen.
     """
-    able = [one for one in counts if one.failures >= max(fewest_failures, 1)]
+    able = [count for count in counts if count.failures >= max(fewest_failures, 1)]
     if rank == "count":
         able.sort(key=lambda one: (-one.failures, -one.steadied_lift(len(counts)), one.place))
     else:
@@ -193,7 +193,7 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         if len(order) != len(own):
             total, contexts = sum(images), len(order)
             # As evenly as they go.
-            numbers = [total // contexts + (place < total % contexts) for place in range(contexts)]
+            numbers = [total // contexts + (index < total % contexts) for index in range(contexts)]
         names = unique_slugs([f"{stem} random {others[at].words}" for at in order])
         for place, name, count in zip(order, names, numbers, strict=True):
             origin = {"role": "random_context", "caption": others[place].caption, **audit_origin(findings)}

@@ -120,12 +120,12 @@ def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Ite
 
 
 def _by_shifts(half: DiscoverHalf, labels: tuple[int, ...]) -> Iterator[Hypothesis]:
-    for place, shift in enumerate(half.columns.shifts, len(half.columns.measures)):
-        inside = half.features[:, place] > 0
+    for index, shift in enumerate(half.columns.shifts, len(half.columns.measures)):
+        inside = half.features[:, index] > 0
         shares = {label: float(inside[half.labels == label].mean()) for label in labels}
         usual = sorted(shares.values())[len(shares) // 2]
         own = tuple(label for label, part in shares.items() if abs(part - usual) <= _TOLERATED)
-        yield _hypothesis(half, own, f"{_called(half, labels)}, {shift}", _column(half, place), 0.5)
+        yield _hypothesis(half, own, f"{_called(half, labels)}, {shift}", _column(half, index), 0.5)
 
 
 def _by_looks(half: DiscoverHalf, label: int, mine: Mine, settings: SlicesSettings) -> Iterator[Hypothesis]:
@@ -141,10 +141,10 @@ def _by_looks(half: DiscoverHalf, label: int, mine: Mine, settings: SlicesSettin
     vectors = np.zeros((clusters, half.features.shape[1]), dtype=np.float32)
     vectors[:, -width:] = centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)
     name = half.class_names[label]
-    for place, vector in enumerate(vectors):
+    for index, vector in enumerate(vectors):
         rule = "images that look alike in the classifier's own features; see the pictures"
-        found = _hypothesis(half, (label,), f"{name}, look-alikes {place + 1} of {clusters}", vector, _NO_CUTOFF, rule)
-        yield replace(found, words=found.name, alternatives=np.delete(vectors, place, axis=0))
+        found = _hypothesis(half, (label,), f"{name}, look-alikes {index + 1} of {clusters}", vector, _NO_CUTOFF, rule)
+        yield replace(found, words=found.name, alternatives=np.delete(vectors, index, axis=0))
 
 
 def _called(half: DiscoverHalf, labels: Sequence[int]) -> str:

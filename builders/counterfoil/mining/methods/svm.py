@@ -261,7 +261,7 @@ def permutation_p(
     Each permutation asks only whether its own best reaches the score, so that most need no more than two or three fits.
     """
     labels = permuted_labels(right, units, solver.folds, seed)
-    return sequential_p((reaches_score(solver, one, grid, score) for one in labels), permutations)
+    return sequential_p((reaches_score(solver, label, grid, score) for label in labels), permutations)
 
 
 def permuted_labels(

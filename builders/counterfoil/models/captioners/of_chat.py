@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.captioners.captioner import Captioner, CaptionExample, SeenImage
-from counterfoil.models.loading_errors import one_line
+from counterfoil.models.loading_errors import error_line
 from counterfoil.models.text_models import (
     AS_RENDERED,
     TextModelConfig,
@@ -111,7 +111,7 @@ def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> 
         try:
             processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:  # damaged files may raise anything
-            raise UserError(f"model {name!r}: no processor can be made from its files: {one_line(error)}") from error
+            raise UserError(f"model {name!r}: no processor can be made from its files: {error_line(error)}") from error
     if getattr(processor, "tokenizer", None) is None or getattr(processor, "image_processor", None) is None:
         raise UserError(f"model {name!r}: its processor does not take images and texts")
     module = parts["module"]

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.loading_errors import one_line
+from counterfoil.models.loading_errors import error_line
 from counterfoil.recipe.names import ELSEWHERE
 
 Messages = Sequence[Mapping[str, str]]
@@ -199,7 +199,9 @@ def _post(base_url: str | None, key: str | None, question: Mapping[str, Any], si
         case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
             raise UserError(f"{called}: this is not an address", "It begins with http:// or https://.") from answer
         case httpx2.RemoteProtocolError():
-            raise RunFailure(f"{called}: its answer is not HTTP: {one_line(answer)[:_MOST_SHOWN]}", _AGAIN) from answer
+            raise RunFailure(
+                f"{called}: its answer is not HTTP: {error_line(answer)[:_MOST_SHOWN]}", _AGAIN
+            ) from answer
         case httpx2.HTTPError() | OSError():
             raise RunFailure(
                 f"{called}: cannot be reached ({type(answer).__name__})",

@@ -126,7 +126,7 @@ _LONGEST_NAME = 32
 _MOST_COMPARED = 2_000
 
 
-def unique_names(classes: Sequence[RecipeClass]) -> tuple[str, ...]:
+def unique_output_names(classes: Sequence[RecipeClass]) -> tuple[str, ...]:
     """Return the name of each class, or its id if another class has the same name."""
     times = Counter(plain_name(label.name) for label in classes)
     return tuple(label.name if times[plain_name(label.name)] == 1 else label.id for label in classes)

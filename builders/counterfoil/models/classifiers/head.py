@@ -23,7 +23,7 @@ from counterfoil.models.classifiers import of_timm
 from counterfoil.models.classifiers.classifier import Classifier
 from counterfoil.models.classifiers.of_python import CallableClassifier
 from counterfoil.models.classifiers.of_timm import stored_config
-from counterfoil.models.loading_errors import one_line
+from counterfoil.models.loading_errors import error_line
 
 if TYPE_CHECKING:
     from torch import nn
@@ -128,7 +128,7 @@ def write_with_head(
                 folder.rename(beside / _BEFORE)
             made.rename(folder)
     except OSError as error:
-        raise RunFailure(f"{folder} cannot be written: {one_line(error)}") from error
+        raise RunFailure(f"{folder} cannot be written: {error_line(error)}") from error
     return sha256
 
 
@@ -213,7 +213,7 @@ def remove_mended(folder: Path) -> None:
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()
     except OSError as error:
-        raise RunFailure(f"{folder} cannot be removed: {one_line(error)}") from error
+        raise RunFailure(f"{folder} cannot be removed: {error_line(error)}") from error
 
 
 def _write_files(

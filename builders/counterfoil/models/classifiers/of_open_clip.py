@@ -15,7 +15,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
-from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, module_fields, unique_names
+from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, module_fields, unique_output_names
 from counterfoil.models.clip import ClipModel, load_clip, pin_clip, refuse_odd_clip
 from counterfoil.models.config_files import refuse_unlike_sides
 from counterfoil.models.loading_errors import while_loading
@@ -76,7 +76,7 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
     if folder is not None:
         refuse_odd_clip(name, folder)
     architecture = model if weights is not None else "open_clip"
-    return ClassifierFacts(name, f"{model}/{weights or ''}", architecture, len(classes), unique_names(classes))
+    return ClassifierFacts(name, f"{model}/{weights or ''}", architecture, len(classes), unique_output_names(classes))
 
 
 def load(

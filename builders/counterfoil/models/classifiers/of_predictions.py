@@ -42,9 +42,9 @@ from counterfoil.models.classifiers.classifier import (
     ClassifierFacts,
     Recorded,
     side_by_side,
-    unique_names,
+    unique_output_names,
 )
-from counterfoil.models.loading_errors import one_line
+from counterfoil.models.loading_errors import error_line
 from counterfoil.recipe.names import PREDICTIONS, nearest, plain_name
 from counterfoil.regular_files import UnfitFile, named_path, open_regular
 
@@ -144,7 +144,7 @@ class RecordedClassifier(Classifier):
     def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded:
         """Yield the scores of the images that the file answers, in its order. UserError for an invalid answer."""
         images, known, first = spelled_images(keys, paths or ()), 0, []
-        for batch in read_batches(self.path, self.name, self.columns):
+        for batch in read_prediction_batches(self.path, self.name, self.columns):
             rows = self._image_rows(batch, images, len(keys))
             scores, answered = self._scores(batch)
             known += int((rows >= 0).sum())
@@ -165,7 +165,7 @@ class RecordedClassifier(Classifier):
     def unknown_keys(self, known: Collection[str]) -> tuple[int, tuple[str, ...]]:
         """Count the rows whose key is none of these, and return the first few; the file must have keys."""
         count, first, images = 0, [], spelled_images((), [*known])
-        for batch in read_batches(self.path, self.name, self.columns):
+        for batch in read_prediction_batches(self.path, self.name, self.columns):
             keys = batch.column(self.columns.image).to_pylist()
             unknown = [str(key) for key in keys if images.find(key) is None]
             count += len(unknown)
@@ -227,7 +227,7 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
     # Unknown labels count as wrong: without the checks below a misspelled class would have an accuracy of 0.
     spelled = _spelled_classes(classes, columns.answer)
     labels: set[str] = set()
-    for batch in read_batches(path, name, columns):
+    for batch in read_prediction_batches(path, name, columns):
         labels |= {*batch.column(columns.answer).unique().to_pylist()} - {None}
         if len(labels) > _MOST_LABELS:
             raise UserError(f"model {name!r}: {path} has more than {_MOST_LABELS:,} different labels")
@@ -252,7 +252,7 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
             "Write the names of the dataset's classes as label, or their ids as class_id, as evaluate --write-keys FILE"
             " lists them.",
         )
-    outputs = (*unique_names(classes), ANOTHER)
+    outputs = (*unique_output_names(classes), ANOTHER)
     return ClassifierFacts(name, str(path), "predictions", len(outputs), outputs, most_ranked=1, of_classes=True)
 
 
@@ -262,7 +262,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     path = named_path(name.removeprefix(PREDICTIONS))
     columns = read_columns(path, name)
     probabilities = columns.answer is None and all(
-        _sum_to_one(_numbers(batch, columns.scores)) for batch in read_batches(path, name, columns)
+        _sum_to_one(_numbers(batch, columns.scores)) for batch in read_prediction_batches(path, name, columns)
     )
     return RecordedClassifier(
         name=name,
@@ -338,7 +338,7 @@ def read_columns(path: Path, model: str) -> PredictionColumns:
     return _sorted_columns(names, path, model)
 
 
-def read_batches(path: Path, model: str, columns: PredictionColumns) -> Iterator[pa.RecordBatch]:
+def read_prediction_batches(path: Path, model: str, columns: PredictionColumns) -> Iterator[pa.RecordBatch]:
     """Read rows in batches of bounded size: keys and answers as text, rows as int64, scores as float64.
 
     UserError for other values.
@@ -579,6 +579,6 @@ def _opened(path: Path, model: str) -> Iterator[BufferedReader]:
     except UnfitFile as error:
         raise UserError(f"model {model!r}: {path} {error.strerror}") from error
     except (pa.ArrowException, csv.Error, ValueError, OverflowError) as error:
-        raise UserError(f"model {model!r}: {path} cannot be read: {one_line(error)}") from error
+        raise UserError(f"model {model!r}: {path} cannot be read: {error_line(error)}") from error
     except OSError as error:
         raise RunFailure(f"model {model!r}: {path} cannot be read: {error.strerror or error}") from error

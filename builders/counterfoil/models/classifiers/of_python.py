@@ -27,7 +27,7 @@ import numpy as np
 
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, shortened
-from counterfoil.models.loading_errors import one_line
+from counterfoil.models.loading_errors import error_line
 from counterfoil.models.weights_files import weights_sha256
 from counterfoil.recipe.names import PYTHON, did_you_mean
 from counterfoil.recipe.prompts import RecipeClass
@@ -238,7 +238,7 @@ def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, devi
         single = whole.float()
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(
-            f"model {name!r} gives {type(scores).__name__}, expected scores [batch, classes]: {one_line(error)}"
+            f"model {name!r} gives {type(scores).__name__}, expected scores [batch, classes]: {error_line(error)}"
         ) from error
     if (beyond := whole.isfinite() & ~single.isfinite()).any():
         raise UserError(
@@ -250,7 +250,7 @@ def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, devi
 
 def _error_line(error: BaseException) -> str:
     """Describe an error in one line."""
-    return f"it called sys.exit({error.code})" if isinstance(error, SystemExit) else one_line(error)
+    return f"it called sys.exit({error.code})" if isinstance(error, SystemExit) else error_line(error)
 
 
 @contextmanager

@@ -42,8 +42,8 @@ class Detector:
 def of_one_shape(inputs: Sequence[Mapping[str, torch.Tensor]]) -> Iterator[list[int]]:
     """Yield the places of prepared images whose tensors have equal shapes, so that they stack without a margin."""
     places: dict[tuple[Any, ...], list[int]] = {}
-    for place, tensors in enumerate(inputs):
-        places.setdefault(tuple(tensor.shape for tensor in tensors.values()), []).append(place)
+    for index, tensors in enumerate(inputs):
+        places.setdefault(tuple(tensor.shape for tensor in tensors.values()), []).append(index)
     yield from places.values()
 
 

@@ -82,7 +82,7 @@ class TransformersDetector(Detector):
                 outputs = self.module(**{key: tensor.to(self.device) for key, tensor in stacked.items()})
                 detections = self.processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=sides)
             found |= dict(zip(places, detections, strict=True))
-        return [checked_detections(self.name, found[place]) for place in range(len(images))]
+        return [checked_detections(self.name, found[index]) for index in range(len(images))]
 
 
 def load(name: str, device: str = "cpu") -> TransformersDetector:

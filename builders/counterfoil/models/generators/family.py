@@ -174,7 +174,7 @@ def encode_prompt(
     return parts
 
 
-def joined(encoded: Sequence[Encoded]) -> dict[str, Any]:
+def join_encoded(encoded: Sequence[Encoded]) -> dict[str, Any]:
     """Join encoded prompts to one batch."""
     import torch
 

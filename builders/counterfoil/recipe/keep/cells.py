@@ -23,11 +23,11 @@ def decide_cell(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], accepted
     """
     reasons = [FAILED if verdict.failed else OPEN if verdict.open else ACCEPTED for verdict in verdicts]
     for rule in rules:
-        left = [place for place, reason in enumerate(reasons) if reason == ACCEPTED]
+        left = [index for index, reason in enumerate(reasons) if reason == ACCEPTED]
         for place, why in zip(left, rule.dropped([verdicts[place] for place in left]), strict=True):
             reasons[place] = why or ACCEPTED
     if accepted is not None:
-        passed = [place for place, reason in enumerate(reasons) if reason == ACCEPTED]
+        passed = [index for index, reason in enumerate(reasons) if reason == ACCEPTED]
         for place in passed[accepted:]:
             reasons[place] = SURPLUS
     return reasons
@@ -35,7 +35,7 @@ def decide_cell(rules: Sequence[KeepRule], verdicts: Sequence[Verdict], accepted
 
 def filled_at(reasons: Sequence[str], accepted: int) -> int | None:
     """Return how many candidates of a cell were looked at when its quota was full; None where it was not filled."""
-    kept = [place for place, reason in enumerate(reasons) if reason == ACCEPTED]
+    kept = [index for index, reason in enumerate(reasons) if reason == ACCEPTED]
     return kept[accepted - 1] + 1 if len(kept) >= accepted else None
 
 
@@ -64,7 +64,7 @@ def before_judges(rules: Sequence[KeepRule], reason: str) -> bool:
 
     Where no rule asks one, whether it passed them all. What failed, or is open, came nowhere.
     """
-    first = next((place for place, rule in enumerate(rules) if rule.judges()), len(rules))
+    first = next((index for index, rule in enumerate(rules) if rule.judges()), len(rules))
     return reason in (ACCEPTED, SURPLUS, *(why for rule in rules[first:] for why in rule.reasons))
 
 

@@ -28,4 +28,4 @@ class TopRule(KeepRule):
             return (score is None, -score if score is not None else 0.0, place)
 
         best = set(sorted(range(len(left)), key=rank)[: self.k])
-        return [None if place in best else "below_top" for place in range(len(left))]
+        return [None if index in best else "below_top" for index in range(len(left))]

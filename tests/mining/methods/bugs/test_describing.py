@@ -133,7 +133,7 @@ class Teller:
 
     def __call__(self, descriptions: Sequence[Description]) -> np.ndarray:
         self.asked.append(len(descriptions))
-        texts = [one.prompt(LAB, "sandal") for one in descriptions]
+        texts = [description.prompt(LAB, "sandal") for description in descriptions]
         return np.array([[self._one(text, caption) for caption in self.captions] for text in texts])
 
     @staticmethod
@@ -178,7 +178,7 @@ def test_every_order_of_phrases_is_tried_and_sentences_come_last_as_they_are_fou
 
     def score(descriptions: Sequence[Description]) -> list[list[float]]:
         seen.extend(descriptions)
-        return [[one.length / 100 - at / 1e6] for at, one in enumerate(descriptions)]
+        return [[description.length / 100 - at / 1e6] for at, description in enumerate(descriptions)]
 
     dark, wet = Piece("it is dark and late.", "after"), Piece("it is wet.", "after")
     combine([SNOW, NIGHT], score, 2)

@@ -245,7 +245,7 @@ SEVERAL += ["outside", "sitting on a floor", "at night"]
 @given(st.permutations(SEVERAL), st.integers(0, len(SEVERAL)))
 def test_pieces_of_several_captions_stay_apart_in_any_order(words: list[str], number: int) -> None:
     before = {"red", "black and white", "pair of"}
-    pieces = tuple(Piece(one, "before" if one in before else "after") for one in words[:number])
+    pieces = tuple(Piece(word, "before" if word in before else "after") for word in words[:number])
     one = Description(pieces)
     assert pieces_of(one.prompt(LAB, "sandal"), LAB, "sandal") == one.pieces
 

@@ -149,18 +149,18 @@ def test_counts_are_those_of_the_rounds_own_images(small_search: Path, findings:
 
 def test_what_is_told_of_single_images_is_what_the_target_answers(small_search: Path, findings: Findings) -> None:
     answers = answered_independently(small_search)
-    for one in findings.findings:
-        assert one.evidence and one.answers is not None
-        for piece in one.evidence:
+    for finding in findings.findings:
+        assert finding.evidence and finding.answers is not None
+        for piece in finding.evidence:
             assert answers[piece.key] == piece.answered
-            assert piece.failed == (piece.answered != one.class_names[0])
-        for count in (*one.answers.before, *one.answers.after):
+            assert piece.failed == (piece.answered != finding.class_names[0])
+        for count in (*finding.answers.before, *finding.answers.after):
             assert count.examples and {answers[key] for key in count.examples} == {count.answer}
 
 
 def test_every_hypothesis_comes_from_failures_of_the_base_or_is_shorter_words_of_one(findings: Findings) -> None:
-    by_name = {one.name: one for one in findings.findings}
-    base = {one.name: one.errors for one in findings.classes}
+    by_name = {finding.name: finding for finding in findings.findings}
+    base = {cls.name: cls.errors for cls in findings.classes}
     for one in findings.findings:
         if one.origin == "shortened":
             whole = by_name[one.about["shortened_from"]]
@@ -168,10 +168,12 @@ def test_every_hypothesis_comes_from_failures_of_the_base_or_is_shorter_words_of
         else:
             assert one.about["described"] and len(one.about["described"]) <= base[one.class_names[0]]
             assert {key.rpartition("/")[0] for key in one.about["described"]} == {"rounds/01"}
-    hypotheses = [one for one in findings.findings if one.origin == "found"]
-    reasons = {one.name: one.reason for one in findings.classes}
+    hypotheses = [finding for finding in findings.findings if finding.origin == "found"]
+    reasons = {cls.name: cls.reason for cls in findings.classes}
     # A class that was looked at has a hypothesis, a cluster that nobody could describe, or a reason.
-    result = {one.class_names[0] for one in hypotheses} | {one.words.partition(":")[0] for one in findings.not_tested}
+    result = {hypothese.class_names[0] for hypothese in hypotheses} | {
+        one.words.partition(":")[0] for one in findings.not_tested
+    }
     assert all(name in result or reason for name, reason in reasons.items())
 
 
@@ -251,7 +253,7 @@ def test_mined_recipes_hold_what_stands(tried: Path) -> None:
 def test_what_is_told_in_fewer_words_is_no_shift(tried: Path, tmp_path: Path) -> None:
     shutil.copyfile(tried / "mine.yaml", tmp_path / "mine.yaml")
     findings, recipe = findings_of(tried), load_recipe(tmp_path / "mine.yaml")
-    night = next(one for one in findings.findings if one.name == "sandal_at_night")
+    night = next(finding for finding in findings.findings if finding.name == "sandal_at_night")
     short = replace(night, name="sandal_night")
     whole = replace(night, about=dict(night.about) | {SHORTENED_TO: short.name})
     run = MiningRun(recipe, recipe.mine or Mine(), None, tmp_path / "mine.yaml", (), tmp_path)
@@ -276,7 +278,7 @@ def test_images_that_exist_are_described_where_they_are_named(small_search: Path
         assert keys and all(key.startswith("seeds/0/") for key in keys)
         assert {recipe.classes[label_of[key.removeprefix("seeds/0/")]].id for key in keys} == set(one.classes)
     # A base without a failure is no reason to leave a class out whose failures come from elsewhere.
-    assert not any("no failure in" in (one.reason or "") for one in found.classes)
+    assert not any("no failure in" in (cls.reason or "") for cls in found.classes)
 
 
 OTHER = "lab:lcnet_035"

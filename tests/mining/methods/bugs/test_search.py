@@ -223,7 +223,7 @@ class Drawn:
 
 
 def hypotheses_of(names: Sequence[str]) -> list[BugHypothesis]:
-    return [BugHypothesis(one, SANDAL, Description((Piece(f"near {one}", "after"),))) for one in names]
+    return [BugHypothesis(name, SANDAL, Description((Piece(f"near {name}", "after"),))) for name in names]
 
 
 def searched(world: Drawn) -> Findings:
@@ -289,11 +289,11 @@ def test_the_verdict_and_the_evidence_are_the_tests_and_the_rates_are_not(
     one_run: tuple[Drawn, Findings, Findings],
 ) -> None:
     _, before, after = one_run
-    test_pairs = {one.name: one.pairs and replace(one.pairs, fresh=None) for one in after.findings}
-    assert test_pairs == {one.name: one.pairs for one in before.findings}
-    assert {one.name: (one.confirmed, one.p, one.q, one.evidence) for one in after.findings} == {
-        one.name: (one.confirmed, one.p, one.q, one.evidence) for one in before.findings
-    }
+    test_pairs = {finding.name: finding.pairs and replace(finding.pairs, fresh=None) for finding in after.findings}
+    assert test_pairs == {finding.name: finding.pairs for finding in before.findings}
+    assert {
+        finding.name: (finding.confirmed, finding.p, finding.q, finding.evidence) for finding in after.findings
+    } == {finding.name: (finding.confirmed, finding.p, finding.q, finding.evidence) for finding in before.findings}
     assert len(after.standing) == 3 and all(one.set.rate is None for one in before.standing)
     level = 1 - 0.05 / 3
     for one in after.standing:
@@ -360,12 +360,15 @@ def test_so_many_pairs_give_that_half_width(failing: int, rescued: int) -> None:
 def test_words_that_shorter_ones_stand_for_have_no_rates(one_run: tuple[Drawn, Findings, Findings]) -> None:
     world, before, _ = one_run
     long, short, other = before.standing
-    found = [replace(long, about={SHORTENED_TO: short.name}), *(one for one in before.findings if one is not long)]
+    found = [
+        replace(long, about={SHORTENED_TO: short.name}),
+        *(finding for finding in before.findings if finding is not long),
+    ]
     findings = replace(before, findings=adjusted_together(found, before.fdr, before.margin))
     drawn = Drawn(world.more, np.random.default_rng(4))
     after = estimated(drawn, findings)
     assert {name for asked in drawn.asked for name in asked.cells} == {short.name, other.name}
-    one = next(one for one in after.findings if one.name == long.name)
+    one = next(finding for finding in after.findings if finding.name == long.name)
     assert one.confirmed and (one.set.rate, one.difference.value, one.difference.reported_interval) == (None,) * 3
     level = 1 - 0.05 / 2
     fresh = next(one for one in after.standing if one.name == short.name).pairs

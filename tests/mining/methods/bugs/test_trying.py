@@ -80,7 +80,7 @@ def test_q_values_are_over_all_hypotheses_of_the_folder(tried: Path) -> None:
     findings = findings_of(tried)
     ranked = sorted(findings.findings, key=lambda one: -(one.last_log_e or 0.0))
     m = len(ranked)
-    bounds = [m / ((place + 1) * math.exp(one.last_log_e or 0.0)) for place, one in enumerate(ranked)]
+    bounds = [m / ((index + 1) * math.exp(one.last_log_e or 0.0)) for index, one in enumerate(ranked)]
     for place, one in enumerate(ranked):
         assert one.q == pytest.approx(min(1.0, *bounds[place:]))
         if one.q > findings.fdr:
@@ -219,10 +219,10 @@ def test_a_folder_whose_settings_are_nonsense_is_refused_in_words(small_search: 
 def test_findings_are_tested_again_by_another_recipe_in_a_folder_of_their_own(tried: Path, again: Path) -> None:
     first, second = findings_of(again), findings_of(again / "again" / "two_steps")
     assert files_of(again) == files_of(tried)
-    assert first.standing and {one.name for one in second.findings} == {one.name for one in first.standing}
+    assert first.standing and {finding.name for finding in second.findings} == {one.name for one in first.standing}
     assert (second.recipe.name, second.tested, second.target.name) == ("two-steps", len(first.standing), TARGET)
     prompts = {one.name: one.prompt for one in first.standing}
-    assert {one.name: one.prompt for one in second.findings} == prompts
+    assert {finding.name: finding.prompt for finding in second.findings} == prompts
     recipes = round_recipes(again / "again" / "two_steps")
     assert {one.name: one.seed for one in second.rounds} == {name: one.samples.seed for name, one in recipes.items()}
     assert {recipe.generator.steps for recipe in recipes.values()} == {2}
@@ -230,7 +230,7 @@ def test_findings_are_tested_again_by_another_recipe_in_a_folder_of_their_own(tr
     assert all(one.pairs is not None and one.pairs.fresh is not None for one in second.standing)
     assert not {one.seed for one in second.rounds} & {one.seed for one in first.rounds}
     drawn = {key for one in second.rounds for key in keys_of(again / "again" / "two_steps", one.name)}
-    assert {piece.key for one in second.findings for piece in one.evidence} <= drawn
+    assert {piece.key for finding in second.findings for piece in finding.evidence} <= drawn
 
 
 def test_what_another_recipe_confirms_is_a_recipe_as_well(again: Path) -> None:
@@ -292,7 +292,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     images = [{"bytes": image, "path": None} for _, image in split.images(frozenset(split.keys[:ROWS]))]
     assert split.units is not None
     table = datasets.Dataset.from_dict(
-        {"image": images, "label": [0] * ROWS, "garment": [str(one) for one in split.units[:ROWS]]}
+        {"image": images, "label": [0] * ROWS, "garment": [str(unit) for unit in split.units[:ROWS]]}
     )
     table.cast_column("image", datasets.Image()).to_parquet(str(folder / "validation.parquet"))
     return load_recipe("wardrobe-star", [f"source.dataset={folder}", SNEAKERS.format(0), "tokens=null"])
@@ -309,7 +309,7 @@ def tested(recipe: Recipe) -> tuple[Findings, Audited]:
 
 
 def finding_of(findings: Findings, words: str) -> Finding:
-    return next(one for one in findings.findings if one.name == hypothesis(words).name)
+    return next(finding for finding in findings.findings if finding.name == hypothesis(words).name)
 
 
 def test_what_was_planted_is_confirmed_and_where_the_class_is_at_home_is_not(tested: tuple[Findings, Audited]) -> None:
@@ -319,7 +319,7 @@ def test_what_was_planted_is_confirmed_and_where_the_class_is_at_home_is_not(tes
     assert elsewhere.difference.value is not None and elsewhere.difference.value > 0.2
     assert home.difference.value is not None and home.difference.value < 0.05
     assert (elsewhere.words, elsewhere.caption) == ("sneaker in the grass", "a photo of a sneaker in the grass")
-    assert {one.tested_on for one in findings.findings} == {"rows"} and findings.whitened_by is None
+    assert {finding.tested_on for finding in findings.findings} == {"rows"} and findings.whitened_by is None
 
 
 @pytest.mark.parametrize("words", [ELSEWHERE, AT_HOME])
@@ -349,7 +349,7 @@ def test_the_folder_of_a_search_gets_it_beside_what_is_there(small_search: Path,
     first = str(rounds / "01" / "dataset")
     for _ in range(2):
         found = mine_again(folder, RECIPE, on=[first], overrides=DRAWN, device="cpu").findings
-    assert {one.name for one in found.findings} == {one.name for one in findings_of(tried).standing} != set()
+    assert {finding.name for finding in found.findings} == {one.name for one in findings_of(tried).standing} != set()
     assert [one.rows for one in found.on] == [findings_of(tried).rounds[0].accepted]
     inside = folder / "again" / "wardrobe_bugs_dataset"
     assert files_of(folder) == before and findings_of(inside) == found

@@ -69,18 +69,18 @@ def cluster_failures(
     if most < 1 or least < 1:
         raise ValueError("expected 1 cluster or more, and 1 row or more in each")
     values, of_answer, counts = np.unique(answers, return_inverse=True, return_counts=True)
-    groups = [np.flatnonzero(of_answer == place) for place in range(len(values)) if counts[place] >= least]
+    groups = [np.flatnonzero(of_answer == index) for index in range(len(values)) if counts[index] >= least]
     rare = np.flatnonzero(counts[of_answer] < least)
     groups += [rare] if len(rare) >= least else []
-    found: list[Cluster] = []
+    clusters: list[Cluster] = []
     for rows in groups:
         for part in _split(features[rows], least, seed):
-            own = rows[part]
-            centrality = features[own] @ features[own].mean(axis=0)
-            values, counts = np.unique(answers[own], return_counts=True)
-            found.append(Cluster(own[np.argsort(-centrality, kind="stable")], int(values[counts.argmax()])))
-    found.sort(key=lambda cluster: (-len(cluster.rows), cluster.answered, int(cluster.rows.min())))
-    return found[:most]
+            row = rows[part]
+            centrality = features[row] @ features[row].mean(axis=0)
+            values, counts = np.unique(answers[row], return_counts=True)
+            clusters.append(Cluster(row[np.argsort(-centrality, kind="stable")], int(values[counts.argmax()])))
+    clusters.sort(key=lambda cluster: (-len(cluster.rows), cluster.answered, int(cluster.rows.min())))
+    return clusters[:most]
 
 
 def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
@@ -223,8 +223,8 @@ class ClusterDescriber:
 
     def __call__(self, clusters: Sequence[FailureCluster]) -> list[Described]:
         found = []
-        for place, cluster in enumerate(clusters):
-            report("describing clusters", place, len(clusters))
+        for index, cluster in enumerate(clusters):
+            report("describing clusters", index, len(clusters))
             found.append(self._described(cluster))
         report("describing clusters", len(clusters), len(clusters))
         return found
@@ -247,9 +247,9 @@ class ClusterDescriber:
         chosen = sorted(often, key=lambda piece: -often[piece])[:_MOST_PIECES]
 
         def score(descriptions: Sequence[Description]) -> NDArray[np.float64]:
-            prompts = [one.prompt(base, cls.name) for one in descriptions]
+            prompts = [description.prompt(base, cls.name) for description in descriptions]
             # What does not fit into the captioner it has never said: as unlikely as can be.
-            fitting = [place for place, prompt in enumerate(prompts) if self.captioner.fits(prompt)]
+            fitting = [index for index, prompt in enumerate(prompts) if self.captioner.fits(prompt)]
             likely = np.full((len(prompts), len(keys)), -np.inf)
             if not fitting:
                 return likely

@@ -424,9 +424,9 @@ class BackgroundCounts:
         Enough is what keeps up with the whole (`keeps_up`). An absent rest is never enough.
         """
         counts = (self.alone, self.rest)
-        if not self.whole.pairs or any(one is None or not one.pairs for one in counts):
+        if not self.whole.pairs or any(count is None or not count.pairs for count in counts):
             return None
-        alone, rest = (one is not None and keeps_up(one, self.whole) for one in counts)
+        alone, rest = (count is not None and keeps_up(count, self.whole) for count in counts)
         return "either" if alone and rest else "background" if alone else "rest" if rest else "both"
 
 
@@ -505,7 +505,7 @@ def _begins_with_place(words: Sequence[str]) -> bool:
     while noun and noun[0] in DETERMINERS:
         noun.pop(0)
     # Its head is the last word before another phrase: "side" of "the red side of the road".
-    end = next((place for place, word in enumerate(noun) if word in _PLACE_ENDS or opens_noun(word)), len(noun))
+    end = next((index for index, word in enumerate(noun) if word in _PLACE_ENDS or opens_noun(word)), len(noun))
     if not noun[:end]:
         return several is None and at < len(words) and words[at] in _ALONE
     return noun[end - 1] not in _NO_PLACES and (words[at] in _PLACES or several is not None)

@@ -109,13 +109,13 @@ def document_of(
         findings=adjusted_together(findings, mine.fdr, mine.margin),
         not_tested=tuple(
             NotTested(
-                f"{recipe.classes[cluster.label].id}_cluster_{place}",
+                f"{recipe.classes[cluster.label].id}_cluster_{index}",
                 (recipe.classes[cluster.label].id,),
                 f"{recipe.classes[cluster.label].name}: {len(cluster.keys)} failures answered"
                 f" {answer_names[cluster.answered]}",
                 reason,
             )
-            for place, (cluster, reason) in enumerate(search.undescribed)
+            for index, (cluster, reason) in enumerate(search.undescribed)
         ),
         seed=mine.seed,
         rounds=tuple(round_drawn(one) for one in search.rounds),
@@ -127,7 +127,7 @@ def round_drawn(drawn: DrawnRound) -> RoundDrawn:
 
 
 def finding_of(
-    one: Trial,
+    trial: Trial,
     recipe: Recipe,
     settings: BugsSettings,
     answer_names: Sequence[str],
@@ -142,7 +142,7 @@ def finding_of(
     shortened_to: the name of the finding whose shorter words stand for it. shortened_from: the words that it is of.
     background: what its background alone does, and all but its background.
     """
-    hypothesis, count, pairs = one.hypothesis, one.count, one.pairs
+    hypothesis, count, pairs = trial.hypothesis, trial.count, trial.pairs
     cls, description = recipe.classes[hypothesis.label], hypothesis.description
     base = base_prompt(recipe, settings)
     filled = filled_base(base, cls)
@@ -168,17 +168,17 @@ def finding_of(
         set=described,
         rest=beside,
         difference=difference,
-        p=min(1.0, float(np.exp(-max((log_e for _, log_e in one.looks), default=0.0)))),
+        p=min(1.0, float(np.exp(-max((log_e for _, log_e in trial.looks), default=0.0)))),
         q=1.0,
         discover=None,
         evidence=tuple(_evidence(pairs, answer_names)),
         tested_on="pairs",
         pairs=PairedTest(
             **asdict(count),
-            state="futile" if one.state == "futile" else "out_of_budget",
-            looks=tuple(SequentialLook(*look) for look in one.looks),
+            state="futile" if trial.state == "futile" else "out_of_budget",
+            looks=tuple(SequentialLook(*look) for look in trial.looks),
             estimate=reached,
-            drawn=one.drawn,
+            drawn=trial.drawn,
         ),
         answers=wrong_answers(pairs, answer_names),
         origin=hypothesis.origin,
@@ -196,7 +196,7 @@ def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
     if not counts:
         return None
     pairs = max(one.pairs for one in ended)
-    rate = sum(one.both + one.rescued for one in counts) / sum(one.pairs for one in counts)
+    rate = sum(count.both + count.rescued for count in counts) / sum(count.pairs for count in counts)
     return SmallestDifference(
         smallest_paired_difference(pairs, rate, len(search.tested), mine.fdr), POWER, pairs, pairs, rate
     )
@@ -265,12 +265,12 @@ def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) ->
     each time anew, though each costs all of them some: of true nulls tried one by one, looked at at 16 to 128 pairs, 5
     % of five and 7 % of twenty had a confirmed one among them, where 10 % are allowed.
     """
-    q = e_q_values([one.last_log_e or 0.0 for one in findings])
-    of_name = {one.name: one for one in findings}
+    q = e_q_values([finding.last_log_e or 0.0 for finding in findings])
+    of_name = {finding.name: finding for finding in findings}
     confirmed = {
-        one.name
-        for one, value in zip(findings, q, strict=True)
-        if value <= fdr and pairs_of(one).state != "futile" and pairs_of(one).difference >= margin
+        finding.name
+        for finding, value in zip(findings, q, strict=True)
+        if value <= fdr and pairs_of(finding).state != "futile" and pairs_of(finding).difference >= margin
     }
     standing = {name for name in confirmed if of_name[name].about.get(SHORTENED_TO) not in confirmed}
     level = simultaneous_level(len(standing))
@@ -297,7 +297,7 @@ def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[Roun
     """Return the document with more findings, which were tested in some more rounds; a name that is taken gets a
     number.
     """
-    taken = {one.name for one in findings.findings}
+    taken = {finding.name for finding in findings.findings}
     apart: list[Finding] = []
     for one in more:
         name, place = one.name, 2
@@ -321,7 +321,7 @@ def with_rounds(findings: Findings, rounds: Sequence[RoundDrawn]) -> tuple[Round
 
 def tried_of(findings: Findings) -> Findings:
     """Return the document of what a person tried by hand, and of nothing else."""
-    tried = tuple(one for one in findings.findings if one.origin == "tried")
+    tried = tuple(finding for finding in findings.findings if finding.origin == "tried")
     rounds = tuple(one for one in findings.rounds if one.name.startswith(f"{TRIED}/"))
     return replace(
         findings, findings=tried, tested=len(tried), rounds=rounds, classes=(), not_tested=(), smallest_difference=None
@@ -340,11 +340,11 @@ def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, 
     return described, base, Difference(count.difference, tango_interval(count), reported)
 
 
-def pairs_of(one: Finding) -> PairedTest:
+def pairs_of(finding: Finding) -> PairedTest:
     """Return a finding's test. ValueError for one that was not tested in pairs."""
-    if one.pairs is None:
-        raise ValueError(f"{one.name} was not tested in pairs")
-    return one.pairs
+    if finding.pairs is None:
+        raise ValueError(f"{finding.name} was not tested in pairs")
+    return finding.pairs
 
 
 # Of a cell that the screen accepts less often than this, no more is drawn than if it did as often.
@@ -376,40 +376,40 @@ def estimate_rates(
         cell = described_cell(one, recipe, settings)
         if cell is None:
             continue
-        asked = RoundAsked(number, purpose, pairs_to_draw(one, settings), {one.name: cell}, (cell.label,))
-        drawn = draw(asked)
+        round_asked = RoundAsked(number, purpose, pairs_to_draw(one, settings), {one.name: cell}, (cell.label,))
+        drawn = draw(round_asked)
         pairs = drawn.pairs(one.name)
-        fresh = FreshPairs(**asdict(pairs.count), drawn=asked.candidates, round=drawn.asked.name)
+        fresh = FreshPairs(**asdict(pairs.count), drawn=round_asked.candidates, round=drawn.asked.name)
         estimated[one.name] = replace(
             one, pairs=replace(pairs_of(one), fresh=fresh), answers=wrong_answers([pairs], answer_names)
         )
         rounds.append(round_drawn(drawn))
         report("estimating rates of findings", len(estimated), len(wanted))
     judged = adjusted_together(
-        [estimated.get(one.name, one) for one in findings.findings], findings.fdr, findings.margin
+        [estimated.get(finding.name, finding) for finding in findings.findings], findings.fdr, findings.margin
     )
     return replace(findings, findings=judged, rounds=with_rounds(findings, rounds))
 
 
-def pairs_to_draw(one: Finding, settings: BugsSettings) -> int:
+def pairs_to_draw(finding: Finding, settings: BugsSettings) -> int:
     """Return how many pairs are drawn for a finding: `settings.estimate_pairs` at most.
 
     As many as should let its interval reach `settings.half_width` once the screen has accepted as it did in the test.
     """
-    test = pairs_of(one)
+    test = pairs_of(finding)
     accepted = test.pairs / test.drawn if test.drawn else 1.0
     needed = pairs_of_half_width(test, settings.half_width)
     return min(ceil(needed / max(accepted, _LEAST_ACCEPTED)), settings.estimate_pairs)
 
 
-def described_cell(one: Finding, recipe: Recipe, settings: BugsSettings) -> BugHypothesis | None:
+def described_cell(finding: Finding, recipe: Recipe, settings: BugsSettings) -> BugHypothesis | None:
     """Return what draws a finding: its class and the words that its caption adds to the base.
 
     None where the recipe lacks the class, and where the words that are read from the caption make another prompt.
     """
-    cls = next((cls for cls in recipe.classes if cls.id == one.classes[0]), None)
+    cls = next((cls for cls in recipe.classes if cls.id == finding.classes[0]), None)
     if cls is None:
         return None
     base = base_prompt(recipe, settings)
-    description = Description(pieces_of(one.caption, filled_base(base, cls), cls.name) or ())
-    return BugHypothesis(one.name, cls.label, description) if description.prompt(base) == one.prompt else None
+    description = Description(pieces_of(finding.caption, filled_base(base, cls), cls.name) or ())
+    return BugHypothesis(finding.name, cls.label, description) if description.prompt(base) == finding.prompt else None

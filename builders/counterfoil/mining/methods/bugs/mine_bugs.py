@@ -20,7 +20,7 @@ from counterfoil.data.open_source import open_source
 from counterfoil.documents import read_document
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.mining.audited import answers_of, class_map_of, features_of, opened_parts
+from counterfoil.mining.audited import class_map_of, collect_answers, features_of, opened_parts
 from counterfoil.mining.collected import output_names
 from counterfoil.mining.findings import AuditedImages, Findings, RoundDrawn, findings_json
 from counterfoil.mining.findings_layer import laid_over, layer_of, seed_for
@@ -256,11 +256,11 @@ def mine_bugs(run: MiningRun) -> MineResult:
     captioner = load_captioner(settings.captioner, device)
     seeds, parts = _seeds(recipe, mine, settings, class_map, device)
     contents = [AuditedImages(part.name, part.content, len(part)) for part in parts]
-    refuse_others(run.folder, recipe, mine, [one.content for one in contents])
+    refuse_others(run.folder, recipe, mine, [content.content for content in contents])
     tried = kept_tries(run)
     drawer = RoundDrawer(run)
     kept = KeptImages(drawer)
-    kept.images.update({f"seeds/{place}/": part for place, part in enumerate(parts)})
+    kept.images.update({f"seeds/{index}/": part for index, part in enumerate(parts)})
     describer = ClusterDescriber(recipe, mine, settings, captioner, examples, kept.images)
     found = search_bugs(classes, kept.draw, kept.look(recipe, device), describer, mine, settings, seeds)
     names = output_names(recipe, class_map)
@@ -287,15 +287,15 @@ def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
             "Leave the examples out, or name a chat model that takes images.",
         )
     found, wrong = [], []
-    for one in settings.examples:
-        path = named_path(one.image)
+    for example in settings.examples:
+        path = named_path(example.image)
         image = None
         if path.is_file() and path.stat().st_size <= _MOST_EXAMPLE_BYTES:
             image = readable_image(path.read_bytes(), photograph=True)
         if image is None:
             wrong.append(f"mine.settings.examples: {path} is not a readable image")
         else:
-            found.append(CaptionExample(one.text, image))
+            found.append(CaptionExample(example.text, image))
     if wrong:
         raise UserError(wrong, "Name images (PNG, JPEG, WebP …) by their paths.")
     return tuple(found)
@@ -328,10 +328,10 @@ def _seeds(
         return None, ()
     parts = opened_parts(recipe, settings.seeds, open_source(recipe.source), "mine.settings.seeds")
     target = mine.target or ""
-    answers = answers_of(parts, {target: class_map}, recipe, device)[target].predictions
+    answers = collect_answers(parts, {target: class_map}, recipe, device)[target].predictions
     labels = np.concatenate([part.labels for part in parts])
     failed = failures(mine.failure, answers, labels, recipe.classes, class_map)
-    keys = [f"seeds/{place}/{key}" for place, part in enumerate(parts) for key in part.keys]
+    keys = [f"seeds/{index}/{key}" for index, part in enumerate(parts) for key in part.keys]
     # What nobody can decode is answered neither right nor wrong.
     rows = np.flatnonzero(answers.readable)
     of_rows = tuple(keys[row] for row in rows.tolist())

@@ -96,9 +96,9 @@ def search_bugs(
     confirm nothing.
     """
     budget = Budget(settings.images, 1)
-    asked = RoundAsked(1, "baseline", settings.baseline, {}, tuple(cls.label for cls in classes))
-    base = draw(asked)
-    budget = budget.after(asked)
+    round_asked = RoundAsked(1, "baseline", settings.baseline, {}, tuple(cls.label for cls in classes))
+    base = draw(round_asked)
+    budget = budget.after(round_asked)
     where = FailedImages(base.keys, base.labels, base.failed, base.answers) if seeds is None else seeds
     clusters: list[FailureCluster] = []
     baseline: list[ClassAudit] = []
@@ -114,7 +114,9 @@ def search_bugs(
     for cluster, described in zip(clusters, outcomes, strict=True):
         if described.description is None or (cluster.label, described.description) in by_words:
             continue
-        name = name_of(class_names[cluster.label], described.description, [one.name for one in by_words.values()])
+        name = name_of(
+            class_names[cluster.label], described.description, [by_word.name for by_word in by_words.values()]
+        )
         about = {"captions": list(described.captions), "log_likelihood": described.log_likelihood}
         by_words[cluster.label, described.description] = BugHypothesis(
             name, cluster.label, described.description, evidence=cluster.keys, about=about
@@ -204,12 +206,12 @@ def name_of(class_name: str, description: Description, taken: Sequence[str]) -> 
     return name
 
 
-def _too_few(one: ClassAudit, label: int, where: FailedImages, settings: BugsSettings) -> ClassAudit:
+def _too_few(class_audit: ClassAudit, label: int, where: FailedImages, settings: BugsSettings) -> ClassAudit:
     failures = int(((where.labels == label) & where.failed).sum())
     kind = "base images" if settings.seeds is None else "images of mine.settings.seeds"
     fail = "fails" if failures == 1 else "fail"
     needed = f"a cluster needs {settings.fewest_failures} (mine.settings.fewest_failures)"
-    return replace(one, reason=f"{failures} of its {kind} {fail}, but {needed}")
+    return replace(class_audit, reason=f"{failures} of its {kind} {fail}, but {needed}")
 
 
 def _clusters(
@@ -310,22 +312,22 @@ def _shortened(
     )
 
 
-def _estimated(one: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -> DrawnRound | None:
+def _estimated(trial: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -> DrawnRound | None:
     """Draw as many new images of a description as should have `until` failures; None where too few are left.
 
     Those of the test were stopped when they looked well.
     """
     assert settings.until is not None
     # Half as many again as it should take, at the rate that was seen (of one half, where none was), past the screen.
-    accepted = one.count.pairs / max(sum(each.drawn.asked.candidates for each in one.pairs), 1)
-    rate = max(one.count.rate, 0.5 / one.count.pairs) * max(accepted, 0.05)
+    accepted = trial.count.pairs / max(sum(each.drawn.asked.candidates for each in trial.pairs), 1)
+    rate = max(trial.count.rate, 0.5 / trial.count.pairs) * max(accepted, 0.05)
     candidates = min(int(np.ceil(1.5 * settings.until / rate)), budget.images - FEWEST_IMAGES)
     if candidates < settings.until:
         return None
-    hypothesis = one.hypothesis
+    hypothesis = trial.hypothesis
     cells = {hypothesis.name: hypothesis}
-    asked = RoundAsked(budget.number, "until", candidates, cells, (hypothesis.label,), FEWEST_IMAGES)
-    return draw(asked)
+    round_asked = RoundAsked(budget.number, "until", candidates, cells, (hypothesis.label,), FEWEST_IMAGES)
+    return draw(round_asked)
 
 
 def _left(rounds: Sequence[DrawnRound], settings: BugsSettings) -> Budget:

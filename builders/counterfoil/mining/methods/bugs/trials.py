@@ -299,7 +299,7 @@ def carry_to_test(
     What the budget's images do not reach stays open.
     """
     threshold = log(max(family, 1) / mine.fdr)
-    tested = {one.name: Trial(one) for one in hypotheses}
+    tested = {hypothese.name: Trial(hypothese) for hypothese in hypotheses}
     rounds: list[DrawnRound] = []
     drawn_pairs = 0
     while drawn_pairs < settings.pairs:
@@ -312,10 +312,10 @@ def carry_to_test(
         pairs = min(pairs, budget.images // (len(cells) + len(labels)))
         if pairs < FEWEST:
             break
-        asked = RoundAsked(budget.number, purpose, pairs, cells, labels)
-        drawn = draw(asked)
+        round_asked = RoundAsked(budget.number, purpose, pairs, cells, labels)
+        drawn = draw(round_asked)
         # Drawn may be one of a later number, past rounds of others: what is drawn twice would count twice.
-        budget, drawn_pairs = budget.after(drawn.asked), drawn_pairs + asked.candidates
+        budget, drawn_pairs = budget.after(drawn.asked), drawn_pairs + round_asked.candidates
         rounds.append(drawn)
         for one in left:
             name = one.hypothesis.name
@@ -325,13 +325,13 @@ def carry_to_test(
     return Trials(tuple(tested.values()), tuple(rounds))
 
 
-def trial_with_pairs(one: Trial, pairs: Pairs, threshold: float, mine: Mine) -> Trial:
+def trial_with_pairs(trial: Trial, pairs: Pairs, threshold: float, mine: Mine) -> Trial:
     """Return the trial with more pairs, and its new state."""
-    more = replace(one, pairs=(*one.pairs, pairs))
+    more = replace(trial, pairs=(*trial.pairs, pairs))
     count = more.count
     found = log_e_value(count.failing, count.discordant)
     state = decide(count, found, threshold, mine.margin) if count.pairs else "open"
-    return replace(more, looks=(*one.looks, (count.pairs, found)), state=state)
+    return replace(more, looks=(*trial.looks, (count.pairs, found)), state=state)
 
 
 def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:

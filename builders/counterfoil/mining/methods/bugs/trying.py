@@ -57,7 +57,7 @@ from counterfoil.models.devices import resolve_device
 from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.schema_mine import BugsSettings, validated
+from counterfoil.recipe.schema_mine import BugsSettings, validate_settings
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder
 from counterfoil.store.directory_lock import directory_lock
@@ -77,7 +77,7 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
     audited = replace(audited, whitened_by="")
     captions = _captions(hypotheses, recipe, settings, clip.model)
     found = Found(
-        tuple(_on_rows(one, audited, captions, recipe, settings, mine.margin) for one in hypotheses),
+        tuple(_on_rows(hypothese, audited, captions, recipe, settings, mine.margin) for hypothese in hypotheses),
         tuple(ClassNote(reason="not searched: the findings come from drawn images") for _ in recipe.classes),
     )
     tests = HypothesisTests.of(run, [audited], captions, found)
@@ -94,7 +94,11 @@ def _captions(
     references = tuple(rows.setdefault(cls.text(base), len(rows)) for cls in recipe.classes)
     candidates = tuple(
         np.asarray(
-            [rows.setdefault(_said(one, recipe, settings), len(rows)) for one in hypotheses if one.label == cls.label],
+            [
+                rows.setdefault(_said(hypothese, recipe, settings), len(rows))
+                for hypothese in hypotheses
+                if hypothese.label == cls.label
+            ],
             dtype=np.int64,
         )
         for cls in recipe.classes
@@ -103,7 +107,7 @@ def _captions(
 
 
 def _on_rows(
-    one: BugHypothesis,
+    bug_hypothesis: BugHypothesis,
     audited: Audited,
     captions: CandidateCaptions,
     recipe: Recipe,
@@ -112,25 +116,31 @@ def _on_rows(
 ) -> Hypothesis:
     """Return the set of a description among rows of its class, cut off on the discover half."""
     rows = audited.halves.discover
-    rows = rows[audited.labels[rows] == one.label]
-    caption = _said(one, recipe, settings)
+    rows = rows[audited.labels[rows] == bug_hypothesis.label]
+    caption = _said(bug_hypothesis, recipe, settings)
     vector = captions.vectors[captions.texts.index(caption)]
     cosines = np.asarray(audited.features[rows], dtype=np.float32) @ vector
     cutoffs: tuple[float, ...] = (float("inf"),)
     order = np.zeros(0, dtype=np.int64)
     if len(rows):
         cutoffs, members, _ = choose_cutoffs(
-            cosines, audited.labels[rows], audited.failed[rows], audited.units[rows], (one.label,), "hard", margin
+            cosines,
+            audited.labels[rows],
+            audited.failed[rows],
+            audited.units[rows],
+            (bug_hypothesis.label,),
+            "hard",
+            margin,
         )
         inside = np.flatnonzero(members)
         order = inside[np.argsort(-cosines[inside], kind="stable")]
     # Evidence is by places in the discover half.
     places = np.searchsorted(audited.halves.discover, rows[order])
     return Hypothesis(
-        name=one.name,
-        labels=(one.label,),
+        name=bug_hypothesis.name,
+        labels=(bug_hypothesis.label,),
         role="hard",
-        words=one.description.words(recipe.classes[one.label].name),
+        words=bug_hypothesis.description.words(recipe.classes[bug_hypothesis.label].name),
         caption=caption,
         vector=vector,
         cutoffs=cutoffs,
@@ -139,9 +149,9 @@ def _on_rows(
     )
 
 
-def _said(one: BugHypothesis, recipe: Recipe, settings: BugsSettings) -> str:
-    cls = recipe.classes[one.label]
-    return one.description.prompt(filled_base(base_prompt(recipe, settings), cls), cls.name)
+def _said(bug_hypothesis: BugHypothesis, recipe: Recipe, settings: BugsSettings) -> str:
+    cls = recipe.classes[bug_hypothesis.label]
+    return bug_hypothesis.description.prompt(filled_base(base_prompt(recipe, settings), cls), cls.name)
 
 
 AGAIN = "again"
@@ -176,7 +186,7 @@ def try_descriptions(
         run, before = opened_search(place, used_device, workers)
         recipe, settings = run.recipe, run.settings
         cls = class_called(recipe, class_name)
-        known = {(one.classes, one.prompt): one.name for one in before.findings}
+        known = {(finding.classes, finding.prompt): finding.name for finding in before.findings}
         descriptions = _described(texts, cls, recipe, settings)
         base = base_prompt(recipe, settings)
         again = [known[(cls.id,), one.prompt(base)] for one in descriptions if ((cls.id,), one.prompt(base)) in known]
@@ -186,10 +196,10 @@ def try_descriptions(
                 "Repeating a test until it succeeds proves nothing. Mine with more mine.settings.pairs in"
                 " another folder.",
             )
-        names = [one.name for one in before.findings]
+        names = [finding.name for finding in before.findings]
         hypotheses: list[BugHypothesis] = []
         for description in descriptions:
-            name = name_of(cls.name, description, [*names, *(one.name for one in hypotheses)])
+            name = name_of(cls.name, description, [*names, *(hypothese.name for hypothese in hypotheses)])
             hypotheses.append(BugHypothesis(name, cls.label, description, "tried"))
         family = before.tested + len(hypotheses)
         kept = KeptImages(RoundDrawer(run, past_others=True))
@@ -307,9 +317,9 @@ def opened_search(folder: Path, device: str = "cpu", workers: int | None = None)
     mine = recipe.mine
     theirs = None if mine is None else (mine.method, mine.target, mine.failure)
     found = (findings.method.name, findings.target.name, findings.failure)
-    if mine is None or theirs != found or any(one.pairs is None for one in findings.findings):
+    if mine is None or theirs != found or any(finding.pairs is None for finding in findings.findings):
         raise UserError(f"{folder}: {FINDINGS} does not match {ASKED}", "Mine again in another folder.")
-    settings = validated(BugsSettings, mine.settings, "mine.settings")
+    settings = validate_settings(BugsSettings, mine.settings, "mine.settings")
     return MiningRun(recipe, mine, settings, asked, (), folder, device, workers), findings
 
 
