@@ -106,7 +106,7 @@ def by_difference(results: Results, *, failing: bool = False) -> list[MinedShift
     return sorted(found or results.findings, key=rank)
 
 
-def findings_table(results: Results, most_models: int) -> Table:
+def failure_rates_table(results: Results, most_models: int) -> Table:
     """Return a row a finding, a column a model: its rate, the base's, and the difference with its interval."""
     short = {model.name: model for model in results.models}
     shown = by_difference(results, failing=True)[:_MOST_IN_A_TABLE]
@@ -251,7 +251,7 @@ def _terminal(results: Results, most_models: int) -> list[str | Table]:
     if not results.findings:
         return []
     chosen = "These images were chosen because a classifier failed on them."
-    return [findings_table(results, most_models), f"{chosen} They do not estimate its accuracy elsewhere."]
+    return [failure_rates_table(results, most_models), f"{chosen} They do not estimate its accuracy elsewhere."]
 
 
 def _public(facts: Sequence[MinedShiftResult], called: Callable[[str], str]) -> tuple[MinedShiftResult, ...]:

@@ -1,0 +1,98 @@
+"""Plain words in code: docstrings begin with a verb, names are nouns, a public function name has one meaning.
+
+Counts may only fall: a limit is what the package has today, and whoever lowers a count lowers its limit.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from test_house import modules, shown, tree_of
+
+NO_VERBS = {"A", "An", "How", "None", "The", "Those", "What", "Where", "Whether", "Which", "Who", "Whoever"}
+RIDDLES = re.compile(
+    r"\bnone where\b|(?<!there )\bis none\b|\bof no\b|\bof none\b|\b(?:stands|lies|lie)\b|\b(?:told|tells)\b"
+    r"|\b(?:nobody|somebody|whoever|whosoever)\b|\bwhether\b[^.;:]*\bor not\b",
+    re.IGNORECASE,
+)
+VAGUE = {"asked", "found", "here", "it", "one", "own", "place", "said", "their", "theirs", "there", "told"}
+VERBS_OF_KINDS = {"describe", "find", "load"}
+DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Yield where each docstring of a function is, and its text; a property has a noun phrase, as an attribute has."""
+    for path in modules():
+        for node in ast.walk(tree_of(path)):
+            if not isinstance(node, DOCUMENTED) or any("property" in ast.unparse(mark) for mark in node.decorator_list):
+                continue
+            if text := ast.get_docstring(node):
+                yield f"{shown(path)}:{node.lineno}", text
+
+
+def comments() -> Iterator[tuple[str, str]]:
+    """Yield where each comment is, and its text."""
+    for path in modules():
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+            if token.type == tokenize.COMMENT:
+                yield f"{shown(path)}:{token.start[0]}", token.string
+
+
+def without_verb() -> list[str]:
+    return [where for where, text in docstrings() if text.split()[0].strip(",.:") in NO_VERBS]
+
+
+def riddles() -> list[str]:
+    return [
+        f"{where}: {match.group()}" for where, text in (*docstrings(), *comments()) for match in RIDDLES.finditer(text)
+    ]
+
+
+def vague_names() -> list[str]:
+    names = []
+    for path in modules():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE:
+                names.append(f"{shown(path)}:{node.lineno}: {node.id}")
+            elif isinstance(node, ast.arg) and node.arg in VAGUE:
+                names.append(f"{shown(path)}:{node.lineno}: {node.arg}")
+    return names
+
+
+def repeated_functions() -> list[str]:
+    """Return public functions of one name in several modules; a command may have the name of what it calls."""
+    homes: dict[str, set[str]] = {}
+    for path in modules():
+        for node in tree_of(path).body:
+            if isinstance(node, DOCUMENTED) and not node.name.startswith("_") and "/cli/" not in shown(path):
+                homes.setdefault(node.name, set()).add(shown(path))
+    return [f"{name}: {', '.join(sorted(where))}" for name, where in homes.items() if len(where) > 1]
+
+
+LIMITS = {
+    without_verb: 15,
+    riddles: 197,
+    vague_names: 1479,
+}
+
+
+@pytest.mark.parametrize("count", LIMITS, ids=lambda count: count.__name__)
+def test_counts_only_fall(count) -> None:
+    places = count()
+    assert len(places) <= LIMITS[count], "\n".join(places)
+
+
+def test_the_name_of_a_function_has_one_meaning() -> None:
+    assert not [line for line in repeated_functions() if line.partition(":")[0] not in VERBS_OF_KINDS]
+
+
+def test_the_checks_see_what_they_look_for() -> None:
+    assert RIDDLES.findall("What is none where nobody told it, if there is none") == ["is none", "nobody", "told"]
+    assert Counter(text.split()[0] for _, text in docstrings())["Return"] > 100
