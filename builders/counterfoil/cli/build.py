@@ -330,10 +330,12 @@ def next_evaluation(directory: Path) -> None:
     from counterfoil.recipe.names import ELSEWHERE
 
     words = ("counterfoil", "evaluate", str(directory))
-    if any(not name.startswith(ELSEWHERE) for name in load_own_recipe(directory).evaluate.models):
+    recipe = load_own_recipe(directory)
+    if any(not name.startswith(ELSEWHERE) for name in recipe.evaluate.models):
         next_command(*words)
     else:
-        note(f"Then evaluate a model of yours: {shlex.join(words)} --models local-dir:FOLDER")
+        kind = "local-dir" if recipe.source.objects is None else "transformers"
+        note(f"Then evaluate a model of yours: {shlex.join(words)} --models {kind}:FOLDER")
 
 
 def _compared_lines(comparison: Comparison | None) -> list[str]:
