@@ -101,7 +101,7 @@ def test_the_card_says_what_is_known_of_them(dataset: Path) -> None:
         "| drawn images | `./given_folder` | sha256",
         "Images are paired where they were given with the same class and seed.",
         "`build --from` needs the given images",
-        "seed that the image was given with; -1 if unknown",
+        "Seed that the image was given with; -1 if unknown",
     ):
         assert said in card
     others = ("rows of a pool", "each row unchanged", "A diffusion model drew", "**Seeds.**")

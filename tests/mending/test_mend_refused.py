@@ -166,7 +166,7 @@ def test_what_lies_in_the_folder_and_is_none_of_ours_is_left_and_told(world: Wor
         (folder / "model" / "thesis.txt").write_text("mine")
     says = {
         "pipe": "is a pipe",
-        "deep": "is not a mended document",
+        "deep": "is damaged: it is nested too deeply",
         "link": "it is a link",
         "strange model": "it holds thesis.txt",
     }
