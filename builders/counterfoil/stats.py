@@ -349,13 +349,13 @@ def distances_of_difference(
     return below, above
 
 
-def distances_with_correlation(one: tuple[Any, Any], other: tuple[Any, Any], correlation: Any) -> tuple[Any, Any]:
+def distances_with_correlation(first: tuple[Any, Any], other: tuple[Any, Any], correlation: Any) -> tuple[Any, Any]:
     """Return the distances of the ends of a difference of two shares, whose own ends are (below, above) away.
 
     Newcombe 1998, Statistics in Medicine 17, 2635, method 10: `mover` of correlated shares. Numbers or arrays.
     """
-    below = one[0] ** 2 + other[1] ** 2 - 2 * correlation * one[0] * other[1]
-    above = one[1] ** 2 + other[0] ** 2 - 2 * correlation * one[1] * other[0]
+    below = first[0] ** 2 + other[1] ** 2 - 2 * correlation * first[0] * other[1]
+    above = first[1] ** 2 + other[0] ** 2 - 2 * correlation * first[1] * other[0]
     return np.sqrt(np.maximum(below, 0.0)), np.sqrt(np.maximum(above, 0.0))
 
 

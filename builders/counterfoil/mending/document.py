@@ -188,7 +188,10 @@ class VariantResult:
     @property
     def few(self) -> int:
         """How many contexts have rows, and fewer than tables list."""
-        return sum(one.set.startswith(CONTEXT) and bool(one.rows) and not one.listed for one in self.measured)
+        return sum(
+            measured.set.startswith(CONTEXT) and bool(measured.rows) and not measured.listed
+            for measured in self.measured
+        )
 
     @property
     def called(self) -> str:
@@ -196,13 +199,13 @@ class VariantResult:
 
     @property
     def against(self) -> dict[str, dict[str, GainDifference]]:
-        found: dict[str, dict[str, GainDifference]] = {}
+        by_control: dict[str, dict[str, GainDifference]] = {}
         for comparison in self.comparisons:
-            found.setdefault(comparison.against, {})[comparison.set] = comparison
-        return found
+            by_control.setdefault(comparison.against, {})[comparison.set] = comparison
+        return by_control
 
     def of_set(self, name: str) -> SetMeasured | None:
-        return next((one for one in self.measured if one.set == name), None)
+        return next((measured for measured in self.measured if measured.set == name), None)
 
     def in_tables(self, name: str) -> SetMeasured | None:
         """Return the set for tables: nothing of the rows that a head of balanced groups learned from."""
@@ -230,9 +233,9 @@ class ModelMended:
     @property
     def shown_first(self) -> VariantResult:
         """The variant that was saved, else the best, else the first that was asked for."""
-        asked = [arm.name for arm in self.arms if arm.verdict is not None]
+        judged = [arm.name for arm in self.arms if arm.verdict is not None]
         return self.variant(
-            next(name for name in (self.saved, self.best, *asked, self.arms[0].name) if name is not None)
+            next(name for name in (self.saved, self.best, *judged, self.arms[0].name) if name is not None)
         )
 
     @property
@@ -243,8 +246,10 @@ class ModelMended:
 
     def changed(self, kind: str) -> list[SetMeasured]:
         """Return every listed context, or class, under the variant that is shown first: what changes most first."""
-        found = [one for one in self.shown_first.measured if one.set.startswith(kind) and one.listed]
-        return sorted(found, key=lambda one: -abs(one.gain or 0.0))
+        changed_sets = [
+            measured for measured in self.shown_first.measured if measured.set.startswith(kind) and measured.listed
+        ]
+        return sorted(changed_sets, key=lambda measured: -abs(measured.gain or 0.0))
 
     @property
     def headline(self) -> str:
@@ -411,9 +416,9 @@ def mend_csv(mended: Mended) -> str:
                 "model": model.name, "arm": variant.name, "role": variant.role, "lambda": variant.lam,
                 "images": variant.images,
             }  # fmt: skip
-            lines += [begin | asdict(one) for one in variant.measured if one.listed]
-            for one in variant.comparisons:
-                numbers = {"gain": one.difference, "gained": one.ahead, "lost": one.behind}
-                same = {name: getattr(one, name) for name in ("against", "set", "rows", "low", "high", "p")}
+            lines += [begin | asdict(measured) for measured in variant.measured if measured.listed]
+            for comparison in variant.comparisons:
+                numbers = {"gain": comparison.difference, "gained": comparison.ahead, "lost": comparison.behind}
+                same = {name: getattr(comparison, name) for name in ("against", "set", "rows", "low", "high", "p")}
                 lines.append(begin | same | numbers)
     return csv_text(lines, COLUMNS)

@@ -1,12 +1,12 @@
-"""Heads evaluated: λ chosen on the discover half, variants beside controls on the confirm half and on test, a verdict.
+"""Evaluate heads: choose λ on the discover half, compare variants with controls on the confirm half and on test, judge.
 
-Accuracies before and after are of the same rows, their differences paired; rows of one unit (a garment, a patient) are
-drawn together. All but the rows themselves are pure functions on arrays.
+Accuracies before and after mending use the same rows, and differences are paired. Rows of one unit (a garment, a
+patient) are resampled together. Functions are pure and work on arrays.
 
-A variant's λ is chosen with the discover rows dealt among its own contexts, so that it is the same whatever else is
-mended with. Tables deal confirm rows among the contexts of all variants, for heads side by side need the same rows; so
-do `dfr:clip`, weights of training rows, and `best`. One head is said to gain more than another if the interval and an
-exact sign test of units both say so: a bootstrap of three units that agree excludes 0.
+A variant's λ is chosen with each discover row assigned to one of the variant's own contexts, so it does not depend on
+other variants. Tables assign confirm rows among the contexts of all variants, because heads in one table need the same
+rows; `dfr:clip`, weights of training rows and `best` do too. One head gains more than another only if the interval and
+an exact sign test of units agree: with three units of one sign, the bootstrap interval alone already excludes 0.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from counterfoil.models.mended import LARGEST_LAMBDA
 from counterfoil.report.words import between, counted, listed, opening, points
 from counterfoil.stats import Estimate, mean_over_units, seeded, sign_test
 
-# Chegini 2023 reports .5 and shows values around it in Figure 5.
+# Chegini 2023 reports 0.5; its Figure 5 shows values around it.
 GRID = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 # Half a point of accuracy.
 MOST_LOSS = 0.005
-# The accuracy of fewer rows is one row's chance.
+# With fewer rows, one row decides the accuracy.
 FEWEST_ROWS = 5
 _ROUNDING = 1e-9
-# What controls are compared on; the verdict is about held-out failures and about test.
+# The sets on which variants are compared with controls. The verdict uses held-out failures and test.
 COMPARED = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST, TEST_FAILED)
 BY_TEST = "The confirm half confirmed the failures in these images, so it cannot judge them; test failures judge them."
 
 
 @dataclass(frozen=True, eq=False)
 class ChosenLambda:
-    """The index in the grid that was chosen. worst: (g,), what was compared. allowed: (g,) bool, within the bound.
+    """The chosen λ. place: its index in the grid. worst: (g,) accuracies. allowed: (g,) bool, within the bound.
 
-    Where no λ is within the bound, it is that of the least loss.
+    If no λ is within the bound, `place` is that of the smallest loss.
     """
 
     place: int
@@ -67,15 +67,13 @@ class ChosenLambda:
 
 
 def lambda_grid(values: Iterable[float]) -> tuple[float, ...]:
-    """Return the values in order, each once, with 0, which is the control. UserError for one out of range, and for
-    none.
-    """
+    """Return the distinct values in order, with 0, the control. Raise UserError for no value or one out of range."""
     given = list(values)
     wrong = [value for value in given if not 0 <= value <= LARGEST_LAMBDA]
     if wrong or not given:
-        found = ", ".join(f"{value:g}" for value in wrong) or "nothing"
+        values_found = ", ".join(f"{value:g}" for value in wrong) or "nothing"
         such_as = ", ".join(f"{value:g}" for value in GRID)
-        raise UserError(f"λ: found {found}, expected numbers from 0 to {LARGEST_LAMBDA:g}, such as {such_as}")
+        raise UserError(f"λ: found {values_found}, expected numbers from 0 to {LARGEST_LAMBDA:g}, such as {such_as}")
     return tuple(sorted({0.0, *(abs(float(value)) for value in given)}))
 
 
@@ -90,13 +88,14 @@ def choose_lambda(
     most_loss: float = MOST_LOSS,
     fewest: int = FEWEST_ROWS,
 ) -> ChosenLambda:
-    """Choose the λ with the largest accuracy of its worst context, among those that lose little overall.
+    """Choose the λ with the best worst-context accuracy, among those that lose at most `most_loss` overall.
 
-    All on the discover half: context_accuracy (g, c) and overall (g,) for each of g values, context_rows (c,) of each
-    context, `before` the accuracy of the model as it was. Little is `most_loss`, against `before` and against λ = 0,
-    which `grid` holds. untouched: where the audited rows are a built dataset, `overall` (g,) and `before` of its base
-    alone: it may lose no more against the model as it was, whatever shifts gain. Of equals that of the largest mean
-    over the same contexts (`worst_accuracy`), for a worst one that no λ helps decides nothing; then the smallest λ.
+    All arrays are of the discover half. context_accuracy: (g, c) and overall: (g,), for g values of λ and c contexts.
+    context_rows: (c,) row counts. before: accuracy of the original model. The loss is measured against `before` and
+    against λ = 0, which must be in `grid`. untouched: for rows of a built dataset, `overall` (g,) and `before` on its
+    base alone; the base too may lose at most `most_loss` against the original model. Ties go to the largest mean over
+    the contexts that `worst_accuracy` uses, because the worst context can be one that no λ improves; then to the
+    smallest λ.
     """
     values = np.asarray(grid)
     if 0.0 not in grid or context_accuracy.shape != (len(grid), len(context_rows)) or overall.shape != values.shape:
@@ -121,10 +120,10 @@ def worst_accuracy(
     context_rows: NDArray[np.int64],
     fewest: int = FEWEST_ROWS,
 ) -> NDArray[np.float64]:
-    """Return (g,) the accuracy of each of g heads in its worst context; arrays as `choose_lambda` takes them.
+    """Return (g,) each head's accuracy in its worst context. Arrays are as in `choose_lambda`.
 
-    Contexts of fewer than `fewest` rows are left out; where all are so few, their rows are counted together, and
-    without any row it is the overall accuracy.
+    Contexts with fewer than `fewest` rows are left out. If all have fewer, their rows are pooled; without any row, the
+    result is the overall accuracy.
     """
     many = context_rows >= fewest
     if many.any():
@@ -138,9 +137,9 @@ def worst_accuracy(
 def measure_set(
     name: str, before: NDArray[np.bool_], after: NDArray[np.bool_], units: NDArray[np.int64], *, seed: int
 ) -> SetMeasured:
-    """Measure a set of n rows that were answered rightly `before` (n,) and `after` (n,), of units (n,).
+    """Measure a head on a set of n rows. before, after: (n,) bool, right answers. units: (n,).
 
-    The draws depend on `seed`, the name of the set and the rows.
+    Bootstrap draws depend on `seed`, the set's name and the rows.
     """
     if not len(before):
         return SetMeasured(name, 0, 0, None, None, None, None, None, 0, 0, None)
@@ -160,10 +159,10 @@ def difference_of_gains(
     seed: int,
     salt: str,
 ) -> Estimate:
-    """Return how much more one head gains than another on the same n rows, from the same model.
+    """Return the gain of head a minus that of head b, both heads of one model, on the same n rows.
 
-    right_a, right_b: (n,) right answers, or shares in [0, 1], of several heads of one kind. Units are drawn together
-    (`mean_over_units`). ValueError of no rows.
+    right_a, right_b: (n,) right answers, or shares in [0, 1] if averaged over several heads. Rows of a unit are
+    resampled together (`mean_over_units`). Raise ValueError if there are no rows.
     """
     if not len(units):
         raise ValueError("a gain of no row has no value")
@@ -180,14 +179,14 @@ def compare_heads(
     seed: int,
     lam: float | None = None,
 ) -> GainDifference:
-    """Return `difference_of_gains` on the set `name` against a control, with the units that are decided differently."""
-    found = difference_of_gains(right_a, right_b, units, seed=seed, salt=f"{name} {against}")
+    """Return `difference_of_gains` on the set `name` against a control, with the counts of units ahead and behind."""
+    difference = difference_of_gains(right_a, right_b, units, seed=seed, salt=f"{name} {against}")
     of_unit = np.unique(units, return_inverse=True)[1].ravel()
     net = np.round(np.bincount(of_unit, right_a.astype(np.float64) - right_b.astype(np.float64)), 9)
     ahead, behind = int((net > 0).sum()), int((net < 0).sum())
     return GainDifference(
-        against=against, set=name, rows=len(units), difference=found.value, low=found.low, high=found.high, lam=lam,
-        ahead=ahead, behind=behind, p=sign_test(ahead, behind),
+        against=against, set=name, rows=len(units), difference=difference.value, low=difference.low,
+        high=difference.high, lam=lam, ahead=ahead, behind=behind, p=sign_test(ahead, behind),
     )  # fmt: skip
 
 
@@ -201,21 +200,21 @@ def judge_gains(
     notes: Sequence[str] = (),
     rows_are: tuple[str, str] = ("held-out failures", "the confirm half"),
 ) -> tuple[Helped, str]:
-    """Return whether mending helped: in a word, and in one or more plain sentences.
+    """Return the verdict on mending: an outcome, and one or more sentences.
 
-    against: on held-out failures, the difference of gains to each control by its name in words. controls: of each
-    control of as many images, its names at each λ; the others are heads retrained alone. On failures, which are all
-    wrong, a head can only gain, and what moves it further gains more: so it helps in part only where it gains more than
-    the retrained heads and than some control at every λ of that one. test: the change of accuracy on test, None without
-    such a row; test_is: the name of that accuracy. everywhere: the difference to the head retrained alone on all rows.
-    notes: sentences before that of test. rows_are: what failures and all rows are.
+    against: control, in words → the difference of gains on held-out failures. controls: for each control with as many
+    images, its names in `against`, one per λ; all other names are heads retrained alone. All held-out failures are
+    wrong before, so a head can only gain there, and a larger change of the head gains more. So "helps in part" requires
+    a larger gain than the retrained heads and than one control at each of its λ. test: the change of test accuracy,
+    None without rows. test_is: the name of that accuracy. everywhere: the difference from the head retrained alone, on
+    all rows. notes: sentences before that about test. rows_are: names of the failures and of all rows.
     """
     failures, every = rows_are
     equal = {name for names in controls for name in names}
-    beaten = [name for name, one in against.items() if one.side > 0]
-    behind = [name for name, one in against.items() if one.side < 0]
-    few = [name for name, one in against.items() if not one.side and one.too_few]
-    open_ones = [name for name, one in against.items() if not one.side and not one.too_few]
+    beaten = [name for name, difference in against.items() if difference.side > 0]
+    behind = [name for name, difference in against.items() if difference.side < 0]
+    few = [name for name, difference in against.items() if not difference.side and difference.too_few]
+    open_ones = [name for name, difference in against.items() if not difference.side and not difference.too_few]
     sentences = []
 
     def each(names: Sequence[str]) -> str:
@@ -265,7 +264,7 @@ def judge_gains(
 
 
 def _difference(gain_difference: GainDifference) -> str:
-    """Return the difference with its interval, and with the sign test if that forbids to believe the interval."""
+    """Return the difference and its interval; add the sign test if it contradicts an interval that excludes 0."""
     words = f"{points(gain_difference.difference, signed=True)}{_interval(gain_difference.low, gain_difference.high)}"
     excluded = (
         gain_difference.low is not None
@@ -310,10 +309,11 @@ class EvaluationRows:
 
 @dataclass(frozen=True)
 class HeadEvaluation:
-    """The rows that heads of one model are evaluated on. test (m,), None where the confirm half has to do.
+    """The rows on which the heads of one model are evaluated: n audited rows and m test rows.
 
-    context: (n,) which context each audited row is in (-1: none), dealt among the contexts of all variants, so that
-    tables are of the same rows. among: deals among some contexts alone, by which a variant's λ is chosen.
+    test: None if there is no test split; the confirm half then replaces it. context: (n,) the context of each audited
+    row (-1: none), among the contexts of all variants, so that all tables use the same rows. among: assigns rows to the
+    given contexts only, for the choice of a variant's λ.
     """
 
     audited: EvaluationRows
@@ -334,13 +334,11 @@ class HeadEvaluation:
         return right_answers_of(head, self.audited, self.test, self.allowed)
 
     def units(self, on_test: bool) -> NDArray[np.int64]:
-        """Return the unit of each row of test, or of each that was audited."""
+        """Return the units of the test rows, or of the audited rows."""
         return self.test.units if on_test and self.test is not None else self.audited.units
 
     def sets(self, judged_by: str = CONFIRM) -> Iterator[tuple[str, bool, NDArray[np.int64]]]:
-        """Yield (name, whether of test, rows) of each set, in the order of tables; judged by test, without the confirm
-        half.
-        """
+        """Yield (name, on_test, rows) of each set in table order, without the confirm half if `judged_by` is test."""
         confirm, failed = self.confirm, self.failed
         yield TEST, self.test is not None, confirm if self.test is None else np.arange(len(self.test.labels))
         if self.test is not None and self.before.test is not None:
@@ -359,7 +357,7 @@ class HeadEvaluation:
 
 @dataclass(frozen=True)
 class RightAnswers:
-    """Which rows a head gets right: audited (n,), test (m,) or None."""
+    """The rows that a head answers rightly: audited (n,) bool, test (m,) bool or None."""
 
     audited: NDArray[np.bool_]
     test: NDArray[np.bool_] | None
@@ -374,7 +372,7 @@ class RightAnswers:
 def right_answers_of(
     head: LinearHead, audited: EvaluationRows, test: EvaluationRows | None, allowed: NDArray[np.bool_]
 ) -> RightAnswers:
-    """Return what a head gets right; allowed: (classes, outputs)."""
+    """Return the rows that a head answers rightly. allowed: (classes, outputs) bool, right outputs of a class."""
 
     def right(rows: EvaluationRows) -> NDArray[np.bool_]:
         return allowed[rows.labels, head.logits(rows.features).argmax(axis=1)]
@@ -383,15 +381,15 @@ def right_answers_of(
 
 
 def chosen_on_discover(
-    grid: tuple[float, ...], answers: Sequence[RightAnswers], evaluation: HeadEvaluation, own: Sequence[int]
+    grid: tuple[float, ...], answers: Sequence[RightAnswers], evaluation: HeadEvaluation, context_indices: Sequence[int]
 ) -> ChosenLambda:
-    """Choose the λ of a variant; answers: one each of the grid. own: indices of the contexts that it is chosen by.
+    """Choose the λ of a variant. answers: one per λ. context_indices: the contexts used for the choice.
 
-    Where retraining alone loses more than the bound, that loss is not λ's: λ is chosen against λ = 0 alone, and none is
-    said to be within the bound.
+    If no λ is within the bound, retraining itself loses too much. Then λ is chosen against λ = 0 alone, and no λ counts
+    as within the bound.
     """
     rows = evaluation.discover
-    accuracy, overall, counts = _by_context(answers, evaluation, own)
+    accuracy, overall, counts = _by_context(answers, evaluation, context_indices)
     before = float(evaluation.before.audited[rows].mean())
     untouched = None
     base = rows[evaluation.untouched[rows]]
@@ -411,30 +409,30 @@ def chosen_on_discover(
 
 
 def _by_context(
-    answers: Sequence[RightAnswers], evaluation: HeadEvaluation, own: Sequence[int]
+    answers: Sequence[RightAnswers], evaluation: HeadEvaluation, context_indices: Sequence[int]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Return, on the discover half, of g heads: accuracy in c contexts (g, c) and overall (g,); rows (c,)."""
+    """Return, for g heads on the discover half, accuracy by context (g, c), overall (g,), and row counts (c,)."""
     rows = evaluation.discover
-    context = evaluation.among(own)[rows]
-    places = [rows[context == place] for place in own]
-    accuracy = np.zeros((len(answers), len(places)))
-    for at, one in enumerate(answers):
-        accuracy[at] = [one.audited[inside].mean() if len(inside) else 1.0 for inside in places]
+    context = evaluation.among(context_indices)[rows]
+    rows_by_context = [rows[context == index] for index in context_indices]
+    accuracy = np.zeros((len(answers), len(rows_by_context)))
+    for at, head_answers in enumerate(answers):
+        accuracy[at] = [head_answers.audited[inside].mean() if len(inside) else 1.0 for inside in rows_by_context]
     overall = np.asarray([answer.audited[rows].mean() for answer in answers])
-    return accuracy, overall, np.asarray([len(inside) for inside in places], dtype=np.int64)
+    return accuracy, overall, np.asarray([len(inside) for inside in rows_by_context], dtype=np.int64)
 
 
 def best_variant(
     candidates: Sequence[tuple[str, bool, RightAnswers, Sequence[int]]], evaluation: HeadEvaluation
 ) -> str | None:
-    """Return the variant of the best worst context on the discover half, those within the bound first.
+    """Return the variant with the best worst context on the discover half; variants within the bound come first.
 
-    candidates: of each its name, whether its λ is within the bound, its answers and the indices of its contexts. All
-    are compared in the contexts of all of them: the worst of a few easy ones is no better than that of many.
+    candidates: (name, λ is within the bound, answers, context indices). All candidates are compared on the contexts of
+    all candidates, so that a variant with few easy contexts has no advantage.
     """
     if not candidates:
         return None
-    union = sorted({place for *_, own in candidates for place in own})
+    union = sorted({index for *_, context_indices in candidates for index in context_indices})
     accuracy, overall, counts = _by_context([answers for _, _, answers, _ in candidates], evaluation, union)
     worst = worst_accuracy(accuracy, overall, counts)
     scores = [(within, round(float(value), 9)) for (_, within, *_), value in zip(candidates, worst, strict=True)]
@@ -444,7 +442,7 @@ def best_variant(
 def accuracy_by_set(
     answers: RightAnswers, sets: Iterable[tuple[str, bool, NDArray[np.int64]]]
 ) -> dict[str, float | None]:
-    """Return the accuracy on each of some sets, None of an empty one."""
+    """Return set name → accuracy, None for an empty set."""
     return {name: float(answers.of(on_test, rows).mean()) if len(rows) else None for name, on_test, rows in sets}
 
 
@@ -455,21 +453,21 @@ def lambda_curve(
     evaluation: HeadEvaluation,
     judged_by: str = CONFIRM,
 ) -> tuple[LambdaPoint, ...]:
-    """Return each λ with its accuracies, on the half that chooses and on those that do not."""
+    """Return each λ with its accuracies on the discover half, which chooses λ, and on the other sets."""
     names = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST)
-    sets = [one for one in evaluation.sets(judged_by) if one[0] in names]
+    sets = [row_set for row_set in evaluation.sets(judged_by) if row_set[0] in names]
     points = []
-    for at, (value, one) in enumerate(zip(grid, answers, strict=True)):
-        shares = accuracy_by_set(one, sets)
+    for at, (value, answer) in enumerate(zip(grid, answers, strict=True)):
+        shares = accuracy_by_set(answer, sets)
         heldout, in_contexts, confirm, test = (shares.get(name) for name in names)
-        worst, discover = float(chosen.worst[at]), float(one.audited[evaluation.discover].mean())
+        worst, discover = float(chosen.worst[at]), float(answer.audited[evaluation.discover].mean())
         allowed = bool(chosen.allowed[at])
         points.append(LambdaPoint(value, worst, discover, heldout, in_contexts, confirm, test, allowed))
     return tuple(points)
 
 
 def measured_sets(after: RightAnswers, evaluation: HeadEvaluation, judged_by: str = CONFIRM) -> tuple[SetMeasured, ...]:
-    """Return every set of rows, before and after; of an empty one counts alone."""
+    """Return the accuracies before and after on each set; an empty set has only counts."""
     return tuple(
         measure_set(
             name, evaluation.before.of(on_test, rows), after.of(on_test, rows), evaluation.units(on_test)[rows],
@@ -485,9 +483,9 @@ def compared_with(
     evaluation: HeadEvaluation,
     judged_by: str = CONFIRM,
 ) -> tuple[GainDifference, ...]:
-    """Return how much more a head gains than each control, on the same rows: by control, then set.
+    """Return the gain of a head minus that of each control on the same rows, by control, then by set.
 
-    controls: kind → its λ, None of one without, and what it gets right.
+    controls: kind → (λ or None, right answers).
     """
     return tuple(
         compare_heads(
@@ -501,13 +499,13 @@ def compared_with(
 
 
 def controls_of(variant: Variant, variants: Sequence[Variant]) -> dict[str, str]:
-    """Return what a variant is compared with: kind of control → name of its variant."""
-    own = {one.what or "": one.name for one in variants if one.of == variant.name}
-    return {RETRAINED: RETRAINED} | own
+    """Return a variant's controls: kind → name of the control variant."""
+    controls = {other.what or "": other.name for other in variants if other.of == variant.name}
+    return {RETRAINED: RETRAINED} | controls
 
 
 def control_words(against: str, lam: float | None = None) -> str:
-    """Return a control in words, with the λ that was chosen for it where it has one."""
+    """Return a control in words, with its chosen λ, if any."""
     what = against.removesuffix(SAME_LAMBDA)
     words = CONTROL_WORDS.get(what, what)
     if what != against:
@@ -518,11 +516,10 @@ def control_words(against: str, lam: float | None = None) -> str:
 def judge_variant(
     comparisons: Sequence[GainDifference], variant: VariantResult, *, has_test: bool, missing: str = ""
 ) -> tuple[Helped, str]:
-    """Return whether a variant helped: on held-out failures against controls, on all confirm rows, and on test.
+    """Return the verdict on a variant, from held-out failures against controls, all confirm rows, and test.
 
-    What the confirm half chose is judged by the failures of test, and by all its rows. A control whose λ is 0 is the
-    head retrained alone, which is said and counted once. has_test: whether test is a split of its own. missing: of
-    `missing_controls`.
+    If the confirm half chose the variant's images, test failures and all test rows replace it. A control with λ = 0 is
+    the head retrained alone and counts once. has_test: a test split exists. missing: from `missing_controls`.
     """
     by_test = variant.judged_by == TEST
     failures, every = (TEST_FAILED, TEST) if by_test else (HELDOUT, CONFIRM)
@@ -530,15 +527,15 @@ def judge_variant(
     if not heldout:
         half = "The model fails on no test image" if by_test else "The confirm half holds no failure"
         return "not known", f"{half}, so it is not known whether this helped."
-    nothing = [one.against for one in heldout if one.lam == 0]
+    nothing = [comparison.against for comparison in heldout if comparison.lam == 0]
     against: dict[str, GainDifference] = {}
     controls: dict[str, list[str]] = {}
-    for one in heldout:
-        if one.lam != 0:
-            words = control_words(one.against, one.lam)
-            against[words] = one
-            if one.against != RETRAINED:
-                controls.setdefault(one.against.removesuffix(SAME_LAMBDA), []).append(words)
+    for heldout_gain in heldout:
+        if heldout_gain.lam != 0:
+            words = control_words(heldout_gain.against, heldout_gain.lam)
+            against[words] = heldout_gain
+            if heldout_gain.against != RETRAINED:
+                controls.setdefault(heldout_gain.against.removesuffix(SAME_LAMBDA), []).append(words)
     everywhere = next(
         (comparison for comparison in comparisons if (comparison.against, comparison.set) == (RETRAINED, every)), None
     )
@@ -566,7 +563,7 @@ def judge_variant(
 
 
 def missing_controls(variant: Variant, kinds: Collection[str]) -> str:
-    """Return a sentence about the equal-number controls that a variant lacks, or nothing; kinds: those that it has."""
+    """Return a sentence about missing controls with as many images, or "". kinds: the controls that the variant has."""
     alone = "The only control is the head retrained alone. Whether"
     if variant.debug is None:
         what = (

@@ -187,10 +187,10 @@ def _minimise(objective: _Objective, begun: NDArray[np.float64]) -> tuple[NDArra
             raise StopIteration  # a step ends where it looked last
 
     options = {"maxiter": _MOST_STEPS, "maxfun": 2 * _MOST_STEPS, "gtol": _FLAT, "ftol": _NO_GAIN}
-    found: Any = optimize.minimize(
+    minimum: Any = optimize.minimize(
         looked_at, begun, jac=True, method="L-BFGS-B", options=options, callback=after_a_step
     )
-    return np.asarray(found.x, dtype=np.float64), int(found.nit)
+    return np.asarray(minimum.x, dtype=np.float64), int(minimum.nit)
 
 
 def _refuse_unusable(lesson: Lesson, head: LinearHead, name: str) -> None:
@@ -259,11 +259,15 @@ class KeptHeads:
         known = _read(path)
         if known is not None:
             return known
-        found = fit_head(self.start, train, debug, lam, self.how)
+        fitted_head = fit_head(self.start, train, debug, lam, self.how)
         make_folder(self.folder)
-        numbers = np.asarray([found.loss, found.steps, found.gradient_norm, found.settled], dtype=np.float64)
-        write_atomically(path, save({"weight": found.head.weight, "bias": found.head.bias, "numbers": numbers}))
-        return found
+        numbers = np.asarray(
+            [fitted_head.loss, fitted_head.steps, fitted_head.gradient_norm, fitted_head.settled], dtype=np.float64
+        )
+        write_atomically(
+            path, save({"weight": fitted_head.head.weight, "bias": fitted_head.head.bias, "numbers": numbers})
+        )
+        return fitted_head
 
     def _key(self, train: Lesson, debug: Lesson | None, lam: float) -> str:
         from importlib.metadata import version

@@ -86,13 +86,15 @@ def _given(text: str) -> Given:
 
 def shown_names(names: Iterable[str]) -> dict[str, str]:
     """Return name as it was given → name in documents, without folders; equal ones get a number."""
-    found: dict[str, str] = {}
+    shown: dict[str, str] = {}
     for name in dict.fromkeys(names):
         source = balanced_by(name)
         plain = without_folders(name) if source is None else name.removesuffix(source) + without_folders(source)
         numbered = (f"{plain} ({number})" for number in itertools.count(2))
-        found[name] = next(one for one in itertools.chain([plain], numbered) if one not in found.values())
-    return found
+        shown[name] = next(
+            numbered_name for numbered_name in itertools.chain([plain], numbered) if numbered_name not in shown.values()
+        )
+    return shown
 
 
 def read_key_table(
@@ -106,7 +108,7 @@ def read_key_table(
     import pyarrow.parquet as pq
 
     expected = f"expected a Parquet with the columns {' and '.join(columns)}"
-    found: dict[str, list[Any]] = {name: [] for name in columns}
+    values_by_column: dict[str, list[Any]] = {name: [] for name in columns}
     texts = [name for name, kind in columns.items() if kind is str]
     try:
         with open_regular(path) as file:
@@ -131,15 +133,15 @@ def read_key_table(
                         raise UnfitFile(f"has a {name} of over {LONGEST_TEXT:,} letters")
                 for name, kind in columns.items():
                     column = batch.column(name)
-                    found[name] += (column.cast(pa.float64()) if kind is float else column).to_pylist()
+                    values_by_column[name] += (column.cast(pa.float64()) if kind is float else column).to_pylist()
             metadata = table.schema_arrow.metadata or {}
     except UnfitFile as error:
         raise UserError(f"{where}: it {error.strerror}", hint) from error
     except (OSError, ValueError, TypeError, KeyError, OverflowError, pa.ArrowException) as error:
         raise UserError(f"{where}: {expected}: {error_line(error)}", hint) from error
-    if any(value is None for values in found.values() for value in values):
+    if any(value is None for values in values_by_column.values() for value in values):
         raise UserError(f"{where}: {expected}: a row is empty", hint)
-    return found, metadata
+    return values_by_column, metadata
 
 
 def numbered_groups(by_key: Mapping[str, str], keys: Sequence[str], name: str) -> NDArray[np.int64]:
@@ -163,7 +165,7 @@ def read_groups(given: Given, opened: OpenSource, audited: Sequence[LabelledImag
         return {}
     if Path(given.source).suffix in _TABLES:
         return _table(given.source)
-    found: dict[str, str] = {}
+    group_by_key: dict[str, str] = {}
     for images in audited:
         split = images.name.rpartition("/")[2]
         rows = opened.rows(split)
@@ -173,8 +175,8 @@ def read_groups(given: Given, opened: OpenSource, audited: Sequence[LabelledImag
                 f"Its columns are {', '.join(rows.columns)}; or name a file with the columns key and group.",
             )
         values = rows.texts(given.source, "column")
-        found |= {key: values[int(key.rpartition("_")[2])] for key in images.keys}
-    return found
+        group_by_key |= {key: values[int(key.rpartition("_")[2])] for key in images.keys}
+    return group_by_key
 
 
 def _table(name: str) -> dict[str, str]:
@@ -190,15 +192,15 @@ def _table(name: str) -> dict[str, str]:
         lines = csv.DictReader(io.StringIO(read_regular(path, MOST_BYTES).decode("utf-8-sig"), newline=""), strict=True)
         if lines.fieldnames is None or not set(_COLUMNS) <= set(lines.fieldnames):
             raise UserError(f"{name}: its columns are {', '.join(lines.fieldnames or ())}, expected key and group")
-        found: dict[str, str] = {}
+        group_by_key: dict[str, str] = {}
         for line in lines:
             key, group = str(line["key"]), str(line["group"])
-            if len(found) == MOST_ROWS or len(key) + len(group) > LONGEST_TEXT:
+            if len(group_by_key) == MOST_ROWS or len(key) + len(group) > LONGEST_TEXT:
                 raise UserError(
                     f"{name}: more than {MOST_ROWS:,} rows, or a key or group of over {LONGEST_TEXT:,} letters"
                 )
-            found[key] = group
-        return found
+            group_by_key[key] = group
+        return group_by_key
     except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise UserError(f"{name}: not a CSV file: {error}") from error
 
@@ -215,7 +217,7 @@ def read_train_weights(
     if not path.is_file():
         raise UserError(f"--with {name}: there is no such file", _NEXT)
     table, metadata = read_key_table(path, f"--with {name}", {"key": str, "weight": float}, _NEXT)
-    theirs, weights = table["key"], np.asarray(table["weight"], dtype=np.float64)
+    weighed_keys, weights = table["key"], np.asarray(table["weight"], dtype=np.float64)
     try:
         origin = json.loads(metadata.get(ORIGIN.encode(), b"null"))
     except (ValueError, RecursionError):
@@ -225,14 +227,14 @@ def read_train_weights(
         raise UserError(f"--with {name}: {wrong:,} weights are negative or not numbers", _NEXT)
     if not isinstance(origin, dict) or not isinstance(origin.get("mined"), dict):
         raise UserError(f"--with {name}: it does not say which rows it was mined on", _NEXT)
-    if origin.get("train_content") != whole.content or sorted(theirs) != sorted(whole.keys):
+    if origin.get("train_content") != whole.content or sorted(weighed_keys) != sorted(whole.keys):
         raise UserError(
             f"--with {name}: its rows are not those of {whole.name}: it was written for another split or another list"
             " of classes",
             f"{_NEXT} with the recipe of --on.",
         )
-    known = dict(zip(theirs, weights.tolist(), strict=True))
-    found = np.asarray([known[key] for key in keys])
-    if not (found > 1).any():
+    known = dict(zip(weighed_keys, weights.tolist(), strict=True))
+    train_weights = np.asarray([known[key] for key in keys])
+    if not (train_weights > 1).any():
         raise UserError(f"--with {name}: none of {len(keys):,} training rows weighs more than 1", "Name another file.")
-    return found, origin["mined"]
+    return train_weights, origin["mined"]

@@ -67,11 +67,11 @@ BEST, NONE = "best", "none"
 Models: TypeAlias = "str | Sequence[str] | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str]"
 
 
-def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collective | None:
+def collective_of(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Collective | None:
     """Compare models; None of one model. Failures are those of the confirm half, which chose no image."""
-    if len(found) < 2:
+    if len(mended_models) < 2:
         return None
-    failed = np.stack([one.audit.failed[one.audit.halves.confirm] for one in found])
+    failed = np.stack([model.audit.failed[model.audit.halves.confirm] for model in mended_models])
     overlap = failure_overlap(failed)
 
     def gains(variant: VariantResult) -> tuple[float | None, float | None]:
@@ -84,36 +84,36 @@ def collective_of(prepared: Prepared, found: Sequence[MendedModel]) -> Collectiv
         )
         return None if heldout is None else heldout.gain, next(beside, None)
 
-    def share(own: float | None, other: float | None) -> float | None:
-        return None if own is None or other is None else kept_gain(own, other)
+    def share(gain_own: float | None, other: float | None) -> float | None:
+        return None if gain_own is None or other is None else kept_gain(gain_own, other)
 
-    kept = []
-    for one in found:
-        own_names = {variant.name for variant in prepared.own.get(one.summary.name, ()) if variant.role == "mended"}
-        own = next((gains(variant) for variant in one.summary.arms if variant.name in own_names), (None, None))
-        for variant in one.summary.arms:
+    kept_gains = []
+    for model in mended_models:
+        own_names = {variant.name for variant in prepared.own.get(model.summary.name, ()) if variant.role == "mended"}
+        own_gains = next((gains(variant) for variant in model.summary.arms if variant.name in own_names), (None, None))
+        for variant in model.summary.arms:
             if variant.role != "mended":
                 continue
             test, (gain, over) = variant.of_set(TEST), gains(variant)
-            kept.append(
+            kept_gains.append(
                 GainKept(
-                    model=one.summary.name,
+                    model=model.summary.name,
                     arm=variant.name,
                     own=variant.name in own_names,
                     images=variant.images,
                     heldout=gain,
                     test=None if test is None else test.gain,
-                    kept=share(own[0], gain),
+                    kept=share(own_gains[0], gain),
                     over_retrained=over,
-                    kept_over_retrained=share(own[1], over),
+                    kept_over_retrained=share(own_gains[1], over),
                 )
             )
     return Collective(
-        models=tuple(one.summary.name for one in found),
-        families=tuple(architecture_family(one.summary.architecture, one.summary.name) for one in found),
+        models=tuple(model.summary.name for model in mended_models),
+        families=tuple(architecture_family(model.summary.architecture, model.summary.name) for model in mended_models),
         failures=tuple(failed.sum(axis=1).tolist()),
         overlap=tuple(tuple(None if np.isnan(value) else float(value) for value in row) for row in overlap),
-        kept=tuple(kept),
+        kept=tuple(kept_gains),
     )
 
 
@@ -121,21 +121,21 @@ def failure_overlap(failed: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return (m, m) intersection over union of the failures of m models on n rows, failed (m, n); NaN of none."""
     counted = failed.astype(np.float64)
     both = counted @ counted.T
-    each = counted.sum(axis=1)
-    either = each[:, None] + each[None, :] - both
+    failures = counted.sum(axis=1)
+    either = failures[:, None] + failures[None, :] - both
     return np.divide(both, either, out=np.full_like(both, np.nan), where=either > 0)
 
 
-def kept_gain(own: float, other: float) -> float | None:
+def kept_gain(gain_own: float, other: float) -> float | None:
     """Return the gain by another's images as a share of the gain by its own; None where its own gained nothing."""
-    return other / own if own > 0 else None
+    return other / gain_own if gain_own > 0 else None
 
 
-def run_document(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
+def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Mended:
     """Return the document of models that were mended on the same rows."""
-    source, settings, audit = prepared.source, prepared.settings, found[0].audit
+    source, settings, audit = prepared.source, prepared.settings, mended_models[0].audit
     test = source.test
-    models, collective = _called([one.summary for one in found], collective_of(prepared, found))
+    models, collective = _called([model.summary for model in mended_models], collective_of(prepared, mended_models))
     sgd = settings.how == "sgd"
     return Mended(
         version=MEND_VERSION,
@@ -187,11 +187,11 @@ def run_document(prepared: Prepared, found: Sequence[MendedModel]) -> Mended:
             )
             for variant, debug in prepared.drawn()
         ),
-        contexts=_contexts(prepared, found[0]),
+        contexts=_contexts(prepared, mended_models[0]),
         models=models,
         collective=collective,
         asked=asked_names(prepared.given, prepared.own_given, source.mine),
-        notes=_notes(prepared, found, models),
+        notes=_notes(prepared, mended_models, models),
     )
 
 
@@ -200,13 +200,13 @@ def test_name(source: MendSource) -> str:
     return "the confirm half" if source.test is None else without_folders(source.test.name)
 
 
-def asked_names(given: Sequence[Given], own: Mapping[str, Given], mine: Mine) -> AskedFor:
+def asked_names(given: Sequence[Given], given_by_model: Mapping[str, Given], mine: Mine) -> AskedFor:
     """Return what a person named to mend with and to audit, with the names of documents."""
-    models = shown_names(own)
-    datasets = shown_names(one.name for one in own.values())
+    models = shown_names(given_by_model)
+    datasets = shown_names(dataset.name for dataset in given_by_model.values())
     return AskedFor(
-        using=tuple(shown_names(one.name for one in given).values()),
-        own={models[model]: datasets[one.name] for model, one in own.items()},
+        using=tuple(shown_names(dataset.name for dataset in given).values()),
+        own={models[model]: datasets[dataset.name] for model, dataset in given_by_model.items()},
         audited=tuple(without_folders(name) for name in mine.on),
     )
 
@@ -238,15 +238,15 @@ def _called(
     )
     if collective is None:
         return shown, None
-    kept = tuple(replace(one, model=names[one.model], arm=str(variants[one.arm])) for one in collective.kept)
-    return shown, replace(collective, models=tuple(names[name] for name in collective.models), kept=kept)
+    kept_gains = tuple(replace(kept, model=names[kept.model], arm=str(variants[kept.arm])) for kept in collective.kept)
+    return shown, replace(collective, models=tuple(names[name] for name in collective.models), kept=kept_gains)
 
 
 def _contexts(prepared: Prepared, mended_model: MendedModel) -> tuple[ContextShown, ...]:
     classes = prepared.source.recipe.classes
 
-    def rows(half: NDArray[np.int64], place: int) -> int:
-        return int((mended_model.context[half] == place).sum())
+    def rows(half: NDArray[np.int64], index: int) -> int:
+        return int((mended_model.context[half] == index).sum())
 
     return tuple(
         ContextShown(
@@ -262,12 +262,12 @@ def _contexts(prepared: Prepared, mended_model: MendedModel) -> tuple[ContextSho
     )
 
 
-def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[ModelMended]) -> tuple[str, ...]:
+def _notes(prepared: Prepared, mended_models: Sequence[MendedModel], models: Sequence[ModelMended]) -> tuple[str, ...]:
     """Return what a reader should know about this run in addition to its numbers."""
     notes = []
     classes = prepared.source.recipe.classes
-    for one, model in zip(found, models, strict=True):
-        outputs = sum(map(len, one.audit.target.class_map.targets))
+    for mended_model, model in zip(mended_models, models, strict=True):
+        outputs = sum(map(len, mended_model.audit.target.class_map.targets))
         if outputs < model.outputs:
             notes.append(
                 f"{outputs:,} of the {model.outputs:,} outputs of {model.name} belong to the {len(classes):,} classes"
@@ -291,20 +291,20 @@ def _notes(prepared: Prepared, found: Sequence[MendedModel], models: Sequence[Mo
                 f" no image of {'this class' if len(labels) == 1 else 'these classes'}."
             )
     present = np.bincount(prepared.source.train.labels, minlength=len(classes))
-    asked = prepared.settings.per_class or 0  # where nobody asked, all that there are is no lack
-    few = [cls.name for cls in classes if 0 < present[cls.label] < asked]
+    wanted = prepared.settings.per_class or 0  # where nobody asked, all that there are is no lack
+    few = [cls.name for cls in classes if 0 < present[cls.label] < wanted]
     none = [cls.name for cls in classes if not present[cls.label]]
     if few:
-        notes.append(f"Fewer than {asked} training images of {listed(few, 8)}.")
+        notes.append(f"Fewer than {wanted} training images of {listed(few, 8)}.")
     if none:
         notes.append(f"No training image of {listed(none, 8)}: a refitted head cannot know them.")
-    fails = [np.bincount(one.audit.labels[one.audit.failed], minlength=len(classes)) for one in found]
-    for name, fail in zip((one.name for one in models), fails, strict=True):
+    fails = [np.bincount(model.audit.labels[model.audit.failed], minlength=len(classes)) for model in mended_models]
+    for name, fail in zip((model.name for model in models), fails, strict=True):
         without = [cls.name for cls in classes if not fail[cls.label]]
         if without:
             notes.append(f"{name} fails on no audited image of {listed(without, 8)}.")
     # What was found of the images first: it says whether the rest can be believed.
-    return tuple(dict.fromkeys([*(note for one in found for note in one.notes), *notes]))
+    return tuple(dict.fromkeys([*(note for mended_model in mended_models for note in mended_model.notes), *notes]))
 
 
 @dataclass(frozen=True)
@@ -325,37 +325,37 @@ class MendResult:
 
 
 def refuse_another_run(
-    folder: Path, source: MendSource, models: Sequence[str], settings: MendSettings, asked: AskedFor
+    folder: Path, source: MendSource, models: Sequence[str], settings: MendSettings, datasets: AskedFor
 ) -> None:
     """Raise UserError if a folder holds the result of other models, rows or settings.
 
     More to mend with is the same run: all that it found before is found again.
     """
-    for place in model_places(models).values():
-        refuse_another_folder(folder / place)
+    for subfolder in model_places(models).values():
+        refuse_another_folder(folder / subfolder)
     path = folder / DOCUMENT
     if not path.exists():
         return
     known = read_document(path, Mended)
-    named = ", ".join(one.name for one in known.models)
+    named = ", ".join(model.name for model in known.models)
     recipes = (known.recipe.name, known.recipe.sha256), (source.recipe.name, source.recipe.recipe_hash)
     other = [
-        f"{what}: {theirs}, not {ours}"
-        for what, theirs, ours in (
+        f"{what}: {found_value}, not {ours}"
+        for what, found_value, ours in (
             ("models", named, ", ".join(shown_names(models).values())),
             ("recipe", *(f"{name} ({sha256[:12]})" for name, sha256 in recipes)),
             ("mine.seed", known.audited.seed, source.mine.seed),
             ("mine.failure", known.audited.failure, source.mine.failure),
-            ("audited", ", ".join(known.asked.audited), ", ".join(asked.audited)),
+            ("audited", ", ".join(known.asked.audited), ", ".join(datasets.audited)),
             ("--test", known.test.name, test_name(source)),
             ("--fit", known.fit.how, settings.how),
             ("--seed", known.train.seed, settings.seed),
             ("--per-class", known.train.per_class, source.per_class),
         )
-        if theirs != ours
+        if found_value != ours
     ]
-    left = [name for name in known.asked.using if name not in asked.using]
-    left += [f"--own {model}={name}" for model, name in known.asked.own.items() if asked.own.get(model) != name]
+    left = [name for name in known.asked.using if name not in datasets.using]
+    left += [f"--own {model}={name}" for model, name in known.asked.own.items() if datasets.own.get(model) != name]
     if left:
         other.append(f"--with: {', '.join(left)} too")
     if other:
@@ -370,33 +370,33 @@ def model_places(models: Sequence[str]) -> dict[str, str]:
     """Return the folder of each model below that of a run: its name, with a number if another one has it already."""
     if len(models) == 1:
         return {models[0]: MODEL}
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for model in models:
         name = re.sub(r"[^A-Za-z0-9._-]+", "_", without_folders(model)).strip("._-")[-80:] or "model"
-        taken = {one.lower() for one in found.values()}  # some disks do not tell large letters from small ones
+        taken = {name.lower() for name in names.values()}  # some disks do not tell large letters from small ones
         numbered = (f"{MODELS}/{name}_{number}" for number in itertools.count(2))
         every = itertools.chain([f"{MODELS}/{name}"], numbered)
-        found[model] = next(one for one in every if one.lower() not in taken)
-    return found
+        names[model] = next(name for name in every if name.lower() not in taken)
+    return names
 
 
-def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], prepared: Prepared) -> MendResult:
+def write_mended(folder: Path, mended: Mended, mended_models: Sequence[MendedModel], prepared: Prepared) -> MendResult:
     """Write models, then the report, and the document last: a folder that has one has everything."""
     from counterfoil.mending.report import mend_report
 
     # Beside another model an old document would tell what is not so.
     remove_stale(folder, (DOCUMENT,))
     finished: list[ModelMended] = []
-    places: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     heads: dict[str, LinearHead] = {}
-    planned = model_places([one.summary.name for one in found])
-    for one, model in zip(found, mended.models, strict=True):
-        if one.summary.saved is not None and one.summary.name.startswith(PYTHON):
-            heads[one.summary.name.removeprefix(PYTHON)] = one.heads[one.summary.saved]
-        elif one.summary.saved is not None:
-            place = planned[one.summary.name]
-            variant = one.summary.variant(one.summary.saved)
-            about = about_model(one, prepared).to_json()
+    planned = model_places([model.summary.name for model in mended_models])
+    for mended_model, model in zip(mended_models, mended.models, strict=True):
+        if mended_model.summary.saved is not None and mended_model.summary.name.startswith(PYTHON):
+            heads[mended_model.summary.name.removeprefix(PYTHON)] = mended_model.heads[mended_model.summary.saved]
+        elif mended_model.summary.saved is not None:
+            subfolder = planned[mended_model.summary.name]
+            variant = mended_model.summary.variant(mended_model.summary.saved)
+            about = about_model(mended_model, prepared).to_json()
             audited = [without_folders(part.name) for part in prepared.audited]
             balanced = variant.role in BALANCED_ROLES
             card = model_card(
@@ -408,12 +408,12 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
                 trained_on=audited if balanced else [without_folders(prepared.source.train.name)],
                 chosen_on=[] if balanced else audited,
             )
-            head = one.heads[variant.name]
-            sha256 = write_with_head(one.classifier, head, folder / place, about=about, card=card)
-            places[one.summary.name] = (folder / place).resolve()
-            model = replace(model, folder=place, mended_sha256=sha256)
+            head = mended_model.heads[variant.name]
+            sha256 = write_with_head(mended_model.classifier, head, folder / subfolder, about=about, card=card)
+            folders[mended_model.summary.name] = (folder / subfolder).resolve()
+            model = replace(model, folder=subfolder, mended_sha256=sha256)
         else:
-            remove_mended(folder / planned[one.summary.name])
+            remove_mended(folder / planned[mended_model.summary.name])
         finished.append(model)
     whole = replace(mended, models=tuple(finished))
     files = {
@@ -425,7 +425,7 @@ def write_mended(folder: Path, mended: Mended, found: Sequence[MendedModel], pre
         write_atomically(folder / name, text.encode())
     write_index(folder)
     written = {what: (folder / name).resolve() for what, (name, _) in files.items()}
-    return MendResult(folder, whole, written, places, heads)
+    return MendResult(folder, whole, written, folders, heads)
 
 
 def about_model(mended_model: MendedModel, prepared: Prepared) -> MendedNote:
@@ -543,19 +543,19 @@ def mend(
             chance on the base of a dataset.
         RunFailure: The run cannot continue.
     """
-    with handed_over(models, transform) as (called, held):
+    with handed_over(models, transform) as (called, callables):
         names = tuple(dict.fromkeys(called))
         owned = {PYTHON + name if PYTHON + name in names else name: written for name, written in (own or {}).items()}
         strange = [name for name in owned if name not in names]
         if strange:
             raise UserError(f"--own {strange[0]}: it is not a model to mend{did_you_mean(strange[0], names)}")
         given = given_variants([using] if isinstance(using, str) else list(using))
-        theirs = {name: given_variants([written])[0] for name, written in owned.items()}
+        given_by_model = {name: given_variants([written])[0] for name, written in owned.items()}
         if fit not in FITS:
             raise UserError(f"--fit: found '{fit}', expected {' or '.join(FITS)}{did_you_mean(fit, FITS)}")
         settings = MendSettings(lambda_grid(lambdas), fit, per_class, seed, save, effects)
-        known = (BEST, NONE, *(one.name for one in given if role_of(one) in SAVED_ROLES))
-        if save is not None and save not in known and save in (one.name for one in given):
+        known = (BEST, NONE, *(dataset.name for dataset in given if role_of(dataset) in SAVED_ROLES))
+        if save is not None and save not in known and save in (dataset.name for dataset in given):
             raise UserError(
                 f"--save {save}: it uses the true groups, so its head is an upper bound and not a usable model",
                 f"Name another: {', '.join(known)}.",
@@ -563,18 +563,18 @@ def mend(
         if save is not None and save not in known:
             raise UserError(f"--save: found '{save}', expected {', '.join(known)}{did_you_mean(save, known)}")
         source = mend_source(on, overrides, test, per_class, seed, audited)
-        for one in held:
-            one.images = lambda: [source.train]
+        for classifier in callables:
+            classifier.images = lambda: [source.train]
         classifiers = load_mendable(names, source)
         folder = named_path(out)
         used_device = resolve_device(device)
         try_folder(folder)
         make_folder(folder)
         with directory_lock(folder):
-            refuse_another_run(folder, source, names, settings, asked_names(given, theirs, source.mine))
-            prepared = prepare(source, given, theirs, settings)
-            found = [mend_one(classifiers[name], prepared, folder, used_device) for name in names]
-            for one in classifiers.values():
-                one.released()  # a module that was passed in goes back to its device
-            mended = run_document(prepared, found)
-            return write_mended(folder, mended, found, prepared)
+            refuse_another_run(folder, source, names, settings, asked_names(given, given_by_model, source.mine))
+            prepared = prepare(source, given, given_by_model, settings)
+            mended_models = [mend_one(classifiers[name], prepared, folder, used_device) for name in names]
+            for classifier in classifiers.values():
+                classifier.released()  # a module that was passed in goes back to its device
+            mended = run_document(prepared, mended_models)
+            return write_mended(folder, mended, mended_models, prepared)

@@ -87,10 +87,10 @@ class SeenModel:
     def allowed(self) -> NDArray[np.bool_]:
         """Return (classes, outputs): which answers are right."""
         class_map = self.audit.target.class_map
-        found = np.zeros((len(class_map.targets), class_map.num_classes), dtype=bool)
+        allowed_outputs = np.zeros((len(class_map.targets), class_map.num_classes), dtype=bool)
         for label, outputs in enumerate(class_map.targets):
-            found[label, list(outputs)] = True
-        return found
+            allowed_outputs[label, list(outputs)] = True
+        return allowed_outputs
 
     def lesson(
         self, features: NDArray[np.float32], labels: NDArray[np.int64], weights: NDArray[np.floating] | None = None
@@ -133,8 +133,8 @@ def see_model(classifier: Classifier, source: MendSource, device: str, *, with_c
     name, clip = classifier.name, None
     mine = source.mine.model_copy(update={"target": name})
     if with_clip:
-        (audit, *_), own = audit_target(source.recipe, mine, source.opened, device, load=lambda _: classifier)
-        clip = own.model
+        (audit, *_), opened_clip = audit_target(source.recipe, mine, source.opened, device, load=lambda _: classifier)
+        clip = opened_clip.model
     else:
         audit, *_ = ask_target(source.recipe, mine, source.opened, device, load=lambda _: classifier).audits(None)
     classifier = classifier.placed(device)
@@ -188,19 +188,19 @@ class ContextRows:
     vectors: NDArray[np.float32]
     alone: Mapping[int, int]
 
-    def among(self, places: Sequence[int]) -> NDArray[np.int64]:
+    def among(self, indices: Sequence[int]) -> NDArray[np.int64]:
         """Return (n,) of these contexts the one that CLIP finds most like each row, -1 where the class alone is.
 
         A row is compared with the contexts of its own class.
         """
-        found = np.full(len(self.labels), -1, dtype=np.int64)
-        for label in sorted({self.contexts[place].label for place in places}):
+        nearest = np.full(len(self.labels), -1, dtype=np.int64)
+        for label in sorted({self.contexts[index].label for index in indices}):
             # The class alone comes first: what is no more like a context is in none.
-            own = [place for place in places if self.contexts[place].label == label]
+            of_label = [index for index in indices if self.contexts[index].label == label]
             rows = np.flatnonzero(self.labels == label)
-            best = np.argmax(self.features[rows] @ self.vectors[[self.alone[label], *own]].T, axis=1)
-            found[rows] = np.asarray([-1, *own], dtype=np.int64)[best]
-        return found
+            best = np.argmax(self.features[rows] @ self.vectors[[self.alone[label], *of_label]].T, axis=1)
+            nearest[rows] = np.asarray([-1, *of_label], dtype=np.int64)[best]
+        return nearest
 
 
 def context_rows(
@@ -311,7 +311,7 @@ class HeadFitting:
         return cls(train, train_rows, KeptHeads(folder, seen.head, settings.how), settings.grid, evaluation)
 
     def fit(
-        self, variant: Variant, lesson: Lesson | None, own: Sequence[int], judged_by: str = CONFIRM
+        self, variant: Variant, lesson: Lesson | None, context_indices: Sequence[int], judged_by: str = CONFIRM
     ) -> FittedVariant:
         """Fit the heads of a variant, one for each λ where it has one, and choose λ by the contexts `own`."""
         values, evaluation = self.grid if variant.swept else (0.0,), self.evaluation
@@ -326,7 +326,7 @@ class HeadFitting:
         else:
             heads = [self.kept.fitted(self.train, lesson, value) for value in values]
         answers = [evaluation.answers(head.head) for head in heads]
-        chosen = chosen_on_discover(values, answers, evaluation, own)
+        chosen = chosen_on_discover(values, answers, evaluation, context_indices)
         images = 0 if lesson is None else len(lesson)
         result = VariantResult(
             name=variant.name,
@@ -342,7 +342,7 @@ class HeadFitting:
             curve=lambda_curve(values, answers, chosen, evaluation, judged_by) if variant.swept else (),
             judged_by=judged_by,
         )
-        return FittedVariant(variant, tuple(heads), tuple(answers), chosen.place, result, lesson, own)
+        return FittedVariant(variant, tuple(heads), tuple(answers), chosen.place, result, lesson, context_indices)
 
 
 def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: str) -> MendedModel:
@@ -382,12 +382,14 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
         # λ is chosen by the contexts that a variant's images show, of a control those of what it controls; by all
         # contexts where there are no images.
         beside = next((other for other in variants if other.name == variant.of), variant).debug
-        shown = None if beside is None else {(one.label, one.caption) for one in beside.contexts}
-        own = [
-            index for index, one in enumerate(prepared.contexts) if shown is None or (one.label, one.caption) in shown
+        shown = None if beside is None else {(context.label, context.caption) for context in beside.contexts}
+        context_indices = [
+            index
+            for index, context in enumerate(prepared.contexts)
+            if shown is None or (context.label, context.caption) in shown
         ]
         judged_by = TEST if beside is not None and confirm_chose(beside.mined, audited) else CONFIRM
-        fitted.append(fitting.fit(variant, lesson, own, judged_by))
+        fitted.append(fitting.fit(variant, lesson, context_indices, judged_by))
     results = _judged(fitted, variants, fitting, settings)
     best = best_fitted(fitted, fitting.evaluation)
     summary = ModelMended(
@@ -405,7 +407,7 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
     return MendedModel(
         summary=summary,
         classifier=seen.classifier.placed("cpu"),  # the device is for the next model
-        heads={one.variant.name: one.head.head for one in fitted},
+        heads={fitted_variant.variant.name: fitted_variant.head.head for fitted_variant in fitted},
         audit=replace(audit, features=audit.features[:, :0].copy()),
         context=context,
         notes=notes,
@@ -443,19 +445,19 @@ def _rows(prepared: Prepared, images: LabelledImages, seen: SeenModel) -> tuple[
 def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, ...]) -> list[Variant]:
     """Return variants of groups by CLIP, which anybody has, or by what is true, which is an oracle."""
     variants = []
-    for one in prepared.given:
-        if one.kind != BALANCED:
+    for dataset in prepared.given:
+        if dataset.kind != BALANCED:
             continue
-        if one.source != BY_CLIP:
-            groups = numbered_groups(prepared.groups[one.source], keys, one.name)
+        if dataset.source != BY_CLIP:
+            groups = numbered_groups(prepared.groups[dataset.source], keys, dataset.name)
         elif (context >= 0).any():
             groups = context + 1
         else:
             raise UserError(
-                f"--with {one.name}: CLIP finds none of the contexts in the audited images, so there are no groups",
+                f"--with {dataset.name}: CLIP finds none of the contexts in the audited images, so there are no groups",
                 "Name a dataset of contexts too: --with built:contexts dfr:clip",
             )
-        variants.append(Variant(one.name, role_of(one), groups=groups))
+        variants.append(Variant(dataset.name, role_of(dataset), groups=groups))
     return variants
 
 
@@ -463,22 +465,24 @@ def _judged(
     fitted: Sequence[FittedVariant], variants: Sequence[Variant], fitting: HeadFitting, settings: MendSettings
 ) -> list[VariantResult]:
     """Return what each variant is worth beside its controls, with its verdict, and effects where these are asked."""
-    by_name = {one.variant.name: one for one in fitted}
+    by_name = {fitted_variant.variant.name: fitted_variant for fitted_variant in fitted}
     results = []
-    for one in fitted:
-        result = one.result
-        if one.variant.role not in ("retrained", "control"):
-            beside = controls_of(one.variant, variants)
-            controls = compared_controls(one, {what: by_name[other] for what, other in beside.items()}, settings.grid)
-            comparisons = compared_with(one.chosen, controls, fitting.evaluation, result.judged_by)
-            missing = missing_controls(one.variant, [what for what in beside if what != RETRAINED])
+    for fitted_variant in fitted:
+        result = fitted_variant.result
+        if fitted_variant.variant.role not in ("retrained", "control"):
+            beside = controls_of(fitted_variant.variant, variants)
+            controls = compared_controls(
+                fitted_variant, {what: by_name[other] for what, other in beside.items()}, settings.grid
+            )
+            comparisons = compared_with(fitted_variant.chosen, controls, fitting.evaluation, result.judged_by)
+            missing = missing_controls(fitted_variant.variant, [what for what in beside if what != RETRAINED])
             has_test = fitting.evaluation.test is not None
             outcome, text = judge_variant(comparisons, result, has_test=has_test, missing=missing)
             if result.lam == 0:
                 outcome, text = "learned nothing", LEARNED_NOTHING
             result = replace(result, comparisons=comparisons, verdict=text, outcome=outcome)
-        if settings.effects and one.variant.role == "mended":
-            result = _with_effects(one, result, fitting, settings.seed)
+        if settings.effects and fitted_variant.variant.role == "mended":
+            result = _with_effects(fitted_variant, result, fitting, settings.seed)
         results.append(result)
     return results
 
@@ -491,16 +495,16 @@ def compared_controls(
     A λ of its own is often 0 for a control, which is the retrained head again; and on failures a larger λ gains by
     moving the head further, whatever it was moved by.
     """
-    found: dict[str, tuple[float | None, RightAnswers]] = {
+    controls: dict[str, tuple[float | None, RightAnswers]] = {
         what: (other.result.lam, other.chosen) for what, other in beside.items()
     }
     lam = fitted_variant.result.lam
     if not lam:
-        return found
+        return controls
     for what, other in beside.items():
         if other.variant.swept and other.result.lam != lam:
-            found[f"{what}{SAME_LAMBDA}"] = (lam, other.answers[grid.index(lam)])
-    return found
+            controls[f"{what}{SAME_LAMBDA}"] = (lam, other.answers[grid.index(lam)])
+    return controls
 
 
 def _with_effects(
@@ -543,5 +547,11 @@ def _saved(wanted: str | None, best: str | None, results: Sequence[VariantResult
 def best_fitted(fitted: Sequence[FittedVariant], evaluation: HeadEvaluation) -> str | None:
     """Return the best variant of those asked for, each at its λ, by the discover half."""
     # An oracle and a baseline that learned from the rows that choose would choose themselves.
-    able = [one for one in fitted if one.variant.role in ("mended", "upweighted")]
-    return best_variant([(one.variant.name, one.result.within_bound, one.chosen, one.own) for one in able], evaluation)
+    able = [fitted_variant for fitted_variant in fitted if fitted_variant.variant.role in ("mended", "upweighted")]
+    return best_variant(
+        [
+            (fitted_variant.variant.name, fitted_variant.result.within_bound, fitted_variant.chosen, fitted_variant.own)
+            for fitted_variant in able
+        ],
+        evaluation,
+    )

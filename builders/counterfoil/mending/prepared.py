@@ -147,26 +147,26 @@ def mend_source(
 
 
 def _test_split(
-    recipe: Recipe, mine: Mine, splits: Sequence[str], asked: str | None, made_from: str | None
+    recipe: Recipe, mine: Mine, splits: Sequence[str], test_split: str | None, made_from: str | None
 ) -> str | None:
     """Return the split to test on; None where the confirm half has to do. made_from: whose edits are audited."""
     taken = {recipe.source.train_split: "the head learns from it", **dict.fromkeys(mine.on, "it is audited")}
     if made_from is not None:
         taken[made_from] = "the audited images are made from it"
     free = [name for name in splits if name not in taken]
-    if asked is None:
+    if test_split is None:
         return next((name for name in _TESTS if name in free), free[0] if free else None)
-    if asked in taken:
+    if test_split in taken:
         raise UserError(
-            f"--test {asked}: {taken[asked]}, so it cannot be the test split",
+            f"--test {test_split}: {taken[test_split]}, so it cannot be the test split",
             f"Name another split: {', '.join(free) or 'none is left'}",
         )
-    if asked not in splits:
+    if test_split not in splits:
         raise UserError(
-            f"--test: '{recipe.source.dataset}' has no split '{asked}'{did_you_mean(asked, free)}",
+            f"--test: '{recipe.source.dataset}' has no split '{test_split}'{did_you_mean(test_split, free)}",
             f"Its splits are {', '.join(splits)}.",
         )
-    return asked
+    return test_split
 
 
 def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
@@ -214,11 +214,11 @@ def refuse_shared(learned: Iterable[Known], judged: Sequence[Known], test: Seque
     """
     problems = []
     for ours in learned:
-        for theirs in (*judged, *test):
-            problems += _shared(ours, theirs)
+        for judged_rows in (*judged, *test):
+            problems += _shared(ours, judged_rows)
     for ours in judged:
-        for theirs in test:
-            problems += _shared(ours, theirs)
+        for judged_rows in test:
+            problems += _shared(ours, judged_rows)
     if problems:
         raise UserError(
             problems[:_MOST_PROBLEMS],
@@ -227,32 +227,32 @@ def refuse_shared(learned: Iterable[Known], judged: Sequence[Known], test: Seque
 
 
 def _shared(ours: Known, known: Known) -> list[str]:
-    found = []
+    problems = []
     seen = {digest: key for key, digest in zip(known.keys, known.pixels, strict=True) if digest is not None}
     same = [(key, seen[digest]) for key, digest in zip(ours.keys, ours.pixels, strict=True) if digest in seen]
     if same:
-        found.append(
+        problems.append(
             f"{counted(len(same), 'image')} of {ours.name} and {known.name} are the same, such as {same[0][1]}"
         )
     if ours.units is not None and known.units is not None and ours.of == known.of:
         units = sorted(set(ours.units) & set(known.units))
         if units:
-            found.append(f"{ours.name} and {known.name} share {counted(len(units), 'unit')}, such as {units[0]}")
+            problems.append(f"{ours.name} and {known.name} share {counted(len(units), 'unit')}, such as {units[0]}")
     for edits, rows in ((ours, known), (known, ours)):
         edited = sorted(edits.edited.intersection(rows.keys)) if edits.edited_of == rows.of else []
         if edited:
             images = counted(len(edited), "image")
-            found.append(f"{edits.name} are edits of {images} of {rows.name}, such as {edited[0]}")
+            problems.append(f"{edits.name} are edits of {images} of {rows.name}, such as {edited[0]}")
     both = sorted(ours.edited & known.edited) if ours.edited_of == known.edited_of else []
     if both:
-        found.append(f"{ours.name} and {known.name} share {counted(len(both), 'edited row')}, such as {both[0]}")
+        problems.append(f"{ours.name} and {known.name} share {counted(len(both), 'edited row')}, such as {both[0]}")
     noise = ours.seeds & known.seeds
     if noise:
-        found.append(
+        problems.append(
             f"{counted(len(noise), 'image')} of {ours.name} and images of {known.name} come from the same noise: both"
             " have the same samples.seed"
         )
-    return found
+    return problems
 
 
 def refuse_mined_on_judges(
@@ -272,9 +272,9 @@ def refuse_mined_on_judges(
         name = shown_names([called])[called]
         for record in mined:
             on = [
-                (content, each.get("name"))
-                for each in _listed(record.get("on"))
-                if isinstance(content := each.get("content"), str)
+                (content, entry.get("name"))
+                for entry in _listed(record.get("on"))
+                if isinstance(content := entry.get("content"), str)
             ]
             if not on:
                 notes[
@@ -329,18 +329,20 @@ def refuse_near_chance(
     `fewest` are left out.
     """
     images = np.bincount(labels, minlength=len(classes))
-    kept = np.flatnonzero(images >= fewest)
-    if not len(kept):
+    tested = np.flatnonzero(images >= fewest)
+    if not len(tested):
         return ()
-    share = np.bincount(labels, right, len(classes))[kept] / images[kept]
-    found = find_near_chance([str(label) for label in kept], share[:, None], images[kept], chances[kept][:, None])
-    near = [classes[int(label)] for label in found.classes]
-    if found.models[0] or len(near) == len(kept):
+    share = np.bincount(labels, right, len(classes))[tested] / images[tested]
+    near_chance = find_near_chance(
+        [str(label) for label in tested], share[:, None], images[tested], chances[tested][:, None]
+    )
+    near = [classes[int(label)] for label in near_chance.classes]
+    if near_chance.models[0] or len(near) == len(tested):
         which = f" (classes near chance: {some_of(near, _MOST_NAMES)})" if near else ""
         raise UserError(
             f"{model} is near chance on the base of {dataset}: {100 * share.mean():.1f} % of"
-            f" {counted(int(images[kept].sum()), 'image')} right; guessing gets"
-            f" {100 * chances[kept].mean():.1f} %{which}",
+            f" {counted(int(images[tested].sum()), 'image')} right; guessing gets"
+            f" {100 * chances[tested].mean():.1f} %{which}",
             "The model does not recognise its classes in these images, so it cannot learn about its failures"
             " from them. `counterfoil evaluate` shows the same. Render them with a generator that knows these"
             " classes, or from your own photographs.",
@@ -348,7 +350,7 @@ def refuse_near_chance(
     if not near:
         return ()
     return (
-        f"{model} is near chance on the base of {dataset} for {len(near):,} of {len(kept):,} classes"
+        f"{model} is near chance on the base of {dataset} for {len(near):,} of {len(tested):,} classes"
         f" ({', '.join(near[:_MOST_NAMES])}): its images of these classes probably show something else.",
     )
 
@@ -364,14 +366,14 @@ def confirm_chose(mined: MinedRecords, audited: Mapping[str, str]) -> bool:
         and "confirmed" not in record
         and record.get("tested_on") not in ("rendered", "pairs")
         and any(
-            isinstance(each.get("content"), str) and each["content"] in audited for each in _listed(record.get("on"))
+            isinstance(entry.get("content"), str) and entry["content"] in audited for entry in _listed(record.get("on"))
         )
         for record in mined
     )
 
 
 def _listed(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list | tuple) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,7 +428,9 @@ class Prepared:
         return images + [(variant.name, variant.mined) for variant in self.variants if variant.weights is not None]
 
 
-def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given], settings: MendSettings) -> Prepared:
+def prepare(
+    source: MendSource, given: Sequence[Given], given_by_model: Mapping[str, Given], settings: MendSettings
+) -> Prepared:
     """Open what is named, all problems reported together, and refuse what would judge itself."""
     problems: list[CounterfoilError] = []
     opened: list[tuple[DebugImages, dict[str, DebugImages]]] = []
@@ -434,27 +438,27 @@ def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given]
     groups: dict[str, dict[str, str]] = {}
     owned: dict[str, tuple[DebugImages, dict[str, DebugImages]]] = {}
     audited = opened_parts(source.recipe, source.mine.on, source.opened)
-    for one in given:
+    for dataset in given:
         try:
-            if one.kind == IMAGES:
-                opened.append(open_debug_images(one, source.recipe))
-            elif one.kind == WEIGHTS:
-                weights, mined = read_train_weights(one.source, source.whole_train, source.train.keys)
-                weighted.append(Variant(one.name, "upweighted", weights=weights, mined=(mined,)))
-            elif one.source not in groups:
-                groups[one.source] = read_groups(one, source.opened, audited)
+            if dataset.kind == IMAGES:
+                opened.append(open_debug_images(dataset, source.recipe))
+            elif dataset.kind == WEIGHTS:
+                weights, mined = read_train_weights(dataset.source, source.whole_train, source.train.keys)
+                weighted.append(Variant(dataset.name, "upweighted", weights=weights, mined=(mined,)))
+            elif dataset.source not in groups:
+                groups[dataset.source] = read_groups(dataset, source.opened, audited)
         except CounterfoilError as error:
             problems.append(error)
-    for model, one in own.items():
+    for model, dataset in given_by_model.items():
         try:
-            if one.kind != IMAGES:
-                raise UserError(f"--own {model}={one.name}: expected a built dataset")
-            owned[model] = open_debug_images(one, source.recipe)
+            if dataset.kind != IMAGES:
+                raise UserError(f"--own {model}={dataset.name}: expected a built dataset")
+            owned[model] = open_debug_images(dataset, source.recipe)
         except CounterfoilError as error:
             problems.append(error)
     raise_together(problems)
-    variants = (*(variant for one in opened for variant in image_variants(*one, settings.seed)), *weighted)
-    own_variants = {model: tuple(image_variants(*one, settings.seed)) for model, one in owned.items()}
+    variants = (*(variant for images in opened for variant in image_variants(*images, settings.seed)), *weighted)
+    own_variants = {model: tuple(image_variants(*images, settings.seed)) for model, images in owned.items()}
     contexts: dict[tuple[int, str], Context] = {}
     for variant in (*variants, *(variant for several in own_variants.values() for variant in several)):
         for context in variant.debug.contexts if variant.role == "mended" and variant.debug is not None else ():
@@ -466,7 +470,7 @@ def prepare(source: MendSource, given: Sequence[Given], own: Mapping[str, Given]
         given=tuple(given),
         variants=variants,
         own=own_variants,
-        own_given=own,
+        own_given=given_by_model,
         groups=groups,
         contexts=tuple(contexts.values()),
         pixels=pixels,
@@ -493,6 +497,6 @@ def _sides(prepared: Prepared) -> tuple[list[Known], list[Known], list[Known]]:
         keys, edited = debug.images.keys, debug.edited.keys if debug.edited is not None else ()
         name, seen = f"the images of {debug.name}", pixels[debug.images.content]
         learned.append(Known(name, keys, seen, debug.units, dataset, debug.seeds, frozenset(edited), dataset))
-    audited = [rows(one, f"the audited images ({one.name})", source.audited) for one in prepared.audited]
+    audited = [rows(part, f"the audited images ({part.name})", source.audited) for part in prepared.audited]
     test = [] if source.test is None else [rows(source.test, f"the test ({source.test.name})")]
     return learned, audited, test

@@ -43,29 +43,31 @@ PAGE = "mend-report.html.j2"
 MOST_LISTED = 60
 
 
-def gains_figure(model: ModelMended, place: int) -> str:
+def gains_figure(model: ModelMended, index: int) -> str:
     """Draw a row a head, a dot with its whisker for the gain on each set of rows, in points."""
     variants = model.arms
     figure, axes = new_figure(_WIDTH, 0.9 + 0.5 * len(variants))
     axes.axvline(0, color=RULE, linewidth=1)
     tips: dict[str, Sequence[str]] = {}
-    for offset, (name, (_, own)) in zip((0.2, 0.0, -0.2), _DRAWN.items(), strict=True):
+    for offset, (name, (_, set_colour)) in zip((0.2, 0.0, -0.2), _DRAWN.items(), strict=True):
         for row, variant in enumerate(variants):
-            one = variant.of_set(name)
-            if one is None or one.gain is None:
+            measured = variant.of_set(name)
+            if measured is None or measured.gain is None:
                 continue
-            colour = MUTED if variant.role == "retrained" else own  # what any refit gains
+            colour = MUTED if variant.role == "retrained" else set_colour  # what any refit gains
             y = len(variants) - 1 - row + offset
-            if one.low is not None and one.high is not None:
-                axes.plot([100 * one.low, 100 * one.high], [y, y], color=colour, linewidth=1.4, alpha=0.6)
+            if measured.low is not None and measured.high is not None:
+                axes.plot([100 * measured.low, 100 * measured.high], [y, y], color=colour, linewidth=1.4, alpha=0.6)
             gid = f"gain-{row}-{name}"
-            axes.scatter([100 * one.gain], [y], s=26, color=colour, zorder=3, gid=gid)
-            tips[gid] = [f"{variant.called}, {TITLES[name]}: {percent(one.before)} before, {percent(one.after)} after"]
+            axes.scatter([100 * measured.gain], [y], s=26, color=colour, zorder=3, gid=gid)
+            tips[gid] = [
+                f"{variant.called}, {TITLES[name]}: {percent(measured.before)} before, {percent(measured.after)} after"
+            ]
     axes.set_yticks(range(len(variants)), [short(variant.called, _NAME) for variant in reversed(variants)])
     axes.set_ylim(-0.6, len(variants) - 0.4)
     axes.set_xlabel("gain over the original model (points)")
     axes.tick_params(axis="y", length=0)
-    return as_svg(figure, f"gains-{place}", "What each head gains", tips)
+    return as_svg(figure, f"gains-{index}", "What each head gains", tips)
 
 
 def draw_gain_curve(variant: VariantResult, points: Sequence[LambdaPoint | EffectPoint], over: str, name: str) -> str:
@@ -99,9 +101,9 @@ def overlap_figure(collective: Collective) -> str:
     names = [short(collective.models[at], _NAME) for at in order]
     side = max(3.0, 0.55 * len(names) + 2.2)
     figure, axes = new_figure(min(_WIDTH, side + 1.2), side)
-    for row, one in enumerate(order):
+    for row, index in enumerate(order):
         for column, other in enumerate(order):
-            value = collective.overlap[one][other]
+            value = collective.overlap[index][other]
             if value is None:
                 continue
             axes.add_patch(

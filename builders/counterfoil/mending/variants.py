@@ -169,10 +169,10 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
             f"{given.source} has no group '{group}'{near}" if group else f"{given.source} has a base and no shift",
             f"Its groups are {', '.join(known) or 'none'}.",
         )
-    found = _images(opened, given.source, group or "all shifts", shifts, recipe)
-    if not len(found):
+    debug_images = _images(opened, given.source, group or "all shifts", shifts, recipe)
+    if not len(debug_images):
         raise UserError(
-            f"{given.source}: no image of the group '{found.group}' was accepted, so nothing can be learned",
+            f"{given.source}: no image of the group '{debug_images.group}' was accepted, so nothing can be learned",
             "Lower its threshold, or ask for more candidates, and build it again.",
         )
     controls: dict[str, DebugImages] = {}
@@ -180,10 +180,10 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
     for what, name in wanted.items():
         if name is not None and name != group and groups.get(name):
             images = _images(opened, given.source, name, groups[name], recipe)
-            own = np.flatnonzero(np.isin(images.labels, np.unique(found.labels)))
-            if len(own):
-                controls[what] = images.only(own)
-    return found, controls
+            rows = np.flatnonzero(np.isin(images.labels, np.unique(debug_images.labels)))
+            if len(rows):
+                controls[what] = images.only(rows)
+    return debug_images, controls
 
 
 def _groups(opened: OpenDataset) -> dict[str, tuple[int, ...]]:
@@ -192,12 +192,12 @@ def _groups(opened: OpenDataset) -> dict[str, tuple[int, ...]]:
     A milder level goes by its own name alone.
     """
     groups: dict[str, list[int]] = {}
-    for place, shift in enumerate(opened.recipe.all_shifts()):
+    for index, shift in enumerate(opened.recipe.all_shifts()):
         if shift.top:
-            groups.setdefault(shift.group, []).append(place)
-    for place, shift in enumerate(opened.recipe.all_shifts()):
-        groups.setdefault(shift.name, [place])
-    return {name: tuple(places) for name, places in groups.items()}
+            groups.setdefault(shift.group, []).append(index)
+    for index, shift in enumerate(opened.recipe.all_shifts()):
+        groups.setdefault(shift.name, [index])
+    return {name: tuple(indices) for name, indices in groups.items()}
 
 
 def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int], recipe: Recipe) -> DebugImages:
@@ -213,9 +213,9 @@ def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int],
             "Mend on the recipe that it was mined from: --on RECIPE.",
         )
     labels = label_of[opened.labels[rows]]
-    contexts, places = _contexts(opened, shifts, recipe, label_of)
+    contexts, context_indices = _contexts(opened, shifts, recipe, label_of)
     pairs = zip(opened.shifts[rows].tolist(), opened.labels[rows].tolist(), strict=True)
-    context = np.asarray([places.get(pair, -1) for pair in pairs], dtype=np.int64)
+    context = np.asarray([context_indices.get(pair, -1) for pair in pairs], dtype=np.int64)
     specs = opened.recipe.prompts.shifts
     named = dict.fromkeys(opened.recipe.all_shifts()[shift].of for shift in shifts)
     mined = tuple(spec.mined_from for name in named if (spec := specs.get(name)) is not None and spec.mined_from)
@@ -266,14 +266,14 @@ def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) ->
     if source.unit_column not in pool.columns:
         return None
     units = pool.texts(source.unit_column, "unit_column")
-    own = _rows_in_pool(opened, rows)
-    if own and max(own) >= len(units):
+    pool_rows = _rows_in_pool(opened, rows)
+    if pool_rows and max(pool_rows) >= len(units):
         raise UserError(
-            f"{opened.source} has an image of row {max(own):,} of {source.dataset}:{opened.recipe.generator.split},"
-            f" which has {len(units):,}",
+            f"{opened.source} has an image of row {max(pool_rows):,} of"
+            f" {source.dataset}:{opened.recipe.generator.split}, which has {len(units):,}",
             f"See what is wrong with it: counterfoil verify {opened.source}",
         )
-    return tuple(units[row] for row in own)
+    return tuple(units[row] for row in pool_rows)
 
 
 def _rows_in_pool(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
@@ -304,12 +304,12 @@ def edited_rows(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) ->
 
 def edited_images(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> LabelledImages | None:
     """Return the same rows as the source has them, to be known by their pixels; None if they are no edits of it."""
-    own = edited_rows(opened, rows, recipe)
-    if not own:
+    keys = edited_rows(opened, rows, recipe)
+    if not keys:
         return None
     pin = open_source(recipe.source, opened.pins.get("pool"), as_recorded=True).pin
     split = labelled_split(recipe.source, opened.recipe.generator.split, recipe.classes, pin, units=False)
-    return rows_of(split, np.flatnonzero([key in own for key in split.keys]))
+    return rows_of(split, np.flatnonzero([key in keys for key in split.keys]))
 
 
 def _contexts(
@@ -320,32 +320,32 @@ def _contexts(
     Nothing for a prompt that says the class alone.
     """
     contexts: list[Context] = []
-    places: dict[tuple[int, int], int] = {}
+    context_indices: dict[tuple[int, int], int] = {}
     every = opened.recipe.all_shifts()
     for shift in shifts:
         spec = opened.recipe.prompts.shifts.get(every[shift].of)
         origin = (spec.mined_from if spec is not None else None) or {}
         rank = origin.get("rank")
         for label in every[shift].class_labels:
-            own = label_of[label]
-            if own < 0:
+            recipe_label = label_of[label]
+            if recipe_label < 0:
                 continue
-            cls = recipe.classes[int(own)]
+            cls = recipe.classes[int(recipe_label)]
             caption = prompt_for(every[shift], opened.recipe.classes[label])
             if caption is None or caption == cls.text(recipe.screen.object_caption) or shift == 0:
                 continue
-            places[shift, label] = len(contexts)
+            context_indices[shift, label] = len(contexts)
             words = origin.get("words")
             contexts.append(
                 Context(
                     name=every[shift].name if len(every[shift].class_labels) == 1 else f"{every[shift].name}_{cls.id}",
-                    label=int(own),
+                    label=int(recipe_label),
                     caption=caption,
                     words=str(words) if isinstance(words, str) else caption,
                     rank=rank if isinstance(rank, int) and not isinstance(rank, bool) else None,
                 )
             )
-    return tuple(contexts), places
+    return tuple(contexts), context_indices
 
 
 def rows_within(
@@ -362,12 +362,12 @@ def rows_within(
     such an image is in every point. None is all. Fewer are a part of more, so that a curve's points differ by what was
     added.
     """
-    kept = np.arange(len(ranks)) if k is None else np.flatnonzero(ranks < k)
+    rows = np.arange(len(ranks)) if k is None else np.flatnonzero(ranks < k)
     if images is None:
-        return kept
-    inside = kept[shifts[kept] >= 0]
+        return rows
+    inside = rows[shifts[rows] >= 0]
     chosen = inside[rows_of_cells(shifts[inside], dict.fromkeys(np.unique(shifts).tolist(), images), seed)]
-    return np.sort(np.concatenate([chosen, kept[shifts[kept] < 0]]))
+    return np.sort(np.concatenate([chosen, rows[shifts[rows] < 0]]))
 
 
 @dataclass(frozen=True)
@@ -398,21 +398,23 @@ class Variant:
 def image_variants(images: DebugImages, controls: Mapping[str, DebugImages], seed: int) -> list[Variant]:
     """Return images with their controls after them, all of equal numbers a class. UserError if that leaves none."""
     every = {images.name: images} | dict(controls)
-    rows = equal_numbers({name: one.labels for name, one in every.items()}, seed)
+    rows = equal_numbers({name: control.labels for name, control in every.items()}, seed)
     if not len(rows[images.name]):
         raise UserError(
             f"{images.name}: no class has both its own images and images of its controls ({' and '.join(controls)})",
             "Build more images of the controls: without them, a gain means nothing.",
         )
-    own = np.unique(images.labels)
-    missing = {what: tuple(own[~np.isin(own, one.labels)].tolist()) for what, one in controls.items()}
+    present = np.unique(images.labels)
+    missing = {what: tuple(present[~np.isin(present, control.labels)].tolist()) for what, control in controls.items()}
     lacking = {what: labels for what, labels in missing.items() if labels}
     variants = [
         Variant(images.name, "mended", debug=images.only(rows[images.name]), offered=len(images), lacking=lacking)
     ]
-    for what, one in controls.items():
-        name = f"{one.group} beside {images.name}"
-        variants.append(Variant(name, "control", images.name, what, debug=one.only(rows[what]), offered=len(one)))
+    for what, control in controls.items():
+        name = f"{control.group} beside {images.name}"
+        variants.append(
+            Variant(name, "control", images.name, what, debug=control.only(rows[what]), offered=len(control))
+        )
     return variants
 
 

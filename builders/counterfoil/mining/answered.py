@@ -58,7 +58,9 @@ class AnsweredRows:
         """Return the rows of an audit. others: what other classifiers answer to the same images."""
         predictions = audited.target.predictions
         confidence = predictions.confidence[audited.rows].astype(np.float64)
-        in_label = np.stack([one.true_confidence[audited.rows].astype(np.float64) for one in (predictions, *others)])
+        in_label = np.stack(
+            [answers.true_confidence[audited.rows].astype(np.float64) for answers in (predictions, *others)]
+        )
         rows = (audited.keys, audited.labels, audited.failed, audited.units, audited.taken_for)
         return cls(*rows, confidence, in_label, audited.paths)
 
@@ -85,23 +87,25 @@ def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None 
     by_class: list[ClassAnswered] = []
     pairs: list[TakenFor] = []
     for label in np.unique(rows.labels).tolist():
-        own = np.flatnonzero(rows.labels == label)
-        count, left = int(rows.failed[own].sum()), total - len(own)
-        rate, interval = _share(rows.failed[own], rows.units[own])
+        class_rows = np.flatnonzero(rows.labels == label)
+        count, left = int(rows.failed[class_rows].sum()), total - len(class_rows)
+        rate, interval = _share(rows.failed[class_rows], rows.units[class_rows])
         others = (failures - count) / left if left else None
-        by_class.append(ClassAnswered(classes[label].id, classes[label].name, len(own), count, rate, interval, others))
-        taken = np.where(rows.failed[own], rows.taken_for[own], -1)
+        by_class.append(
+            ClassAnswered(classes[label].id, classes[label].name, len(class_rows), count, rate, interval, others)
+        )
+        taken = np.where(rows.failed[class_rows], rows.taken_for[class_rows], -1)
         for other in np.unique(taken[(taken >= 0) & (taken != label)]).tolist():
             mine = taken == other
             if int(mine.sum()) >= FEWEST_TAKEN:
-                share, interval = _share(mine, rows.units[own])
+                share, interval = _share(mine, rows.units[class_rows])
                 names = (classes[label].id, classes[label].name, classes[other].id, classes[other].name)
-                pairs.append(TakenFor(*names, int(mine.sum()), len(own), share, interval))
+                pairs.append(TakenFor(*names, int(mine.sum()), len(class_rows), share, interval))
     return AnswersTold(
         rows=total,
         failures=failures,
-        classes=tuple(sorted(by_class, key=lambda one: (-one.rate, one.id))),
-        taken_for=tuple(sorted(pairs, key=lambda one: (-one.share, one.id, one.other_id))[:MOST_PAIRS]),
+        classes=tuple(sorted(by_class, key=lambda answered: (-answered.rate, answered.id))),
+        taken_for=tuple(sorted(pairs, key=lambda pair: (-pair.share, pair.id, pair.other_id))[:MOST_PAIRS]),
         labels=tuple(
             LabelToLookAt(
                 rows.keys[row], rows.paths.get(rows.keys[row]), classes[rows.labels[row]].name,

@@ -536,11 +536,11 @@ def audit_target(
     recipe: Recipe, mine: Mine, source: OpenSource, device: str, load: Callable[[str], Classifier] | None = None
 ) -> tuple[tuple[Audited, ...], RecipeClip]:
     """Ask the target and look with CLIP: an audit for each question. Raises as `ask_target`, and without a CLIP."""
-    asked = ask_target(recipe, mine, source, device, load=load)
+    target_audit = ask_target(recipe, mine, source, device, load=load)
     clip = recipe_clip(recipe, device)
     if isinstance(clip, RunFailure):
         raise clip
-    return asked.audits(clip), clip
+    return target_audit.audits(clip), clip
 
 
 def clip_doubts(
@@ -635,7 +635,7 @@ def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str,
 
 
 def other_failures(
-    asked: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
+    target_audit: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
 ) -> list[dict[str, NDArray[np.bool_]]]:
     """Return, by audit, (n,) failures of other classifiers on the same images, by the same rule.
 
@@ -644,7 +644,11 @@ def other_failures(
     by_audit: list[dict[str, NDArray[np.bool_]]] = [{} for _ in audits]
     rows = audits[0].rows
     discover = rows[audits[0].halves.discover]
-    answers = _answers_by(asked.recipe, asked.mine, asked.parts, asked.has, maps, device) if maps else {}
+    answers = (
+        _answers_by(target_audit.recipe, target_audit.mine, target_audit.parts, target_audit.has, maps, device)
+        if maps
+        else {}
+    )
     for name, of_model in answers.items():
         for failed, question in zip(by_audit, of_model.questions(discover), strict=True):
             failed[name] = question.failed[rows]

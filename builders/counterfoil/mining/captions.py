@@ -48,8 +48,8 @@ def load_words(
     shown, text = str(path), text_of(path)
     if path.suffix == ".txt":
         numbered = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
-        kept = [(number, line) for number, line in numbered if line and not line.startswith("#")]
-        raw = LocatedList([line for _, line in kept], [Origin(shown, number) for number, _ in kept])
+        numbered_lines = [(number, line) for number, line in numbered if line and not line.startswith("#")]
+        raw = LocatedList([line for _, line in numbered_lines], [Origin(shown, number) for number, _ in numbered_lines])
     else:
         raw = read_yaml(text, shown)
     if isinstance(raw, LocatedList):
@@ -94,14 +94,14 @@ LONGEST_CAPTION = 500
 
 def grammar_problems(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield every problem as (path in the file, message)."""
-    by_name = {name: own for name, own in _mapping(grammar.get("by_name")).items() if isinstance(own, Mapping)}
-    places: list[tuple[RecipePath, Mapping[str, Any]]] = [((), grammar)]
-    places += [(("by_name", name), own) for name, own in by_name.items()]
+    by_name = {name: words for name, words in _mapping(grammar.get("by_name")).items() if isinstance(words, Mapping)}
+    sections: list[tuple[RecipePath, Mapping[str, Any]]] = [((), grammar)]
+    sections += [(("by_name", name), words) for name, words in by_name.items()]
     for index, template in _texts(grammar.get("templates")):
         yield from ((("templates", index), problem) for problem in _text_problems(template, (*PARTS, *ABOUT)))
         if not {NOUN, CLASS} & set(PLACEHOLDER.findall(template)):
             yield ("templates", index), f"found '{template[:80]}', expected it to contain '{{{NOUN}}}' or '{{{CLASS}}}'"
-    for path, words in places:
+    for path, words in sections:
         yield from _captions(path, words)
         for key in PARTS.values():
             yield from _words(path, words, key)
@@ -111,7 +111,7 @@ def grammar_problems(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
             yield ("hyponyms", name), "found an empty list, expected at least one noun"
     used = {name for _, text in _texts(grammar.get("templates")) for name in PLACEHOLDER.findall(text)}
     for part, key in PARTS.items():
-        for path, words in places:
+        for path, words in sections:
             # Words that no template uses would be dropped silently.
             if part not in used and any(word for word in _sequence(words.get(key))):
                 yield (*path, key), f"no template uses '{{{part}}}'; expected one that does, or no {key}"
@@ -119,7 +119,7 @@ def grammar_problems(grammar: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     for name in by_name:
         if covers and name not in covers:
             yield ("by_name", name), f"found '{name[:80]}', expected a name of `covers`{did_you_mean(name, covers)}"
-    if not grammar.get("templates") and not any(words.get("captions") for _, words in places):
+    if not grammar.get("templates") and not any(words.get("captions") for _, words in sections):
         yield (), "found no captions, expected `templates` or `captions`"
 
 
@@ -134,10 +134,10 @@ def _words(path: RecipePath, words: Mapping[str, Any], key: str) -> Iterator[Rec
     """Yield problems of adjectives, prepositions and nouns, which are plain words, each once."""
     seen: set[str] = set()
     for index, word in _texts(words.get(key)):
-        here = (*path, key, index)
-        yield from ((here, problem) for problem in _text_problems(word, ()))
+        word_path = (*path, key, index)
+        yield from ((word_path, problem) for problem in _text_problems(word, ()))
         if word in seen:
-            yield here, f"found '{word[:80]}' again, expected each word once"
+            yield word_path, f"found '{word[:80]}' again, expected each word once"
         seen.add(word)
 
 
@@ -251,23 +251,23 @@ class CaptionGrammar(Section):
 
     def of(self, cls: RecipeClass, noun: CaptionNoun) -> ClassCaptions:
         """Return the captions of a class, without the reference. UserError with every reason against it."""
-        found = self.captions_or_misfits(cls, noun)
-        if isinstance(found, ClassCaptions):
-            return found
-        problems = [f"captions: class '{cls.name}' {misfit.reason}" for misfit in found]
-        raise UserError(problems, hint=" ".join(dict.fromkeys(misfit.advice for misfit in found)))
+        captions = self.captions_or_misfits(cls, noun)
+        if isinstance(captions, ClassCaptions):
+            return captions
+        problems = [f"captions: class '{cls.name}' {misfit.reason}" for misfit in captions]
+        raise UserError(problems, hint=" ".join(dict.fromkeys(misfit.advice for misfit in captions)))
 
     def captions_or_misfits(self, cls: RecipeClass, noun: CaptionNoun) -> ClassCaptions | list[Misfit]:
         """Return the captions of a class, or every reason why it has none: `gather` reports many classes together."""
         names = dict.fromkeys(name for name in (cls.category, cls.name) if name is not None)
-        own = [self.by_name[name] for name in names if name in self.by_name]
-        texts = (*self.templates, *self.captions, *(text for words in own for text in words.captions))
+        words_by_name = [self.by_name[name] for name in names if name in self.by_name]
+        texts = (*self.templates, *self.captions, *(text for words in words_by_name for text in words.captions))
         # Words for its name come before those for its category, and these before those for all.
-        reference = [self.reference, *(words.reference for words in own if words.reference is not None)][-1]
+        reference = [self.reference, *(words.reference for words in words_by_name if words.reference is not None)][-1]
         fillings: dict[str, Sequence[str | None]] = {"class": (cls.name,), NOUN: self._nouns(cls, noun)}
         fillings |= {word: (getattr(cls, word),) for word in ABOUT_CLASS}
         for part, key in PARTS.items():
-            words = [*getattr(self, key), *(word for ours in own for word in getattr(ours, key))]
+            words = [*getattr(self, key), *(word for ours in words_by_name for word in getattr(ours, key))]
             fillings[part] = tuple(dict.fromkeys(words)) or (None,)
         misfits = []
         if noun == "hyponyms" and not self._nouns(cls, noun):
@@ -286,13 +286,13 @@ class CaptionGrammar(Section):
         if misfits:
             return misfits
         called = cls.category if noun == "category" else cls.name
-        (said,) = _filled(reference, fillings | {NOUN: (called,)})
-        found = dict.fromkeys(text for template in texts for text in _filled(template, fillings))
-        found.pop(said, None)
-        if not found:
+        (reference_text,) = _filled(reference, fillings | {NOUN: (called,)})
+        captions = dict.fromkeys(text for template in texts for text in _filled(template, fillings))
+        captions.pop(reference_text, None)
+        if not captions:
             advice = "Give the grammar `templates` with more words, or `captions`."
-            return [Misfit(f"has no caption other than its reference '{said}'", advice)]
-        return ClassCaptions(said, tuple(found))
+            return [Misfit(f"has no caption other than its reference '{reference_text}'", advice)]
+        return ClassCaptions(reference_text, tuple(captions))
 
     def _nouns(self, cls: RecipeClass, noun: CaptionNoun) -> tuple[str, ...]:
         if noun == "hyponyms":
@@ -320,7 +320,7 @@ def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iter
     names = tuple(dict.fromkeys(PLACEHOLDER.findall(template)))
     for words in product(*(fillings[name] for name in names)):
         chosen = dict(zip(names, words, strict=True))
-        text = PLACEHOLDER.sub(lambda found, chosen=chosen: chosen[found[1]] or "", template)
+        text = PLACEHOLDER.sub(lambda match, chosen=chosen: chosen[match[1]] or "", template)
         yield " ".join(text.split())
 
 
@@ -346,13 +346,13 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
     rows: dict[str, int] = {}
     references, candidates = [], []
     for cls in classes:
-        found = grammar.captions_or_misfits(cls, noun)
-        if not isinstance(found, ClassCaptions):
-            for misfit in found:
+        captions = grammar.captions_or_misfits(cls, noun)
+        if not isinstance(captions, ClassCaptions):
+            for misfit in captions:
                 together.setdefault(misfit, []).append(cls.name)
             continue
-        references.append(rows.setdefault(found.reference, len(rows)))
-        candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in found.texts], dtype=np.int64))
+        references.append(rows.setdefault(captions.reference, len(rows)))
+        candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in captions.texts], dtype=np.int64))
         if len(rows) > MOST_TEXTS:
             reached = f"class '{cls.name}', {len(references)} of {len(classes)}"
             reason = f"captions: more than {MOST_TEXTS:,} in total, reached at {reached}"
@@ -419,8 +419,8 @@ def _added(subject: str, noun: str) -> tuple[str, str] | None:
     """
     words, sought = subject.split(), noun.split()
     folded, like = [word.casefold() for word in words], [word.casefold() for word in sought]
-    places = range(len(folded) - len(like) + 1) if like else ()
-    start = next((place for place in places if folded[place : place + len(like)] == like), None)
+    starts = range(len(folded) - len(like) + 1) if like else ()
+    start = next((at for at in starts if folded[at : at + len(like)] == like), None)
     if start is None:
         return None
     before, after = " ".join(words[:start]), " ".join(words[start + len(sought) :])

@@ -115,15 +115,15 @@ class Counted:
 
     def p(self, margin: float) -> float:
         """Return the larger p of both tests: either hypothesis alone would be enough to refute it."""
-        return max(score_test(*each, margin) for each in (self.rows, self.rendered) if each is not None)
+        return max(score_test(*counts, margin) for counts in (self.rows, self.rendered) if counts is not None)
 
 
 def count_hypothesis(hypothesis: Hypothesis, rows: LabelledRows) -> tuple[FailureCount, FailureCount]:
     """Count failures of the set, and of the rest of its classes, among the rows that it is tested on."""
-    own = np.flatnonzero(hypothesis.tested_on(rows.features, rows.labels))
-    members = hypothesis.members(rows.features[own], rows.labels[own])
-    counted = hypothesis.counted(rows.failed[own], rows.taken_for[own])
-    return count_failures(counted, rows.units[own], members)
+    tested_rows = np.flatnonzero(hypothesis.tested_on(rows.features, rows.labels))
+    members = hypothesis.members(rows.features[tested_rows], rows.labels[tested_rows])
+    counted = hypothesis.counted(rows.failed[tested_rows], rows.taken_for[tested_rows])
+    return count_failures(counted, rows.units[tested_rows], members)
 
 
 def confirm_sets(
@@ -177,30 +177,30 @@ def minimum_detectable_difference(
     families: list[list[tuple[FailureCount, FailureCount]]] = []
     labels = [(row, label) for row in rows for label in np.unique(row.labels).tolist()]
     if mine.confirm != "rendered":
-        sets = [one.rows for one in counted if one.rows is not None]
-        for own, label in () if counted else labels:
-            of_class = own.of_classes([label])
+        sets = [counts.rows for counts in counted if counts.rows is not None]
+        for audit_half, label in () if counted else labels:
+            of_class = audit_half.of_classes([label])
             members = np.zeros(len(of_class), dtype=bool)
             members[: max(1, round(len(of_class) * _TYPICAL_SHARE))] = True
-            sets.append(count_failures(own.failed[of_class], own.units[of_class], members))
+            sets.append(count_failures(audit_half.failed[of_class], audit_half.units[of_class], members))
         families.append(sets)
-    drawn = [one.rendered for one in counted if one.rendered is not None]
+    drawn = [counts.rendered for counts in counted if counts.rendered is not None]
     if mine.confirm == "rendered" and not drawn:
-        for own, label in labels:
-            failed = round(mine.rendered * float(own.failed[own.of_classes([label])].mean()))
+        for audit_half, label in labels:
+            failed = round(mine.rendered * float(audit_half.failed[audit_half.of_classes([label])].mean()))
             count = FailureCount(mine.rendered, mine.rendered, failed, float(mine.rendered))
             drawn.append((count, count))
     families.append(drawn)
     typical = []
     for sets in families:
-        seen = [(smallest_difference(*each, mine.margin, mine.fdr, max(len(counted), 1)), each) for each in sets]
+        seen = [(smallest_difference(*counts, mine.margin, mine.fdr, max(len(counted), 1)), counts) for counts in sets]
         if seen:
             # A set in which no difference could be shown comes last.
             seen.sort(key=lambda pair: (pair[0] is None, pair[0] or 0.0))
             difference, (in_set, rest) = seen[(len(seen) - 1) // 2]
             rest_rate = rest.rate if rest.rows else 0.0
             typical.append(SmallestDifference(difference, POWER, in_set.rows, rest.rows, rest_rate))
-    return max(typical, key=lambda one: 1.0 if one.difference is None else one.difference, default=None)
+    return max(typical, key=lambda smallest: 1.0 if smallest.difference is None else smallest.difference, default=None)
 
 
 _MOST_EVIDENCE = 12  # a half and finding
@@ -244,7 +244,7 @@ class HypothesisTests:
         run: MiningRun,
         audits: Sequence[Audited],
         captions: CandidateCaptions,
-        found: Found,
+        outcome: Found,
         rendered: AnsweredRound | None = None,
     ) -> HypothesisTests:
         """Test every hypothesis on what `mine.confirm` says, among the rows of its audit, as one family.
@@ -256,7 +256,7 @@ class HypothesisTests:
         rows = [half_rows(audited, audited.halves.confirm) for audited in audits]
         sets = {} if rendered is None else rendered.sets
         hypotheses = [
-            hypothese for hypothese in found.hypotheses if mine.confirm != "rendered" or hypothese.name in sets
+            hypothese for hypothese in outcome.hypotheses if mine.confirm != "rendered" or hypothese.name in sets
         ]
         of_audit = [_audit_index(audits, hypothese.labels[0]) for hypothese in hypotheses]
         counted = [
@@ -266,9 +266,9 @@ class HypothesisTests:
             )
             for hypothese, index in zip(hypotheses, of_audit, strict=True)
         ]
-        p = [one.p(mine.margin) for one in counted]
-        results = confirm_sets([one.first for one in counted], mine.margin, mine.fdr, p)
-        return cls(run, audits, captions, found, rendered, list(map(Carried, hypotheses, of_audit, counted, results)))
+        p = [counts.p(mine.margin) for counts in counted]
+        results = confirm_sets([counts.first for counts in counted], mine.margin, mine.fdr, p)
+        return cls(run, audits, captions, outcome, rendered, list(map(Carried, hypotheses, of_audit, counted, results)))
 
     @property
     def by_weight(self) -> list[Carried]:
@@ -278,7 +278,7 @@ class HypothesisTests:
     def confirmed_sets(self) -> dict[str, NDArray[np.bool_]]:
         """By confirmed finding of the first audit, (n,) the rows in its set that have the answer that it is of."""
         audited, sets = self.audits[0], {}
-        for hypothesis in (one.hypothesis for one in self.tested if one.result.confirmed):
+        for hypothesis in (carried.hypothesis for carried in self.tested if carried.result.confirmed):
             inside = hypothesis.members(audited.features, audited.labels)
             inside &= hypothesis.tested_on(audited.features, audited.labels)
             of_answer = hypothesis.answered is None or audited.taken_for == hypothesis.answered
@@ -300,20 +300,20 @@ def collect_findings(
     others: by audit, (n,) failures of other classifiers. checks: of labels, by hypothesis. without_words: why no words
     were looked for.
     """
-    run, audits, found = tests.run, tests.audits, tests.found
+    run, audits, outcome = tests.run, tests.audits, tests.found
     recipe, mine, audited = run.recipe, run.mine, tests.audits[0]
     findings = []
-    for one in track(tests.by_weight, "testing findings", len(tests.tested)):
-        finding = _finding(tests, one, others[one.audit])
-        findings.append(replace(finding, labels=(checks or {}).get(one.hypothesis.name)))
+    for carried_test in track(tests.by_weight, "testing findings", len(tests.tested)):
+        finding = _finding(tests, carried_test, others[carried_test.audit])
+        findings.append(replace(finding, labels=(checks or {}).get(carried_test.hypothesis.name)))
     classes = []
     for label, cls in enumerate(recipe.classes):
-        own = audits[_audit_index(audits, label)]
-        of_class = own.labels == label
-        rows, errors = int(of_class.sum()), int(own.failed[of_class].sum())
-        note = {name.name: getattr(found.notes[label], name.name) for name in fields(found.notes[label])}
+        class_audit = audits[_audit_index(audits, label)]
+        of_class = class_audit.labels == label
+        rows, errors = int(of_class.sum()), int(class_audit.failed[of_class].sum())
+        note = {name.name: getattr(outcome.notes[label], name.name) for name in fields(outcome.notes[label])}
         classes.append(ClassAudit(cls.id, cls.name, rows, errors, errors / rows if rows else None, **note))
-    carried = {one.hypothesis.name for one in tests.tested}
+    carried = {carried.hypothesis.name for carried in tests.tested}
     classifier = audited.target.classifier
     return Findings(
         recipe=MinedRecipe(recipe.name, recipe.recipe_hash),
@@ -331,7 +331,9 @@ def collect_findings(
         fdr=mine.fdr,
         tested=len(findings),
         smallest_difference=minimum_detectable_difference(
-            [one.counts for one in tests.tested], [half_rows(audit, audit.halves.confirm) for audit in audits], mine
+            [carried.counts for carried in tests.tested],
+            [half_rows(audit, audit.halves.confirm) for audit in audits],
+            mine,
         ),
         classes=tuple(classes),
         findings=tuple(findings),
@@ -344,7 +346,7 @@ def collect_findings(
                 hypothese.words,
                 NO_PROMPT,
             )
-            for hypothese in found.hypotheses
+            for hypothese in outcome.hypotheses
             if hypothese.name not in carried
         ),
         notes=notes,
@@ -370,15 +372,15 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDAr
     classes = [run.recipe.classes[label] for label in hypothesis.labels]
     confirm_rows = audited.halves.confirm
     half = half_rows(audited, confirm_rows)
-    own = np.flatnonzero(hypothesis.tested_on(half.features, half.labels))
-    members = hypothesis.members(half.features[own], half.labels[own])
-    towards = hypothesis.cosines(half.features[own]) * (1 if hypothesis.role == "hard" else -1)
+    tested_rows = np.flatnonzero(hypothesis.tested_on(half.features, half.labels))
+    members = hypothesis.members(half.features[tested_rows], half.labels[tested_rows])
+    towards = hypothesis.cosines(half.features[tested_rows]) * (1 if hypothesis.role == "hard" else -1)
     order = np.argsort(-towards, kind="stable")
     # A column that only says whether a row is in the set gives no order.
     ordered = len(np.unique(towards)) > 2
     inside = order[members[order]]
     evidence = _AuditEvidence(tests, audited, hypothesis.counted(audited.failed, audited.taken_for))
-    shown = evidence.first_of_both(confirm_rows[own[inside]], towards[inside], "confirm")
+    shown = evidence.first_of_both(confirm_rows[tested_rows[inside]], towards[inside], "confirm")
     test = None
     if tests.rendered is not None and carried.counts.rendered is not None:
         drawn = evidence.rendered(tests.rendered, hypothesis.name)
@@ -412,7 +414,9 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDAr
         evidence=tuple(shown),
         caption_check=_caption_check(audited, tests.captions, hypothesis),
         nearest_curve=tuple(
-            CurvePoint(k, float(1 - half.failed[own][order[:k]].mean())) for k in _CURVE if ordered and k <= len(own)
+            CurvePoint(k, float(1 - half.failed[tested_rows][order[:k]].mean()))
+            for k in _CURVE
+            if ordered and k <= len(tested_rows)
         ),
         others=tuple(OtherClassifier(name, *map(rate_of, counts)) for name, counts in of_other.items()),
         tested_on=carried.counts.tested_on,
@@ -453,19 +457,19 @@ class _AuditEvidence:
         self, rows: NDArray[np.int64], scores: NDArray[np.floating], half: Literal["discover", "confirm"]
     ) -> list[Evidence]:
         """Return the first right and the first wrong ones of some rows, in their order."""
-        places = _first_of_both(self.counted[rows])
-        return [self.of_row(int(rows[place]), float(scores[place]), half) for place in places]
+        positions = _first_of_both(self.counted[rows])
+        return [self.of_row(int(rows[position]), float(scores[position]), half) for position in positions]
 
     def rendered(self, rendered: AnsweredRound, name: str) -> list[Evidence]:
         """Return the first right and the first wrong ones of the images that were rendered for a hypothesis."""
         drawn = rendered.sets[name]
         evidence = []
-        for place in _first_of_both(rendered.failed[drawn.rows]):
-            row = int(drawn.rows[place])
+        for position in _first_of_both(rendered.failed[drawn.rows]):
+            row = int(drawn.rows[position])
             evidence.append(
                 Evidence(
                     key=rendered.key(row),
-                    score=float(drawn.scores[place]),
+                    score=float(drawn.scores[position]),
                     failed=bool(rendered.failed[row]),
                     half="rendered",
                     label=self.tests.run.recipe.classes[int(rendered.images.labels[row])].name,
@@ -509,11 +513,11 @@ def _caption_check(audited: Audited, captions: CandidateCaptions, hypothesis: Hy
     matching = says_it[best]
     order = np.argsort(-hypothesis.cosines(features), kind="stable")[:_NEAREST]
     nearest = []
-    for place in order[:8].tolist():
-        key = audited.keys[rows[place]]
-        caption = captions.texts[int(candidates[best[place]])]
-        failed = bool(audited.failed[rows[place]])
-        nearest.append(NearestImage(key, caption, bool(matching[place]), failed, audited.paths.get(key)))
+    for position in order[:8].tolist():
+        key = audited.keys[rows[position]]
+        caption = captions.texts[int(candidates[best[position]])]
+        failed = bool(audited.failed[rows[position]])
+        nearest.append(NearestImage(key, caption, bool(matching[position]), failed, audited.paths.get(key)))
     return CaptionCheck(
         images=len(order),
         matching=int(matching[order].sum()),

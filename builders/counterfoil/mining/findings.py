@@ -663,20 +663,23 @@ class Findings(Strict):
             )
         if self.tested != len(names):
             raise ValueError(f"{self.tested} hypotheses were tested and {len(names)} are listed")
-        for one in self.findings:
-            if one.confirmed and one.q > self.fdr:
-                raise ValueError(f"{one.name} is confirmed with q = {one.q}, above {self.fdr}")
+        for listed in self.findings:
+            if listed.confirmed and listed.q > self.fdr:
+                raise ValueError(f"{listed.name} is confirmed with q = {listed.q}, above {self.fdr}")
 
     def __repr__(self) -> str:
-        found = f"{len(self.confirmed)} of {self.tested} hypotheses confirmed"
-        return f"<Findings of {self.target.name} on {self.recipe.name}: {found}>"
+        confirmed = f"{len(self.confirmed)} of {self.tested} hypotheses confirmed"
+        return f"<Findings of {self.target.name} on {self.recipe.name}: {confirmed}>"
 
     def _repr_html_(self) -> str:
         from counterfoil.mining.report import classes_table, findings_table
 
         if self.standing or self.answered is None:
-            columns, found = findings_table(self, self.standing)
-            columns, rows = ["finding", *columns], [[one.words, *(cell.text for cell in row)] for one, row in found]
+            columns, table_rows = findings_table(self, self.standing)
+            columns, rows = (
+                ["finding", *columns],
+                [[finding.words, *(cell.text for cell in row)] for finding, row in table_rows],
+            )
         else:
             columns, rows = classes_table(self.answered)
         return shown_table(repr(self)[1:-1], columns, rows, " ".join(self.doubts))
@@ -693,8 +696,8 @@ class Findings(Strict):
     @property
     def standing(self) -> tuple[Finding, ...]:
         """The confirmed findings that no shorter description replaces."""
-        confirmed = {one.name for one in self.confirmed}
-        return tuple(one for one in self.confirmed if one.about.get(SHORTENED_TO) not in confirmed)
+        confirmed = {finding.name for finding in self.confirmed}
+        return tuple(finding for finding in self.confirmed if finding.about.get(SHORTENED_TO) not in confirmed)
 
     @property
     def doubt(self) -> str:
@@ -728,10 +731,10 @@ def findings_json_schema_text() -> str:
     return schema_text(Findings, "Counterfoil findings")
 
 
-def _of_rate(prefix: str, place: str) -> dict[str, str]:
+def _of_rate(prefix: str, json_path: str) -> dict[str, str]:
     ends = {"rate_low": "interval.0", "rate_high": "interval.1"}
-    return {f"{prefix}_{name}": f"{place}.{name}" for name in ("rows", "units", "failures", "rate")} | {
-        f"{prefix}_{name}": f"{place}.{end}" for name, end in ends.items()
+    return {f"{prefix}_{name}": f"{json_path}.{name}" for name in ("rows", "units", "failures", "rate")} | {
+        f"{prefix}_{name}": f"{json_path}.{end}" for name, end in ends.items()
     }
 
 
@@ -774,8 +777,8 @@ def findings_csv_text(findings: Findings) -> str:
     """Return the text of findings.csv: a row for each tested hypothesis, in the document's order; None is empty."""
     same = {"target": findings.target.name, "method": findings.method.name}
 
-    def cell(one: Finding, column: str) -> Any:
-        value: Any = same.get(column, one)
+    def cell(finding: Finding, column: str) -> Any:
+        value: Any = same.get(column, finding)
         for name in filter(None, CSV_COLUMNS[column].split(".")):
             value = None if value is None else value[int(name)] if name.isdecimal() else getattr(value, name)
         if isinstance(value, tuple):

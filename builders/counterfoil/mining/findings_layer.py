@@ -29,14 +29,14 @@ def unique_slugs(names: Sequence[str]) -> list[str]:
     """Return names in the letters that shifts may have, each once: equal or empty ones get their index."""
     plain = [re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:_LONGEST_SLUG].rstrip("_") for name in names]
     often = Counter(plain)
-    taken = {own for own in plain if own and often[own] == 1}
-    found = []
-    for index, own in enumerate(plain):
-        name = own if own in taken else f"{own or 'class'}_{index}"
-        while own not in taken and name in {*taken, *found}:
+    taken = {slug for slug in plain if slug and often[slug] == 1}
+    slugs = []
+    for index, slug in enumerate(plain):
+        name = slug if slug in taken else f"{slug or 'class'}_{index}"
+        while slug not in taken and name in {*taken, *slugs}:
             name += "_"
-        found.append(name)
-    return found
+        slugs.append(name)
+    return slugs
 
 
 HARD, EASY, REFERENCE = "hard", "easy", "reference"
@@ -86,10 +86,10 @@ def shifts_layer(shifts: Mapping[str, Mapping[str, Any]], changes: Mapping[str, 
 def _over(shift: Mapping[str, Any], spec: ShiftSpec | None) -> dict[str, Any]:
     """Return a shift that leaves nothing of another one of its name (mining of what was mined)."""
     old: dict[str, Any] = {} if spec is None else spec.model_dump(mode="json", exclude_none=True)
-    own: dict[str, Any] = {**dict.fromkeys(old), **shift}
+    values: dict[str, Any] = {**dict.fromkeys(old), **shift}
     if old.get("mined_from") and shift.get("mined_from"):
-        own["mined_from"] = _instead(old["mined_from"], shift["mined_from"])
-    return own
+        values["mined_from"] = _instead(old["mined_from"], shift["mined_from"])
+    return values
 
 
 def _instead(old: Any, new: Any) -> Any:
@@ -110,8 +110,8 @@ def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tup
     laid = load_recipe(source, overrides)
     if below.names_every_label and laid.names_every_label:
         return below, carried, _extends(source, folder)
-    found = resolve_classes(laid).source.classes or ()
-    classes = [_entry_values(entry) for entry in found]
+    entries = resolve_classes(laid).source.classes or ()
+    classes = [_entry_values(entry) for entry in entries]
     if not below.names_every_label:
         stated = below.source.classes
         if not same_classes(None if stated is None else [_entry_values(entry) for entry in stated], classes):
@@ -119,7 +119,7 @@ def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tup
                 f"source.classes: --set changes the classes of {source}, which leaves labels to the input dataset",
                 "Write the classes in the recipe.",
             )
-        below = with_classes(below, found)
+        below = with_classes(below, entries)
     return below, merged_deeply(carried, {"source": {"classes": classes}}), _extends(source, folder)
 
 
@@ -147,46 +147,48 @@ def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = (
     hard: dict[str, dict[str, Any]] = {}
     others: dict[str, dict[str, Any]] = {}
     base = findings.method.settings.get("base") or recipe.prompts.base.prompt
-    for one in findings.standing:
-        classes = [by_id[class_id] for class_id in one.classes]
-        if one.prompt is not None:
-            origin = mined_from(findings, one)
-            caption = one.caption if one.role == "hard" and screened else None
-            hard[one.name] = mined_shift(one.prompt, caption, HARD, classes, origin, one.about.get(SHIFT_CAPTION))
-            hard[one.name] |= {"style": True} if one.about.get(STYLED) else {}
-        stem = one.name.removesuffix(f"_{one.role}")
+    for finding in findings.standing:
+        classes = [by_id[class_id] for class_id in finding.classes]
+        if finding.prompt is not None:
+            origin = mined_from(findings, finding)
+            caption = finding.caption if finding.role == "hard" and screened else None
+            hard[finding.name] = mined_shift(
+                finding.prompt, caption, HARD, classes, origin, finding.about.get(SHIFT_CAPTION)
+            )
+            hard[finding.name] |= {"style": True} if finding.about.get(STYLED) else {}
+        stem = finding.name.removesuffix(f"_{finding.role}")
         if recipe.generator.adapter is not None and len(classes) == 1 and classes[0].id in decoded:
-            origin = _beside(findings, one, DECODED, None)
+            origin = _beside(findings, finding, DECODED, None)
             hard[f"{stem}_{DECODED}"] = _decoded(classes[0], origin)
         # A document of another recipe's test says nothing of whole classes.
-        audit = audits.get(one.classes[0]) if len(one.classes) == 1 else None
+        audit = audits.get(finding.classes[0]) if len(finding.classes) == 1 else None
         easy = audit.easy[0].caption if audit is not None and audit.easy else None
-        if one.role == "far_from":
-            easy = one.caption
+        if finding.role == "far_from":
+            easy = finding.caption
         if easy is not None:
-            origin = _beside(findings, one, EASY, easy)
+            origin = _beside(findings, finding, EASY, easy)
             others[f"{stem}_{EASY}"] = mined_shift(
                 prompt_of(easy, classes), easy if screened else None, EASY, classes, origin
             )
         if base is None:
             continue
-        origin = _beside(findings, one, REFERENCE, None)
+        origin = _beside(findings, finding, REFERENCE, None)
         others[f"{stem}_{REFERENCE}"] = mined_shift(base, None, REFERENCE, classes, origin)
     return hard | dict(sorted(others.items(), key=lambda item: (item[1]["group"], item[0])))
 
 
-def drawing_prompt(hypothesis: Hypothesis, found: Found, recipe: Recipe) -> str | None:
+def drawing_prompt(hypothesis: Hypothesis, outcome: Found, recipe: Recipe) -> str | None:
     """Return what draws the set: its caption; or, far from a caption, the hardest one that no other set draws."""
     classes = [recipe.classes[label] for label in hypothesis.labels]
     if hypothesis.role == "hard":
         return prompt_of(hypothesis.caption, classes)
     drawn = {
         hypothese.caption
-        for hypothese in found.hypotheses
+        for hypothese in outcome.hypotheses
         if hypothese.role == "hard" and hypothese.labels == hypothesis.labels
     }
-    hard = found.notes[hypothesis.labels[0]].hard if len(classes) == 1 else ()
-    left = [one.caption for one in hard if one.score < 0 and one.caption not in drawn]
+    hard = outcome.notes[hypothesis.labels[0]].hard if len(classes) == 1 else ()
+    left = [caption.caption for caption in hard if caption.score < 0 and caption.caption not in drawn]
     return prompt_of(left[0], classes) if left else None
 
 
@@ -258,7 +260,7 @@ def audit_origin(findings: Findings) -> dict[str, Any]:
         "method": findings.method.name,
         "settings": _shared(findings.method.settings),
         "target": {"name": without_folders(findings.target.name), "sha256": findings.target.sha256},
-        "on": [{"name": without_folders(each.name), "content": each.content} for each in findings.on],
+        "on": [{"name": without_folders(part.name), "content": part.content} for part in findings.on],
         "failure": findings.failure,
         "margin": findings.margin,
         "fdr": findings.fdr,
@@ -295,25 +297,25 @@ def mined_shift(
     alone: what it says without its class, if that is known.
     """
     added = None if caption is None else alone or _added(caption, classes)
-    own: dict[str, Any] = {} if "{class}" in prompt else {"object_caption": prompt}
+    values: dict[str, Any] = {} if "{class}" in prompt else {"object_caption": prompt}
     return {
         "kind": "mined",
         "group": group,
         "classes": [cls.id for cls in classes],
         "prompt": prompt,
         **({} if added is None else {"caption": added}),
-        **own,
+        **values,
         "mined_from": dict(origin),
     }
 
 
 def _added(caption: str, classes: Sequence[RecipeClass]) -> str | None:
     """Return the caption of the shift alone: "a photo on the road" of "a photo of a sandal on the road"."""
-    before, found, after = prompt_of(caption, classes).partition("{class}")
+    before, placeholder, after = prompt_of(caption, classes).partition("{class}")
     words = before.removeprefix(_A_PHOTO).strip().removeprefix("of").strip()
     words = re.sub(r"^(a|an|the)(\s|$)", "", words)
     alone = " ".join(part for part in (_A_PHOTO, words, after.strip()) if part)
-    return alone if found and alone != _A_PHOTO else None
+    return alone if placeholder and alone != _A_PHOTO else None
 
 
 def _decoded(cls: RecipeClass, origin: dict[str, Any]) -> dict[str, Any]:
@@ -330,8 +332,8 @@ def _plain(value: Any) -> Any:
 
 def _extends(source: str | Path, folder: Path) -> str:
     """Return how the layer names what it extends: a bundled name, or a path from its own folder."""
-    found = find_recipe(source)
-    if isinstance(source, str) and found == bundled_recipes().get(source):
+    path = find_recipe(source)
+    if isinstance(source, str) and path == bundled_recipes().get(source):
         return source
-    relative = os.path.relpath(found.resolve(), folder.resolve())
+    relative = os.path.relpath(path.resolve(), folder.resolve())
     return relative if relative.startswith(".") else f"./{relative}"

@@ -1,6 +1,7 @@
-"""What a method gets, half of the images as arrays, and what it returns: hypotheses, each with its set of images.
+"""Input and output of a mining method: half of the images as arrays, and hypotheses, each with its set of images.
 
-A set ends at a cosine with its caption: a share of each class's rows, chosen on the discover half and then fixed.
+A set is bounded by the cosine with its caption. The bound takes a share of each class's rows; it is chosen on the
+discover half and then fixed.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.stats import FailureCount, count_failures, score_test
 
-# Which side of a caption a set lies on: the images nearest to it, or those with the least of what it adds.
+# The images in a set: those nearest to its caption (hard), or those with the least of what the caption adds (far_from).
 Role = Literal["hard", "far_from"]
-# Shares of a class that a set may be. Below a tenth few rows are left to test; above a half the rest is the exception.
+# Shares of a class that a set may take. Below 0.1, few rows are left to test; above 0.5, the set is the normal case.
 SHARES = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
 
 
@@ -34,10 +35,10 @@ def choose_cutoffs(
     role: Role,
     margin: float,
 ) -> tuple[tuple[float, ...], NDArray[np.bool_], tuple[FailureCount, FailureCount]]:
-    """Return the cut-off of each class, the set (n,), and its and the rest's failures, for n rows of `classes`.
+    """Return each class's cut-off, the set (n,) bool, and the failures inside and outside it, for n rows of `classes`.
 
-    cosines: (n,) with the caption. The same share of every class, so that a set is no choice among classes: the one
-    whose set is least likely to fail as seldom as the rest and the margin allow; of equal ones the largest.
+    cosines: (n,) with the caption. Every class gives the same share, so that a set does not select among classes. The
+    share with the smallest p-value of `score_test` wins; of equal ones, the largest share.
     """
     tried = []
     for share in SHARES:
@@ -45,13 +46,13 @@ def choose_cutoffs(
         members = members_within(cosines, labels, classes, cutoffs, role)
         counts = count_failures(failed, units, members)
         tried.append((score_test(*counts, margin), (cutoffs, members, counts)))
-    return min(reversed(tried), key=lambda one: one[0])[1]
+    return min(reversed(tried), key=lambda scored: scored[0])[1]
 
 
 def cutoffs_at(
     cosines: NDArray[np.floating], labels: NDArray[np.int64], classes: Sequence[int], role: Role, share: float
 ) -> tuple[float, ...]:
-    """Return the cosine that `share` of each class's rows reach (hard) or stay under (far_from)."""
+    """Return, for each class, the cosine that `share` of its rows reach (hard) or stay below (far_from)."""
     level = 1 - share if role == "hard" else share
     return tuple(float(np.quantile(cosines[labels == label], level)) for label in classes)
 
@@ -63,12 +64,12 @@ def members_within(
     cutoffs: Sequence[float],
     role: Role,
 ) -> NDArray[np.bool_]:
-    """Return (n,) which rows are in the set."""
+    """Return (n,) bool, the rows in the set."""
     limits = np.full(int(labels.max(initial=-1)) + 1, np.nan)
     for label, cutoff in zip(classes, cutoffs, strict=True):
         if label < len(limits):
             limits[label] = cutoff
-    with np.errstate(invalid="ignore"):  # rows of other classes have no limit, and are in no set
+    with np.errstate(invalid="ignore"):  # rows of other classes have the limit NaN, so they are outside
         return cosines >= limits[labels] if role == "hard" else cosines <= limits[labels]
 
 
@@ -78,7 +79,7 @@ _SECTIONS_WITHOUT_EFFECT_ON_IMAGES = ("mine", "evaluate", "publish")
 
 @dataclass(frozen=True)
 class MiningRun:
-    """A run of mining. recipe: with `overrides`. source: the recipe as it was named. settings: `mine.settings`."""
+    """A mining run. recipe: with `overrides` applied. source: the recipe's name or path. settings: `mine.settings`."""
 
     recipe: Recipe
     mine: Mine
@@ -90,22 +91,22 @@ class MiningRun:
     workers: int | None = None
 
     def in_round(self, folder: Path) -> MiningRun:
-        """Return the run for a round in `folder`, without overrides that change no image."""
+        """Return this run for a round in `folder`, with only the overrides that can change an image."""
         sections = [override.partition("=")[0].strip().split(".")[0] for override in self.overrides]
-        kept = [
+        overrides = [
             override
             for override, section in zip(self.overrides, sections, strict=True)
             if section not in _SECTIONS_WITHOUT_EFFECT_ON_IMAGES
         ]
-        return replace(self, overrides=kept, folder=folder)
+        return replace(self, overrides=overrides, folder=folder)
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateCaptions:
-    """Candidate captions and CLIP's vectors of them, each once.
+    """Distinct candidate captions and their CLIP vectors.
 
-    texts: all, references included. vectors: (len(texts), width), unit vectors. references: by label, the row of the
-    caption that says the class alone. candidates: by label, rows of those that say more.
+    texts: all captions, with references. vectors: (len(texts), width), unit vectors. references: by label, the row of
+    the caption that names only the class. candidates: by label, rows of the captions that say more.
     """
 
     texts: tuple[str, ...]
@@ -119,8 +120,7 @@ NO_CAPTIONS = CandidateCaptions((), np.zeros((0, 0), np.float32), (), ())
 
 @dataclass(frozen=True, slots=True)
 class SliceColumns:
-    """The columns of features that are no CLIP's: measures that vary, then shifts (1 where a row is of it), then own
-    features.
+    """The columns of features other than CLIP's: measures that vary, shifts (1 for rows of the shift), own features.
 
     The last `width` columns are unit vectors of the classifier's own features.
     """
@@ -135,12 +135,12 @@ NO_COLUMNS = SliceColumns()
 
 @dataclass(frozen=True, slots=True)
 class DiscoverHalf:
-    """The n rows that hypotheses are found on.
+    """The n rows of the discover half.
 
-    features: (n, width), CLIP's unit vectors, or as `columns` says. labels: (n,), indices of the recipe's classes.
-    failed: (n,) bool. taken_for: (n,), the class that the target answers, -1 for none. units: (n,), equal where rows
-    share a unit. centre, deviation: (width,), mean and standard deviation (ddof 1) of the train split's features.
-    categories: by label. pooled: (n,) by name, failures of further classifiers.
+    features: (n, width), CLIP's unit vectors, or what `columns` describes. labels: (n,), indices of the recipe's
+    classes. failed: (n,) bool. taken_for: (n,), the target's answer as a class index, -1 if it is no class. units:
+    (n,), equal for rows of one unit. centre, deviation: (width,), mean and standard deviation (ddof 1) of the train
+    split's features. categories: by label. pooled: name → (n,) failures of a further classifier.
     """
 
     features: NDArray[np.floating]
@@ -159,14 +159,15 @@ class DiscoverHalf:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """Classes and words of which a method says that they fail together, and the set of images that it means.
+    """A set of images that, according to a method, fails more than the rest of its classes, with words for it.
 
-    name: unique in a run. labels: one class, or those of a category. vector: (width,), whose cosine with an image
-    decides: at least the cut-off of the image's class where the role is `hard`, at most where it is `far_from`.
-    cutoffs: by index in `labels`. evidence: rows of the discover half, best first; scores: what they are ordered by.
-    easiest: rows there that the method expects the target to get right, easiest first, with scores. about: the method's
-    own numbers, as JSON. alternatives: vectors that a member is less like. against: further labels whose rows are in
-    the rest. answered: a class whose answers are counted in place of failures.
+    name: unique in a run. labels: one class, or the classes of a category. vector: (width,). An image is in the set if
+    its cosine with `vector` is at least (role `hard`) or at most (role `far_from`) the cut-off of its class. cutoffs:
+    in the order of `labels`. evidence: rows of the discover half, best first, with `scores`. easiest: rows of that half
+    that the method expects to be answered rightly, easiest first, with `easiest_scores`. about: the method's own
+    numbers, as JSON. alternatives: vectors that a member is less similar to than to `vector`. outside: hypotheses whose
+    sets are left out of the test. against: labels whose rows join the rest. answered: a class; answers of it are
+    counted instead of failures.
     """
 
     name: str
@@ -187,18 +188,18 @@ class Hypothesis:
     answered: int | None = None
 
     def counted(self, failed: NDArray[np.bool_], taken_for: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return (n,) which rows its rates count: failures, or answers of one class."""
+        """Return (n,) bool, the rows that its rates count: failures, or answers of the class `answered`."""
         return failed if self.answered is None else taken_for == self.answered
 
     def tested_on(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return (n,) which rows are of its classes or of `against`, and in no set that it is tested outside of."""
+        """Return (n,) bool, rows of its classes or of `against` that are in none of the sets `outside`."""
         rows = np.isin(labels, (*self.labels, *self.against))
         for other in self.outside:
             rows &= ~other.members(features, labels)
         return rows
 
     def members(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return (n,) which rows are in the set: features (n, width), labels (n,)."""
+        """Return (n,) bool, the rows in the set. features: (n, width). labels: (n,)."""
         cosines = self.cosines(features)
         members = members_within(cosines, labels, self.labels, self.cutoffs, self.role)
         if self.alternatives is None or not len(self.alternatives):
@@ -211,7 +212,7 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True)
 class ClassNote:
-    """A method's result for one class: its direction, or why it has none; captions, most extreme first; contexts."""
+    """A method's result for one class: a direction or why it has none; captions, most extreme first; contexts."""
 
     direction: ClassDirection | None = None
     reason: str | None = None
@@ -222,10 +223,10 @@ class ClassNote:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Hypotheses to be tested, a note for each class (by label), and arrays worth keeping, by name.
+    """A method's result: hypotheses to test, a note for each class (by label), and arrays to store, by name.
 
-    decide: by label, for classes that have a direction, maps finite features (n, width) to decision values (n,): below
-    0 where the target is expected to fail.
+    decide: label → a function from finite features (n, width) to decision values (n,), for classes with a direction. A
+    value below 0 predicts a failure.
     """
 
     hypotheses: tuple[Hypothesis, ...]

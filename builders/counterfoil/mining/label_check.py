@@ -50,8 +50,8 @@ class CheckedRows:
 
     @classmethod
     def none(cls) -> CheckedRows:
-        places, values = np.zeros(0, dtype=np.int64), np.zeros(0)
-        return cls(places, places, values, values, values)
+        rows, values = np.zeros(0, dtype=np.int64), np.zeros(0)
+        return cls(rows, rows, values, values, values)
 
     @property
     def mislabelled(self) -> NDArray[np.bool_]:
@@ -86,11 +86,11 @@ class SeenLabels:
         pairs = sorted(set(zip(labels.tolist(), others.tolist(), strict=True)))
         between, right = [CheckedRows.none()], 0.0
         for label, other in pairs:
-            own = self._between(rows[(labels == label) & (others == other)], label, other)
-            between.append(own)
-            right += len(own.rows) * self._between(self._some_right(label), label, other).share
+            pair_rows = self._between(rows[(labels == label) & (others == other)], label, other)
+            between.append(pair_rows)
+            right += len(pair_rows.rows) * self._between(self._some_right(label), label, other).share
         names = [field.name for field in fields(CheckedRows)]
-        checked = CheckedRows(*(np.concatenate([getattr(one, name) for one in between]) for name in names))
+        checked = CheckedRows(*(np.concatenate([getattr(checks, name) for checks in between]) for name in names))
         if len(rows) < FEWEST:
             reason = "CLIP may not know its class, or the classes that its images are mistaken for"
             if len(usable) < FEWEST:
@@ -104,40 +104,42 @@ class SeenLabels:
 
     def _between(self, rows: NDArray[np.int64], label: int, other: int) -> CheckedRows:
         """Place rows, whatever their label, between two classes."""
-        theirs = self._some_right(other)
-        every = np.concatenate([rows, theirs])
+        right_rows = self._some_right(other)
+        every = np.concatenate([rows, right_rows])
         towards = self.captions[other].astype(np.float64) - self.captions[label]
         captions = self.features[every] @ towards
         neighbours = self._nearness(every, other) - self._nearness(every, label)
         # Both as they vary among the right rows of the other class.
-        scales = [float(np.std(one[len(rows) :])) or 1.0 if len(theirs) else 1.0 for one in (captions, neighbours)]
+        scales = [
+            float(np.std(margins[len(rows) :])) or 1.0 if len(right_rows) else 1.0 for margins in (captions, neighbours)
+        ]
         both = captions / scales[0] + neighbours / scales[1]
-        depth = np.searchsorted(np.sort(both[len(rows) :]), both[: len(rows)], side="right") / max(1, len(theirs))
+        depth = np.searchsorted(np.sort(both[len(rows) :]), both[: len(rows)], side="right") / max(1, len(right_rows))
         first = slice(len(rows))
         return CheckedRows(rows, np.full(len(rows), other), captions[first], neighbours[first], depth)
 
     def _some_right(self, label: int) -> NDArray[np.int64]:
         """Return right rows of a class, at most so many, evenly spaced."""
-        there = np.flatnonzero((self.labels == label) & self.right)
-        if len(there) <= _MOST_RIGHT:
-            return there
-        return there[np.linspace(0, len(there) - 1, _MOST_RIGHT).round().astype(np.int64)]
+        right_rows = np.flatnonzero((self.labels == label) & self.right)
+        if len(right_rows) <= _MOST_RIGHT:
+            return right_rows
+        return right_rows[np.linspace(0, len(right_rows) - 1, _MOST_RIGHT).round().astype(np.int64)]
 
     def _nearness(self, rows: NDArray[np.int64], label: int) -> NDArray[np.float64]:
         """Return (m,) the mean cosine to the nearest right rows of a class in other units; -1 for none."""
-        there = np.flatnonzero((self.labels == label) & self.right)
-        found = np.full(len(rows), -1.0)
-        count = min(NEIGHBOURS, len(there))
+        right_rows = np.flatnonzero((self.labels == label) & self.right)
+        nearness = np.full(len(rows), -1.0)
+        count = min(NEIGHBOURS, len(right_rows))
         for start in range(0, len(rows) if count else 0, _ROWS_AT_ONCE):
             some = rows[start : start + _ROWS_AT_ONCE]
-            cosines = (self.features[some] @ self.features[there].T).astype(np.float64)
-            cosines[self.units[some][:, None] == self.units[there][None]] = np.nan
+            cosines = (self.features[some] @ self.features[right_rows].T).astype(np.float64)
+            cosines[self.units[some][:, None] == self.units[right_rows][None]] = np.nan
             # What shares a unit comes last.
             nearest = -np.sort(np.partition(-cosines, count - 1, axis=1)[:, :count], axis=1)
-            kept = np.isfinite(nearest)
-            sums, counts = np.where(kept, nearest, 0).sum(axis=1), kept.sum(axis=1)
-            found[start : start + len(some)] = np.where(counts > 0, sums / np.maximum(counts, 1), -1.0)
-        return found
+            finite = np.isfinite(nearest)
+            sums, counts = np.where(finite, nearest, 0).sum(axis=1), finite.sum(axis=1)
+            nearness[start : start + len(some)] = np.where(counts > 0, sums / np.maximum(counts, 1), -1.0)
+        return nearness
 
 
 COLUMNS = (
@@ -155,7 +157,7 @@ def check_labels(
     perhaps one of wrong labels.
     """
     checks: dict[str, LabelCheck] = {}
-    on_rows = [one for one in tests.by_weight if one.counts.rows is not None]
+    on_rows = [carried for carried in tests.by_weight if carried.counts.rows is not None]
     if not on_rows:
         return checks, None
     classes, texts = tests.run.recipe.classes, own_captions(tests.run.recipe)
@@ -169,8 +171,8 @@ def check_labels(
         right = np.asarray(audited.taken_for == audited.labels)
         seen.append(SeenLabels(audited.features, audited.labels, audited.units, right, captions, known))
     listed: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in on_rows:
-        hypothesis, audited = one.hypothesis, tests.audits[one.audit]
+    for carried in on_rows:
+        hypothesis, audited = carried.hypothesis, tests.audits[carried.audit]
         inside = hypothesis.members(audited.features, audited.labels)
         inside &= hypothesis.tested_on(audited.features, audited.labels)
         rows = np.flatnonzero(inside & audited.failed)
@@ -179,15 +181,15 @@ def check_labels(
         answers = class_of_output(audited.target.class_map)[outputs]
         fits = np.isin(answers, audited.classes) & (answers != audited.labels[rows][:, None])
         taken_for = np.where(fits.any(axis=1), answers[np.arange(len(rows)), fits.argmax(axis=1)], -1)
-        check, checked = seen[one.audit].check(rows, taken_for)
+        check, checked = seen[carried.audit].check(rows, taken_for)
         checks[hypothesis.name] = check
-        if not (one.result.confirmed and check.suspected):
+        if not (carried.result.confirmed and check.suspected):
             continue
         surest_first = np.argsort(-checked.depth[checked.mislabelled], kind="stable")
-        for place in np.flatnonzero(checked.mislabelled)[surest_first]:
-            row = int(checked.rows[place])
+        for position in np.flatnonzero(checked.mislabelled)[surest_first]:
+            row = int(checked.rows[position])
             key, label = audited.keys[row], classes[int(audited.labels[row])]
-            suggested = classes[int(checked.others[place])]
+            suggested = classes[int(checked.others[position])]
             line = {
                 "key": key,
                 "path": audited.paths.get(key),
@@ -195,9 +197,9 @@ def check_labels(
                 "label": label.name,
                 "suggested_id": suggested.id,
                 "suggested": suggested.name,
-                "caption_margin": round(float(checked.captions[place]), 4),
-                "neighbour_margin": round(float(checked.neighbours[place]), 4),
-                "depth": round(float(checked.depth[place]), 4),
+                "caption_margin": round(float(checked.captions[position]), 4),
+                "neighbour_margin": round(float(checked.neighbours[position]), 4),
+                "depth": round(float(checked.depth[position]), 4),
                 "findings": [],
             }
             listed.setdefault((key, label.id), line)["findings"].append(hypothesis.name)

@@ -28,7 +28,7 @@ class FindMethod:
     find: Callable[[DiscoverHalf, Mine, Any, int | None], Found]
     captions: Callable[[MiningRun], tuple[Gathered, tuple[str, ...]]] | None = None
     layer: Callable[[Findings, MiningRun], str | None] | None = None
-    notes: Callable[[Found, MiningRun], tuple[str, ...]] = lambda found, run: ()
+    notes: Callable[[Found, MiningRun], tuple[str, ...]] = lambda outcome, run: ()
     pooled: Callable[[Any], tuple[str, ...]] = lambda settings: ()
 
 

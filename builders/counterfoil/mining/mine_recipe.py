@@ -81,7 +81,7 @@ from counterfoil.store.directory_lock import directory_lock
 _POOLED = "Their failures also choose contexts; name other models, or none: --set 'mine.settings.pooled=[]'"
 _MOST_TEXT_STEPS = 500
 _WITHOUT_WORDS = "Without words"
-# As `evaluate` takes models, one of them.
+# One model, in any form that `evaluate` takes.
 TargetModel: TypeAlias = "str | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str]"
 
 
@@ -135,9 +135,9 @@ def mine(
         RunFailure: The run cannot continue.
     """
     if isinstance(target, str) and is_code(target):
-        model, own = imported(target)
-        target, transform = {target.removeprefix(PYTHON): model}, own or transform
-    with handed_over([] if target is None else target, transform) as (names, held):
+        model, own_transform = imported(target)
+        target, transform = {target.removeprefix(PYTHON): model}, own_transform or transform
+    with handed_over([] if target is None else target, transform) as (names, callables):
         if len(names) > 1:
             raise UserError(f"target: found {len(names)} models, expected one")
         named = next(iter(names), None)
@@ -148,10 +148,10 @@ def mine(
         chosen = METHODS[mined.method]
         settings = validate_settings(chosen.settings, mined.settings, "mine.settings")
         draws = isinstance(chosen, SearchMethod)
-        if held and (draws or mined.confirm != "rows"):
-            asked = f"the method '{mined.method}'" if draws else f"mine.confirm: '{mined.confirm}'"
+        if callables and (draws or mined.confirm != "rows"):
+            renders = f"the method '{mined.method}'" if draws else f"mine.confirm: '{mined.confirm}'"
             raise UserError(
-                f"{asked} renders images in other processes, but {held[0].name} runs only in this one",
+                f"{renders} renders images in other processes, but {callables[0].name} runs only in this one",
                 "Name the model (a timm folder: local-dir:PATH), or mine existing images with the method directions.",
             )
         devices = resolve_devices(device)
@@ -172,13 +172,13 @@ def mine(
                         "Set mine.confirm=rows, or mine with another method: --method directions",
                     )
             refuse_unrendered(loaded, mined)
-            source = open_source(loaded.source)  # once: all rows of this run are of one commit
-            for one in held:
-                one.images = lambda: opened_images(loaded, mined.on, source)[0]
+            source = open_source(loaded.source)  # once, so that all rows of this run come from one commit
+            for classifier in callables:
+                classifier.images = lambda: opened_images(loaded, mined.on, source)[0]
             wanted_pool = open_asked_pool(pool, pool_rows, pool_labels, loaded, mined, source)
             elsewhere = None
-            if not held and (len(devices) > 1 or devices[0] == "cpu"):
-                # Workers of several devices look at the images, or those of a CPU; one GPU is this process's.
+            if not callables and (len(devices) > 1 or devices[0] == "cpu"):
+                # Workers predict on several devices or on the CPU; a single GPU is used by this process.
                 elsewhere = Placement(engine_for(devices, workers), devices[0], tuple(loaded.classes))
             if chosen.captions is None:
                 return _mine_slices(run, ask_target(loaded, mined, source, run.device, elsewhere))
@@ -194,9 +194,9 @@ def _mine_captions(
     wanted_pool: tuple[OpenedPool, int] | None,
     weights: bool,
 ) -> MineResult:
-    """Audit the images, test what the method finds on one half, and write the files; without a CLIP, mine slices.
+    """Audit the images, test the method's hypotheses, and write the files. Mine slices if CLIP is not available.
 
-    devices: where images are rendered for the test.
+    devices: devices that render images for the test.
     """
     recipe, mine, folder = run.recipe, run.mine, run.folder
     assert method.captions is not None
@@ -206,7 +206,7 @@ def _mine_captions(
     others = other_models(recipe, mine)
     beside = mine.model_copy(update={"others": method.pooled(run.settings)})
     pooled_maps = other_models(recipe, beside, _POOLED)
-    asked = ask_target(recipe, mine, source, run.device, elsewhere)
+    target_audit = ask_target(recipe, mine, source, run.device, elsewhere)
     clip = recipe_clip(recipe, run.device)
     if isinstance(clip, RunFailure):
         if wanted_pool is not None or weights or mine.confirm != "rows":
@@ -215,19 +215,19 @@ def _mine_captions(
         sliced = mine.model_copy(update={"method": SLICES, "settings": settings.model_dump(mode="json")})
         why = f"{_WITHOUT_WORDS}, because no CLIP is available: {'; '.join(clip.problems)}"
         hint = (clip.hint,) if clip.hint else ()
-        return _mine_slices(replace(run, mine=sliced, settings=settings), asked, (why, *hint))
-    audits = asked.audits(clip)
-    refuse_others(folder, recipe, mine, [part.content for part in asked.parts])
+        return _mine_slices(replace(run, mine=sliced, settings=settings), target_audit, (why, *hint))
+    audits = target_audit.audits(clip)
+    refuse_others(folder, recipe, mine, [part.content for part in target_audit.parts])
     captions = embed_captions(gathered, clip.model)
-    pooled = other_failures(asked, audits, pooled_maps, run.device)
-    found = find_hypotheses(run, method, audits, captions, pooled)
-    rendered = render_round(replace(run, device=devices), found)
-    tests = HypothesisTests.of(run, audits, captions, found, rendered)
+    pooled = other_failures(target_audit, audits, pooled_maps, run.device)
+    outcome = find_hypotheses(run, method, audits, captions, pooled)
+    rendered = render_round(replace(run, device=devices), outcome)
+    tests = HypothesisTests.of(run, audits, captions, outcome, rendered)
     doubts = clip_doubts(recipe, clip.model, audits, "words")
     checks, relabel = check_labels(tests, clip.model, doubts)
-    of_others = other_failures(asked, audits, others, run.device)
-    rows = _answered_rows(run, asked, audits[0], others)
-    odd = (*unreadable_note(audits[0].unreadable, audits[0].paths), *method.notes(found, run))
+    of_others = other_failures(target_audit, audits, others, run.device)
+    rows = _answered_rows(run, target_audit, audits[0], others)
+    odd = (*unreadable_note(audits[0].unreadable, audits[0].paths), *method.notes(outcome, run))
     findings = collect_findings(
         tests,
         of_others,
@@ -238,7 +238,7 @@ def _mine_captions(
     files = {VECTORS: _vectors(tests)}
     if relabel is not None:
         files[RELABEL] = relabel.encode()
-    decoded = frozenset(cls.id for cls in recipe.classes if f"{cls.label}_{HARD}" in found.vectors)
+    decoded = frozenset(cls.id for cls in recipe.classes if f"{cls.label}_{HARD}" in outcome.vectors)
     layer = layer_of(findings, run, decoded) if method.layer is None else method.layer(findings, run)
     if layer is not None:
         files[LAYER] = layer.encode()
@@ -246,35 +246,35 @@ def _mine_captions(
         files[ROWS] = failing_rows_csv(rows, recipe, tests.confirmed_sets).encode()
     filtered = None
     if wanted_pool is not None:
-        filtered = filter_pool(*wanted_pool, recipe, audits, found, clip.embedder, run.device)
+        filtered = filter_pool(*wanted_pool, recipe, audits, outcome, clip.embedder, run.device)
         if filtered.count:
             below, changes, extends = laid_over(run.source, run.overrides, folder)
             origin = audit_origin(findings) | {"shared": filtered.shared}
             files |= pool_files(filtered.hardest, filtered.origin, recipe, below, extends, changes, origin)
     if weights:
-        files[WEIGHTS] = weigh_train_rows(recipe, source, found, clip.embedder, findings)
+        files[WEIGHTS] = weigh_train_rows(recipe, source, outcome, clip.embedder, findings)
     drawn = [] if rendered is None else [(f"{ROUND}/", rendered.images)]
     pictures = page_pictures(findings, [*drawn, *audits[0].by_start], audits[0].parts[0].decoded)
     return write_mined(folder, findings, pictures, files, pool=filtered)
 
 
-def _mine_slices(run: MiningRun, asked: AskedTarget, without_words: tuple[str, ...] = ()) -> MineResult:
-    """Test groups of images that need no words, of pixels and the classifier's own features, and write the files.
+def _mine_slices(run: MiningRun, target_audit: AskedTarget, without_words: tuple[str, ...] = ()) -> MineResult:
+    """Test groups of images from pixels and the classifier's own features, without words, and write the files.
 
-    without_words: why words were not looked for, where they were wanted.
+    without_words: why a run that asked for words has none.
     """
     recipe, mine = run.recipe, run.mine
-    audits = asked.audits(None)
-    refuse_others(run.folder, recipe, mine, [part.content for part in asked.parts])
+    audits = target_audit.audits(None)
+    refuse_others(run.folder, recipe, mine, [part.content for part in target_audit.parts])
     others = other_models(recipe, mine)
     columns, values, notes = slice_columns(audits[0], recipe, run.device)
     audits = tuple(replace(audited, features=values) for audited in audits)
     method = METHODS[SLICES]
     assert isinstance(method, FindMethod)
-    found = find_hypotheses(run, method, audits, NO_CAPTIONS, columns=columns)
-    tests = HypothesisTests.of(run, audits, NO_CAPTIONS, found)
-    of_others = other_failures(asked, audits, others, run.device)
-    rows = _answered_rows(run, asked, audits[0], others)
+    outcome = find_hypotheses(run, method, audits, NO_CAPTIONS, columns=columns)
+    tests = HypothesisTests.of(run, audits, NO_CAPTIONS, outcome)
+    of_others = other_failures(target_audit, audits, others, run.device)
+    rows = _answered_rows(run, target_audit, audits[0], others)
     odd = (*unreadable_note(audits[0].unreadable, audits[0].paths), *image_notes(recipe, mine.on, in_words=False))
     findings = collect_findings(
         tests,
@@ -298,14 +298,14 @@ def find_hypotheses(
     pooled: Sequence[Mapping[str, NDArray[np.bool_]]] | None = None,
     columns: SliceColumns = NO_COLUMNS,
 ) -> Found:
-    """Return what the method finds on the discover half of each audit, as one.
+    """Run the method on the discover half of each audit and join the results.
 
-    pooled: by audit and name, (n,) failures of further classifiers. columns: of features that are no CLIP's.
+    pooled: for each audit, name → (n,) failures of a further classifier. columns: describe features other than CLIP's.
     """
     classes, several = run.recipe.classes, []
     for audited, failures in zip(audits, pooled or [{}] * len(audits), strict=True):
         rows = audited.halves.discover
-        # A row is in every audit of a condition: what such audits have in common is not pooled over them.
+        # Audits of conditions share their rows, so classes are not pooled across them.
         categories = [cls.category if len(audited.classes) == len(classes) else None for cls in classes]
         half = DiscoverHalf(
             features=audited.features[rows],
@@ -324,13 +324,17 @@ def find_hypotheses(
         several.append(method.find(half, run.mine, run.settings, run.workers))
     if len(several) == 1:
         return several[0]
-    # A class's note is from the audit whose class it is.
-    notes = {label: one.notes[label] for audited, one in zip(audits, several, strict=True) for label in audited.classes}
+    # Each class's note comes from the audit of that class.
+    notes = {
+        label: outcome.notes[label]
+        for audited, outcome in zip(audits, several, strict=True)
+        for label in audited.classes
+    }
     return Found(
-        hypotheses=tuple(hypothesis for one in several for hypothesis in one.hypotheses),
+        hypotheses=tuple(hypothesis for outcome in several for hypothesis in outcome.hypotheses),
         notes=tuple(notes[label] for label in sorted(notes)),
-        vectors={name: vector for one in several for name, vector in one.vectors.items()},
-        decide={label: decide for one in several for label, decide in one.decide.items()},
+        vectors={name: vector for outcome in several for name, vector in outcome.vectors.items()},
+        decide={label: decide for outcome in several for label, decide in outcome.decide.items()},
     )
 
 
@@ -344,20 +348,20 @@ def embed_captions(gathered: Gathered, clip: ClipModel) -> CandidateCaptions:
 
 
 def _answered_rows(
-    run: MiningRun, asked: AskedTarget, audited: Audited, others: Mapping[str, ClassMap]
+    run: MiningRun, target_audit: AskedTarget, audited: Audited, others: Mapping[str, ClassMap]
 ) -> AnsweredRows | None:
-    """Return the audited rows with the confidence of all classifiers, which are in the cache by now.
+    """Return the audited rows with the confidence of all classifiers, read from the cache.
 
-    None where rows have conditions.
+    Return None if rows have conditions.
     """
-    if asked.has is not None:
+    if target_audit.has is not None:
         return None
     known = collect_answers(audited.parts, others, run.recipe, run.device) if others else {}
-    return AnsweredRows.of(audited, [one.predictions for one in known.values()])
+    return AnsweredRows.of(audited, [answers.predictions for answers in known.values()])
 
 
 def _vectors(tests: HypothesisTests) -> bytes:
-    """Return `vectors.safetensors`: directions by class id, captions by hypothesis, how features are whitened."""
+    """Return the bytes of `vectors.safetensors`: directions by class id, captions by hypothesis, mean and deviation."""
     from safetensors.numpy import save
 
     audited, ids = tests.audits[0], [cls.id for cls in tests.run.recipe.classes]
@@ -370,21 +374,21 @@ def _vectors(tests: HypothesisTests) -> bytes:
 
 
 def refuse_unused(mine: Mine, **given: object) -> None:
-    """Raise UserError for options of methods that audit images, where one draws its own."""
-    asked = [f"--{option.replace('_', '-')}" for option, value in given.items() if value is not None]
-    if asked:
+    """Raise UserError for options that a method which renders its own images does not use."""
+    options = [f"--{option.replace('_', '-')}" for option, value in given.items() if value is not None]
+    if options:
         raise UserError(
-            f"{' and '.join(asked)}: the method '{mine.method}' draws the images that it audits",
+            f"{' and '.join(options)}: the method '{mine.method}' draws the images that it audits",
             "Leave it out. To describe failures on existing images, name these in mine.settings.seeds.",
         )
 
 
 def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:
-    """Raise UserError for options of methods that score any image of a class."""
-    asked = [option for option, given in (("--pool", pool is not None), ("--weights", weights)) if given]
-    if asked:
+    """Raise UserError for options that need a method which scores every image of a class."""
+    options = [option for option, given in (("--pool", pool is not None), ("--weights", weights)) if given]
+    if options:
         raise UserError(
-            f"{' and '.join(asked)}: the method '{mine.method}' gives rows no score",
+            f"{' and '.join(options)}: the method '{mine.method}' gives rows no score",
             "Leave it out, or mine with another method: --method directions",
         )
 
@@ -398,11 +402,11 @@ def _mined_recipe(
     on: Sequence[str] | None,
     confirm: str | None,
 ) -> tuple[Recipe, Mine, Sequence[str]]:
-    """Return the recipe, its section `mine` with the command line's values, and the overrides of both."""
+    """Return the recipe, its section `mine` with the command line's values, and all overrides."""
     loaded = load_recipe(recipe, overrides)
     section = loaded.mine or Mine()
     if method in METHODS and method != section.method:
-        # What the recipe says is another method's; what the command line says is this one's, in the layer too.
+        # Settings in the recipe belong to its method; those of the command line to this one, also in the written layer.
         overrides = (*(f"mine.settings.{key}=null" for key in section.settings), f"mine.method={method}", *overrides)
         loaded = load_recipe(recipe, overrides)
     if not on and (loaded.mine is None or "on" not in loaded.mine.model_fields_set):
@@ -412,8 +416,10 @@ def _mined_recipe(
         close = did_you_mean(confirm, CONFIRM)
         raise UserError(f"mine.confirm: found '{confirm}', expected {', '.join(CONFIRM)}{close}")
     values = {} if loaded.mine is None else loaded.mine.model_dump(exclude_none=True)
-    said = {"method": method, "target": target, "on": tuple(on) if on else None, "confirm": confirm}
-    mined = validate_settings(Mine, values | {key: value for key, value in said.items() if value is not None}, "mine")
+    options = {"method": method, "target": target, "on": tuple(on) if on else None, "confirm": confirm}
+    mined = validate_settings(
+        Mine, values | {key: value for key, value in options.items() if value is not None}, "mine"
+    )
     if mined.method not in METHODS:
         raise unknown_method(mined.method, METHODS)
     return loaded, mined, overrides

@@ -119,12 +119,14 @@ def page_pictures(
     """Return thumbnails of the images that the page shows, by key. several: images, each with the beginning of its
     keys.
     """
-    wanted, found = pictures_wanted(findings), dict[str, bytes]()
+    wanted, encoded_images = pictures_wanted(findings), dict[str, bytes]()
     for start, images in several:
-        own = {key.removeprefix(start) for key in wanted if key.startswith(start)} & set(images.keys)
-        if own:
-            found |= {f"{start}{key}": one for key, one in images.images(frozenset(own)) if one is not None}
-    return page_thumbnails(found, decoded)
+        keys = {key.removeprefix(start) for key in wanted if key.startswith(start)} & set(images.keys)
+        if keys:
+            encoded_images |= {
+                f"{start}{key}": encoded for key, encoded in images.images(frozenset(keys)) if encoded is not None
+            }
+    return page_thumbnails(encoded_images, decoded)
 
 
 def write_mined(
@@ -148,8 +150,8 @@ def write_mined(
     for write in more:
         write()
     write_mined_files(folder, whole)
-    there = {what: (folder / name).resolve() for what, name in _NAMED.items() if (folder / name).exists()}
-    return MineResult(folder, findings, there, pool)
+    files_written = {what: (folder / name).resolve() for what, name in _NAMED.items() if (folder / name).exists()}
+    return MineResult(folder, findings, files_written, pool)
 
 
 def write_mined_files(folder: Path, files: Mapping[str, bytes]) -> None:

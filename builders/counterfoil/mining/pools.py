@@ -83,15 +83,15 @@ def hardest_rows(
     if most < 1 or not len(decisions) == len(labels) == len(rows):
         raise ValueError(f"expected a decision, a label and a row each, and at least one a class, found {most}")
     readable, labelled = ~np.isnan(decisions), labels >= 0
-    found: dict[int, NDArray[np.int64]] = {}
+    by_label: dict[int, NDArray[np.int64]] = {}
     values: dict[int, NDArray[np.float64]] = {}
     for label in np.unique(labels[readable & labelled]).tolist():
-        own = np.flatnonzero(readable & (labels == label))
-        best = own[np.lexsort((rows[own], decisions[own]))][:most]
-        found[label] = rows[best].astype(np.int64)
+        class_rows = np.flatnonzero(readable & (labels == label))
+        best = class_rows[np.lexsort((rows[class_rows], decisions[class_rows]))][:most]
+        by_label[label] = rows[best].astype(np.int64)
         values[label] = decisions[best].astype(np.float64)
     unreadable = len(np.unique(rows[~readable]))
-    return Hardest(found, values, unreadable, len(np.unique(rows[readable & ~labelled])))
+    return Hardest(by_label, values, unreadable, len(np.unique(rows[readable & ~labelled])))
 
 
 def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: str = "label") -> str:
@@ -104,15 +104,15 @@ def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: st
         return PREDICTED
     if stated is None and usual in columns:
         return usual
-    there = f"Its columns are {', '.join(columns)}."
+    hint = f"Its columns are {', '.join(columns)}."
     if stated is None:
         raise UserError(
             f"the pool {pool} has no column '{usual}': the class of its rows is unknown",
             f"Name the column of its labels, or use `{PREDICTED}`: then a row's class is the target's"
-            f" prediction, right or wrong. {there}",
+            f" prediction, right or wrong. {hint}",
         )
     if stated not in columns:
-        raise UserError(f"the pool {pool} has no column '{stated}'{did_you_mean(stated, [*columns, PREDICTED])}", there)
+        raise UserError(f"the pool {pool} has no column '{stated}'{did_you_mean(stated, [*columns, PREDICTED])}", hint)
     return stated
 
 
@@ -198,18 +198,18 @@ def _changes(
         "description": f"Rows of a pool that a failure direction calls hardest, at most {most:,} a class.",
         "generator": _generator(pool, both),
         "prompts": {
-            "base": _dropped({"object_threshold"}, [one.prompts.base for one in both]),
+            "base": _dropped({"object_threshold"}, [part.prompts.base for part in both]),
             "shifts": dict.fromkeys((*below.prompts.shifts, *recipe.prompts.shifts))
             | {POOL_SHIFT: {key: value for key, value in shift.items() if value is not None}},
         },
         # They are the rows that were chosen, whatever CLIP says of them.
-        "screen": {"object_threshold": -1} | _dropped({"keep"}, [one.screen for one in both]),
-        "samples": _dropped({"accepted", "at_most", "pairs", "held"}, [one.samples for one in both])
+        "screen": {"object_threshold": -1} | _dropped({"keep"}, [part.screen for part in both]),
+        "samples": _dropped({"accepted", "at_most", "pairs", "held"}, [part.samples for part in both])
         | {"candidates": most, "noise": "independent"},
     }
-    if any(one.tokens is not None for one in both):
+    if any(part.tokens is not None for part in both):
         changes["tokens"] = None
-    if any(one.publish.repo is not None for one in both):
+    if any(part.publish.repo is not None for part in both):
         changes["publish"] = {"repo": None}
     return changes
 
@@ -217,12 +217,12 @@ def _changes(
 def _generator(pool: PoolOrigin, both: Sequence[Recipe]) -> dict[str, Any]:
     reference, source = pool.reference, both[0].source
     column = pool.labels if pool.labels != PREDICTED else source.label_column
-    generator: dict[str, Any] = _dropped(_OF_RENDERING, [one.generator for one in both])
+    generator: dict[str, Any] = _dropped(_OF_RENDERING, [part.generator for part in both])
     generator |= {"kind": "rows", "rows": f"./{POOL_TABLE}", "split": reference.split}
     if pool.labels == PREDICTED:
         generator["labels"] = PREDICTED
-    place = (reference.dataset, reference.config, reference.revision, reference.image_column, column)
-    if place == (source.dataset, source.config, source.revision, source.image_column, source.label_column):
+    columns = (reference.dataset, reference.config, reference.revision, reference.image_column, column)
+    if columns == (source.dataset, source.config, source.revision, source.image_column, source.label_column):
         return generator  # a split of the input dataset, whose labels are numbers as the recipe's classes say
     return generator | {
         "dataset": reference.dataset,
@@ -339,9 +339,9 @@ def open_asked_pool(
     Raises as `open_pool`, and UserError for options of a pool that is not named.
     """
     if pool is None:
-        said = [name for name, value in (("--pool-rows", rows), ("--pool-labels", stated)) if value is not None]
-        if said:
-            raise UserError(f"{' and '.join(said)}: no pool is named", "Name one: --pool ./photos")
+        options = [name for name, value in (("--pool-rows", rows), ("--pool-labels", stated)) if value is not None]
+        if options:
+            raise UserError(f"{' and '.join(options)}: no pool is named", "Name one: --pool ./photos")
         return None
     if rows is not None and rows < 1:
         raise UserError(f"--pool-rows: found {rows}, expected at least 1")
@@ -359,24 +359,24 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened:
         raise UserError(f"recipe {recipe.name}: it is a set of rows itself", "Mine by the recipe that it extends.")
     source = recipe.source
     splits = opened.splits
-    own = pool in splits
+    in_source = pool in splits
     columns = (source.image_column, source.label_column, source.unit_column)
-    place = (
+    reference = (
         NamedDataset(source.dataset, pool, source.revision, source.config, *columns, exif=source.exif)
-        if own
+        if in_source
         else NamedDataset.parse(pool)
     )
-    same = (place.dataset, place.revision) == (source.dataset, source.revision)
-    images, rows = every_row(place, opened.pin if same else None)
-    place = replace(place, split=rows.split)
-    if (place.dataset, place.config) == (source.dataset, source.config) and place.split in mine.on:
+    same = (reference.dataset, reference.revision) == (source.dataset, source.revision)
+    images, rows = every_row(reference, opened.pin if same else None)
+    reference = replace(reference, split=rows.split)
+    if (reference.dataset, reference.config) == (source.dataset, source.config) and reference.split in mine.on:
         raise UserError(
             f"the pool {pool} is what the target is audited on; rows that found or tested a failure cannot be a pool",
             f"Name another: {', '.join(name for name in splits if name not in mine.on) or 'a folder of images'}.",
         )
-    by_condition = own and source.conditions is not None and stated in (None, source.label_column)
-    column = place.label_column if by_condition else pool_labels(stated, pool, rows.columns, place.label_column)
-    origin = PoolOrigin(place, column)
+    by_condition = in_source and source.conditions is not None and stated in (None, source.label_column)
+    column = reference.label_column if by_condition else pool_labels(stated, pool, rows.columns, reference.label_column)
+    origin = PoolOrigin(reference, column)
     if column == PREDICTED:
         if (mine.target or "").startswith(PREDICTIONS):
             raise UserError(
@@ -388,7 +388,7 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened:
     if by_condition and source.conditions is not None:
         return OpenedPool(images, origin, *row_labels(conditions_of(rows, column, source.conditions).present))
     # The source's own labels are numbers, as the recipe's classes say; any other column's are names where it has any.
-    by_number = own and column == source.label_column
+    by_number = in_source and column == source.label_column
     labels = labels_of(rows, column).places(recipe.classes, rows.place, numbers=by_number)
     return OpenedPool(images, origin, np.arange(len(images)), labels)
 
@@ -398,7 +398,7 @@ def filter_pool(
     most: int,
     recipe: Recipe,
     audits: Sequence[Audited],
-    found: Found,
+    outcome: Found,
     embedder: Embedder,
     device: str,
 ) -> FilteredPool:
@@ -417,19 +417,19 @@ def filter_pool(
             rows, labels = row_labels(values >= limits)  # NaN, of an image without an answer, is at least nothing
     shared = _shared(pool, recipe, audits[0])
     features = features_of(pool.images, embedder)
-    directed = np.isin(labels, list(found.decide))
+    directed = np.isin(labels, list(outcome.decide))
     somehow = np.zeros(len(shared), dtype=bool)
     somehow[rows[directed]] = True
     # A row of several labels is left out where none of them has a direction.
     wanted = ~shared[rows] & (directed | ~somehow[rows])
     rows, labels = rows[wanted], np.where(directed, labels, -1)[wanted]
-    decisions = decision_values(features, rows, labels, found)
-    without = tuple(cls.name for cls in recipe.classes if cls.label not in found.decide)
+    decisions = decision_values(features, rows, labels, outcome)
+    without = tuple(cls.name for cls in recipe.classes if cls.label not in outcome.decide)
     return FilteredPool(pool.origin, hardest_rows(decisions, labels, most, rows), without, int(shared.sum()))
 
 
 def decision_values(
-    features: NDArray[np.floating], rows: NDArray[np.int64], labels: NDArray[np.int64], found: Found
+    features: NDArray[np.floating], rows: NDArray[np.int64], labels: NDArray[np.int64], outcome: Found
 ) -> NDArray[np.float64]:
     """Return (m,) decision values of rows of features (n, width), each by the direction of its label (m,).
 
@@ -437,21 +437,21 @@ def decision_values(
     """
     readable = np.asarray(np.isfinite(features).all(axis=1))
     values = np.where(readable[rows], 0.0, np.nan)
-    for label, decide in found.decide.items():
-        own = np.flatnonzero((labels == label) & readable[rows])
-        if len(own):
-            values[own] = decide(np.asarray(features[rows[own]], dtype=np.float32))
+    for label, decide in outcome.decide.items():
+        class_rows = np.flatnonzero((labels == label) & readable[rows])
+        if len(class_rows):
+            values[class_rows] = decide(np.asarray(features[rows[class_rows]], dtype=np.float32))
     return values
 
 
 def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> NDArray[np.bool_]:
     """Return (m,) which images of the pool are audited too, by their content; or by their unit, within one dataset."""
-    audited_contents, own = (
+    audited_contents, pool_contents = (
         [content for part in parts for content in ContentsSeen(part).known()]
         for parts in (audited.parts, [pool.images])
     )
     contents = set(audited_contents) - {NO_CONTENT}
-    shared = np.asarray([content in contents for content in own], dtype=bool)
+    shared = np.asarray([content in contents for content in pool_contents], dtype=bool)
     units = [unit for part in audited.parts for unit in part.units or ()]
     if pool.images.units is not None and pool.origin.reference.dataset == recipe.source.dataset:
         shared |= np.isin(np.asarray(pool.images.units, dtype=str), np.asarray(units, dtype=str))
@@ -468,7 +468,9 @@ def need_train_split(recipe: Recipe, source: OpenSource) -> None:
         )
 
 
-def weigh_train_rows(recipe: Recipe, source: OpenSource, found: Found, embedder: Embedder, findings: Findings) -> bytes:
+def weigh_train_rows(
+    recipe: Recipe, source: OpenSource, outcome: Found, embedder: Embedder, findings: Findings
+) -> bytes:
     """Return weights of every row of the train split: 1 where its class has no direction, or it cannot be decoded.
 
     As `weights_parquet`, with one column, or one a condition.
@@ -476,11 +478,11 @@ def weigh_train_rows(recipe: Recipe, source: OpenSource, found: Found, embedder:
     images, has = audited_train_rows(recipe, source)
     features = features_of(images, embedder)
     if has is None:
-        decisions = decision_values(features, np.arange(len(images)), images.labels, found)
+        decisions = decision_values(features, np.arange(len(images)), images.labels, outcome)
         columns = {"weight": hard_weights(decisions)}
     else:
         rows, labels = row_labels(has.present)
-        decisions = decision_values(features, rows, labels, found).reshape(has.present.shape)
+        decisions = decision_values(features, rows, labels, outcome).reshape(has.present.shape)
         columns = dict(zip(has.names, hard_weights(decisions).T, strict=True))
     origin = {"train_content": images.content, "mined": audit_origin(findings)}
     return weights_parquet(images.keys, columns, origin)

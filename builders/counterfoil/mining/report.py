@@ -77,18 +77,18 @@ def headline(findings: Findings) -> tuple[str, str]:
     """Return a run's result in a few words, and the sentence behind them."""
     answered = findings.answered
     if findings.confirmed:
-        one, count = by_weight(findings.standing)[0], len(findings.confirmed)
+        strongest, count = by_weight(findings.standing)[0], len(findings.confirmed)
         what = "group" if is_sliced(findings) else "named failure"
         head = f"{count:,} of {counted(findings.tested, what)} confirmed"
-        if one.difference.value is None:
-            return head, f"The strongest: {one.words}. Its rate was not measured on fresh pairs."
-        low, high = one.difference.reported_interval or one.difference.interval or (None, None)
-        interval = between(Estimate(one.difference.value, low, high), decimals=0)
-        beside = "the rest of its class" if one.tested_on in ("rows", "both") else "the same images without it"
-        beside = "other classes" if one.against_others else beside
-        gap = f"{points(one.difference.value, decimals=0)} points more often than {beside}"
+        if strongest.difference.value is None:
+            return head, f"The strongest: {strongest.words}. Its rate was not measured on fresh pairs."
+        low, high = strongest.difference.reported_interval or strongest.difference.interval or (None, None)
+        interval = between(Estimate(strongest.difference.value, low, high), decimals=0)
+        beside = "the rest of its class" if strongest.tested_on in ("rows", "both") else "the same images without it"
+        beside = "other classes" if strongest.against_others else beside
+        gap = f"{points(strongest.difference.value, decimals=0)} points more often than {beside}"
         ends = f" (confidence interval {interval})" if interval else ""
-        return head, f"The strongest: {one.words}{', wrong' if one.answered is None else ','} {gap}{ends}."
+        return head, f"The strongest: {strongest.words}{', wrong' if strongest.answered is None else ','} {gap}{ends}."
     if answered is not None and is_sliced(findings):
         sentence = (
             detectable_sentence(findings) if findings.tested else "No group of images failed enough more to be tested."
@@ -136,10 +136,10 @@ def findings_table(
 ) -> tuple[list[str], list[tuple[Finding, list[FindingCell]]]]:
     """Return columns and rows of findings, for terminal and page alike."""
     drawn, some = is_drawn(findings), list(some)
-    ended = drawn and not all(one.confirmed for one in some)
+    ended = drawn and not all(finding.confirmed for finding in some)
     columns = ["wrong (%)", f"{'without it' if drawn else 'the rest'} (%)", "more (points)"]
     columns += ["pairs", "E", "q"] if drawn else ["p", "q"]
-    return columns + ["ended"] * ended, [(one, list(_cells(one, drawn=drawn, ended=ended))) for one in some]
+    return columns + ["ended"] * ended, [(finding, list(_cells(finding, drawn=drawn, ended=ended))) for finding in some]
 
 
 def classes_table(answered: AnswersTold) -> tuple[list[str], list[list[str]]]:
@@ -185,10 +185,10 @@ def pictures_wanted(findings: Findings) -> tuple[str, ...]:
     At most 32 for each finding that is shown in full, or 44 of one that was tested in pairs.
     """
     wanted: dict[str, None] = {}
-    for one in _in_full(findings):
-        wanted |= dict.fromkeys(piece.key for strip in strips(one).values() for piece in strip)
-        wanted |= dict.fromkeys(piece.key for pair in pairs_beside(one) for piece in pair)
-        for side in (one.answers.before, one.answers.after) if one.answers is not None else ():
+    for finding in _in_full(findings):
+        wanted |= dict.fromkeys(piece.key for strip in strips(finding).values() for piece in strip)
+        wanted |= dict.fromkeys(piece.key for pair in pairs_beside(finding) for piece in pair)
+        for side in (finding.answers.before, finding.answers.after) if finding.answers is not None else ():
             for answer in side[:ANSWERS_WITH_PICTURES]:
                 wanted |= dict.fromkeys(answer.examples[:MOST_EXAMPLES])
     labels = () if findings.answered is None else findings.answered.labels[:MOST_LABELS]
@@ -222,18 +222,18 @@ def mining_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe
         standing=standing,
         shown=in_full,
         rest=standing[len(in_full) :],
-        longer=[one for one in findings.confirmed if one not in findings.standing],
+        longer=[finding for finding in findings.confirmed if finding not in findings.standing],
         failed=sorted(
             (finding for finding in findings.findings if not finding.confirmed),
-            key=lambda one: (one.p, -(one.difference.value or 0.0), one.name),
+            key=lambda finding: (finding.p, -(finding.difference.value or 0.0), finding.name),
         ),
         rule=_rule(findings),
         has_recipe=has_recipe,
         unseen=detectable_sentence(findings),
-        accuracy=lambda one: _accuracy(findings, one),
-        by_rate=sorted(findings.classes, key=lambda one: (-(one.rate or 0.0), one.id)),
+        accuracy=lambda answered: _accuracy(findings, answered),
+        by_rate=sorted(findings.classes, key=lambda answered: (-(answered.rate or 0.0), answered.id)),
         undirected=list(reasons.items()),
-        counts_from=lambda one: counts_from(findings, one),
+        counts_from=lambda finding: counts_from(findings, finding),
         curve_figure=accuracy_figure,
         looks_figure=looks_figure,
         of_sets=OF_SETS,
@@ -265,7 +265,7 @@ def _in_full(findings: Findings) -> list[Finding]:
 
 def by_weight(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings in reading order: the surest first, of equals the largest difference."""
-    return sorted(findings, key=lambda one: (one.q, -(one.difference.value or 0.0), one.name))
+    return sorted(findings, key=lambda finding: (finding.q, -(finding.difference.value or 0.0), finding.name))
 
 
 def strips(finding: Finding) -> dict[str, list[Evidence | NearestImage]]:
@@ -284,8 +284,8 @@ def strips(finding: Finding) -> dict[str, list[Evidence | NearestImage]]:
         "easiest": (finding.easiest, MOST_A_STRIP),
     }
     return {
-        name: list(islice({piece.key: piece for piece in found}.values(), count))
-        for name, (found, count) in several.items()
+        name: list(islice({piece.key: piece for piece in pieces}.values(), count))
+        for name, (pieces, count) in several.items()
     }
 
 
@@ -393,8 +393,8 @@ def page_thumbnail(image: Image) -> bytes:
 
 def page_thumbnails(images: Mapping[str, bytes], decoded: Callable[[bytes], Image | None]) -> dict[str, bytes]:
     """Return key → a picture for the page."""
-    found = {key: decoded(encoded) for key, encoded in images.items()}
-    return {key: page_thumbnail(image) for key, image in found.items() if image is not None}
+    images_by_key = {key: decoded(encoded) for key, encoded in images.items()}
+    return {key: page_thumbnail(image) for key, image in images_by_key.items() if image is not None}
 
 
 def _rule(findings: Findings) -> str:
@@ -412,9 +412,9 @@ def _accuracy(findings: Findings, finding: Finding) -> float | None:
     return 1 - sum(audit.errors for audit in audits) / rows if rows else None
 
 
-def _apart(caption: str, own: str) -> str:
+def _apart(caption: str, class_caption: str) -> str:
     """Return a caption from where it parts from the finding's own: the words below a picture are few."""
-    words, others = caption.split(), own.split()
+    words, others = caption.split(), class_caption.split()
     same = next((at for at, pair in enumerate(zip(words, others, strict=False)) if pair[0] != pair[1]), len(others))
     return f"… {' '.join(words[same:])}" if 1 < same < len(words) else caption
 

@@ -94,18 +94,18 @@ def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | Non
 
     Raises as `build` does, and UserError where the folder holds a round of another layer.
     """
-    place = run.folder / name
-    path = place / LAYER
-    make_folder(place)
+    round_folder = run.folder / name
+    path = round_folder / LAYER
+    make_folder(round_folder)
     if not path.exists():
         write_atomically(path, layer.encode())
     elif path.read_bytes() != layer.encode():
         # Its images are of other hypotheses.
         raise UserError(
-            f"{place} was rendered for other hypotheses or with other settings",
+            f"{round_folder} was rendered for other hypotheses or with other settings",
             "Name another folder with --out, or remove that one.",
         )
-    opened = built_round(place, name, run.device, run.workers)
+    opened = built_round(round_folder, name, run.device, run.workers)
     if opened is None:
         return None
     images, target = replace(opened.labelled(), name=name), run.mine.target or ""
@@ -149,22 +149,22 @@ def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
         raise UserError(problems, "Test on the confirm half: --confirm rows")
 
 
-def render_round(run: MiningRun, found: Found) -> AnsweredRound | None:
+def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
     """Render what `mine.confirm` asks for, and let the target answer it; None if that is nothing.
 
     Resumes. Raises as `answered_round`.
     """
-    prompts = prompts_of(run.recipe, run.mine, found)
+    prompts = prompts_of(run.recipe, run.mine, outcome)
     if not prompts:
         return None
-    drawn = [hypothese for hypothese in found.hypotheses if hypothese.name in prompts]
-    there = answered_round(run, ROUND, round_layer(drawn, prompts, run))
-    if there is None:
+    drawn = [hypothese for hypothese in outcome.hypotheses if hypothese.name in prompts]
+    answered = answered_round(run, ROUND, round_layer(drawn, prompts, run))
+    if answered is None:
         raise RunFailure(
             f"{run.folder / ROUND / DATASET}: the screen accepted no base image, so there is nothing to compare with",
             "Lower the object threshold, or give the classes class tokens (`tokens`).",
         )
-    opened = there.opened
+    opened = answered.opened
     best: dict[str, float] = {}
     for batch in read_batches(opened.directory, columns=["key", *_SCORES]):
         columns = [batch.column(name).to_pylist() for name in ("key", *_SCORES)]
@@ -173,15 +173,19 @@ def render_round(run: MiningRun, found: Found) -> AnsweredRound | None:
             best[key] = 0.0 if score is None else float(score)
     scores = np.asarray([best[key] for key in opened.keys], dtype=np.float64)
     shifts = {shift.name: at for at, shift in enumerate(opened.recipe.all_shifts())}
-    whole = there.predictions.readable
+    whole = answered.predictions.readable
     sets = {}
-    for one in drawn:
-        rows, in_set = compared_rows(one, shifts[one.name], opened.shifts, opened.labels, opened.indices, whole)
+    for hypothesis in drawn:
+        rows, in_set = compared_rows(
+            hypothesis, shifts[hypothesis.name], opened.shifts, opened.labels, opened.indices, whole
+        )
         pairs = opened.labels[rows] * (int(opened.indices.max()) + 1) + opened.indices[rows]
-        own = rows[in_set]
-        own = own[np.argsort(-scores[own], kind="stable")]
-        sets[one.name] = RenderedSet(count_failures(there.failed[rows], pairs, in_set), own, scores[own])
-    return replace(there, sets=sets)
+        set_rows = rows[in_set]
+        set_rows = set_rows[np.argsort(-scores[set_rows], kind="stable")]
+        sets[hypothesis.name] = RenderedSet(
+            count_failures(answered.failed[rows], pairs, in_set), set_rows, scores[set_rows]
+        )
+    return replace(answered, sets=sets)
 
 
 def compared_rows(
@@ -216,13 +220,13 @@ def compared_rows(
     return rows, ours[rows]
 
 
-def prompts_of(recipe: Recipe, mine: Mine, found: Found) -> dict[str, str]:
+def prompts_of(recipe: Recipe, mine: Mine, outcome: Found) -> dict[str, str]:
     """Return hypothesis → the prompt that draws it, of those that are rendered for the test."""
     if mine.confirm == "rows":
         return {}
     # What lies far from a caption no caption draws: images of another one would test other words.
-    near = [hypothese for hypothese in found.hypotheses if hypothese.role == "hard"]
-    prompts = {one.name: drawing_prompt(one, found, recipe) for one in near}
+    near = [hypothese for hypothese in outcome.hypotheses if hypothese.role == "hard"]
+    prompts = {hypothesis.name: drawing_prompt(hypothesis, outcome, recipe) for hypothesis in near}
     return {name: prompt for name, prompt in prompts.items() if prompt is not None}
 
 
@@ -237,13 +241,19 @@ def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: Mi
     threshold = recipe.screen.shift_threshold
     screened = threshold is not None and threshold.value is not None
     shifts: dict[str, dict[str, Any]] = {}
-    for one in drawn:
-        classes = [recipe.classes[label] for label in one.labels]
+    for hypothesis in drawn:
+        classes = [recipe.classes[label] for label in hypothesis.labels]
         target = without_folders(mine.target or "")
-        origin = {"finding": one.name, "words": one.words, "role": one.role, "method": mine.method, "target": target}
-        caption = one.caption if screened else None
-        shift = mined_shift(prompts[one.name], caption, GROUP, classes, origin)
-        shifts[one.name] = shift | {"samples": {"candidates": -(-mine.rendered // len(classes))}}
+        origin = {
+            "finding": hypothesis.name,
+            "words": hypothesis.words,
+            "role": hypothesis.role,
+            "method": mine.method,
+            "target": target,
+        }
+        caption = hypothesis.caption if screened else None
+        shift = mined_shift(prompts[hypothesis.name], caption, GROUP, classes, origin)
+        shifts[hypothesis.name] = shift | {"samples": {"candidates": -(-mine.rendered // len(classes))}}
     samples: dict[str, Any] = {
         "seed": seed_for(recipe.samples.seed, PURPOSE, mine.method, mine.target or "", mine.seed),
         "candidates": max(shift["samples"]["candidates"] for shift in shifts.values()),

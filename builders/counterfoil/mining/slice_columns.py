@@ -38,25 +38,25 @@ def slice_columns(
     varied = np.flatnonzero(np.ptp(measured, axis=0) > 0)
     shifts, of_shift = _shifts(audited)
     try:
-        own = _own_features(audited, recipe, device)
+        features = _own_features(audited, recipe, device)
     except CounterfoilError as error:
         notes.append(f"images were not grouped by the classifier's own features: {'; '.join(error.problems)}")
-        own = np.zeros((len(measured), 0))
-    columns = SliceColumns(tuple(MEASURES[place] for place in varied.tolist()), shifts, own.shape[1])
-    return columns, np.concatenate([measured[:, varied], of_shift, own], axis=1).astype(np.float32), tuple(notes)
+        features = np.zeros((len(measured), 0))
+    columns = SliceColumns(tuple(MEASURES[index] for index in varied.tolist()), shifts, features.shape[1])
+    return columns, np.concatenate([measured[:, varied], of_shift, features], axis=1).astype(np.float32), tuple(notes)
 
 
 def _measured(audited: Audited) -> NDArray[np.float64]:
     """Return (n, measures) of the audited images, NaN for what is no image."""
-    found, first = np.full((sum(map(len, audited.parts)), len(MEASURES)), np.nan), 0
+    measures, first = np.full((sum(map(len, audited.parts)), len(MEASURES)), np.nan), 0
     for part in audited.parts:
         images = track(part.images(), f"{part.name}: measuring images", len(part), 1000)
         for row, (_, encoded) in enumerate(images, first):
             image = part.decoded(encoded)
             if image is not None and encoded is not None:
-                found[row] = measure_image(image, encoded)
+                measures[row] = measure_image(image, encoded)
         first += len(part)
-    return found[audited.rows]
+    return measures[audited.rows]
 
 
 def _shifts(audited: Audited) -> tuple[tuple[str, ...], NDArray[np.float64]]:

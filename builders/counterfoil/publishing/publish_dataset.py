@@ -91,8 +91,8 @@ def publish(
     refuse_options(revision, tag, create_pr, files_per_commit)
     settle_directory(directory)
     # The lock keeps others from building or cutting there meanwhile; a read-only directory is safe anyway.
-    held = (directory / LOCK).is_file() and os.access(directory, os.W_OK)
-    with directory_lock(directory) if held else contextlib.nullcontext(), attentive_client(patience):
+    lockable = (directory / LOCK).is_file() and os.access(directory, os.W_OK)
+    with directory_lock(directory) if lockable else contextlib.nullcontext(), attentive_client(patience):
         dataset = read_dataset(directory, "receipts").finished()
         recipe, images = dataset.recipe, sum(receipt.rows.get("data", 0) for receipt in dataset.receipts)
         repo = repo or recipe.publish.repo

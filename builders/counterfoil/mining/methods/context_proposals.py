@@ -60,9 +60,9 @@ def list_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     contexts, by_name, covers = (document.get(key) for key in ("contexts", "by_name", "covers"))
     yield from _contexts(("contexts",), contexts)
     names = by_name if isinstance(by_name, Mapping) else {}
-    for name, own in names.items():
-        yield from _contexts(("by_name", name), own)
-        if not own and own is not None:
+    for name, class_contexts in names.items():
+        yield from _contexts(("by_name", name), class_contexts)
+        if not class_contexts and class_contexts is not None:
             yield ("by_name", name), "found an empty list, expected at least one context"
     known = [name for name in covers if isinstance(name, str)] if isinstance(covers, list | tuple) else []
     for name in names:
@@ -117,11 +117,11 @@ def without_duplicates(contexts: Sequence[str], vectors: NDArray[np.floating], s
         raise ValueError(f"{len(contexts)} contexts and vectors of shape {rows.shape}")
     if not np.isfinite(rows).all() or np.any(np.abs(np.linalg.norm(rows, axis=1) - 1) > _UNIT):
         raise ValueError("vectors of contexts that are not finite and of unit length")
-    kept: list[int] = []
-    for place in without_same_words(contexts):
-        if not kept or (rows[kept] @ rows[place]).max() <= similarity:
-            kept.append(place)
-    return kept
+    chosen: list[int] = []
+    for row in without_same_words(contexts):
+        if not chosen or (rows[chosen] @ rows[row]).max() <= similarity:
+            chosen.append(row)
+    return chosen
 
 
 class ContextList(Section):
@@ -205,9 +205,9 @@ class Answered(Section):
 
     @property
     def sha256(self) -> str:
-        asked = self.model_dump(mode="json", exclude={"text", "taken"})
-        asked["temperature"] = float(self.temperature)
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        request = self.model_dump(mode="json", exclude={"text", "taken"})
+        request["temperature"] = float(self.temperature)
+        return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
 
 
 class _Document(Section):
@@ -233,16 +233,16 @@ class Record:
         are not of one model.
         """
         path = folder / ANSWERS
-        own = _read(path) if path.exists() else {}
+        recorded = _read(path) if path.exists() else {}
         earlier = {} if settings.answers is None else _read(_named(settings.answers))
-        models = sorted({one.model for one in (earlier or own).values()})
+        models = sorted({answer.model for answer in (earlier or recorded).values()})
         if model is None and len(models) != 1:
             of = f"{len(models)} models ({', '.join(models[:3])})" if models else "no model"
             raise UserError(
                 f"mine.settings.chat: the recorded answers come from {of}, and no model is named",
                 "Name the model whose answers to replay: --set mine.settings.chat.model=NAME",
             )
-        return cls(path, model if model is not None else models[0], own, earlier)
+        return cls(path, model if model is not None else models[0], recorded, earlier)
 
     def find(self, question: Answered) -> Answered | None:
         """Return the answer to a question, of this folder first; an earlier run's answer is kept here too."""
@@ -266,7 +266,7 @@ class Record:
     def save(self) -> None:
         """Write what is not written yet, whole or not at all."""
         if self._unsaved:
-            document = {"format": FORMAT, "answers": [one.model_dump(mode="json") for one in self.own.values()]}
+            document = {"format": FORMAT, "answers": [answer.model_dump(mode="json") for answer in self.own.values()]}
             text = json.dumps(document, indent=1, ensure_ascii=False)
             # Halves of letters, which a server may send, are no UTF-8.
             write_atomically(self.path, f"{text}\n".encode("utf-8", "backslashreplace"))
@@ -291,8 +291,8 @@ def _read(path: Path) -> dict[str, Answered]:
         raise UserError(f"recorded answers: {path}: {error.strerror or error}; {expected}") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the whole"
-        raise UserError(f"recorded answers: {path}: {place}: {first['msg']}; {expected}") from error
+        location = ".".join(map(str, first["loc"])) or "the whole"
+        raise UserError(f"recorded answers: {path}: {location}: {first['msg']}; {expected}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"recorded answers: {path} is not readable JSON; {expected}") from error
     return {answer.sha256: answer for answer in document.answers}
@@ -335,19 +335,19 @@ def ask_contexts(
     """
     assert settings.chat is not None
     report(_STAGE, 0, len(class_names))
-    found: dict[int, list[str]] = {}
+    contexts_by_label: dict[int, list[str]] = {}
     failed: list[str] = []
     for label, name in enumerate(class_names):
         outcome, last = _asked(chat_answer, name, settings, settings.chat, record)
         if outcome.problems:
-            said = f"'{_shown(last)}'" if last.strip() else "nothing"
+            answer_shown = f"'{_shown(last)}'" if last.strip() else "nothing"
             failed.append(
                 f"chat model '{record.model}': no answer about class '{name}' can be used after {settings.chat.tries}"
-                f" {'tries' if settings.chat.tries > 1 else 'try'}: {outcome.problems[0]}; it said {said}"
+                f" {'tries' if settings.chat.tries > 1 else 'try'}: {outcome.problems[0]}; it said {answer_shown}"
             )
             if len(failed) == _MOST_FAILED:
                 break
-        found[label] = list(outcome.contexts)
+        contexts_by_label[label] = list(outcome.contexts)
         report(_STAGE, label + 1, len(class_names))
     record.save()
     if failed:
@@ -356,7 +356,7 @@ def ask_contexts(
             f"Name another model, or raise mine.settings.chat.tries, most_tokens or temperature. Usable"
             f" answers are kept in {record.path.name}: run again to ask only about these classes.",
         )
-    return found
+    return contexts_by_label
 
 
 def parse_answer(text: str, class_name: str, settings: ContextsSettings, most: int) -> Understood:
@@ -482,7 +482,7 @@ def proposed_contexts(
         of_list = () if listed is None else listed.of(cls)
         of_chat = answered.get(cls.label, ())
         texts = [" ".join(text.split()) for text in (*of_list, *of_chat)]
-        by_label.append(tuple(texts[place] for place in without_same_words(texts)))
+        by_label.append(tuple(texts[index] for index in without_same_words(texts)))
     empty = [cls.name for cls, texts in zip(recipe.classes, by_label, strict=True) if not texts]
     if empty:
         more = f", … and {len(empty) - 5} more" if len(empty) > 5 else ""

@@ -88,14 +88,14 @@ class ContextCount:
     @property
     def lift(self) -> float | None:
         """How many times as frequent it is among failures as among right answers; None if in none of these."""
-        there, elsewhere = self.share_of_failures, self.share_of_right
-        return there / elsewhere if there is not None and elsewhere else None
+        failure_share, elsewhere = self.share_of_failures, self.share_of_right
+        return failure_share / elsewhere if failure_share is not None and elsewhere else None
 
     def steadied_lift(self, contexts: int) -> float:
         """Return `lift` with an image more of both kinds in each of so many contexts: one failure alone is no proof."""
-        there = (self.failures + 1) / (self.of_failures + contexts)
+        failure_share = (self.failures + 1) / (self.of_failures + contexts)
         elsewhere = (self.right + 1) / (self.of_right + contexts)
-        return there / elsewhere
+        return failure_share / elsewhere
 
 
 def nearest_context(features: NDArray[np.floating], captions: NDArray[np.floating]) -> NDArray[np.int64]:
@@ -124,10 +124,10 @@ def choose_contexts(counts: Sequence[ContextCount], k: int, rank: Rank, fewest_f
     """
     able = [count for count in counts if count.failures >= max(fewest_failures, 1)]
     if rank == "count":
-        able.sort(key=lambda one: (-one.failures, -one.steadied_lift(len(counts)), one.place))
+        able.sort(key=lambda count: (-count.failures, -count.steadied_lift(len(counts)), count.place))
     else:
-        able.sort(key=lambda one: (-one.steadied_lift(len(counts)), -one.failures, one.place))
-    return [one.place for one in able[:k]]
+        able.sort(key=lambda count: (-count.steadied_lift(len(counts)), -count.failures, count.place))
+    return [count.place for count in able[:k]]
 
 
 def images_a_context(failures: int, a_failure: int, at_most: int) -> int:
@@ -156,7 +156,7 @@ def contexts_layer(findings: Findings, run: MiningRun) -> str | None:
 def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSettings) -> dict[str, dict[str, Any]]:
     """Return shift → what the recipe says of it, group after group."""
     by_id = {cls.id: cls for cls in recipe.classes}
-    tested = {(one.classes[0], one.caption): one for one in findings.findings}
+    tested = {(finding.classes[0], finding.caption): finding for finding in findings.findings}
     chosen: dict[str, dict[str, Any]] = {}
     alone: dict[str, dict[str, Any]] = {}
     anyhow: dict[str, dict[str, Any]] = {}
@@ -164,15 +164,15 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
     stems = unique_slugs([audit.name for audit in findings.classes])
     for audit, stem in zip(findings.classes, stems, strict=True):
         cls = by_id[audit.id]
-        own = [context for context in audit.contexts if context.rank is not None]
+        ranked = [context for context in audit.contexts if context.rank is not None]
         others = [context for context in audit.contexts if context.rank is None]
-        if not own:
+        if not ranked:
             continue
         # An image that several pooled classifiers fail on is one.
-        failed = [one.failures if one.failed_images is None else one.failed_images for one in own]
+        failed = [context.failures if context.failed_images is None else context.failed_images for context in ranked]
         images = [images_a_context(count, settings.images, settings.at_most_images) for count in failed]
-        names = unique_slugs([f"{stem} {context.words}" for context in own])
-        for name, context, count in zip(names, own, images, strict=True):
+        names = unique_slugs([f"{stem} {context.words}" for context in ranked])
+        for name, context, count in zip(names, ranked, images, strict=True):
             finding = tested.get((cls.id, context.caption))
             origin = {"role": "hard", "caption": context.caption, **audit_origin(findings)}
             if finding is not None:
@@ -187,28 +187,28 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
             plain_prompt(settings), None, CLASS_NAME, [cls], {"role": CLASS_NAME, **audit_origin(findings)}
         )
         alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(sum(images))
-        order = draw.permutation(len(others))[: len(own)].tolist()
+        order = draw.permutation(len(others))[: len(ranked)].tolist()
         # Fewer are left than were chosen: as many images all the same, or mending could not compare this class.
         numbers = images
-        if len(order) != len(own):
+        if len(order) != len(ranked):
             total, contexts = sum(images), len(order)
             # As evenly as they go.
             numbers = [total // contexts + (index < total % contexts) for index in range(contexts)]
         names = unique_slugs([f"{stem} random {others[at].words}" for at in order])
-        for place, name, count in zip(order, names, numbers, strict=True):
-            origin = {"role": "random_context", "caption": others[place].caption, **audit_origin(findings)}
-            anyhow[name] = _shift(settings, recipe, cls, others[place], RANDOM_CONTEXTS, count, origin)
+        for other, name, count in zip(order, names, numbers, strict=True):
+            origin = {"role": "random_context", "caption": others[other].caption, **audit_origin(findings)}
+            anyhow[name] = _shift(settings, recipe, cls, others[other], RANDOM_CONTEXTS, count, origin)
     return chosen | alone | anyhow
 
 
-def control_notes(found: Found, run: MiningRun) -> tuple[str, ...]:
+def control_notes(outcome: Found, run: MiningRun) -> tuple[str, ...]:
     """Return a note of the classes whose contexts were all chosen, so that none is left for a control."""
     if not run.settings.controls or not run.recipe.kind.from_noise:
         return ()
     every = [
         cls.name
-        for cls, note in zip(run.recipe.classes, found.notes, strict=True)
-        if note.contexts and all(each.rank is not None for each in note.contexts)
+        for cls, note in zip(run.recipe.classes, outcome.notes, strict=True)
+        if note.contexts and all(context.rank is not None for context in note.contexts)
     ]
     if not every:
         return ()
@@ -265,9 +265,9 @@ def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, wo
     notes, hypotheses = [], []
     stems = unique_slugs(half.class_names)
     for label, name in enumerate(track(half.class_names, "scoring contexts")):
-        note, found = _of_class(half, label, name, stems[label], settings)
+        note, hypotheses_found = _of_class(half, label, name, stems[label], settings)
         notes.append(note)
-        hypotheses += found
+        hypotheses += hypotheses_found
     return Found(tuple(hypotheses), tuple(notes))
 
 
@@ -284,51 +284,51 @@ CONTEXTS = FindMethod(
 def _of_class(
     half: DiscoverHalf, label: int, name: str, stem: str, settings: ContextsSettings
 ) -> tuple[ClassNote, list[Hypothesis]]:
-    own = np.flatnonzero(half.labels == label)
-    failed = half.failed[own]
-    every = [failed, *(theirs[own] for theirs in half.pooled.values())]
+    class_rows = np.flatnonzero(half.labels == label)
+    failed = half.failed[class_rows]
+    every = [failed, *(failures[class_rows] for failures in half.pooled.values())]
     if not np.any(every):
         return ClassNote(reason="no failure on the discover half"), []
     candidates = half.captions.candidates[label]
     words = [words_alone(settings, name, half.captions.texts[row]) for row in candidates.tolist()]
-    kept = without_duplicates(words, half.captions.vectors[candidates], settings.similarity)
-    candidates, words = candidates[kept], [words[place] for place in kept]
+    distinct = without_duplicates(words, half.captions.vectors[candidates], settings.similarity)
+    candidates, words = candidates[distinct], [words[index] for index in distinct]
     if len(candidates) < 2:
         return ClassNote(reason="fewer than two contexts were proposed, so there is nothing to compare"), []
     vectors = half.captions.vectors[candidates]
-    features = half.features[own]
+    features = half.features[class_rows]
     assigned = nearest_context(features, vectors)
     # An image counts once for each classifier.
     counts = count_contexts(np.tile(assigned, len(every)), np.concatenate(every), len(candidates))
     chosen = choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures)
     failed_images = np.bincount(assigned[np.any(every, axis=0)], minlength=len(candidates)) if half.pooled else None
     # Those that were chosen first, the others by their failures.
-    left = sorted(set(range(len(counts))) - set(chosen), key=lambda place: (-counts[place].failures, place))
+    left = sorted(set(range(len(counts))) - set(chosen), key=lambda index: (-counts[index].failures, index))
     contexts = tuple(
         ClassContext(
-            words=words[place],
-            caption=half.captions.texts[int(candidates[place])],
-            failures=counts[place].failures,
-            of_failures=counts[place].of_failures,
-            right=counts[place].right,
-            of_right=counts[place].of_right,
-            lift=counts[place].lift,
-            rank=chosen.index(place) if place in chosen else None,
-            failed_images=None if failed_images is None else int(failed_images[place]),
+            words=words[index],
+            caption=half.captions.texts[int(candidates[index])],
+            failures=counts[index].failures,
+            of_failures=counts[index].of_failures,
+            right=counts[index].right,
+            of_right=counts[index].of_right,
+            lift=counts[index].lift,
+            rank=chosen.index(index) if index in chosen else None,
+            failed_images=None if failed_images is None else int(failed_images[index]),
         )
-        for place in [*chosen, *left]
+        for index in [*chosen, *left]
     )
     if not chosen:
         reason = f"no context has {settings.fewest_failures} failures on the discover half"
         return ClassNote(reason=reason, contexts=contexts), []
     reference = half.captions.texts[half.captions.references[label]]
-    names = unique_slugs([f"{stem} {words[place]}" for place in chosen])
+    names = unique_slugs([f"{stem} {words[index]}" for index in chosen])
     hypotheses = []
-    for rank, place in enumerate(chosen):
-        inside = np.flatnonzero(assigned == place)
-        cosines = np.asarray(features[inside], dtype=np.float32) @ vectors[place]
+    for rank, index in enumerate(chosen):
+        inside = np.flatnonzero(assigned == index)
+        cosines = np.asarray(features[inside], dtype=np.float32) @ vectors[index]
         order = np.lexsort((-cosines, ~failed[inside]))[:_MOST_EVIDENCE]
-        caption = half.captions.texts[int(candidates[place])]
+        caption = half.captions.texts[int(candidates[index])]
         hypotheses.append(
             Hypothesis(
                 name=names[rank],
@@ -336,12 +336,12 @@ def _of_class(
                 role="hard",
                 words=words_of(name, caption, reference, "hard"),
                 caption=caption,
-                vector=vectors[place],
+                vector=vectors[index],
                 cutoffs=(_NO_CUTOFF,),
-                evidence=own[inside[order]],
+                evidence=class_rows[inside[order]],
                 scores=cosines[order].astype(np.float64),
-                about={"rank": rank} | {name: getattr(counts[place], name) for name in _ABOUT},
-                alternatives=np.delete(vectors, place, axis=0),
+                about={"rank": rank} | {name: getattr(counts[index], name) for name in _ABOUT},
+                alternatives=np.delete(vectors, index, axis=0),
             )
         )
     return ClassNote(contexts=contexts), hypotheses

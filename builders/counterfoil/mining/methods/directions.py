@@ -1,27 +1,26 @@
-"""Method `directions` (Jain 2023, sections 2 and A): a linear SVM a class, right against wrong, named by captions.
+"""Method `directions` (Jain 2023, sections 2 and A): one linear SVM per class, right against wrong, named by captions.
 
-The caption that the SVM calls hardest is a hypothesis: the images most like it fail. So is the absence of the easiest
-one: where a context came with a class in training, what fails is the class without it, and no caption says that.
-But a class that fails in the snow also fails off the beach, since snow is no beach. So the absence is tested on rows
-outside of the class's hard sets: what fails there has a cause of its own.
+Each class gives two hypotheses. The first: images nearest to the caption with the lowest SVM score fail. The second:
+images without the content of the highest-scoring caption fail. It covers a class that appeared with one context in
+training and fails without it, which no caption can say. A class that fails in snow also fails away from the beach, so
+the second hypothesis is tested only on rows outside the class's hard sets.
 
-Where a class has too few rows for a direction of its own, classes of one category are pooled: their features are
-centred by class first, so that a direction tells contexts apart and not classes.
+Classes of one category are also pooled, for classes with too few rows for their own direction. Features are centred by
+class first, so that the direction separates contexts and not classes.
 
-Captions are scored along a direction as it stands in the whitened and normalised space; low is hard. What a caption c
-says more than the reference r is c - r, and there are two ways to ask about it, which correlate by about 0.8 only, so
-a finding records which was used:
+Captions are scored along the direction in the whitened and normalised space; low is hard. A caption c adds c - r to the
+reference r. Two scores of c - r exist. They correlate by only about 0.8, so a finding records which was used:
 
 * `difference`, the paper's (2.2): (c - r) / |c - r| along the direction. The paper writes the direction in the
-  embeddings' own space; one that was found among whitened points maps back as weights / deviation, here scaled to the
-  length that the weights have, since whitened points, too, meet them as unit vectors.
-* `shifted`, the public implementation's: (c - r) is whitened and normalised as if it were an image, and gets its
-  decision value. There c and r are the encoder's raw output; here they are unit vectors, as the images are.
+  embeddings' own space. A direction fitted to whitened points maps back as weights / deviation. It is scaled to the
+  length of the weights, because whitened points are unit vectors too.
+* `shifted`, the public implementation's: (c - r) is whitened and normalised like an image; its decision value is
+  the score. There, c and r are the encoder's raw output; here, they are unit vectors like the images.
 
-The hard caption is the one with the lowest score. (The paper's appendix A prints argmax; its text and its code do not.)
-A direction can be drawn without a caption too (A.7): encoders' vectors are compared by their angles and no pipeline
-normalises what it is given, so the way from a caption's embedding to ±w runs along the unit sphere and its end is
-scaled to the length that the encoder's vectors usually have.
+The hard caption is the one with the lowest score. (The paper's appendix A prints argmax; its text and code do not.)
+A direction can also be rendered without a caption (A.7). Embeddings are compared by angle, so the path from a caption's
+embedding to ±w follows the unit sphere. Pipelines do not normalise embeddings, so the end point is scaled to the usual
+length of the encoder's vectors.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from counterfoil.mining.methods.svm import Direction, DirectionFit, fit_directio
 from counterfoil.recipe.schema_mine import MOST_ALPHA, DirectionsSettings, Mine
 
 CaptionScore = Literal["difference", "shifted"]
-# Against the largest deviation: a dimension that is constant but for rounding tells nothing, and divides by nothing.
+# As a share of the largest deviation: below this, a dimension is constant except for rounding and is ignored.
 _LEAST_DEVIATION = 1e-9
 
 
@@ -66,9 +65,9 @@ def caption_scores(
 ) -> NDArray[np.float64]:
     """Return (m,) the score of each candidate caption.
 
-    reference: (width,) and candidates: (m, width), unit vectors of CLIP's text encoder. centre, deviation: (width,), by
-    which images are whitened. By `difference` a candidate equal to the reference scores the intercept. ValueError for
-    other shapes, for numbers that are not finite and for another `how`.
+    reference: (width,) and candidates: (m, width), unit vectors of CLIP's text encoder. centre, deviation:
+    (width,), which whiten images. With `difference`, a candidate equal to the reference scores the intercept. Raise ValueError for
+    other shapes, numbers that are not finite and an unknown `how`.
     """
     weights, r, c, mu, deviation = (
         np.asarray(array, dtype=np.float64) for array in (direction.weights, reference, candidates, centre, deviation)
@@ -95,7 +94,7 @@ def caption_scores(
 def extreme_captions(scores: NDArray[np.floating], number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return rows of the `number` hardest captions, hardest first, and of the easiest, easiest first.
 
-    Of equal scores the earlier row comes first.
+    If scores are equal, the earlier row comes first.
     """
     scores = np.asarray(scores, dtype=np.float64)
     hard, easy = np.argsort(scores, kind="stable"), np.argsort(-scores, kind="stable")
@@ -103,7 +102,7 @@ def extreme_captions(scores: NDArray[np.floating], number: int) -> tuple[NDArray
 
 
 def _units(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return rows of length 1; a row of zeros stays one."""
+    """Return rows scaled to length 1; a row of zeros is unchanged."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
 
@@ -112,17 +111,17 @@ _LEAST_SINE = 1e-6
 
 
 def slerp(start: ArrayLike, end: ArrayLike, share: float) -> NDArray[np.float64]:
-    """Return the unit vector (width,) at `share` of the angle from `start` to `end`, whatever their lengths.
+    """Return the unit vector (width,) at `share` of the angle from `start` to `end`, which may have any length.
 
-    ValueError for a share outside 0 to 1, other widths, vectors without a direction, and opposite ones, between which
-    no way is the shortest.
+    Raise ValueError for a share outside 0 to 1, unequal widths, zero or non-finite vectors, and opposite vectors, which
+    have no shortest path.
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share is {share}, expected 0 to 1")
     first, last = _unit(start), _unit(end)
     if first.shape != last.shape:
         raise ValueError(f"widths {len(first)} and {len(last)}, expected equal ones")
-    # By the distances, not by arccos: that loses half of its digits where the two are near.
+    # From the distances: arccos loses half of its digits for near vectors.
     angle = 2 * np.arctan2(np.linalg.norm(first - last), np.linalg.norm(first + last))
     sine = np.sin(angle)
     if sine > _LEAST_SINE:
@@ -135,26 +134,27 @@ def slerp(start: ArrayLike, end: ArrayLike, share: float) -> NDArray[np.float64]
 def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike | None = None) -> NDArray[np.float64]:
     """Return a hyperplane's unit normal (width,) in the encoder's own space.
 
-    weights: (width,), found there, or in the space whitened by `deviation` (width,), which maps back as w/σ: the
-    decision w·(x − μ)/σ is (w/σ)·x but for a constant. A dimension of no deviation gets 0. ValueError as `slerp`.
+    weights: (width,), in that space or, if `deviation` (width,) is given, in the space whitened by it. Then the normal
+    is w/σ, because w·(x − μ)/σ equals (w/σ)·x plus a constant. A dimension with deviation 0 gets 0. Raise ValueError as
+    `slerp` does.
     """
     normal = np.asarray(weights, np.float64)
     if deviation is not None:
-        own = np.asarray(deviation, np.float64)
-        if own.shape != normal.shape or not (own >= 0).all():
-            raise ValueError(f"spread {own.shape}, expected {normal.shape} finite numbers of at least 0")
-        normal = np.divide(normal, own, out=np.zeros_like(normal), where=own > 0)
+        deviations = np.asarray(deviation, np.float64)
+        if deviations.shape != normal.shape or not (deviations >= 0).all():
+            raise ValueError(f"spread {deviations.shape}, expected {normal.shape} finite numbers of at least 0")
+        normal = np.divide(normal, deviations, out=np.zeros_like(normal), where=deviations > 0)
     return _unit(normal)
 
 
 def decoded_vectors(
     reference: ArrayLike, weights: ArrayLike, alpha: float, norm: float, deviation: ArrayLike | None = None
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return what to draw for the hard and for the easy side of a direction: two vectors (width,) of length `norm`.
+    """Return embeddings to render for the hard and the easy side of a direction: two vectors (width,) of length `norm`.
 
-    reference: (width,), the reference caption's embedding. Positive decisions are easy, so the hard one lies towards
-    −w. alpha: how far, 0 to 0.3 of the angle. norm: the usual length of the encoder's vectors. ValueError for another
-    alpha or norm, and as `slerp`.
+    reference: (width,), the reference caption's embedding. Positive decisions are easy, so the hard vector is towards
+    −w. alpha: share of the angle, 0 to 0.3. norm: the usual length of the encoder's vectors. Raise ValueError for
+    another alpha or norm, and as `slerp` does.
     """
     if not 0 <= alpha <= MOST_ALPHA:
         raise ValueError(f"alpha is {alpha}, expected 0 to {MOST_ALPHA}")
@@ -166,22 +166,22 @@ def decoded_vectors(
 
 
 def _unit(vector: ArrayLike) -> NDArray[np.float64]:
-    own = np.asarray(vector, np.float64)
-    length = np.linalg.norm(own)
-    if own.ndim != 1 or not np.isfinite(length) or length == 0:
-        raise ValueError(f"a vector {own.shape} of length {length}, expected one row of finite numbers, not all 0")
-    return own / length
+    numbers = np.asarray(vector, np.float64)
+    length = np.linalg.norm(numbers)
+    if numbers.ndim != 1 or not np.isfinite(length) or length == 0:
+        raise ValueError(f"a vector {numbers.shape} of length {length}, expected one row of finite numbers, not all 0")
+    return numbers / length
 
 
 _MOST_EVIDENCE = 50
 _MOST_EASIEST = 12
-_MOST_CAPTIONS = 5  # shown a class and side
+_MOST_CAPTIONS = 5  # shown per class and side
 
 
 def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int | None) -> Found:
-    """Return up to two hypotheses a class and a category: its hardest caption, and far from its easiest one.
+    """Return up to two hypotheses per class and category: near its hardest caption, and far from its easiest one.
 
-    Carried are those whose set fails more than `mine.margin` above the rest on the discover half.
+    Keep a hypothesis if its set's failure rate on the discover half exceeds the rest's by more than `mine.margin`.
     """
     points = whiten(half.features, half.centre, half.deviation)
     fit = DirectionFit(mine.seed, settings.permutations, settings.fewest_errors)
@@ -210,7 +210,7 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
             vectors |= dict(zip((f"{label}_hard", f"{label}_easy"), decoded, strict=True))
         sides.append(captioned)
     if pooled:
-        # Of each row its category, -1 for none, and its point less the mean of its class, of unit length.
+        # For each row: its category (-1: none), and its point minus the mean of its class, of unit length.
         groups, within = np.full(len(half.labels), -1, dtype=np.int64), points.copy()
         for group, labels in enumerate(pooled.values()):
             for label in labels:
@@ -230,7 +230,7 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
             if isinstance(direction, Direction):
                 vectors[f"category_{stem}_weights"] = direction.weights
                 sides.append(_Captioned(half, settings, labels, category, stem, direction, within))
-    # All hard sets are there before the first absence is looked at.
+    # Find all hard sets first: the far sets are tested outside them.
     hard_sets = [captioned.hypothesis("hard", mine.margin) for captioned in sides]
     outside = [hypothesis for hypothesis in hard_sets if hypothesis is not None]
     hypotheses = []
@@ -241,7 +241,7 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
 
 
 def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
-    """Return the captions of the grammar that the settings name, else of the one for any classes, which is noted."""
+    """Return captions from the grammar in the settings; without one, from the grammar for any class, with a note."""
     recipe, settings = run.recipe, run.settings
     if settings.captions is not None:
         return gather(load_captions(settings.captions), recipe.classes, settings.noun), ()
@@ -264,9 +264,9 @@ def _decision(
 
 @dataclass(frozen=True)
 class _Captioned:
-    """The direction of a class, or of a category's classes, and what it scores their candidate captions: low is hard.
+    """The direction of a class or of a category, and its scores of their candidate captions: low is hard.
 
-    points: (n, width), those that the direction was fitted to. stem: what names of its hypotheses begin with.
+    points: (n, width), the points that the direction was fitted to. stem: prefix of its hypotheses' names.
     """
 
     half: DiscoverHalf
@@ -292,24 +292,24 @@ class _Captioned:
     def extremes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return extreme_captions(self.scores, _MOST_CAPTIONS)
 
-    def scored(self, places: NDArray[np.int64]) -> tuple[ScoredCaption, ...]:
+    def scored(self, columns: NDArray[np.int64]) -> tuple[ScoredCaption, ...]:
         texts, rows = self.half.captions.texts, self.half.captions.candidates[self.labels[0]]
-        return tuple(ScoredCaption(texts[int(rows[place])], float(self.scores[place])) for place in places.tolist())
+        return tuple(ScoredCaption(texts[int(rows[column])], float(self.scores[column])) for column in columns.tolist())
 
     def hypothesis(self, role: Role, margin: float, hard_sets: Sequence[Hypothesis] = ()) -> Hypothesis | None:
-        """Return the hypothesis of a role; None where its set does not fail more on the discover half.
+        """Return the hypothesis of a role, or None if its set does not fail more on the discover half.
 
-        hard_sets: those that the absence of a caption is tested outside of, where they share a class with it.
+        hard_sets: hypotheses whose sets are left out of the test if they share a class with this one.
         """
         half, captions, labels = self.half, self.half.captions, self.labels
         hardest, easiest = self.extremes
-        place = int((hardest if role == "hard" else easiest)[0])
-        row, score = int(captions.candidates[labels[0]][place]), float(self.scores[place])
+        column = int((hardest if role == "hard" else easiest)[0])
+        row, score = int(captions.candidates[labels[0]][column]), float(self.scores[column])
         if not (score < 0 if role == "hard" else score > 0):
             return None
-        # Near: the caption's own vector. Far: what it says beyond the reference, for the images least like a whole
-        # caption are the odd ones of the class, whatever their context (on planted worlds of seeds 0 to 3 most such
-        # sets failed for oddness).
+        # Near: the caption's own vector. Far: only what the caption adds to the reference. Images least similar to a
+        # whole caption are unusual images of the class in any context (on planted worlds of seeds 0 to 3, most such
+        # sets failed because they were unusual).
         vector = captions.vectors[row]
         if role == "far_from":
             added = vector.astype(np.float64) - captions.vectors[self.reference]
@@ -345,7 +345,7 @@ class _Captioned:
 
 
 def categories_of(half: DiscoverHalf) -> dict[str, tuple[int, ...]]:
-    """Return category → labels, of several classes that share their captions, so that one can speak for all."""
+    """Return category → labels, for categories of several classes that share their reference caption."""
     labels_of: dict[str, list[int]] = {}
     for label, category in enumerate(half.categories):
         if category is not None and (half.labels == label).any():

@@ -50,23 +50,25 @@ def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, worker
             kinds += [_by_answers(half, labels[0]), _by_looks(half, labels[0], mine, settings)]
         for kind in kinds:
             tried = []
-            for one in kind:
-                rows = np.flatnonzero(one.tested_on(half.features, half.labels))
-                members = one.members(half.features[rows], half.labels[rows])
-                counted = one.counted(half.failed[rows], half.taken_for[rows])
+            for hypothesis in kind:
+                rows = np.flatnonzero(hypothesis.tested_on(half.features, half.labels))
+                members = hypothesis.members(half.features[rows], half.labels[rows])
+                counted = hypothesis.counted(half.failed[rows], half.taken_for[rows])
                 p = score_test(*count_failures(counted, half.units[rows], members), mine.margin)
                 if p <= PROMISING_P:
-                    tried.append((p, one))
-            tried.sort(key=lambda each: each[0])
-            best += [one for _, one in tried[: settings.most]]
+                    tried.append((p, hypothesis))
+            tried.sort(key=lambda scored: scored[0])
+            best += [hypothesis for _, hypothesis in tried[: settings.most]]
     hypotheses = []
-    for one, name in zip(best, unique_slugs([one.name for one in best]), strict=True):
-        rows = np.flatnonzero(np.isin(half.labels, one.labels))
-        rows = rows[one.members(half.features[rows], half.labels[rows])]
-        towards = one.cosines(half.features[rows]) * (1 if one.role == "hard" else -1)
+    for hypothesis, name in zip(best, unique_slugs([hypothesis.name for hypothesis in best]), strict=True):
+        rows = np.flatnonzero(np.isin(half.labels, hypothesis.labels))
+        rows = rows[hypothesis.members(half.features[rows], half.labels[rows])]
+        towards = hypothesis.cosines(half.features[rows]) * (1 if hypothesis.role == "hard" else -1)
         # Images of its set: what is counted first, then by how clearly they are of it.
-        order = np.lexsort((-towards, ~one.counted(half.failed[rows], half.taken_for[rows])))[:_MOST_EVIDENCE]
-        hypotheses.append(replace(one, name=name, evidence=rows[order], scores=towards[order].astype(np.float64)))
+        order = np.lexsort((-towards, ~hypothesis.counted(half.failed[rows], half.taken_for[rows])))[:_MOST_EVIDENCE]
+        hypotheses.append(
+            replace(hypothesis, name=name, evidence=rows[order], scores=towards[order].astype(np.float64))
+        )
     reason = f"fewer than {settings.fewest_errors} failures on the discover half"
     return Found(
         tuple(hypotheses),
@@ -84,8 +86,8 @@ def _by_answers(half: DiscoverHalf, label: int) -> Iterator[Hypothesis]:
     if len(labels) > 1:
         words = f"{name}, the whole class"
         yield replace(start, name=words, words=words, caption=words, against=tuple(sorted(labels - {label})))
-    own = half.taken_for[(half.labels == label) & half.failed]
-    for other in np.unique(own[(own >= 0) & (own != label)]).tolist():
+    answers = half.taken_for[(half.labels == label) & half.failed]
+    for other in np.unique(answers[(answers >= 0) & (answers != label)]).tolist():
         if labels - {label, other}:
             words = f"{name} answered {half.class_names[other]}"
             against = tuple(sorted(labels - {label, other}))
@@ -96,24 +98,26 @@ def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Ite
     """Yield the images with least and with most of each measure, as many of each class."""
     for column, measure in enumerate(half.columns.measures):
         values = half.features[:, column]
-        own = labels
+        classes = labels
         if len(labels) > 1:
             # So few images of a class must share a value that a cut-off takes about any share of them.
             counts = {label: np.unique(values[half.labels == label], return_counts=True)[1] for label in labels}
-            own = tuple(label for label in labels if counts[label].max() <= max(1, _TOLERATED * counts[label].sum()))
-        rows = np.flatnonzero(np.isin(half.labels, own))
-        if len(own) < min(2, len(labels)) or np.ptp(values[rows]) == 0:
+            classes = tuple(
+                label for label in labels if counts[label].max() <= max(1, _TOLERATED * counts[label].sum())
+            )
+        rows = np.flatnonzero(np.isin(half.labels, classes))
+        if len(classes) < min(2, len(labels)) or np.ptp(values[rows]) == 0:
             continue
         for role in ("far_from", "hard"):
             cutoffs, members, _ = choose_cutoffs(
-                values[rows], half.labels[rows], half.failed[rows], half.units[rows], own, role, mine.margin
+                values[rows], half.labels[rows], half.failed[rows], half.units[rows], classes, role, mine.margin
             )
             look = measure.high if role == "hard" else measure.low
             rule = f"{measure.name} at {'least' if role == 'hard' else 'most'} {measure.words(*cutoffs)}"
             if len(labels) > 1:
                 rule = f"{share(float(members.mean()))} of each class: {rule}"
             yield replace(
-                _hypothesis(half, own, f"{_called(half, labels)}, {look}", _column(half, column), 0.0, rule),
+                _hypothesis(half, classes, f"{_called(half, labels)}, {look}", _column(half, column), 0.0, rule),
                 role=role,
                 cutoffs=cutoffs,
             )
@@ -124,8 +128,8 @@ def _by_shifts(half: DiscoverHalf, labels: tuple[int, ...]) -> Iterator[Hypothes
         inside = half.features[:, index] > 0
         shares = {label: float(inside[half.labels == label].mean()) for label in labels}
         usual = sorted(shares.values())[len(shares) // 2]
-        own = tuple(label for label, part in shares.items() if abs(part - usual) <= _TOLERATED)
-        yield _hypothesis(half, own, f"{_called(half, labels)}, {shift}", _column(half, index), 0.5)
+        classes = tuple(label for label, part in shares.items() if abs(part - usual) <= _TOLERATED)
+        yield _hypothesis(half, classes, f"{_called(half, labels)}, {shift}", _column(half, index), 0.5)
 
 
 def _by_looks(half: DiscoverHalf, label: int, mine: Mine, settings: SlicesSettings) -> Iterator[Hypothesis]:
@@ -136,15 +140,17 @@ def _by_looks(half: DiscoverHalf, label: int, mine: Mine, settings: SlicesSettin
         return
     from sklearn.cluster import KMeans
 
-    own = half.features[rows, -width:].astype(np.float64)
-    centres = KMeans(clusters, n_init=_STARTS, random_state=mine.seed % 2**32).fit(own).cluster_centers_
+    features = half.features[rows, -width:].astype(np.float64)
+    centres = KMeans(clusters, n_init=_STARTS, random_state=mine.seed % 2**32).fit(features).cluster_centers_
     vectors = np.zeros((clusters, half.features.shape[1]), dtype=np.float32)
     vectors[:, -width:] = centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)
     name = half.class_names[label]
     for index, vector in enumerate(vectors):
         rule = "images that look alike in the classifier's own features; see the pictures"
-        found = _hypothesis(half, (label,), f"{name}, look-alikes {index + 1} of {clusters}", vector, _NO_CUTOFF, rule)
-        yield replace(found, words=found.name, alternatives=np.delete(vectors, index, axis=0))
+        hypothesis = _hypothesis(
+            half, (label,), f"{name}, look-alikes {index + 1} of {clusters}", vector, _NO_CUTOFF, rule
+        )
+        yield replace(hypothesis, words=hypothesis.name, alternatives=np.delete(vectors, index, axis=0))
 
 
 def _called(half: DiscoverHalf, labels: Sequence[int]) -> str:

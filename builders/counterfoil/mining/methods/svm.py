@@ -69,9 +69,9 @@ def reason_against_direction(
         return f"{counted(rows - errors, 'right row')}, at least {fewest} are needed"
     if units is not None:
         for words, chosen in (("all rows", right | ~right), ("all errors", ~right), ("all right rows", right)):
-            found = len(np.unique(units[chosen]))
-            if found < folds:
-                return f"{words} are of {counted(found, 'unit')}, and a unit is not split between {folds} folds"
+            unit_count = len(np.unique(units[chosen]))
+            if unit_count < folds:
+                return f"{words} are of {counted(unit_count, 'unit')}, and a unit is not split between {folds} folds"
     return None
 
 
@@ -297,7 +297,7 @@ def reaches_score(solver: Solver, right: NDArray[np.bool_], grid: Sequence[float
     needed = (score - TIE) * len(solver.folds)
     small = [solver.small(fold, right) for fold in range(len(solver.folds))]
     for C in sorted(grid, reverse=True):
-        most = [one.most if one.limit > C else 1.0 for one in small]
+        most = [solution.most if solution.limit > C else 1.0 for solution in small]
         for fold, rows in enumerate(solver.folds):
             if sum(most) < needed:
                 break
@@ -430,7 +430,7 @@ def fit_directions(
     order = np.argsort(labels, kind="stable")
     bounds = np.searchsorted(labels[order], np.arange(classes + 1))
     points, right, units = points[order], right[order], None if units is None else units[order]
-    found: dict[int, Direction | str] = {}
+    by_label: dict[int, Direction | str] = {}
     items = []
     for label, (start, end) in enumerate(itertools.pairwise(bounds.tolist())):
         rows = slice(start, end)
@@ -438,9 +438,9 @@ def fit_directions(
     items.sort(key=lambda item: -len(item.right))  # the longest first, so that no worker ends with it alone
     for event in engine_for(("cpu",), workers).run(fit, items):
         if isinstance(event, Finished):
-            found[event.item.label] = event.result
-            report("fitting directions", len(found), classes)
-    return [found[label] for label in range(classes)]
+            by_label[event.item.label] = event.result
+            report("fitting directions", len(by_label), classes)
+    return [by_label[label] for label in range(classes)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -88,9 +88,9 @@ def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
     whole = np.arange(len(features), dtype=np.int64)
     # At most `PRINCIPAL` principal parts (n, k), and their standard deviations (k,).
     left, singular, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
-    kept = int((singular[:PRINCIPAL] > 1e-6 * np.sqrt(len(features))).sum())
-    points = left[:, :kept] * singular[:kept]
-    deviations = singular[:kept] / np.sqrt(max(len(features) - 1, 1))
+    rank = int((singular[:PRINCIPAL] > 1e-6 * np.sqrt(len(features))).sum())
+    points = left[:, :rank] * singular[:rank]
+    deviations = singular[:rank] / np.sqrt(max(len(features) - 1, 1))
     rng = np.random.default_rng(seed)
     # Rows that differ by rounding alone have no parts.
     if len(whole) < 2 * least or len(whole) < 3 or not deviations.size:
@@ -178,8 +178,8 @@ def _with(description: Description, piece: Piece) -> Iterator[Description]:
     pieces = description.pieces
     if piece in pieces or (piece.rank < 2 and any(other.rank == piece.rank for other in pieces)):
         return
-    places = [at for at in range(len(pieces) + 1) if not piece.sentence or at == len(pieces)]
-    for at in places:
+    positions = [at for at in range(len(pieces) + 1) if not piece.sentence or at == len(pieces)]
+    for at in positions:
         yield Description((*pieces[:at], piece, *pieces[at:]))
 
 
@@ -222,12 +222,12 @@ class ClusterDescriber:
     images: Mapping[str, LabelledImages]
 
     def __call__(self, clusters: Sequence[FailureCluster]) -> list[Described]:
-        found = []
+        descriptions = []
         for index, cluster in enumerate(clusters):
             report("describing clusters", index, len(clusters))
-            found.append(self._described(cluster))
+            descriptions.append(self._described(cluster))
         report("describing clusters", len(clusters), len(clusters))
-        return found
+        return descriptions
 
     def _described(self, cluster: FailureCluster) -> Described:
         cls = self.recipe.classes[cluster.label]
@@ -240,10 +240,10 @@ class ClusterDescriber:
             captions += self._captions(keys, prefix)
         often = pieces_said(captions, base, cls)
         if not often:
-            said = "says nothing about these images"
+            examples = "says nothing about these images"
             if any(captions):
-                said = "says nothing about these images that a prompt could add to the base"
-            return Described(None, f"{self.settings.captioner} {said}", tuple(sorted(set(captions))[:8]))
+                examples = "says nothing about these images that a prompt could add to the base"
+            return Described(None, f"{self.settings.captioner} {examples}", tuple(sorted(set(captions))[:8]))
         chosen = sorted(often, key=lambda piece: -often[piece])[:_MOST_PIECES]
 
         def score(descriptions: Sequence[Description]) -> NDArray[np.float64]:
@@ -253,61 +253,61 @@ class ClusterDescriber:
             likely = np.full((len(prompts), len(keys)), -np.inf)
             if not fitting:
                 return likely
-            asked = [prompts[place] for place in fitting]
-            likely[fitting] = self._per_token(keys, asked)
+            fitting_prompts = [prompts[index] for index in fitting]
+            likely[fitting] = self._per_token(keys, fitting_prompts)
             if self.settings.rank == "contrast" and cluster.right:
-                likely[fitting] -= self._per_token(cluster.right, asked).mean(axis=1, keepdims=True)
+                likely[fitting] -= self._per_token(cluster.right, fitting_prompts).mean(axis=1, keepdims=True)
             return likely
 
         best, likelihood = combine(chosen, score, self.settings.sentences)[-1]
-        said = tuple(sorted(set(captions), key=lambda text: (-captions.count(text), text))[:8])
+        examples = tuple(sorted(set(captions), key=lambda text: (-captions.count(text), text))[:8])
         if not np.isfinite(likelihood):
             return Described(
                 None,
                 f"{self.settings.captioner} cannot score its own words about these images: they are too long",
-                said,
+                examples,
             )
-        return Described(best, None, said, likelihood)
+        return Described(best, None, examples, likelihood)
 
     def _captions(self, keys: Sequence[str], prefix: str) -> list[str]:
-        found: list[str] = []
-        for images, own in self._by_images(keys):
+        captions: list[str] = []
+        for images, image_keys in self._by_images(keys):
             captioned = caption_images(
                 images,
                 self.captioner,
                 user_cache() / "captions",
-                keys=own,
+                keys=image_keys,
                 prefix=prefix,
                 number=self.settings.captions,
                 seed=self.mine.seed,
                 examples=self.examples,
             )
-            found += [text for texts in captioned.values() for text in texts or ()]
-        return found
+            captions += [text for texts in captioned.values() for text in texts or ()]
+        return captions
 
     def _per_token(self, keys: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
         """Return (captions, images): log-likelihoods per token, of images that can be decoded."""
         parts = []
-        for images, own in self._by_images(keys):
+        for images, image_keys in self._by_images(keys):
             likely = likelihoods_of(
-                images, captions, self.captioner, user_cache() / "captions", keys=own, examples=self.examples
+                images, captions, self.captioner, user_cache() / "captions", keys=image_keys, examples=self.examples
             )
             parts.append(likely.per_token)
         return np.concatenate(parts, axis=0).T
 
     def _by_images(self, keys: Sequence[str]) -> list[tuple[LabelledImages, list[str]]]:
-        found: list[tuple[LabelledImages, list[str]]] = []
+        parts: list[tuple[LabelledImages, list[str]]] = []
         for start, images in self.images.items():
-            own = [key.removeprefix(start) for key in keys if key.startswith(start)]
-            if own:
-                found.append((images, own))
-        return found
+            image_keys = [key.removeprefix(start) for key in keys if key.startswith(start)]
+            if image_keys:
+                parts.append((images, image_keys))
+        return parts
 
 
 def pieces_said(captions: Sequence[str], base: str, cls: RecipeClass) -> dict[Piece, int]:
     """Count the captions that say each piece, in the order of the captions."""
-    found: dict[Piece, int] = {}
+    counts: dict[Piece, int] = {}
     for caption in captions:
         for piece in dict.fromkeys(pieces_of(caption, base, cls.name) or ()):
-            found[piece] = found.get(piece, 0) + 1
-    return found
+            counts[piece] = counts.get(piece, 0) + 1
+    return counts

@@ -133,16 +133,16 @@ class Description:
         beside = []
         for words in opening:
             # What an opening names: "person" of "person and a".
-            kept = words.split()
-            while kept and (opens_noun(kept[-1]) or not says_something(kept[-1])):
-                kept.pop()
-            beside.append(" ".join(kept))
+            stripped = words.split()
+            while stripped and (opens_noun(stripped[-1]) or not says_something(stripped[-1])):
+                stripped.pop()
+            beside.append(" ".join(stripped))
         beside += [words.removeprefix("and ") for words in phrases if words.startswith("and ")]
-        said = [*adjectives, *(f"of {_with_article(words)}" for words in beside if words)]
+        phrases_of_picture = [*adjectives, *(f"of {_with_article(words)}" for words in beside if words)]
         behind = _behind([words for words in phrases if not words.startswith("and ")])
-        if sentences and not (lead or said or behind):
+        if sentences and not (lead or phrases_of_picture or behind):
             return " ".join(sentences)
-        alone = " ".join([article_for(picture), picture, *said]) + behind
+        alone = " ".join([article_for(picture), picture, *phrases_of_picture]) + behind
         return " ".join([f"{alone}.", *sentences]) if sentences else alone
 
     def prompt(self, base: str, class_name: str | None = None, *, mended: bool = False) -> str:
@@ -168,8 +168,8 @@ class Description:
         end = len(" ".join(opening).split())
         if mended and 0 < end < len(words) and words[end - 1] == "a":
             words[end - 1] = article_for(words[end])
-        said = " ".join(word for word in (article, *words, CLASS) if word)
-        text = f"{stem}{said}{tail}{_behind(phrases)}"
+        noun_phrase = " ".join(word for word in (article, *words, CLASS) if word)
+        text = f"{stem}{noun_phrase}{tail}{_behind(phrases)}"
         text += f"{stop or '.'}{rest.rstrip()}" if sentences else f"{stop}{rest}"
         text = " ".join([text, *sentences])
         return text if class_name is None else text.replace(CLASS, class_name)
@@ -208,20 +208,20 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
     led = re.match(_pattern(stem_words, noun), text) if stem_words else None
     # A base such as "{class}s" ends the name in the midst of a word.
     glued = "" if not tail or tail[0].isspace() else rf"(?={_pattern(tail_words, noun)})|"
-    found = re.compile(rf"(?<![\w-]){noun}(?:{glued}(?!['-]?\w))").search(text, led.end() if led else 0)
-    if found is None:
+    match = re.compile(rf"(?<![\w-]){noun}(?:{glued}(?!['-]?\w))").search(text, led.end() if led else 0)
+    if match is None:
         return None
-    before, behind = text[led.end() if led else 0 : found.start()], text[found.end() :]
+    before, behind = text[led.end() if led else 0 : match.start()], text[match.end() :]
     lead, before = (None, before) if led else _lead(before, stem_words)
     if tail_words and (same := re.match(rf"\s*{_pattern(tail_words, noun)}", behind)):
         behind = behind[same.end() :]
     first, more = first_sentence(behind)
     more = more.strip().removeprefix(tidy(rest))
-    own = sentences_of(tidy(base.replace(CLASS, class_name)))
+    base_sentences = sentences_of(tidy(base.replace(CLASS, class_name)))
     pieces = [Piece(words, "lead") for words in (lead,) if words is not None]
     pieces += [Piece(words, "before") for words in before_noun(before)]
     pieces += [Piece(words, "after") for words in _beyond(name, phrases_of(first))]
-    pieces += [Piece(words, "after") for words in sentences_of(more) if words not in own]
+    pieces += [Piece(words, "after") for words in sentences_of(more) if words not in base_sentences]
     return _within(pieces)
 
 
@@ -235,8 +235,8 @@ def _beyond(name: str, phrases: list[str]) -> list[str]:
 
 def _cut(base: str) -> tuple[str, str, str, str, str]:
     """Split a base at its class: "a photo of ", "a", " (insect)", ".", and what comes after its first sentence."""
-    head, found, tail = base.partition(CLASS)
-    if not found:
+    head, separator, tail = base.partition(CLASS)
+    if not separator:
         raise ValueError(f"expected '{CLASS}' in the base prompt '{base}'")
     article = _ARTICLE.search(head)
     first, rest = first_sentence(tail)
@@ -249,18 +249,18 @@ def _lead(before: str, stem: str) -> tuple[str | None, str]:
     # A refused word stays one, for whoever reads what is left.
     before = " ".join("{}" if word is None else word for word in words_of_text(re.sub(r"[,;:]", " ", before)))
     while True:
-        if there := _THERE_IS.match(before):
-            before = before[there.end() :]
+        if opening := _THERE_IS.match(before):
+            before = before[opening.end() :]
             continue
-        found = re.match(r"\s*(?:(?:an?|the) )?(.{1,80}?) of\b", before)
-        if found is None:
+        match = re.match(r"\s*(?:(?:an?|the) )?(.{1,80}?) of\b", before)
+        if match is None:
             break
-        words = words_of_text(found[1])
+        words = words_of_text(match[1])
         plain = [word for word in words if word is not None and not opens_noun(word)]
         picture = bool(plain) and (plain[-1] in _PICTURES or plain[-2:] == ["close", "up"])
         if not picture or len(plain) < len(words) or len(plain) > _LONGEST_LEAD:
             break
-        before = before[found.end() :]
+        before = before[match.end() :]
         if plain[-1] not in _PLAIN_PICTURES or not set(plain[:-1]) <= set(stem.split()):
             return f"{' '.join(plain)} of", before
     return None, before
@@ -270,10 +270,10 @@ def _pattern(text: str, noun: str) -> str:
     """Return a regular expression of a tidy part of a base; a placeholder is itself, or up to 80 characters."""
     parts = re.split(r"(\{[^{}]*\})", text)
     kinds = (noun if part == CLASS else rf"(?:{re.escape(part)}|.{{1,80}}?)" for part in parts[1::2])
-    found = re.escape(parts[0]) + "".join(
+    pattern = re.escape(parts[0]) + "".join(
         kind + re.escape(literal) for kind, literal in zip(kinds, parts[2::2], strict=True)
     )
-    return found + (r"(?!\w)" if text[-1:].isalnum() else "")
+    return pattern + (r"(?!\w)" if text[-1:].isalnum() else "")
 
 
 def _behind(phrases: Sequence[str]) -> str:
@@ -287,12 +287,12 @@ def _behind(phrases: Sequence[str]) -> str:
 
 
 def _within(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    left, kept = _MOST_CHARACTERS, []
+    left, fitting = _MOST_CHARACTERS, []
     for piece in pieces:
         left -= len(piece.words)
         if left >= 0:
-            kept.append(piece)
-    return tuple(kept)
+            fitting.append(piece)
+    return tuple(fitting)
 
 
 def _with_article(words: str) -> str:
@@ -310,12 +310,18 @@ def shorter(description: Description) -> tuple[Description, ...]:
     all. Adjectives are the words between a determiner and the last word of its phrase, "black and white" as one.
     """
     pieces = description.pieces
-    found = [(piece,) for piece in pieces] + [(*pieces[:at], *pieces[at + 1 :]) for at in range(len(pieces))]
+    candidates = [(piece,) for piece in pieces] + [(*pieces[:at], *pieces[at + 1 :]) for at in range(len(pieces))]
     for at, piece in enumerate(pieces):
-        found += [(*pieces[:at], one, *pieces[at + 1 :]) for one in (*_one_less(piece), _plainest(piece))]
-    found.append(tuple(_plainest(piece) for piece in pieces))
-    described = dict.fromkeys(Description(tuple(dict.fromkeys(one))) for one in found if one)
-    return tuple(sorted((one for one in described if one != description), key=lambda one: one.length))
+        candidates += [
+            (*pieces[:at], shortened, *pieces[at + 1 :]) for shortened in (*_one_less(piece), _plainest(piece))
+        ]
+    candidates.append(tuple(_plainest(piece) for piece in pieces))
+    described = dict.fromkeys(Description(tuple(dict.fromkeys(shortened))) for shortened in candidates if shortened)
+    return tuple(
+        sorted(
+            (candidate for candidate in described if candidate != description), key=lambda candidate: candidate.length
+        )
+    )
 
 
 def shortest_kept(candidates: Sequence[tuple[Description, PairCount]], whole: PairCount) -> int | None:
@@ -324,8 +330,8 @@ def shortest_kept(candidates: Sequence[tuple[Description, PairCount]], whole: Pa
     Its rate is not below the lower bound of the whole one's 95 % Wilson interval. Of equally short ones the one with
     the higher rate, then the first. Without pairs on either side it is not kept.
     """
-    kept = [at for at, (_, count) in enumerate(candidates) if keeps_up(count, whole)]
-    return min(kept, key=lambda at: (candidates[at][0].length, -candidates[at][1].rate, at), default=None)
+    indices = [at for at, (_, count) in enumerate(candidates) if keeps_up(count, whole)]
+    return min(indices, key=lambda at: (candidates[at][0].length, -candidates[at][1].rate, at), default=None)
 
 
 def keeps_up(count: PairCount, whole: PairCount) -> bool:
@@ -463,8 +469,8 @@ def tried_shorter(description: Description, most: int) -> tuple[Description, ...
     """Return at most so many shorter descriptions, shortest first: its background and its rest, then the others."""
     parts = parts_of(description) or ()
     every = dict.fromkeys((*shorter(description), *parts))
-    left = [one for one in every if one not in parts][: max(most - len(parts), 0)]
-    return tuple(sorted((one for one in every if one in parts or one in left), key=lambda one: one.length))
+    left = [piece for piece in every if piece not in parts][: max(most - len(parts), 0)]
+    return tuple(sorted((piece for piece in every if piece in parts or piece in left), key=lambda piece: piece.length))
 
 
 def background_facts(description: Description, counts: BackgroundCounts | None = None) -> dict[str, Any]:
@@ -498,7 +504,7 @@ def _begins_with_place(words: Sequence[str]) -> bool:
     at = 0
     while at < len(words) and words[at] in _STANDING:
         at += 1
-    several = next((one for one in _OF_SEVERAL if tuple(words[at : at + len(one)]) == one), None)
+    several = next((phrase for phrase in _OF_SEVERAL if tuple(words[at : at + len(phrase)]) == phrase), None)
     if several is None and words[at : at + 1] and words[at] not in _PLACES | _ALONE:
         return False
     noun = list(words[at + (1 if several is None else len(several)) :])

@@ -73,23 +73,23 @@ def document_of(
     """Return the findings of a search. answer_names: of each of the target's outputs."""
     recipe, mine, settings = run.recipe, run.mine, run.settings
     words = {
-        one.hypothesis.name: one.hypothesis.description.words(recipe.classes[one.hypothesis.label].name)
-        for one in search.tested
+        trial.hypothesis.name: trial.hypothesis.description.words(recipe.classes[trial.hypothesis.label].name)
+        for trial in search.tested
     }
     findings = [
         finding_of(
-            one,
+            trial,
             recipe,
             settings,
             answer_names,
-            estimate=search.estimates.get(one.hypothesis.name),
-            shortened_to=search.shortened_to.get(one.hypothesis.name),
-            shortened_from=words.get(one.hypothesis.parent or ""),
-            background=search.backgrounds.get(one.hypothesis.name),
+            estimate=search.estimates.get(trial.hypothesis.name),
+            shortened_to=search.shortened_to.get(trial.hypothesis.name),
+            shortened_from=words.get(trial.hypothesis.parent or ""),
+            background=search.backgrounds.get(trial.hypothesis.name),
         )
-        for one in search.tested
+        for trial in search.tested
     ]
-    looked_at = {one.id: one for one in search.baseline}
+    looked_at = {baseline.id: baseline for baseline in search.baseline}
     return Findings(
         recipe=MinedRecipe(recipe.name, recipe.recipe_hash),
         method=MethodUsed(mine.method, settings.model_dump(mode="json")),
@@ -118,7 +118,7 @@ def document_of(
             for index, (cluster, reason) in enumerate(search.undescribed)
         ),
         seed=mine.seed,
-        rounds=tuple(round_drawn(one) for one in search.rounds),
+        rounds=tuple(round_drawn(drawn_round) for drawn_round in search.rounds),
     )
 
 
@@ -191,11 +191,11 @@ def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
 
     Its pairs are those of what was not decided earlier, and its base rate that of all pairs.
     """
-    counts = [one.count for one in search.tested if one.count.pairs]
-    ended = [one.count for one in search.tested if one.count.pairs and one.state == "open"] or counts
+    counts = [trial.count for trial in search.tested if trial.count.pairs]
+    ended = [trial.count for trial in search.tested if trial.count.pairs and trial.state == "open"] or counts
     if not counts:
         return None
-    pairs = max(one.pairs for one in ended)
+    pairs = max(count.pairs for count in ended)
     rate = sum(count.both + count.rescued for count in counts) / sum(count.pairs for count in counts)
     return SmallestDifference(
         smallest_paired_difference(pairs, rate, len(search.tested), mine.fdr), POWER, pairs, pairs, rate
@@ -205,41 +205,41 @@ def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
 def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
     """Return pairs first that fail as described and are right on the base; the score is how telling an image is."""
     shown: list[tuple[Evidence, Evidence]] = []
-    for each in pairs:
-        drawn = each.drawn
-        for own, base in zip(each.own.tolist(), each.base.tolist(), strict=True):
-            failed, base_failed = bool(drawn.failed[own]), bool(drawn.failed[base])
+    for drawn_pairs in pairs:
+        drawn = drawn_pairs.drawn
+        for described, base in zip(drawn_pairs.own.tolist(), drawn_pairs.base.tolist(), strict=True):
+            failed, base_failed = bool(drawn.failed[described]), bool(drawn.failed[base])
             score = 1.0 if failed and not base_failed else 0.5 if failed else 0.0
-            answers = [names[int(drawn.answers[row])] for row in (own, base)]
+            answers = [names[int(drawn.answers[row])] for row in (described, base)]
             shown.append(
                 (
-                    Evidence(drawn.keys[own], score, failed, "rendered", answered=answers[0]),
+                    Evidence(drawn.keys[described], score, failed, "rendered", answered=answers[0]),
                     Evidence(drawn.keys[base], 0.0, base_failed, "rendered", answered=answers[1]),
                 )
             )
     failing = [pair for pair in sorted(shown, key=lambda pair: -pair[0].score) if pair[0].failed][:_MOST_EVIDENCE]
-    right = [own for own, _ in shown if not own.failed][: _MOST_EVIDENCE // 2]
+    right = [described for described, _ in shown if not described.failed][: _MOST_EVIDENCE // 2]
     # The base image of each pair of which the description fails lies behind them.
-    return [*(own for own, _ in failing), *right, *(base for _, base in failing)]
+    return [*(described for described, _ in failing), *right, *(base for _, base in failing)]
 
 
 def wrong_answers(pairs: Sequence[Pairs], names: Sequence[str]) -> WrongAnswers:
     """Return the target's wrong answers to the base and to the description of some pairs."""
-    return WrongAnswers(_wrong(pairs, names, own=False), _wrong(pairs, names, own=True))
+    return WrongAnswers(_wrong(pairs, names, described=False), _wrong(pairs, names, described=True))
 
 
-def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, own: bool) -> tuple[AnswerCount, ...]:
+def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, described: bool) -> tuple[AnswerCount, ...]:
     """Return wrong answers of one side of all pairs, most frequent first."""
     keys: dict[int, list[str]] = {}
     often: Counter[int] = Counter()
     images = 0
-    for each in pairs:
-        rows: NDArray[np.int64] = each.own if own else each.base
+    for pair in pairs:
+        rows: NDArray[np.int64] = pair.own if described else pair.base
         images += len(rows)
-        for row in rows[each.drawn.failed[rows]].tolist():
-            answer = int(each.drawn.answers[row])
+        for row in rows[pair.drawn.failed[rows]].tolist():
+            answer = int(pair.drawn.answers[row])
             often[answer] += 1
-            keys.setdefault(answer, []).append(each.drawn.keys[row])
+            keys.setdefault(answer, []).append(pair.drawn.keys[row])
     ranked = sorted(often, key=lambda answer: (-often[answer], answer))[:_MOST_ANSWERS]
     return tuple(
         AnswerCount(names[answer], often[answer], often[answer] / images, tuple(keys[answer][:_MOST_EXAMPLES]))
@@ -275,20 +275,27 @@ def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) ->
     standing = {name for name in confirmed if of_name[name].about.get(SHORTENED_TO) not in confirmed}
     level = simultaneous_level(len(standing))
     judged = []
-    for one, value in zip(findings, q, strict=True):
-        pairs, stands = pairs_of(one), one.name in confirmed
+    for judged_finding, value in zip(findings, q, strict=True):
+        pairs, stands = pairs_of(judged_finding), judged_finding.name in confirmed
         state = "confirmed" if stands else "futile" if pairs.state == "futile" else "out_of_budget"
         counted = pairs.fresh or (PairCount(0, 0, 0, 0) if stands else pairs)
         # The interval holds beside those of all others that stand.
-        described, base, difference = rates_of(counted, level if one.name in standing else None)
+        described, base, difference = rates_of(counted, level if judged_finding.name in standing else None)
         pairs = replace(pairs, state=state)
         judged.append(
-            replace(one, q=value, confirmed=stands, pairs=pairs, set=described, rest=base, difference=difference)
+            replace(
+                judged_finding, q=value, confirmed=stands, pairs=pairs, set=described, rest=base, difference=difference
+            )
         )
     return tuple(
         sorted(
             judged,
-            key=lambda one: (not one.confirmed, SHORTENED_TO in one.about, -(one.difference.value or 0.0), one.name),
+            key=lambda finding: (
+                not finding.confirmed,
+                SHORTENED_TO in finding.about,
+                -(finding.difference.value or 0.0),
+                finding.name,
+            ),
         )
     )
 
@@ -299,12 +306,12 @@ def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[Roun
     """
     taken = {finding.name for finding in findings.findings}
     apart: list[Finding] = []
-    for one in more:
-        name, place = one.name, 2
+    for added in more:
+        name, number = added.name, 2
         while name in taken:
-            name, place = f"{one.name}_{place}", place + 1
+            name, number = f"{added.name}_{number}", number + 1
         taken.add(name)
-        apart.append(replace(one, name=name))
+        apart.append(replace(added, name=name))
     judged = adjusted_together([*findings.findings, *apart], findings.fdr, findings.margin)
     seen = findings.smallest_difference
     if seen is not None:
@@ -316,13 +323,13 @@ def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[Roun
 
 
 def with_rounds(findings: Findings, rounds: Sequence[RoundDrawn]) -> tuple[RoundDrawn, ...]:
-    return tuple({one.name: one for one in (*findings.rounds, *rounds)}.values())
+    return tuple({drawn_round.name: drawn_round for drawn_round in (*findings.rounds, *rounds)}.values())
 
 
 def tried_of(findings: Findings) -> Findings:
     """Return the document of what a person tried by hand, and of nothing else."""
     tried = tuple(finding for finding in findings.findings if finding.origin == "tried")
-    rounds = tuple(one for one in findings.rounds if one.name.startswith(f"{TRIED}/"))
+    rounds = tuple(drawn_round for drawn_round in findings.rounds if drawn_round.name.startswith(f"{TRIED}/"))
     return replace(
         findings, findings=tried, tested=len(tried), rounds=rounds, classes=(), not_tested=(), smallest_difference=None
     )
@@ -367,21 +374,25 @@ def estimate_rates(
     replace.
     """
     wanted = sorted(
-        (one for one in findings.standing if one.pairs is not None and one.pairs.fresh is None),
-        key=lambda one: one.name,
+        (finding for finding in findings.standing if finding.pairs is not None and finding.pairs.fresh is None),
+        key=lambda finding: finding.name,
     )
     estimated: dict[str, Finding] = {}
     rounds: list[RoundDrawn] = []
-    for one in wanted:
-        cell = described_cell(one, recipe, settings)
+    for wanted_finding in wanted:
+        cell = described_cell(wanted_finding, recipe, settings)
         if cell is None:
             continue
-        round_asked = RoundAsked(number, purpose, pairs_to_draw(one, settings), {one.name: cell}, (cell.label,))
+        round_asked = RoundAsked(
+            number, purpose, pairs_to_draw(wanted_finding, settings), {wanted_finding.name: cell}, (cell.label,)
+        )
         drawn = draw(round_asked)
-        pairs = drawn.pairs(one.name)
+        pairs = drawn.pairs(wanted_finding.name)
         fresh = FreshPairs(**asdict(pairs.count), drawn=round_asked.candidates, round=drawn.asked.name)
-        estimated[one.name] = replace(
-            one, pairs=replace(pairs_of(one), fresh=fresh), answers=wrong_answers([pairs], answer_names)
+        estimated[wanted_finding.name] = replace(
+            wanted_finding,
+            pairs=replace(pairs_of(wanted_finding), fresh=fresh),
+            answers=wrong_answers([pairs], answer_names),
         )
         rounds.append(round_drawn(drawn))
         report("estimating rates of findings", len(estimated), len(wanted))

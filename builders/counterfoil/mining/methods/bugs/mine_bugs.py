@@ -76,8 +76,8 @@ def adversarial_layer(
     for name, spec in below.prompts.shifts.items():
         if mined_facts(spec.mined_from).role in BESIDE:
             shifts[name] = None
-        elif own := [key for key in ("samples", "keep") if getattr(spec, key) is not None]:
-            shifts[name] = dict.fromkeys(own)
+        elif keys := [key for key in ("samples", "keep") if getattr(spec, key) is not None]:
+            shifts[name] = dict.fromkeys(keys)
     if all(shifts.get(name, "") is None for name in below.prompts.shifts):
         raise UserError(
             f"{below.name} has no mined shift, so there are no failures to collect",
@@ -136,10 +136,10 @@ def write_search(
     findings: Findings,
     images: Iterable[tuple[str, LabelledImages]],
     run: MiningRun,
-    asked: str | None = None,
+    recipe_text: str | None = None,
     relabel: str | None = None,
 ) -> MineResult:
-    """Write the findings, their table, page and recipes; asked: a new `mine.yaml`; relabel: the table of rows to
+    """Write the findings, their table, page and recipes; recipe_text: a new `mine.yaml`; relabel: the table of rows to
     relabel.
     """
     folder = run.folder
@@ -147,7 +147,7 @@ def write_search(
         # The first round shows every class.
         findings = findings.doubted(round_doubts(folder / findings.rounds[0].name))
     pictures = page_pictures(findings, images)
-    files = {name: text.encode() for name, text in ((ASKED, asked), (RELABEL, relabel)) if text is not None}
+    files = {name: text.encode() for name, text in ((ASKED, recipe_text), (RELABEL, relabel)) if text is not None}
     # Of images that exist there is nothing to draw again.
     layer = None if findings.halves is not None else layer_of(findings, run)
     tried, more = tried_of(findings), []
@@ -185,8 +185,8 @@ def kept_tries(run: MiningRun) -> Findings | None:
     if not path.exists():
         return None
     tried = read_document(path, Findings)
-    theirs = (tried.recipe.sha256, tried.target.name, tried.failure, tried.method.settings.get("base"))
-    if theirs != (run.recipe.recipe_hash, run.mine.target, run.mine.failure, run.settings.base):
+    identity = (tried.recipe.sha256, tried.target.name, tried.failure, tried.method.settings.get("base"))
+    if identity != (run.recipe.recipe_hash, run.mine.target, run.mine.failure, run.settings.base):
         raise UserError(
             f"{path} holds descriptions that were tried with another recipe, target, base or failure rule",
             "Name another folder with --out, or remove that file.",
@@ -196,12 +196,12 @@ def kept_tries(run: MiningRun) -> Findings | None:
 
 def images_of_rounds(folder: Path, rounds: Sequence[RoundDrawn]) -> dict[str, LabelledImages]:
     """Return the images of a folder's rounds that exist, by the beginning of their keys."""
-    found = {}
-    for one in rounds:
-        place = folder / one.name / DATASET
-        if one.accepted and place.is_dir():
-            found[f"{one.name}/"] = open_dataset(place).labelled()
-    return found
+    images = {}
+    for drawn_round in rounds:
+        dataset = folder / drawn_round.name / DATASET
+        if drawn_round.accepted and dataset.is_dir():
+            images[f"{drawn_round.name}/"] = open_dataset(dataset).labelled()
+    return images
 
 
 @dataclass
@@ -211,8 +211,8 @@ class KeptImages:
     drawer: Draw
     images: dict[str, LabelledImages] = field(default_factory=dict)
 
-    def draw(self, asked: RoundAsked) -> DrawnRound:
-        drawn = self.drawer(asked)
+    def draw(self, round_asked: RoundAsked) -> DrawnRound:
+        drawn = self.drawer(round_asked)
         self.images[f"{drawn.asked.name}/"] = drawn.images
         return drawn
 
@@ -225,16 +225,16 @@ class KeptImages:
                 pin = pin_clip(recipe.screen.clip, recipe.screen.weights)
                 clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=pin.revision)
                 loaded.append(clip_embedder(clip, pin))
-            found: dict[str, NDArray[np.float32]] = {}
+            vector_by_key: dict[str, NDArray[np.float32]] = {}
             for start, images in self.images.items():
-                own = frozenset(key.removeprefix(start) for key in keys if key.startswith(start))
-                if own:
-                    rows = np.flatnonzero([key in own for key in images.keys])
+                image_keys = frozenset(key.removeprefix(start) for key in keys if key.startswith(start))
+                if image_keys:
+                    rows = np.flatnonzero([key in image_keys for key in images.keys])
                     chosen = replace(rows_of(images, rows), units=None)
                     vectors = features_of(chosen, loaded[0])
                     rows_found = zip(chosen.keys, np.asarray(vectors, dtype=np.float32), strict=True)
-                    found |= {f"{start}{key}": vector for key, vector in rows_found}
-            return np.stack([found[key] for key in keys])
+                    vector_by_key |= {f"{start}{key}": vector for key, vector in rows_found}
+            return np.stack([vector_by_key[key] for key in keys])
 
         return features
 
@@ -259,23 +259,25 @@ def mine_bugs(run: MiningRun) -> MineResult:
     refuse_others(run.folder, recipe, mine, [content.content for content in contents])
     tried = kept_tries(run)
     drawer = RoundDrawer(run)
-    kept = KeptImages(drawer)
-    kept.images.update({f"seeds/{index}/": part for index, part in enumerate(parts)})
-    describer = ClusterDescriber(recipe, mine, settings, captioner, examples, kept.images)
-    found = search_bugs(classes, kept.draw, kept.look(recipe, device), describer, mine, settings, seeds)
+    kept_images = KeptImages(drawer)
+    kept_images.images.update({f"seeds/{index}/": part for index, part in enumerate(parts)})
+    describer = ClusterDescriber(recipe, mine, settings, captioner, examples, kept_images.images)
+    search = search_bugs(classes, kept_images.draw, kept_images.look(recipe, device), describer, mine, settings, seeds)
     names = output_names(recipe, class_map)
-    findings = document_of(found, run, target, names, contents)
+    findings = document_of(search, run, target, names, contents)
     # What stands without what was tried by hand is estimated first: these rounds are the same before and after a try.
-    later = KeptImages(replace(drawer, past_others=True), kept.images)
-    findings = estimate_rates(findings, later.draw, 1 + len(found.rounds), recipe, settings, names)
+    later = KeptImages(replace(drawer, past_others=True), kept_images.images)
+    findings = estimate_rates(findings, later.draw, 1 + len(search.rounds), recipe, settings, names)
     if tried is not None:
         findings = with_more(findings, tried.findings, tried.rounds)
-        kept.images.update(images_of_rounds(run.folder, tried.rounds))
+        kept_images.images.update(images_of_rounds(run.folder, tried.rounds))
         findings = estimate_rates(findings, later.draw, 1, recipe, settings, names, "try_estimate")
     below, carried, extends = laid_over(run.source, run.overrides, run.folder)
     section = run.mine.model_dump(mode="json", exclude_none=True)
     section["settings"] = run.settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    return write_search(findings, kept.images.items(), run, layer_text(carried | {"mine": section}, below, extends))
+    return write_search(
+        findings, kept_images.images.items(), run, layer_text(carried | {"mine": section}, below, extends)
+    )
 
 
 def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
@@ -286,7 +288,7 @@ def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
             f"mine.settings.examples: {settings.captioner} takes no examples: it sees only the image",
             "Leave the examples out, or name a chat model that takes images.",
         )
-    found, wrong = [], []
+    opened, wrong = [], []
     for example in settings.examples:
         path = named_path(example.image)
         image = None
@@ -295,25 +297,28 @@ def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
         if image is None:
             wrong.append(f"mine.settings.examples: {path} is not a readable image")
         else:
-            found.append(CaptionExample(example.text, image))
+            opened.append(CaptionExample(example.text, image))
     if wrong:
         raise UserError(wrong, "Name images (PNG, JPEG, WebP …) by their paths.")
-    return tuple(found)
+    return tuple(opened)
 
 
 def _looked_at(recipe: Recipe, settings: BugsSettings) -> Sequence[RecipeClass]:
     if settings.classes is None:
         return recipe.classes
     known = [cls.id for cls in recipe.classes]
-    wrong = [one for one in settings.classes if one not in known]
+    wrong = [class_id for class_id in settings.classes if class_id not in known]
     if wrong:
         # A person who gives a name gets the id.
         by_name = {cls.name: cls.id for cls in recipe.classes}
-        close = [f"; did you mean '{by_name[one]}'?" if one in by_name else did_you_mean(one, known) for one in wrong]
+        close = [
+            f"; did you mean '{by_name[class_id]}'?" if class_id in by_name else did_you_mean(class_id, known)
+            for class_id in wrong
+        ]
         raise UserError(
             [
-                f"mine.settings.classes: the recipe has no class of the id '{one}'{meant}"
-                for one, meant in zip(wrong, close, strict=True)
+                f"mine.settings.classes: the recipe has no class of the id '{class_id}'{meant}"
+                for class_id, meant in zip(wrong, close, strict=True)
             ],
             f"Known classes: {', '.join(known[:20])}.",
         )

@@ -81,9 +81,9 @@ def before_noun(text: str) -> list[str]:
         words = words[1:]
     last = max((at for at, word in enumerate(words) if word is not None and opens_noun(word)), default=-1)
     opening = [*words[:last], "a" if words[last] == "an" else words[last]] if last >= 0 else []
-    found = [opening if any(word not in _EMPTY for word in opening) else []]
-    found += [group for group in grouped(words[last + 1 :]) if group[-1] not in JOINING]
-    return _each_once(map(_joined, found))
+    phrases = [opening if any(word not in _EMPTY for word in opening) else []]
+    phrases += [group for group in grouped(words[last + 1 :]) if group[-1] not in JOINING]
+    return _each_once(map(_joined, phrases))
 
 
 def opens_noun(word: str) -> bool:
@@ -112,7 +112,7 @@ def grouped(words: _Words) -> list[list[str | None]]:
 
 def phrases_of(text: str) -> list[str]:
     """Return what follows a noun in its sentence, cut at commas and where a phrase opens: "in the snow", "at night"."""
-    found: list[str | None] = []
+    phrases: list[str | None] = []
     for part in _BREAK.split(text):
         words = words_of_text(part)
         # What stands before the first opening belongs to it: "that is sitting on a floor".
@@ -121,13 +121,13 @@ def phrases_of(text: str) -> list[str]:
             phrase = words[low:high]
             while phrase and phrase[-1] in _DANGLING:
                 phrase = phrase[:-1]
-            found.append(_joined(phrase) if any(word not in _EMPTY for word in phrase) else None)
-    return _each_once(found)
+            phrases.append(_joined(phrase) if any(word not in _EMPTY for word in phrase) else None)
+    return _each_once(phrases)
 
 
 def openings(words: _Words) -> list[int]:
     """Return where phrases open; of a run of words that could each open one only the first does: "sitting on"."""
-    found: list[int] = []
+    starts: list[int] = []
     before, opened, between = None, False, False
     for at, word in enumerate(words):
         after = words[at + 1] if at + 1 < len(words) else None
@@ -137,11 +137,11 @@ def openings(words: _Words) -> list[int]:
             joins = between = False
         opens = before not in DETERMINERS and (joins or _opens(word, after))
         if opens and not opened:
-            found.append(at)
+            starts.append(at)
             between = False
         between = between or word == "between"
         before, opened = word, opens
-    return found
+    return starts
 
 
 def sentences_of(text: str) -> list[str]:
@@ -204,10 +204,10 @@ def _sentence(text: str) -> str | None:
 
 def _joined(words: _Words) -> str | None:
     """Join the words, a repeated one once; None where one was refused, none has a letter, or they are many."""
-    kept = [word for at, word in enumerate(words) if word is not None and (at == 0 or words[at - 1] != word)]
-    if None in words or not 0 < len(kept) <= MOST_WORDS:
+    distinct = [word for at, word in enumerate(words) if word is not None and (at == 0 or words[at - 1] != word)]
+    if None in words or not 0 < len(distinct) <= MOST_WORDS:
         return None
-    text = " ".join(kept)
+    text = " ".join(distinct)
     return text if any(letter.isalpha() for letter in text) else None
 
 

@@ -103,10 +103,14 @@ def search_bugs(
     clusters: list[FailureCluster] = []
     baseline: list[ClassAudit] = []
     for cls in classes:
-        one = class_baseline(base, cls, seeded=seeds is not None)
-        own = [] if one.reason is not None else _clusters(where, cls.label, look, mine, settings)
-        clusters += own
-        baseline.append(one if own or one.reason is not None else _too_few(one, cls.label, where, settings))
+        class_base = class_baseline(base, cls, seeded=seeds is not None)
+        class_clusters = [] if class_base.reason is not None else _clusters(where, cls.label, look, mine, settings)
+        clusters += class_clusters
+        baseline.append(
+            class_base
+            if class_clusters or class_base.reason is not None
+            else _too_few(class_base, cls.label, where, settings)
+        )
     class_names = {cls.label: cls.name for cls in classes}
     outcomes = describe(clusters)
     # Each class and description once, of the cluster that comes first.
@@ -123,10 +127,10 @@ def search_bugs(
         )
     hypotheses = list(by_words.values())
     undescribed = []  # clusters that made no hypothesis of their own, and why
-    for cluster, each in zip(clusters, outcomes, strict=True):
-        same = None if each.description is None else by_words[cluster.label, each.description]
-        if each.reason is not None:
-            undescribed.append((cluster, each.reason))
+    for cluster, outcome in zip(clusters, outcomes, strict=True):
+        same = None if outcome.description is None else by_words[cluster.label, outcome.description]
+        if outcome.reason is not None:
+            undescribed.append((cluster, outcome.reason))
         elif same is not None and same.evidence != cluster.keys:
             undescribed.append((cluster, f"it has the same description as {same.name}"))
     search = BugSearch(tuple(baseline), (base,), undescribed=tuple(undescribed))
@@ -142,13 +146,15 @@ def search_bugs(
     shortened_to = {name: short for name, short in search.shortened_to.items() if {name, short} <= confirmed}
     rounds, estimates = list(search.rounds), dict[str, StoppedRate]()
     if settings.until is not None:
-        standing = [one for one in search.tested if one.hypothesis.name in confirmed - shortened_to.keys()]
-        for one in standing:
-            drawn = _estimated(one, draw, _left(rounds, settings), settings)
+        standing = [trial for trial in search.tested if trial.hypothesis.name in confirmed - shortened_to.keys()]
+        for class_base in standing:
+            drawn = _estimated(class_base, draw, _left(rounds, settings), settings)
             if drawn is not None:
                 rounds.append(drawn)
-                name = one.hypothesis.name
-                estimates[name] = stopped_rate(drawn.failed[drawn.of(one.hypothesis.label, name)], settings.until)
+                name = class_base.hypothesis.name
+                estimates[name] = stopped_rate(
+                    drawn.failed[drawn.of(class_base.hypothesis.label, name)], settings.until
+                )
     return replace(search, rounds=tuple(rounds), confirmed=confirmed, shortened_to=shortened_to, estimates=estimates)
 
 
@@ -166,8 +172,8 @@ def refuse_small_search(classes: int, mine: Mine, settings: BugsSettings) -> Non
 
 def confirmed_names(tested: Sequence[Trial], mine: Mine) -> frozenset[str]:
     """Return the names of those that e-BH confirms over all that were tested."""
-    found = confirmed_among(tested, mine)
-    return frozenset(one.hypothesis.name for one, yes in zip(tested, found, strict=True) if yes)
+    yes_by_trial = confirmed_among(tested, mine)
+    return frozenset(trial.hypothesis.name for trial, yes in zip(tested, yes_by_trial, strict=True) if yes)
 
 
 def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) -> ClassAudit:
@@ -200,9 +206,9 @@ def name_of(class_name: str, description: Description, taken: Sequence[str]) -> 
     """Return a shift's name for a class and a description, unique in a run."""
     words = f"{class_name} {' '.join(piece.words for piece in description.pieces)}"
     stem = unique_slugs([words])[0][:_LONGEST_NAME].strip("_")
-    name, place = stem, 2
+    name, number = stem, 2
     while name in taken:
-        name, place = f"{stem}_{place}", place + 1
+        name, number = f"{stem}_{number}", number + 1
     return name
 
 
@@ -221,14 +227,14 @@ def _clusters(
     if len(rows) < settings.fewest_failures:
         return []
     features = look([where.keys[row] for row in rows.tolist()])
-    found = cluster_failures(
+    found_clusters = cluster_failures(
         features, where.answers[rows], most=settings.clusters, least=settings.fewest_failures, seed=mine.seed
     )
     right = np.flatnonzero((where.labels == label) & ~where.failed)[: settings.described]
     beside = tuple(where.keys[row] for row in right.tolist())
     return [
-        FailureCluster(label, tuple(where.keys[row] for row in rows[one.rows].tolist()), one.answered, beside)
-        for one in found
+        FailureCluster(label, tuple(where.keys[row] for row in rows[cluster.rows].tolist()), cluster.answered, beside)
+        for cluster in found_clusters
     ]
 
 
@@ -243,8 +249,8 @@ def _shortened(
     snow" fails.
     """
     tested = search.tested
-    names = [one.hypothesis.name for one in tested]
-    known = {(one.hypothesis.label, one.hypothesis.description): one.hypothesis for one in tested}
+    names = [trial.hypothesis.name for trial in tested]
+    known = {(trial.hypothesis.label, trial.hypothesis.description): trial.hypothesis for trial in tested}
     tried: dict[str, list[str]] = {}
     fresh: dict[str, BugHypothesis] = {}
     repeated: dict[str, BugHypothesis] = {}
@@ -264,50 +270,58 @@ def _shortened(
         return known[whole.label, description]
 
     judged = list(zip(tested, confirmed_among(tested, mine), strict=True))
-    for whole in (one.hypothesis for one, yes in judged if yes):
-        others = [each for each in tried_shorter(whole.description, _MOST_SHORTER) if each.pieces]
+    for whole in (trial.hypothesis for trial, yes in judged if yes):
+        others = [shorter_one for shorter_one in tried_shorter(whole.description, _MOST_SHORTER) if shorter_one.pieces]
         if others:
             once_more(whole)
             shorts = [of_fewer_words(whole, description) for description in others]
             tried[whole.name] = [short.name for short in shorts]
             for short in shorts:
                 once_more(short)
-    for whole in (one.hypothesis for one, yes in judged if not yes):
+    for whole in (trial.hypothesis for trial, yes in judged if not yes):
         pieces = whole.description.pieces
         for piece in pieces[:_MOST_SHORTER] if len(pieces) > 1 else ():
             of_fewer_words(whole, Description((piece,)))
-    asked = [*repeated.values(), *fresh.values()]
-    if not asked:
+    hypotheses = [*repeated.values(), *fresh.values()]
+    if not hypotheses:
         return search
     budget = _left(search.rounds, settings)
-    trials = carry_to_test(asked, draw, budget, mine, settings, family=family, purpose="shorten")
+    trials = carry_to_test(hypotheses, draw, budget, mine, settings, family=family, purpose="shorten")
     again, new = dict(zip(repeated, trials.tested, strict=False)), trials.tested[len(repeated) :]
-    state = {one.hypothesis.name: one.state for one in (*tested, *new)}
-    count = {one.hypothesis.name: one.count for one in new} | {name: one.count for name, one in again.items()}
-    described = {one.name: one.description for one in known.values()}
+    state = {trial.hypothesis.name: trial.state for trial in (*tested, *new)}
+    count = {trial.hypothesis.name: trial.count for trial in new} | {name: trial.count for name, trial in again.items()}
+    described = {hypothesis.name: hypothesis.description for hypothesis in known.values()}
     stands: dict[str, str] = {}
     for name, shorts in tried.items():
         candidates = [short for short in shorts if count[short].pairs]
         confirmed = [short for short in candidates if state[short] == "confirmed"]
-        kept = shortest_kept([(described[short], count[short]) for short in confirmed], count[name])
-        if kept is None:
+        shortest = shortest_kept([(described[short], count[short]) for short in confirmed], count[name])
+        if shortest is None:
             continue
         # With it the words between stand back as well: "striped on a floor" between "striped" and the whole.
-        best = confirmed[kept]
-        longer = [each for each in candidates if described[each].length > described[best].length]
-        stands |= {each: best for each in (name, *longer) if each not in stands}
-    drawn = {(one.label, one.description): count[one.name] for one in known.values() if one.name in count}
+        best = confirmed[shortest]
+        longer = [
+            name_of_candidate
+            for name_of_candidate in candidates
+            if described[name_of_candidate].length > described[best].length
+        ]
+        stands |= {longer_name: best for longer_name in (name, *longer) if longer_name not in stands}
+    drawn = {
+        (hypothesis.label, hypothesis.description): count[hypothesis.name]
+        for hypothesis in known.values()
+        if hypothesis.name in count
+    }
     backgrounds = {
-        one.name: found
-        for one in known.values()
-        if (found := counts_of_background(one.label, one.description, drawn)) is not None
+        hypothesis.name: counts
+        for hypothesis in known.values()
+        if (counts := counts_of_background(hypothesis.label, hypothesis.description, drawn)) is not None
     }
     return replace(
         search,
         rounds=(*search.rounds, *trials.rounds),
         tested=(*tested, *new),
         shortened_to=stands,
-        drawn_again={name: one.count for name, one in again.items()},
+        drawn_again={name: trial.count for name, trial in again.items()},
         backgrounds=backgrounds,
     )
 
@@ -319,7 +333,7 @@ def _estimated(trial: Trial, draw: Draw, budget: Budget, settings: BugsSettings)
     """
     assert settings.until is not None
     # Half as many again as it should take, at the rate that was seen (of one half, where none was), past the screen.
-    accepted = trial.count.pairs / max(sum(each.drawn.asked.candidates for each in trial.pairs), 1)
+    accepted = trial.count.pairs / max(sum(pair.drawn.asked.candidates for pair in trial.pairs), 1)
     rate = max(trial.count.rate, 0.5 / trial.count.pairs) * max(accepted, 0.05)
     candidates = min(int(np.ceil(1.5 * settings.until / rate)), budget.images - FEWEST_IMAGES)
     if candidates < settings.until:
@@ -331,4 +345,4 @@ def _estimated(trial: Trial, draw: Draw, budget: Budget, settings: BugsSettings)
 
 
 def _left(rounds: Sequence[DrawnRound], settings: BugsSettings) -> Budget:
-    return Budget(settings.images - sum(one.asked.images for one in rounds), len(rounds) + 1)
+    return Budget(settings.images - sum(drawn_round.asked.images for drawn_round in rounds), len(rounds) + 1)

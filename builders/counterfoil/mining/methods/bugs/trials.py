@@ -103,9 +103,11 @@ class DrawnRound:
     def pairs(self, name: str) -> Pairs:
         """Return the cell's images that the screen accepted together with the base image of their noise."""
         label = self.asked.cells[name].label
-        own, base = self.of(label, name), self.of(label)
-        _, there, here = np.intersect1d(self.indices[own], self.indices[base], assume_unique=True, return_indices=True)
-        return Pairs(self, own[there], base[here])
+        described, base = self.of(label, name), self.of(label)
+        _, described_at, base_at = np.intersect1d(
+            self.indices[described], self.indices[base], assume_unique=True, return_indices=True
+        )
+        return Pairs(self, described[described_at], base[base_at])
 
 
 @dataclass(frozen=True)
@@ -138,51 +140,53 @@ class RoundDrawer:
     run: MiningRun
     past_others: bool = False
 
-    def __call__(self, asked: RoundAsked) -> DrawnRound:
-        place, seed = self.run.folder / asked.name, self.seed(asked)
-        layer = self.layer(asked, seed)
-        if self.past_others and (place / LAYER).exists() and (place / LAYER).read_bytes() != layer.encode():
-            return self(replace(asked, number=asked.number + 1))
-        found = answered_round(self.run, asked.name, layer)
-        if found is None:
-            return nothing_drawn(asked, seed)
-        opened, rows = found.opened, np.flatnonzero(found.predictions.readable)
+    def __call__(self, round_asked: RoundAsked) -> DrawnRound:
+        folder, seed = self.run.folder / round_asked.name, self.seed(round_asked)
+        layer = self.layer(round_asked, seed)
+        if self.past_others and (folder / LAYER).exists() and (folder / LAYER).read_bytes() != layer.encode():
+            return self(replace(round_asked, number=round_asked.number + 1))
+        answered = answered_round(self.run, round_asked.name, layer)
+        if answered is None:
+            return nothing_drawn(round_asked, seed)
+        opened, rows = answered.opened, np.flatnonzero(answered.predictions.readable)
         return DrawnRound(
-            asked=asked,
+            asked=round_asked,
             seed=seed,
             shift_names=tuple(shift.name for shift in opened.recipe.all_shifts()),
             shifts=opened.shifts[rows],
             labels=opened.labels[rows],
             indices=opened.indices[rows],
-            failed=found.failed[rows],
-            answers=found.predictions.prediction[rows].astype(np.int64),
-            keys=tuple(f"{asked.name}/{opened.keys[row]}" for row in rows.tolist()),
-            images=found.images,
+            failed=answered.failed[rows],
+            answers=answered.predictions.prediction[rows].astype(np.int64),
+            keys=tuple(f"{round_asked.name}/{opened.keys[row]}" for row in rows.tolist()),
+            images=answered.images,
         )
 
-    def seed(self, asked: RoundAsked) -> int:
+    def seed(self, round_asked: RoundAsked) -> int:
         """Return noise of this round alone. The target is not of it: two targets' rounds of one purpose look alike."""
-        purpose = f"bugs {asked.purpose} {asked.number}"
+        purpose = f"bugs {round_asked.purpose} {round_asked.number}"
         return seed_for(self.run.recipe.samples.seed, purpose, self.run.mine.method, "", self.run.mine.seed)
 
-    def layer(self, asked: RoundAsked, seed: int) -> str:
+    def layer(self, round_asked: RoundAsked, seed: int) -> str:
         """Return the round's recipe: every candidate is drawn, and no rule but the screen's thresholds picks."""
-        ids = [self.run.recipe.classes[label].id for label in asked.labels]
+        ids = [self.run.recipe.classes[label].id for label in round_asked.labels]
         base: dict[str, Any] = {"classes": ids}
         if self.run.settings.base is not None:
             base["prompt"] = self.run.settings.base
         changes = {
-            "name": derived_name(self.run.recipe.name, f"{asked.purpose}-{asked.number}"),
+            "name": derived_name(self.run.recipe.name, f"{round_asked.purpose}-{round_asked.number}"),
             "prompts": {"base": base},
             "samples": {
-                "seed": seed, "candidates": asked.of_base, "noise": "paired", "accepted": None, "at_most": None,
+                "seed": seed, "candidates": round_asked.of_base, "noise": "paired", "accepted": None, "at_most": None,
             },
             "screen": {"keep": ["thresholds"]},
             "output": {"rows_per_shard": _ROWS_PER_SHARD},
         }  # fmt: skip
-        own = {} if asked.of_base == asked.candidates else {"samples": {"candidates": asked.candidates}}
-        shifts = {name: self.shift(cell) | own for name, cell in asked.cells.items()}
-        return shifts_layer(shifts, changes, self.run.in_round(self.run.folder / asked.name))
+        samples = (
+            {} if round_asked.of_base == round_asked.candidates else {"samples": {"candidates": round_asked.candidates}}
+        )
+        shifts = {name: self.shift(cell) | samples for name, cell in round_asked.cells.items()}
+        return shifts_layer(shifts, changes, self.run.in_round(self.run.folder / round_asked.name))
 
     def shift(self, cell: BugHypothesis) -> dict[str, Any]:
         """Return a description as a shift, screened for its object alone: a captioner's words have no threshold."""
@@ -210,12 +214,12 @@ def base_prompt(recipe: Recipe, settings: BugsSettings) -> str:
     return prompt
 
 
-def nothing_drawn(asked: RoundAsked, seed: int) -> DrawnRound:
+def nothing_drawn(round_asked: RoundAsked, seed: int) -> DrawnRound:
     """Return a round of which the screen accepted no base image, so that it has no pair either."""
     none = np.zeros(0, dtype=np.int64)
-    images = LabelledImages(asked.name, "", (), none, none, (BASE,), lambda keys: iter(()))
-    names = (BASE, *asked.cells)
-    return DrawnRound(asked, seed, names, none, none, none, none.astype(bool), none, (), images)
+    images = LabelledImages(round_asked.name, "", (), none, none, (BASE,), lambda keys: iter(()))
+    names = (BASE, *round_asked.cells)
+    return DrawnRound(round_asked, seed, names, none, none, none, none.astype(bool), none, (), images)
 
 
 def filled_base(base: str, cls: RecipeClass) -> str:
@@ -239,12 +243,12 @@ class Trial:
 
     @property
     def count(self) -> PairCount:
-        return reduce(lambda one, other: one + other, (each.count for each in self.pairs), PairCount(0, 0, 0, 0))
+        return reduce(lambda total, other: total + other, (pair.count for pair in self.pairs), PairCount(0, 0, 0, 0))
 
     @property
     def drawn(self) -> int:
         """Pairs that were drawn, those that the screen rejected included."""
-        return sum(each.drawn.asked.candidates for each in self.pairs)
+        return sum(pair.drawn.asked.candidates for pair in self.pairs)
 
     @property
     def log_e(self) -> float:
@@ -303,11 +307,11 @@ def carry_to_test(
     rounds: list[DrawnRound] = []
     drawn_pairs = 0
     while drawn_pairs < settings.pairs:
-        left = [one for one in tested.values() if one.state == "open"]
+        left = [trial for trial in tested.values() if trial.state == "open"]
         if not left:
             break
         pairs = min(max(drawn_pairs, settings.batch), settings.pairs - drawn_pairs)
-        cells = {one.hypothesis.name: one.hypothesis for one in left}
+        cells = {trial.hypothesis.name: trial.hypothesis for trial in left}
         labels = tuple(sorted({cell.label for cell in cells.values()}))
         pairs = min(pairs, budget.images // (len(cells) + len(labels)))
         if pairs < FEWEST:
@@ -317,10 +321,10 @@ def carry_to_test(
         # Drawn may be one of a later number, past rounds of others: what is drawn twice would count twice.
         budget, drawn_pairs = budget.after(drawn.asked), drawn_pairs + round_asked.candidates
         rounds.append(drawn)
-        for one in left:
-            name = one.hypothesis.name
-            tested[name] = trial_with_pairs(one, drawn.pairs(name), threshold, mine)
-        decided = sum(one.state != "open" for one in tested.values())
+        for trial in left:
+            name = trial.hypothesis.name
+            tested[name] = trial_with_pairs(trial, drawn.pairs(name), threshold, mine)
+        decided = sum(trial.state != "open" for trial in tested.values())
         report(f"{purpose}: hypotheses decided", decided, len(tested))
     return Trials(tuple(tested.values()), tuple(rounds))
 
@@ -329,9 +333,9 @@ def trial_with_pairs(trial: Trial, pairs: Pairs, threshold: float, mine: Mine) -
     """Return the trial with more pairs, and its new state."""
     more = replace(trial, pairs=(*trial.pairs, pairs))
     count = more.count
-    found = log_e_value(count.failing, count.discordant)
-    state = decide(count, found, threshold, mine.margin) if count.pairs else "open"
-    return replace(more, looks=(*trial.looks, (count.pairs, found)), state=state)
+    log_e = log_e_value(count.failing, count.discordant)
+    state = decide(count, log_e, threshold, mine.margin) if count.pairs else "open"
+    return replace(more, looks=(*trial.looks, (count.pairs, log_e)), state=state)
 
 
 def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:
@@ -340,8 +344,8 @@ def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:
     Not confirmed is what was given up as futile, whatever its e-value, and what fails by less than the margin above the
     base: the e-value is against no difference at all, and enough pairs show differences of no account.
     """
-    rejected = e_bh([one.log_e for one in tested], mine.fdr)
+    rejected = e_bh([trial.log_e for trial in tested], mine.fdr)
     return [
-        found and one.state != "futile" and one.count.difference >= mine.margin
-        for one, found in zip(tested, rejected, strict=True)
+        is_rejected and trial.state != "futile" and trial.count.difference >= mine.margin
+        for trial, is_rejected in zip(tested, rejected, strict=True)
     ]

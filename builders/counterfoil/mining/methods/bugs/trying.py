@@ -76,11 +76,11 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
     (audited, *_), clip = audit_target(recipe, unwhitened, open_source(recipe.source), run.device)
     audited = replace(audited, whitened_by="")
     captions = _captions(hypotheses, recipe, settings, clip.model)
-    found = Found(
+    outcome = Found(
         tuple(_on_rows(hypothese, audited, captions, recipe, settings, mine.margin) for hypothese in hypotheses),
         tuple(ClassNote(reason="not searched: the findings come from drawn images") for _ in recipe.classes),
     )
-    tests = HypothesisTests.of(run, [audited], captions, found)
+    tests = HypothesisTests.of(run, [audited], captions, outcome)
     doubts = clip_doubts(recipe, clip.model, [audited], "words")
     checks, relabel = check_labels(tests, clip.model, doubts)
     return collect_findings(tests, [{}], checks=checks).doubted(doubts), audited, relabel
@@ -135,7 +135,7 @@ def _on_rows(
         inside = np.flatnonzero(members)
         order = inside[np.argsort(-cosines[inside], kind="stable")]
     # Evidence is by places in the discover half.
-    places = np.searchsorted(audited.halves.discover, rows[order])
+    positions = np.searchsorted(audited.halves.discover, rows[order])
     return Hypothesis(
         name=bug_hypothesis.name,
         labels=(bug_hypothesis.label,),
@@ -144,7 +144,7 @@ def _on_rows(
         caption=caption,
         vector=vector,
         cutoffs=cutoffs,
-        evidence=places,
+        evidence=positions,
         scores=cosines[order].astype(np.float64),
     )
 
@@ -179,20 +179,24 @@ def try_descriptions(
         UserError: The folder has no such findings, the class is unknown, or a text adds nothing to the class.
         RunFailure: The run cannot continue.
     """
-    place = named_path(folder)
+    search_folder = named_path(folder)
     used_device = resolve_device(device)
-    _refuse_unsearched(place)
-    with directory_lock(place):
-        run, before = opened_search(place, used_device, workers)
+    _refuse_unsearched(search_folder)
+    with directory_lock(search_folder):
+        run, before = opened_search(search_folder, used_device, workers)
         recipe, settings = run.recipe, run.settings
         cls = class_called(recipe, class_name)
         known = {(finding.classes, finding.prompt): finding.name for finding in before.findings}
         descriptions = _described(texts, cls, recipe, settings)
         base = base_prompt(recipe, settings)
-        again = [known[(cls.id,), one.prompt(base)] for one in descriptions if ((cls.id,), one.prompt(base)) in known]
+        again = [
+            known[(cls.id,), description.prompt(base)]
+            for description in descriptions
+            if ((cls.id,), description.prompt(base)) in known
+        ]
         if again:
             raise UserError(
-                f"{', '.join(again)}: was tested in {place} already",
+                f"{', '.join(again)}: was tested in {search_folder} already",
                 "Repeating a test until it succeeds proves nothing. Mine with more mine.settings.pairs in"
                 " another folder.",
             )
@@ -202,17 +206,17 @@ def try_descriptions(
             name = name_of(cls.name, description, [*names, *(hypothese.name for hypothese in hypotheses)])
             hypotheses.append(BugHypothesis(name, cls.label, description, "tried"))
         family = before.tested + len(hypotheses)
-        kept = KeptImages(RoundDrawer(run, past_others=True))
-        first = 1 + sum(one.purpose == "try" for one in before.rounds)
-        trials = _tested(hypotheses, kept, run, first, family, "try")
+        kept_images = KeptImages(RoundDrawer(run, past_others=True))
+        first = 1 + sum(drawn_round.purpose == "try" for drawn_round in before.rounds)
+        trials = _tested(hypotheses, kept_images, run, first, family, "try")
         answers = output_names(recipe, class_map_of(recipe, run.mine.target or ""))
         findings = with_more(
             before,
-            [finding_of(one, recipe, settings, answers) for one in trials.tested],
-            [round_drawn(one) for one in trials.rounds],
+            [finding_of(trial, recipe, settings, answers) for trial in trials.tested],
+            [round_drawn(drawn_round) for drawn_round in trials.rounds],
         )
-        findings = estimate_rates(findings, kept.draw, 1, recipe, settings, answers, "try_estimate")
-        images = images_of_rounds(place, before.rounds) | kept.images
+        findings = estimate_rates(findings, kept_images.draw, 1, recipe, settings, answers, "try_estimate")
+        images = images_of_rounds(search_folder, before.rounds) | kept_images.images
         return write_search(findings, images.items(), run)
 
 
@@ -244,19 +248,19 @@ def mine_again(
     Raises:
         UserError: The folder has no findings confirmed by pairs, or the recipe lacks their classes.
     """
-    place = named_path(folder)
+    search_folder = named_path(folder)
     used_device = resolve_device(device)
-    _refuse_unsearched(place)
-    with directory_lock(place):
-        searched, before = opened_search(place, used_device, workers)
+    _refuse_unsearched(search_folder)
+    with directory_lock(search_folder):
+        searched, before = opened_search(search_folder, used_device, workers)
         other = resolve_classes(load_recipe(recipe, overrides))
         mine, settings = searched.mine, searched.settings
         if on is None:
             refuse_undrawn(other, mine, settings)
         hypotheses = _same_hypotheses(searched, before, other)
         # Of a folder its own name: what lies above it is this machine's, and long.
-        where = [] if on is None else [Path(one).name or one for one in on]
-        inside = place / AGAIN / unique_slugs([" ".join([other.name, *where])])[0]
+        where = [] if on is None else [Path(source).name or source for source in on]
+        inside = search_folder / AGAIN / unique_slugs([" ".join([other.name, *where])])[0]
         if isinstance(recipe, Recipe):
             recipe = written_recipe(recipe, overrides, inside)
         _refuse_another(inside, other)
@@ -266,17 +270,17 @@ def mine_again(
                 raise UserError(problems)
             rows = mine.model_copy(update={"on": tuple(on), "confirm": "rows"})
             run = replace(run, mine=rows)
-            found, audited, relabel = find_on_photographs(hypotheses, run)
-            _refuse_another(inside, other, found)
+            row_findings, audited, relabel = find_on_photographs(hypotheses, run)
+            _refuse_another(inside, other, row_findings)
             make_folder(inside)
-            return write_search(found, audited.by_start, run, relabel=relabel)
+            return write_search(row_findings, audited.by_start, run, relabel=relabel)
         class_map = class_map_of(other, mine.target or "")
         refuse_unanswered(mine.failure, other.classes, class_map)
         make_folder(inside)
-        kept = KeptImages(RoundDrawer(run, past_others=True))
-        trials = _tested(hypotheses, kept, searched, 1, len(hypotheses), "again")
+        kept_images = KeptImages(RoundDrawer(run, past_others=True))
+        trials = _tested(hypotheses, kept_images, searched, 1, len(hypotheses), "again")
         answers = output_names(other, class_map)
-        again = [finding_of(one, other, settings, answers) for one in trials.tested]
+        again = [finding_of(trial, other, settings, answers) for trial in trials.tested]
         findings = replace(
             before,
             recipe=replace(before.recipe, name=other.name, sha256=other.recipe_hash),
@@ -286,13 +290,13 @@ def mine_again(
             smallest_difference=None,
             classes=(),
             not_tested=(),
-            rounds=tuple(round_drawn(one) for one in trials.rounds),
+            rounds=tuple(round_drawn(drawn_round) for drawn_round in trials.rounds),
         )
-        findings = estimate_rates(findings, kept.draw, 1, other, settings, answers, "again_estimate")
-        return write_search(findings, kept.images.items(), run)
+        findings = estimate_rates(findings, kept_images.draw, 1, other, settings, answers, "again_estimate")
+        return write_search(findings, kept_images.images.items(), run)
 
 
-def _refuse_another(inside: Path, other: Recipe, found: Findings | None = None) -> None:
+def _refuse_another(inside: Path, other: Recipe, findings: Findings | None = None) -> None:
     """Raise UserError if another recipe of the same name, or with `found` other images, was tested in the folder."""
     path = inside / FINDINGS
     before = read_document(path, Findings) if path.exists() else None
@@ -301,26 +305,26 @@ def _refuse_another(inside: Path, other: Recipe, found: Findings | None = None) 
             f"{inside} holds the results of another recipe named '{other.name}'",
             "Give this one a name of its own (--set name=…), or remove that folder.",
         )
-    if before is not None and found is not None and before.on != found.on:
+    if before is not None and findings is not None and before.on != findings.on:
         raise UserError(
-            f"{inside} holds findings on other images than {', '.join(one.name for one in found.on)}",
+            f"{inside} holds findings on other images than {', '.join(part.name for part in findings.on)}",
             "Give the recipe another name (--set name=…), or remove that folder.",
         )
 
 
 def opened_search(folder: Path, device: str = "cpu", workers: int | None = None) -> tuple[MiningRun, Findings]:
     """Open a search in a folder: the run and its findings. UserError where there is none."""
-    path, asked = folder / FINDINGS, folder / ASKED
+    path, recipe_path = folder / FINDINGS, folder / ASKED
     _refuse_unsearched(folder)
     findings = read_document(path, Findings)
-    recipe = load_recipe(asked)
+    recipe = load_recipe(recipe_path)
     mine = recipe.mine
-    theirs = None if mine is None else (mine.method, mine.target, mine.failure)
-    found = (findings.method.name, findings.target.name, findings.failure)
-    if mine is None or theirs != found or any(finding.pairs is None for finding in findings.findings):
+    recipe_says = None if mine is None else (mine.method, mine.target, mine.failure)
+    document_says = (findings.method.name, findings.target.name, findings.failure)
+    if mine is None or recipe_says != document_says or any(finding.pairs is None for finding in findings.findings):
         raise UserError(f"{folder}: {FINDINGS} does not match {ASKED}", "Mine again in another folder.")
     settings = validate_settings(BugsSettings, mine.settings, "mine.settings")
-    return MiningRun(recipe, mine, settings, asked, (), folder, device, workers), findings
+    return MiningRun(recipe, mine, settings, recipe_path, (), folder, device, workers), findings
 
 
 def _refuse_unsearched(folder: Path) -> None:
@@ -347,7 +351,7 @@ def class_called(recipe: Recipe, name: str) -> RecipeClass:
 def _described(texts: Sequence[str], cls: RecipeClass, recipe: Recipe, settings: BugsSettings) -> list[Description]:
     base = filled_base(base_prompt(recipe, settings), cls)
     before, _, after = base.partition(CLASS)
-    found: dict[Description, str] = {}
+    text_by_description: dict[Description, str] = {}
     wrong = []
     for text in texts:
         # A caption of the class; or, where it does not name it, what follows the base's own words for it.
@@ -357,42 +361,47 @@ def _described(texts: Sequence[str], cls: RecipeClass, recipe: Recipe, settings:
         description = Description(pieces or ())
         if not pieces:
             wrong.append(f"--try: '{text}' adds nothing to '{base.replace(CLASS, cls.name)}'")
-        elif description in found:
-            wrong.append(f"--try: '{text}' says the same as '{found[description]}'")
+        elif description in text_by_description:
+            wrong.append(f"--try: '{text}' says the same as '{text_by_description[description]}'")
         else:
-            found[description] = text
+            text_by_description[description] = text
     if wrong:
         raise UserError(wrong, f"Describe what an image shows, as in: --try 'a {cls.name} in the snow'")
-    return list(found)
+    return list(text_by_description)
 
 
 def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> list[BugHypothesis]:
     """Return the confirmed findings as hypotheses of another recipe."""
     by_id = {cls.id: cls for cls in other.classes}
-    own = {cls.id: cls for cls in searched.recipe.classes}
+    searched_classes = {cls.id: cls for cls in searched.recipe.classes}
     base = base_prompt(searched.recipe, searched.settings)
-    found, wrong = [], []
-    for one in before.standing:
-        cls = by_id.get(one.classes[0])
-        if cls is None or cls.name != one.class_names[0]:
+    hypotheses, wrong = [], []
+    for finding in before.standing:
+        cls = by_id.get(finding.classes[0])
+        if cls is None or cls.name != finding.class_names[0]:
             wrong.append(
-                f"{other.name} has no class '{one.class_names[0]}' ({one.classes[0]}), which the finding"
-                f" {one.name} needs"
+                f"{other.name} has no class '{finding.class_names[0]}' ({finding.classes[0]}), which the finding"
+                f" {finding.name} needs"
             )
             continue
-        pieces = pieces_of(one.caption, filled_base(base, own[cls.id]), one.class_names[0])
-        found.append(BugHypothesis(one.name, cls.label, Description(pieces or ()), one.origin or "found"))
+        pieces = pieces_of(finding.caption, filled_base(base, searched_classes[cls.id]), finding.class_names[0])
+        hypotheses.append(BugHypothesis(finding.name, cls.label, Description(pieces or ()), finding.origin or "found"))
     if wrong:
         raise UserError(wrong, "Name a recipe of the same classes.")
-    if not found:
+    if not hypotheses:
         raise UserError(f"{searched.folder}: it has no confirmed finding to test again")
-    return found
+    return hypotheses
 
 
 def _tested(
-    hypotheses: Sequence[BugHypothesis], kept: KeptImages, run: MiningRun, first: int, family: int, purpose: Purpose
+    hypotheses: Sequence[BugHypothesis],
+    kept_images: KeptImages,
+    run: MiningRun,
+    first: int,
+    family: int,
+    purpose: Purpose,
 ) -> Trials:
     settings = run.settings
     refuse_small_budget(family, run.mine, settings)
     budget = Budget(settings.images, first)
-    return carry_to_test(hypotheses, kept.draw, budget, run.mine, settings, family=family, purpose=purpose)
+    return carry_to_test(hypotheses, kept_images.draw, budget, run.mine, settings, family=family, purpose=purpose)
