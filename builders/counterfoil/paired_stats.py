@@ -162,7 +162,7 @@ def log_e_values(failing: ArrayLike, discordant: ArrayLike) -> NDArray[np.float6
     k, n = np.broadcast_arrays(np.asarray(failing, dtype=np.float64), np.asarray(discordant, dtype=np.float64))
     if not np.all((k >= 0) & (k <= n)):
         raise ValueError("of the discordant pairs, from none to all are failing ones")
-    # Half of Beta(½, ½) lies above ½, so the logarithm of its own tail is log ½.
+    # Half of Beta(½, ½) is above ½, so the logarithm of its tail is log ½.
     a, b = 0.5 + k.ravel(), 0.5 + (n - k).ravel()
     values = scipy.special.betaln(a, b) + _log_upper_tail(a, b) - np.log(np.pi) + (n.ravel() + 1) * np.log(2)
     return np.where(n == 0, 0.0, values.reshape(n.shape))

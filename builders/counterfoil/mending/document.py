@@ -23,7 +23,7 @@ TEST, SEED, HELDOUT, CONFIRM, IN_CONTEXTS = "test", "debug_seed", "debug_heldout
 # Failures of the test, which judge what the confirm half chose.
 TEST_FAILED = "test_failures"
 CONTEXT, CLASS = "context:", "class:"
-# Of fewer rows an accuracy tells of these few images: no table has a context or a class that has no more.
+# Tables leave out contexts and classes with fewer rows: their accuracy would describe only these images.
 FEWEST_LISTED = 10
 TITLES = {
     TEST: "test",

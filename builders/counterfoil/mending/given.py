@@ -115,7 +115,7 @@ def read_key_table(
             size = os.fstat(file.fileno()).st_size
             if size > MOST_BYTES:
                 raise UnfitFile(f"has {size:,} bytes, expected at most {MOST_BYTES:,}")
-            # A text that stands in many rows is held once.
+            # Store a text once, even if many rows have it.
             table = pq.ParquetFile(file, read_dictionary=texts)
             if table.metadata.num_rows > MOST_ROWS:
                 raise UnfitFile(f"has {table.metadata.num_rows:,} rows, expected at most {MOST_ROWS:,}")

@@ -118,7 +118,7 @@ def collective_of(prepared: Prepared, mended_models: Sequence[MendedModel]) -> C
 
 
 def failure_overlap(failed: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return (m, m) intersection over union of the failures of m models on n rows, failed (m, n); NaN of none."""
+    """Return (m, m) intersection over union of failures, NaN without any. failed: (m, n), for m models and n rows."""
     counted = failed.astype(np.float64)
     both = counted @ counted.T
     failures = counted.sum(axis=1)
@@ -127,7 +127,7 @@ def failure_overlap(failed: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def kept_gain(gain_own: float, other: float) -> float | None:
-    """Return the gain by another's images as a share of the gain by its own; None where its own gained nothing."""
+    """Return the gain with another model's images as a share of the gain with its own, None if that is not above 0."""
     return other / gain_own if gain_own > 0 else None
 
 
@@ -291,7 +291,7 @@ def _notes(prepared: Prepared, mended_models: Sequence[MendedModel], models: Seq
                 f" no image of {'this class' if len(labels) == 1 else 'these classes'}."
             )
     present = np.bincount(prepared.source.train.labels, minlength=len(classes))
-    wanted = prepared.settings.per_class or 0  # where nobody asked, all that there are is no lack
+    wanted = prepared.settings.per_class or 0  # without `per_class`, all images are used, so none are missing
     few = [cls.name for cls in classes if 0 < present[cls.label] < wanted]
     none = [cls.name for cls in classes if not present[cls.label]]
     if few:

@@ -212,7 +212,7 @@ def context_rows(
 ) -> ContextRows:
     """Return rows and contexts as CLIP sees them. features: (n, width), unit vectors, labels: (n,).
 
-    embed_texts: CLIP's; None where there is no context.
+    embed_texts: CLIP's text encoder; None without contexts.
     """
     used = sorted({context.label for context in contexts})
     if not used:
@@ -245,7 +245,7 @@ class MendedModel:
 @dataclass(frozen=True)
 class FittedVariant:
     """A variant with its heads over the grid, and the chosen one's index. lesson: what it learns beside the training
-    rows. own: indices of the contexts that its λ is chosen by.
+    rows. own: indices of the contexts used to choose its λ.
     """
 
     variant: Variant

@@ -149,7 +149,7 @@ def mend_source(
 def _test_split(
     recipe: Recipe, mine: Mine, splits: Sequence[str], test_split: str | None, made_from: str | None
 ) -> str | None:
-    """Return the split to test on; None where the confirm half has to do. made_from: whose edits are audited."""
+    """Return the test split; None if the confirm half replaces it. made_from: the split whose edits are audited."""
     taken = {recipe.source.train_split: "the head learns from it", **dict.fromkeys(mine.on, "it is audited")}
     if made_from is not None:
         taken[made_from] = "the audited images are made from it"
@@ -170,9 +170,9 @@ def _test_split(
 
 
 def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
-    """Return for each image the sha256 of its size and its pixels as RGB, kept in the user's cache; None of no image.
+    """Return each image's sha256 over its size and RGB pixels, from the user's cache if present; None if undecodable.
 
-    A set of rows stores a pool's images anew, so bytes of files cannot be compared.
+    A set of rows re-encodes a pool's images, so file bytes cannot be compared.
     """
     file = user_cache() / "pixels" / f"{images.content[:64]}.pixels"
     known = kept_digests(file, len(images))

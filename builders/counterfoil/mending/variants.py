@@ -41,7 +41,7 @@ CLASS_NAME, RANDOM = "class_name", "random_contexts"
 _CLASS_NAMES = (CLASS_NAME, "reference", BASE)
 VariantRole = Literal["retrained", "mended", "control", "upweighted", "rival", "bound"]
 RETRAINED = "lambda 0"
-# Those whose head may be left: an oracle knows what nobody knows.
+# Roles whose head may be saved. An oracle uses labels that are unknown in practice.
 SAVED_ROLES = ("mended", "upweighted", "rival")
 
 
@@ -296,7 +296,7 @@ def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
 
 
 def edited_rows(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> frozenset[str]:
-    """Return the keys of the source's rows that chosen images are edits of; none where they are no edits of it."""
+    """Return the keys of the source rows that the chosen images are edits of; empty if they are not such edits."""
     if not opened.recipe.kind.alters_rows or not _of_source(opened, recipe):
         return frozenset()
     return frozenset(row_key(opened.recipe.generator.split, row) for row in _rows_in_pool(opened, rows))

@@ -494,9 +494,9 @@ class AskedTarget:
         )
 
     def _train_features(self, embedder: Embedder) -> tuple[NDArray[np.floating], str] | None:
-        """Return features of at most `mine.train_rows` rows of the train split, evenly spaced, and what they are.
+        """Return features of at most `mine.train_rows` rows of the train split, evenly spaced, and their description.
 
-        None where the source has no such split, or only that, which is audited.
+        Return None if the source has no such split, or if it is the audited split.
         """
         split = self.recipe.source.train_split
         if split in self.mine.on or split not in self.source.splits:
@@ -515,11 +515,11 @@ def ask_target(
     elsewhere: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
 ) -> AskedTarget:
-    """Open the images of `mine`, and let the target answer. `device` is a resolved one.
+    """Open the images of `mine` and collect the target's answers. `device` must be resolved.
 
-    load: gives the target by its name; by default it is loaded anew. UserError for a target whose classes do not fit, a
-    missing split, labels of no class, a predictions file with missing, double or unknown rows; RunFailure where a
-    network or a disk refuses.
+    load: returns the target by name; by default it is loaded anew. Raise UserError for a target whose classes do not
+    fit, a missing split, labels without a class, or a predictions file with missing, duplicate or unknown rows. Raise
+    RunFailure if the network or the disk fails.
     """
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
@@ -585,9 +585,9 @@ def class_of_output(class_map: ClassMap) -> NDArray[np.int64]:
 
 
 def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages]) -> None:
-    """Raise UserError if a file of predictions answers images that are not audited: it is likely of another dataset.
+    """Raise UserError if a predictions file has rows that are not audited: it is probably from another dataset.
 
-    Rows of the same split that are of no class of the recipe are not unknown.
+    Rows of the audited split without a class of the recipe are allowed.
     """
     if not isinstance(classifier, RecordedClassifier):
         return

@@ -336,9 +336,9 @@ Gathered = tuple[tuple[str, ...], tuple[int, ...], tuple[NDArray[np.int64], ...]
 def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: CaptionNoun) -> Gathered:
     """Return texts, references and candidates, as `CandidateCaptions` has them.
 
-    Texts are in the order of the classes, a class's reference before its candidates. References are rows of texts, by
-    label; candidates int64 [m], by label, in the grammar's order. UserError with every class that has no captions and
-    every name of the grammar that is of no class.
+    Texts follow the order of the classes, each class's reference before its candidates. References: by label, a row of
+    texts. Candidates: by label, int64 (m,), in the grammar's order. Raise UserError with all classes without captions
+    and all names in the grammar that match no class.
     """
     problems = list(names_of_no_class("captions", grammar.covers, grammar.by_name, classes))
     hints: dict[str, None] = {}
@@ -377,7 +377,7 @@ def names_of_no_class(
     known = {name: None for cls in classes for name in (cls.name, cls.category) if name is not None}
     unknown = [name for name in by_name if name not in known]
     for position, name in enumerate(unknown):
-        # Looking for the nearest of thousands takes long; nobody reads thousands of suggestions.
+        # Searching thousands of names is slow, and thousands of suggestions are useless.
         close = did_you_mean(name, known) if position < _MOST_PROBLEMS else ""
         yield f"{kind}: by_name.{name[:80]}: expected the name or category of a class of the recipe{close}"
 
@@ -413,9 +413,9 @@ def words_of(class_name: str, caption: str, reference: str, role: Literal["hard"
 
 
 def _added(subject: str, noun: str) -> tuple[str, str] | None:
-    """Return the words before the noun and after it; None where the subject does not have it, or there is none.
+    """Return the words before and after the noun; None if there is no noun or the subject does not contain it.
 
-    The first may end with "of" ("group of").
+    The words before may end with "of" ("group of").
     """
     words, sought = subject.split(), noun.split()
     folded, like = [word.casefold() for word in words], [word.casefold() for word in sought]

@@ -486,7 +486,7 @@ def _first_of_both(failed: NDArray[np.bool_]) -> list[int]:
 
 
 def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
-    """Return a name for each output: the class that it stands for, else the classifier's own name of it."""
+    """Return a name for each output: the class that it means, else the classifier's own name."""
     label_names = class_map.label_names
     names = [label_names[output] if label_names else f"output {output}" for output in range(class_map.num_classes)]
     for cls, outputs in reversed(list(zip(recipe.classes, class_map.targets, strict=True))):

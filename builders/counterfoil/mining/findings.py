@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from counterfoil.generate.screen import ScreenDoubts
 
 FINDINGS_VERSION = 1
-# What a finding says in `about` where a shorter description stands for it: that one's name.
+# Key in `about`: the name of the shorter description that replaces this finding.
 SHORTENED_TO = "shortened_to"
 
 
@@ -494,7 +494,7 @@ class ClassAnswered(Strict):
 
     @property
     def more(self) -> bool:
-        """Whether its interval lies above the rate of the others."""
+        """Whether its interval is above the rate of the others."""
         return self.others_rate is not None and self.interval[0] > self.others_rate
 
 
@@ -738,7 +738,7 @@ def _of_rate(prefix: str, json_path: str) -> dict[str, str]:
     }
 
 
-# Column → where its value lies in a finding; what lies in nothing is empty.
+# Column → path of its value in a finding; a missing value gives an empty cell.
 CSV_COLUMNS = {
     **{name: name for name in ("name", "confirmed", "classes", "class_names", "role", "words", "caption", "prompt")},
     "tested_on": "tested_on",

@@ -52,8 +52,8 @@ _MOST_NAMES = 12
 def layer_of(findings: Findings, run: MiningRun, decoded: Container[str] = ()) -> str | None:
     """Return the text of `recipe.yaml`: confirmed findings as shifts of the groups `hard`, `easy`, `reference`.
 
-    decoded: ids of the classes whose hard vector is in `VECTORS`. Every inherited shift is dropped. None where nothing
-    was confirmed, and over a recipe that does not draw from noise alone.
+    decoded: ids of the classes whose hard vector is in `VECTORS`. Every inherited shift is dropped. Return None if
+    nothing was confirmed, or if the recipe does not render from noise alone.
     """
     recipe = run.recipe
     if not findings.confirmed or not recipe.kind.from_noise:

@@ -151,10 +151,10 @@ COLUMNS = (
 def check_labels(
     tests: HypothesisTests, clip: ClipModel, doubts: ScreenDoubts | None
 ) -> tuple[dict[str, LabelCheck], str | None]:
-    """Return what CLIP says of the labels behind hypotheses that rows tested, by their names, and the table to relabel.
+    """Return CLIP's check of labels, by name of each hypothesis tested on rows, and the table of rows to relabel.
 
-    doubts: what speaks against CLIP on these images (`clip_doubts`); the table is None where no confirmed finding is
-    perhaps one of wrong labels.
+    doubts: reasons to distrust CLIP on these images (`clip_doubts`). The table is None if no confirmed finding may be
+    due to wrong labels.
     """
     checks: dict[str, LabelCheck] = {}
     on_rows = [carried for carried in tests.by_weight if carried.counts.rows is not None]

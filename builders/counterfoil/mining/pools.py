@@ -73,11 +73,11 @@ class Hardest:
 def hardest_rows(
     decisions: NDArray[np.floating], labels: NDArray[np.int64], most: int, rows: NDArray[np.int64] | None = None
 ) -> Hardest:
-    """Return at most `most` rows a class of the least decision values, whatever their sign; of equal ones the first.
+    """Return at most `most` rows per class with the lowest decision values of any sign; ties go to the earlier row.
 
-    decisions: (m,), each by the direction of its label; NaN where the image could not be decoded. labels: (m,), below 0
-    where a row is of no class, or of one without a direction. rows: (m,), if a row of the pool is of several classes
-    (conditions); else entry i is row i.
+    decisions: (m,), by the direction of the row's label; NaN if the image cannot be decoded. labels: (m,), below 0 for
+    rows without a class or whose class has no direction. rows: (m,), if a row of the pool can have several classes
+    (conditions); by default, entry i is row i.
     """
     rows = np.arange(len(labels)) if rows is None else rows
     if most < 1 or not len(decisions) == len(labels) == len(rows):
@@ -134,14 +134,15 @@ def pool_files(
     changes: Mapping[str, Any] | None = None,
     mined_from: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
-    """Return the chosen rows as a layer that `counterfoil build` takes, and the table that it names, by file.
+    """Return the files of the chosen rows: a layer for `counterfoil build`, and the table that it names.
 
-    It has one shift, `hard`, of the classes that have rows. recipe: as it was mined; below: what the layer extends,
-    named `extends` from its folder; changes: what lies between the two (`--set`). Nothing is rendered, every inherited
-    shift is dropped, and no threshold drops a row. mined_from: the direction's origin, for the card.
+    The layer has one shift, `hard`, with the classes that have rows. recipe: the mined recipe. below: the recipe that
+    the layer extends, as `extends` from its folder. changes: the overrides between the two (`--set`). Nothing is
+    rendered, every inherited shift is dropped, and no threshold drops a row. mined_from: the direction's origin, for
+    the card.
 
-    UserError where no row was chosen, for more rows than a table may hold, and for a recipe that is a set of rows
-    itself; ValueError for a pool without a split.
+    Raise UserError if no row was chosen, for more rows than a table may hold, and for a recipe that is itself a set of
+    rows. Raise ValueError for a pool without a split.
     """
     if pool.reference.split is None:
         raise ValueError(f"which split of {pool.reference.dataset} are the rows from?")
@@ -274,7 +275,7 @@ def weights_parquet(
 
 
 _MOST_NAMED = 8
-# A class, where nobody says how many.
+# Rows per class by default.
 _ROWS = 50
 
 
@@ -334,9 +335,9 @@ class FilteredPool:
 def open_asked_pool(
     pool: str | None, rows: int | None, stated: str | None, recipe: Recipe, mine: Mine, source: OpenSource
 ) -> tuple[OpenedPool, int] | None:
-    """Return the named pool, and how many rows a class are wanted of it; None where none is named.
+    """Return the named pool and the number of rows per class to take; None if no pool is named.
 
-    Raises as `open_pool`, and UserError for options of a pool that is not named.
+    Raise as `open_pool` does, and UserError for pool options without a pool.
     """
     if pool is None:
         options = [name for name, value in (("--pool-rows", rows), ("--pool-labels", stated)) if value is not None]
@@ -349,11 +350,11 @@ def open_asked_pool(
 
 
 def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened: OpenSource) -> OpenedPool:
-    """Open a split of the recipe's source by its name, or a folder or Hub dataset, as `labelled_source` takes it.
+    """Open a split of the recipe's source by name, or a folder or Hub dataset, as `labelled_source` does.
 
-    stated: the column of its labels, or `predicted`. opened: the source, as the run has it pinned. UserError for the
-    audited split itself, for labels that nobody states or that fit no class, and for predicted ones where the target is
-    a file of answers.
+    stated: the label column, or `predicted`. opened: the source, pinned by the run. Raise UserError for the audited
+    split, for missing labels or labels that match no class, and for predicted labels if the target is a file of
+    answers.
     """
     if recipe.kind.takes_rows:
         raise UserError(f"recipe {recipe.name}: it is a set of rows itself", "Mine by the recipe that it extends.")

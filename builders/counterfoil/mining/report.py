@@ -196,9 +196,9 @@ def pictures_wanted(findings: Findings) -> tuple[str, ...]:
 
 
 def mining_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe: bool = True) -> str:
-    """Return the page as text; equal findings and pictures give equal bytes. has_recipe: whether one lies beside it.
+    """Return the page as text; equal findings and pictures give equal bytes. has_recipe: a recipe is beside it.
 
-    pictures: each a `page_thumbnail`, by key (`pictures_wanted`); a key without one is shown by its name.
+    pictures: key (`pictures_wanted`) → `page_thumbnail`; a key without a picture is shown as text.
     """
     standing, in_full = by_weight(findings.standing), _in_full(findings)
     environment = template_environment(
@@ -406,7 +406,7 @@ def _rule(findings: Findings) -> str:
 
 
 def _accuracy(findings: Findings, finding: Finding) -> float | None:
-    """Return the target's accuracy on all images of a finding's classes; None where they have none."""
+    """Return the target's accuracy on all images of a finding's classes; None without images."""
     audits = [audit for audit in findings.classes if audit.id in finding.classes]
     rows = sum(audit.rows for audit in audits)
     return 1 - sum(audit.errors for audit in audits) / rows if rows else None

@@ -46,7 +46,7 @@ LAYER, DATASET = "recipe.yaml", "dataset"
 
 
 def built_round(folder: Path, name: str, device: str, workers: int | None) -> OpenDataset | None:
-    """Build and open the round whose layer is in `folder`; None where no base image was accepted. Raises as `build`."""
+    """Build and open the round whose layer is in `folder`; None if no base image was accepted. Raises as `build`."""
 
     def stage(event: BuildProgress | TokenProgress | Stage | ScreenDoubts) -> Stage:
         if isinstance(event, Stage):
@@ -90,9 +90,9 @@ class AnsweredRound:
 
 
 def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | None:
-    """Return the round called `name` in the run's folder; None where the screen accepted no base image.
+    """Return the round `name` in the run's folder; None if the screen accepted no base image.
 
-    Raises as `build` does, and UserError where the folder holds a round of another layer.
+    Raise as `build` does, and UserError if the folder holds a round of another layer.
     """
     round_folder = run.folder / name
     path = round_folder / LAYER
@@ -224,7 +224,7 @@ def prompts_of(recipe: Recipe, mine: Mine, outcome: Found) -> dict[str, str]:
     """Return hypothesis → the prompt that draws it, of those that are rendered for the test."""
     if mine.confirm == "rows":
         return {}
-    # What lies far from a caption no caption draws: images of another one would test other words.
+    # No prompt renders images far from a caption; another prompt would test other words.
     near = [hypothese for hypothese in outcome.hypotheses if hypothese.role == "hard"]
     prompts = {hypothesis.name: drawing_prompt(hypothesis, outcome, recipe) for hypothesis in near}
     return {name: prompt for name, prompt in prompts.items() if prompt is not None}

@@ -32,7 +32,7 @@ def slice_columns(
     measured, notes = _measured(audited), list[str]()
     if blind := int(np.isnan(measured[:, 0]).sum()):
         notes.append(f"{blind:,} of {len(measured):,} images cannot be decoded, so nothing was measured of them")
-    # What was not measured lies in the middle, far from either end.
+    # An unmeasured value gets the middle, far from either end.
     middle = [np.median(column[~np.isnan(column)]) if blind < len(measured) else 0.0 for column in measured.T]
     measured = np.where(np.isnan(measured), middle, measured)
     varied = np.flatnonzero(np.ptp(measured, axis=0) > 0)

@@ -142,7 +142,7 @@ _MOST_NAMED = 8
 
 
 def contexts_layer(findings: Findings, run: MiningRun) -> str | None:
-    """Return the text of `recipe.yaml`; None where no context was chosen, and over a recipe of rows."""
+    """Return the text of `recipe.yaml`; None if no context was chosen or the recipe is a set of rows."""
     if not run.recipe.kind.from_noise:
         return None
     shifts = context_shifts(findings, run.recipe, ContextsSettings.model_validate(findings.method.settings))
@@ -237,7 +237,7 @@ def _samples(images: int) -> dict[str, Any]:
 
 
 _MOST_EVIDENCE = 50
-# What a finding tells of its context.
+# Numbers of its context in a finding's `about`.
 _ABOUT = ("failures", "share_of_failures", "right", "share_of_right", "lift")
 # Below every cosine: what an image is compared with are the class's other contexts.
 _NO_CUTOFF = -2.0
@@ -257,10 +257,10 @@ def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
 
 
 def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, workers: int | None) -> Found:
-    """Return at most `settings.k` hypotheses a class: the contexts of its failures, most frequent first.
+    """Return at most `settings.k` hypotheses per class: the contexts of its failures, most frequent first.
 
-    All that are chosen are carried, whether or not they fail more than the rest on the discover half: the confirm half
-    says so of each, and what is drawn to mend a classifier may not be chosen by it.
+    Contexts that fail no more than the rest on the discover half are included: the confirm half tests each, and images
+    for mending must not be chosen by that half.
     """
     notes, hypotheses = [], []
     stems = unique_slugs(half.class_names)

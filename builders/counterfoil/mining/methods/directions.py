@@ -66,8 +66,8 @@ def caption_scores(
     """Return (m,) the score of each candidate caption.
 
     reference: (width,) and candidates: (m, width), unit vectors of CLIP's text encoder. centre, deviation:
-    (width,), which whiten images. With `difference`, a candidate equal to the reference scores the intercept. Raise ValueError for
-    other shapes, numbers that are not finite and an unknown `how`.
+    (width,), which whiten images. With `difference`, a candidate equal to the reference scores the intercept. Raise
+    ValueError for other shapes, numbers that are not finite and an unknown `how`.
     """
     weights, r, c, mu, deviation = (
         np.asarray(array, dtype=np.float64) for array in (direction.weights, reference, candidates, centre, deviation)

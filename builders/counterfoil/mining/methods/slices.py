@@ -26,12 +26,12 @@ from counterfoil.stats import count_failures, score_test
 PROMISING_P = 0.1
 _MOST_EVIDENCE = 50
 _ANY = "any class"
-# Below every cosine, and every 0: no cut-off.
+# Below every cosine and 0, so every row is included.
 _NO_CUTOFF = -2.0
-# How far the shares that a group takes of classes may lie apart; where more of a class's images share one value, no
-# cut-off takes a given share of them.
+# Largest difference between the shares that a group takes of its classes. A class with more images of one value is
+# left out, because no cut-off takes a given share of them.
 _TOLERATED = 0.05
-_STARTS = 4  # of each clustering, of which the best is kept
+_STARTS = 4  # starts per clustering; the best one is used
 
 
 def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, workers: int | None) -> Found:

@@ -233,8 +233,8 @@ class ClusterDescriber:
         cls = self.recipe.classes[cluster.label]
         base = filled_base(base_prompt(self.recipe, self.settings), cls)
         keys = cluster.keys[: self.settings.described]
-        # Completions of the whole base name the class, whatever the image shows; those of its beginning may also say
-        # what stands before the class, and count where they come to its name.
+        # Completions of the whole base always contain the class name. Completions of its beginning can add words before
+        # the class; they count only if they contain its name.
         captions: list[str] = []
         for prefix in (base.replace(CLASS, cls.name), base.partition(CLASS)[0].strip()):
             captions += self._captions(keys, prefix)
@@ -248,7 +248,7 @@ class ClusterDescriber:
 
         def score(descriptions: Sequence[Description]) -> NDArray[np.float64]:
             prompts = [description.prompt(base, cls.name) for description in descriptions]
-            # What does not fit into the captioner it has never said: as unlikely as can be.
+            # A text too long for the captioner gets the lowest likelihood.
             fitting = [index for index, prompt in enumerate(prompts) if self.captioner.fits(prompt)]
             likely = np.full((len(prompts), len(keys)), -np.inf)
             if not fitting:

@@ -156,7 +156,7 @@ class Description:
         lead, opening, adjectives, phrases, sentences = self._by_rank()
         mended = mended or article.lower() == "an"
         if lead:
-            # What stands for "a photo of ", with an article where the base has one, and the article behind it.
+            # Phrases equal to "a photo of ", with an article if the base has one, and the article after it.
             began = re.match(r"(?:an?|the)\b", stem or article, re.IGNORECASE)
             capital = (stem or article)[:1].isupper()
             stem = f"{article_for(lead[0])} {lead[0]} " if began else f"{lead[0]} "
@@ -191,12 +191,12 @@ class Description:
 
 
 def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | None:
-    """Return what a caption adds to the base prompt, in its order; None where it does not name the class.
+    """Return the pieces that a caption adds to the base prompt, in order; None if it does not name the class.
 
-    The base's own words are skipped, and so is another way to say that it is a photo. Placeholders of the base but
-    `{class}` are best filled, or their words may be taken for words of the caption. Case, spaces and punctuation go,
-    repetitions come once; a piece with braces, special tokens or words without end is left out, and so is what comes
-    after 1,000 characters of pieces. ValueError for a base without `{class}`, or no class name.
+    The base's own words and synonyms of "a photo of" are skipped. Fill placeholders of the base other than `{class}`
+    first, or their words can count as words of the caption. Case, spaces, punctuation and repetitions are removed.
+    Pieces with braces, special tokens or overlong words are left out, and so are pieces beyond 1,000 characters. Raise
+    ValueError for a base without `{class}` or an empty class name.
     """
     stem, _, tail, _, rest = _cut(base)
     name = tidy(class_name)
@@ -245,8 +245,8 @@ def _cut(base: str) -> tuple[str, str, str, str, str]:
 
 
 def _lead(before: str, stem: str) -> tuple[str | None, str]:
-    """Return a lead that is not the base's, and what follows it; skip another way to say "a photo of"."""
-    # A refused word stays one, for whoever reads what is left.
+    """Return a lead that the base does not have, and the text after it; skip synonyms of "a photo of"."""
+    # Keep the mark of a refused word for later steps.
     before = " ".join("{}" if word is None else word for word in words_of_text(re.sub(r"[,;:]", " ", before)))
     while True:
         if opening := _THERE_IS.match(before):
@@ -382,7 +382,7 @@ def _ends(words: Sequence[str], at: int) -> bool:
     return word in _ENDS or word in DETERMINERS or (at > 0 and words[at - 1].endswith(","))
 
 
-# Under which a finding's `about` tells of its background.
+# Key in a finding's `about` for its background.
 BACKGROUND = "background"
 Explains = Literal["background", "rest", "either", "both"]
 _PLACES = word_set(
@@ -459,7 +459,7 @@ def background_of(description: Description) -> tuple[Piece, ...]:
 
 
 def parts_of(description: Description) -> tuple[Description, Description] | None:
-    """Return a description's background alone, and all but its background; None where either would be empty."""
+    """Return a description's background and the rest of it; None if either would be empty."""
     background = background_of(description)
     rest = tuple(piece for piece in description.pieces if piece not in background)
     return (Description(background), Description(rest)) if background and rest else None
@@ -489,9 +489,9 @@ def background_facts(description: Description, counts: BackgroundCounts | None =
 def counts_of_background(
     label: int, description: Description, drawn: Mapping[tuple[int, Description], PairCount]
 ) -> BackgroundCounts | None:
-    """Return the counts of a description's background among those of a class and a description, on the same new noise.
+    """Return the counts of a description, of its background alone and of the rest, on the same new noise.
 
-    None where it has no background beside a rest, or was not drawn itself.
+    Return None if the background or the rest is empty, or if the description was not rendered.
     """
     parts, whole = parts_of(description), drawn.get((label, description))
     if parts is None or whole is None:

@@ -187,9 +187,9 @@ def finding_of(
 
 
 def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
-    """Return what a hypothesis that was tested to the end would have shown; None where nothing was tested.
+    """Return the smallest difference that a hypothesis tested to the end could show; None if nothing was tested.
 
-    Its pairs are those of what was not decided earlier, and its base rate that of all pairs.
+    Its pairs are those of hypotheses that were not decided early; its base rate is that of all pairs.
     """
     counts = [trial.count for trial in search.tested if trial.count.pairs]
     ended = [trial.count for trial in search.tested if trial.count.pairs and trial.state == "open"] or counts
@@ -219,7 +219,7 @@ def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
             )
     failing = [pair for pair in sorted(shown, key=lambda pair: -pair[0].score) if pair[0].failed][:_MOST_EVIDENCE]
     right = [described for described, _ in shown if not described.failed][: _MOST_EVIDENCE // 2]
-    # The base image of each pair of which the description fails lies behind them.
+    # After them: the base image of each pair whose description fails.
     return [*(described for described, _ in failing), *right, *(base for _, base in failing)]
 
 
@@ -367,11 +367,10 @@ def estimate_rates(
     answer_names: Sequence[str],
     purpose: Purpose = "estimate",
 ) -> Findings:
-    """Return the document with rates of fresh pairs for each finding that stands, drawn for those that have none.
+    """Return the document with rates on fresh pairs for each finding in `standing`; render pairs that are missing.
 
-    Each has a round of its own, of the first number from `number` on at which `draw` finds that very round, or none: so
-    it is the same round however many others are asked for beside it. Nothing is drawn of longer words that shorter ones
-    replace.
+    Each finding has its own round. Numbers start at `number`; `draw` takes the first whose folder is free or holds the
+    same round, so other findings do not change a round. Descriptions that a shorter one replaces are not rendered.
     """
     wanted = sorted(
         (finding for finding in findings.standing if finding.pairs is not None and finding.pairs.fresh is None),
@@ -414,9 +413,9 @@ def pairs_to_draw(finding: Finding, settings: BugsSettings) -> int:
 
 
 def described_cell(finding: Finding, recipe: Recipe, settings: BugsSettings) -> BugHypothesis | None:
-    """Return what draws a finding: its class and the words that its caption adds to the base.
+    """Return the cell that renders a finding: its class and the words that its caption adds to the base.
 
-    None where the recipe lacks the class, and where the words that are read from the caption make another prompt.
+    Return None if the recipe lacks the class, or if the words parsed from the caption give another prompt.
     """
     cls = next((cls for cls in recipe.classes if cls.id == finding.classes[0]), None)
     if cls is None:

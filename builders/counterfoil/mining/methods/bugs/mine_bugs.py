@@ -69,7 +69,7 @@ def adversarial_layer(
     """
     rule: dict[str, Any] = {"models": [target]}
     rule |= {} if failure == TOP1 else {"failure": failure}
-    # Laid as a person's override: folders are those of here, wherever the layer lies.
+    # Applied like a command-line override: relative folders start at the working directory, not at the layer.
     keep = f"screen.keep={json.dumps(['thresholds', {'misclassified': rule}])}"
     below, carried, extends = laid_over(recipe, [keep], recipe.parent)
     shifts: dict[str, Any] = {}
@@ -152,7 +152,7 @@ def write_search(
     layer = None if findings.halves is not None else layer_of(findings, run)
     tried, more = tried_of(findings), []
     if tried.rounds:
-        # Beside the findings, which every run writes anew: what was tried by hand nobody else can find again.
+        # In a file of its own: each run rewrites the findings, and descriptions tried by hand cannot be found again.
         write_mined_files(folder, {TRIES: findings_json(tried).encode()})
     if layer is not None:
         files[LAYER] = layer.encode()
@@ -265,7 +265,7 @@ def mine_bugs(run: MiningRun) -> MineResult:
     search = search_bugs(classes, kept_images.draw, kept_images.look(recipe, device), describer, mine, settings, seeds)
     names = output_names(recipe, class_map)
     findings = document_of(search, run, target, names, contents)
-    # What stands without what was tried by hand is estimated first: these rounds are the same before and after a try.
+    # Estimate findings of the search before those tried by hand, so that a try does not change their rounds.
     later = KeptImages(replace(drawer, past_others=True), kept_images.images)
     findings = estimate_rates(findings, later.draw, 1 + len(search.rounds), recipe, settings, names)
     if tried is not None:
@@ -337,7 +337,7 @@ def _seeds(
     labels = np.concatenate([part.labels for part in parts])
     failed = failures(mine.failure, answers, labels, recipe.classes, class_map)
     keys = [f"seeds/{index}/{key}" for index, part in enumerate(parts) for key in part.keys]
-    # What nobody can decode is answered neither right nor wrong.
+    # An image that cannot be decoded counts neither as right nor as wrong.
     rows = np.flatnonzero(answers.readable)
     of_rows = tuple(keys[row] for row in rows.tolist())
     return FailedImages(of_rows, labels[rows], failed[rows], answers.prediction[rows].astype(np.int64)), parts

@@ -115,7 +115,7 @@ def phrases_of(text: str) -> list[str]:
     phrases: list[str | None] = []
     for part in _BREAK.split(text):
         words = words_of_text(part)
-        # What stands before the first opening belongs to it: "that is sitting on a floor".
+        # Words before the first opening belong to it: "that is sitting on a floor".
         cuts = [0, *openings(words)[1:], len(words)]
         for low, high in pairwise(cuts):
             phrase = words[low:high]
@@ -203,7 +203,7 @@ def _sentence(text: str) -> str | None:
 
 
 def _joined(words: _Words) -> str | None:
-    """Join the words, a repeated one once; None where one was refused, none has a letter, or they are many."""
+    """Join the words without repetitions; None if one was refused, none has a letter, or there are too many."""
     distinct = [word for at, word in enumerate(words) if word is not None and (at == 0 or words[at - 1] != word)]
     if None in words or not 0 < len(distinct) <= MOST_WORDS:
         return None

@@ -327,9 +327,9 @@ def _shortened(
 
 
 def _estimated(trial: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -> DrawnRound | None:
-    """Draw as many new images of a description as should have `until` failures; None where too few are left.
+    """Render enough new images of a description to expect `until` failures; None if too few images are left.
 
-    Those of the test were stopped when they looked well.
+    The images of the test cannot be used: the test stopped when their rate was high.
     """
     assert settings.until is not None
     # Half as many again as it should take, at the rate that was seen (of one half, where none was), past the screen.

@@ -339,10 +339,10 @@ def trial_with_pairs(trial: Trial, pairs: Pairs, threshold: float, mine: Mine) -
 
 
 def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:
-    """Return which are confirmed by e-BH over all of them.
+    """Return, for each trial, whether e-BH over all trials confirms it.
 
-    Not confirmed is what was given up as futile, whatever its e-value, and what fails by less than the margin above the
-    base: the e-value is against no difference at all, and enough pairs show differences of no account.
+    A futile trial is never confirmed. Neither is one whose failure rate exceeds the base's by less than the margin: the
+    e-value tests for any difference, and with enough pairs it shows negligible ones.
     """
     rejected = e_bh([trial.log_e for trial in tested], mine.fdr)
     return [

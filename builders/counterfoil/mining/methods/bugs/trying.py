@@ -258,7 +258,7 @@ def mine_again(
         if on is None:
             refuse_undrawn(other, mine, settings)
         hypotheses = _same_hypotheses(searched, before, other)
-        # Of a folder its own name: what lies above it is this machine's, and long.
+        # Use only a folder's last name; the path above it is long and specific to this machine.
         where = [] if on is None else [Path(source).name or source for source in on]
         inside = search_folder / AGAIN / unique_slugs([" ".join([other.name, *where])])[0]
         if isinstance(recipe, Recipe):
