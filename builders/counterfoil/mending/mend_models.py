@@ -1,7 +1,7 @@
-"""`mend`: fit a model's head again with drawn images, judge it beside its controls, and leave it as a model folder.
+"""`mend`: refit a model's head with rendered images, compare it with controls, and save it as a model folder.
 
-Several models of one run are also compared: how alike they fail, and what is kept of their own repairs' gains (Chegini
-2023, sections 5.2.2 and 5.3.2).
+Several models of one run are also compared: the overlap of their failures, and the share of a gain that another
+model's images keep (Chegini 2023, sections 5.2.2 and 5.3.2).
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ Models: TypeAlias = "str | Sequence[str] | Callable[[Any], Any] | Mapping[str, C
 
 
 def collective_of(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Collective | None:
-    """Compare models; None of one model. Failures are those of the confirm half, which chose no image."""
+    """Compare models; None for a single model. Failures are those of the confirm half, which chose no image."""
     if len(mended_models) < 2:
         return None
     failed = np.stack([model.audit.failed[model.audit.halves.confirm] for model in mended_models])
     overlap = failure_overlap(failed)
 
     def gains(variant: VariantResult) -> tuple[float | None, float | None]:
-        """Return the gain on held-out failures; and there beyond the retrained head, whose gain any images keep."""
+        """Return the gain on held-out failures, and its excess over the retrained head, which needs no new images."""
         heldout = variant.of_set(HELDOUT)
         beside = (
             comparison.difference
@@ -303,7 +303,7 @@ def _notes(prepared: Prepared, mended_models: Sequence[MendedModel], models: Seq
         without = [cls.name for cls in classes if not fail[cls.label]]
         if without:
             notes.append(f"{name} fails on no audited image of {listed(without, 8)}.")
-    # What was found of the images first: it says whether the rest can be believed.
+    # Notes about the images first: the other notes depend on them.
     return tuple(dict.fromkeys([*(note for mended_model in mended_models for note in mended_model.notes), *notes]))
 
 
@@ -329,7 +329,7 @@ def refuse_another_run(
 ) -> None:
     """Raise UserError if a folder holds the result of other models, rows or settings.
 
-    More to mend with is the same run: all that it found before is found again.
+    A run with further datasets is the same run: it keeps all earlier results.
     """
     for subfolder in model_places(models).values():
         refuse_another_folder(folder / subfolder)
@@ -367,13 +367,13 @@ def refuse_another_run(
 
 
 def model_places(models: Sequence[str]) -> dict[str, str]:
-    """Return the folder of each model below that of a run: its name, with a number if another one has it already."""
+    """Return each model's subfolder of the run: its name, with a number if the name is taken."""
     if len(models) == 1:
         return {models[0]: MODEL}
     names: dict[str, str] = {}
     for model in models:
         name = re.sub(r"[^A-Za-z0-9._-]+", "_", without_folders(model)).strip("._-")[-80:] or "model"
-        taken = {name.lower() for name in names.values()}  # some disks do not tell large letters from small ones
+        taken = {name.lower() for name in names.values()}  # some file systems ignore case
         numbered = (f"{MODELS}/{name}_{number}" for number in itertools.count(2))
         every = itertools.chain([f"{MODELS}/{name}"], numbered)
         names[model] = next(name for name in every if name.lower() not in taken)
@@ -384,7 +384,7 @@ def write_mended(folder: Path, mended: Mended, mended_models: Sequence[MendedMod
     """Write models, then the report, and the document last: a folder that has one has everything."""
     from counterfoil.mending.report import mend_report
 
-    # Beside another model an old document would tell what is not so.
+    # An old document would be wrong beside a new model.
     remove_stale(folder, (DOCUMENT,))
     finished: list[ModelMended] = []
     folders: dict[str, Path] = {}
@@ -455,7 +455,7 @@ def about_model(mended_model: MendedModel, prepared: Prepared) -> MendedNote:
                 name=without_folders(debug.dataset),
                 content=debug.content,
                 group=debug.group,
-                seed=debug.samples_seed if debug.seeds else None,  # of noise, which rows and edits have not
+                seed=debug.samples_seed if debug.seeds else None,  # rows and edits have no noise
                 recipe=debug.recipe,
                 edits=debug.edits,
             ),
@@ -468,9 +468,9 @@ def about_model(mended_model: MendedModel, prepared: Prepared) -> MendedNote:
 
 
 def fitted_pixels(mended_model: MendedModel, role: str, debug: DebugImages | None, prepared: Prepared) -> list[str]:
-    """Return the pixels that a head of such a role was fitted to, by which `evaluate` knows it again.
+    """Return digests of the pixels that a head of this role was fitted to, so that `evaluate` can recognise the images.
 
-    Of every image, and of every row of the source that one is an edit of.
+    They cover every image and, for edits, the original source row.
     """
     digests: set[str | None] = set()
     if role in BALANCED_ROLES:
@@ -575,6 +575,6 @@ def mend(
             prepared = prepare(source, given, given_by_model, settings)
             mended_models = [mend_one(classifiers[name], prepared, folder, used_device) for name in names]
             for classifier in classifiers.values():
-                classifier.released()  # a module that was passed in goes back to its device
+                classifier.released()  # moves a module that was passed in back to its device
             mended = run_document(prepared, mended_models)
             return write_mended(folder, mended, mended_models, prepared)

@@ -1,7 +1,7 @@
-"""One model mended: its features once, a head for each variant and λ, and what each is worth.
+"""Mend one model: compute its features once, fit a head for each variant and λ, and evaluate each head.
 
-Each head is kept under a hash of everything it was fitted from, so that a run which asks for one variant more fits the
-others no second time and ends with the same bytes.
+Each head is stored under a hash of everything that it was fitted from. A run with one more variant reuses the others
+and ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
 from counterfoil.store.layout import user_cache
 
-# Answers that differ between the model and its head on kept features, by no more than rounding explains.
+# Relative difference of logits below which rounding explains that the model and its head answer differently.
 _TIE = 1e-3
 LEARNED_NOTHING = (
     "λ = 0 was chosen: on the discover half, no larger weight helped the worst context without losing more"
@@ -85,7 +85,7 @@ class SeenModel:
     audited: EvaluationRows
 
     def allowed(self) -> NDArray[np.bool_]:
-        """Return (classes, outputs): which answers are right."""
+        """Return (classes, outputs) bool, the right answers."""
         class_map = self.audit.target.class_map
         allowed_outputs = np.zeros((len(class_map.targets), class_map.num_classes), dtype=bool)
         for label, outputs in enumerate(class_map.targets):
@@ -103,7 +103,7 @@ class SeenModel:
 def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classifier]:
     """Load each model once, by its name, onto the CPU.
 
-    UserError, before anything long begins, for models whose classes do not fit or whose head is no single Linear.
+    Raise UserError, before any long step, for models whose classes do not fit or whose head is not one Linear.
     """
     if not models:
         raise UserError("no model to mend: --model is missing", "Name one: --model lab:resnet10t")
@@ -129,7 +129,7 @@ def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classi
 
 
 def see_model(classifier: Classifier, source: MendSource, device: str, *, with_clip: bool) -> SeenModel:
-    """Audit a model as mining does, and see the audited rows as its head does. Raise as `audit_target`."""
+    """Audit a model as mining does, and compute its features of the audited rows. Raise as `audit_target` does."""
     name, clip = classifier.name, None
     mine = source.mine.model_copy(update={"target": name})
     if with_clip:
@@ -158,7 +158,7 @@ def see_model(classifier: Classifier, source: MendSource, device: str, *, with_c
 
 
 def features_through(images: LabelledImages, embedder: Embedder) -> NDArray[np.float32]:
-    """Return (n, d) float32 of n images, NaN for what is no image, from the user's cache where they are known."""
+    """Return features (n, d) float32 of n images, from the user's cache if present; NaN for undecodable images."""
     with renamed(f"{embedder.name}: {images.name}"):
         return np.asarray(embed(images, embedder, user_cache() / "embeddings", precision="float32"))
 
@@ -189,13 +189,13 @@ class ContextRows:
     alone: Mapping[int, int]
 
     def among(self, indices: Sequence[int]) -> NDArray[np.int64]:
-        """Return (n,) of these contexts the one that CLIP finds most like each row, -1 where the class alone is.
+        """Return (n,) the context nearest to each row by CLIP, -1 if the class alone is nearer.
 
         A row is compared with the contexts of its own class.
         """
         nearest = np.full(len(self.labels), -1, dtype=np.int64)
         for label in sorted({self.contexts[index].label for index in indices}):
-            # The class alone comes first: what is no more like a context is in none.
+            # The class alone comes first, so ties go to it.
             of_label = [index for index in indices if self.contexts[index].label == label]
             rows = np.flatnonzero(self.labels == label)
             best = np.argmax(self.features[rows] @ self.vectors[[self.alone[label], *of_label]].T, axis=1)
@@ -230,8 +230,8 @@ def context_rows(
 class MendedModel:
     """A model with its result, and what its folder is written from.
 
-    audit: of its n rows, without CLIP's features: of several models these are held one at a time. context: (n,) in
-    which context each row is.
+    audit: n rows, without CLIP's features, which are in memory for one model at a time. context: (n,) the context of
+    each row.
     """
 
     summary: ModelMended
@@ -267,7 +267,7 @@ class FittedVariant:
 
 @dataclass(frozen=True)
 class HeadFitting:
-    """What the heads of one model learn from beside a variant's images, and what they are evaluated on.
+    """Data shared by the heads of one model: training rows and evaluation rows.
 
     train: training rows; train_rows: their indices in the source's training rows. grid: values of λ.
     """
@@ -280,7 +280,7 @@ class HeadFitting:
 
     @classmethod
     def of(cls, seen: SeenModel, prepared: Prepared, folder: Path) -> HeadFitting:
-        """Return it for a model; `folder` keeps the heads. RunFailure for images that give no usable features."""
+        """Return the data for a model; `folder` stores heads. Raise RunFailure for images without usable features."""
         audit, source, settings = seen.audit, prepared.source, prepared.settings
         train_rows, features = _rows(prepared, source.train, seen)
         train = seen.lesson(features, source.train.labels[train_rows])
@@ -313,7 +313,7 @@ class HeadFitting:
     def fit(
         self, variant: Variant, lesson: Lesson | None, context_indices: Sequence[int], judged_by: str = CONFIRM
     ) -> FittedVariant:
-        """Fit the heads of a variant, one for each λ where it has one, and choose λ by the contexts `own`."""
+        """Fit a variant's heads, one per λ if it has any, and choose λ by the contexts `context_indices`."""
         values, evaluation = self.grid if variant.swept else (0.0,), self.evaluation
         if variant.weights is not None:
             # λ = 1 gives the weights of the file.
@@ -347,7 +347,7 @@ class HeadFitting:
 
 def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: str) -> MendedModel:
     """Audit, fit and judge. Raises as `see_model`, and UserError where what is judged gave the words of images."""
-    # CLIP deals rows among contexts; where there are none, a machine without it will do.
+    # CLIP assigns rows to contexts; without contexts it is not needed.
     name, seen = classifier.name, see_model(classifier, prepared.source, device, with_clip=bool(prepared.contexts))
     audit, settings, test = seen.audit, prepared.settings, prepared.source.test
     discover = audit.halves.discover
@@ -379,8 +379,8 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
             whole = seen.lesson(seen.audited.features[discover], labels)
             groups = variant.groups[discover]
             lesson = balanced_lesson(whole.features, whole.targets, labels, groups, seed=settings.seed)
-        # λ is chosen by the contexts that a variant's images show, of a control those of what it controls; by all
-        # contexts where there are no images.
+        # λ is chosen by the contexts of the variant's images; for a control, by those of its variant; without images,
+        # by all contexts.
         beside = next((other for other in variants if other.name == variant.of), variant).debug
         shown = None if beside is None else {(context.label, context.caption) for context in beside.contexts}
         context_indices = [
@@ -406,7 +406,7 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
     )
     return MendedModel(
         summary=summary,
-        classifier=seen.classifier.placed("cpu"),  # the device is for the next model
+        classifier=seen.classifier.placed("cpu"),  # frees the device for the next model
         heads={fitted_variant.variant.name: fitted_variant.head.head for fitted_variant in fitted},
         audit=replace(audit, features=audit.features[:, :0].copy()),
         context=context,
@@ -433,7 +433,7 @@ def _base_notes(prepared: Prepared, seen: SeenModel) -> tuple[str, ...]:
 
 
 def _rows(prepared: Prepared, images: LabelledImages, seen: SeenModel) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the rows whose image can be decoded, and their features. RunFailure where there are none."""
+    """Return the rows whose image can be decoded, and their features. Raise RunFailure if there are none."""
     features = features_through(images, seen.embedder)
     rows = np.flatnonzero([digest is not None for digest in prepared.pixels[images.content]])
     if not len(rows):
@@ -464,7 +464,7 @@ def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, .
 def _judged(
     fitted: Sequence[FittedVariant], variants: Sequence[Variant], fitting: HeadFitting, settings: MendSettings
 ) -> list[VariantResult]:
-    """Return what each variant is worth beside its controls, with its verdict, and effects where these are asked."""
+    """Return each variant compared with its controls, with its verdict and, if the settings ask for them, effects."""
     by_name = {fitted_variant.variant.name: fitted_variant for fitted_variant in fitted}
     results = []
     for fitted_variant in fitted:
@@ -532,7 +532,7 @@ def _with_effects(
 
 
 def _saved(wanted: str | None, best: str | None, results: Sequence[VariantResult]) -> str | None:
-    """Return the variant whose head is left: the named or the best one; where none is named, only one that helps."""
+    """Return the variant whose head is saved: the named one, the best, or by default the best if it helps."""
     if wanted is None:
         return next((result.name for result in results if result.name == best and result.outcome == HELPS), None)
     if wanted == "none":
@@ -546,7 +546,7 @@ def _saved(wanted: str | None, best: str | None, results: Sequence[VariantResult
 
 def best_fitted(fitted: Sequence[FittedVariant], evaluation: HeadEvaluation) -> str | None:
     """Return the best variant of those asked for, each at its λ, by the discover half."""
-    # An oracle and a baseline that learned from the rows that choose would choose themselves.
+    # Oracles, and baselines fitted to the discover half, would select themselves.
     able = [fitted_variant for fitted_variant in fitted if fitted_variant.variant.role in ("mended", "upweighted")]
     return best_variant(
         [

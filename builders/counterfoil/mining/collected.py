@@ -2,10 +2,9 @@
 
 Each set's failure rate is compared with the rest's on the confirm half, with its test, interval and q-value.
 
-A set far from a caption is tested on rows outside of its classes' hard sets, as the discover half fixed these, and
-counts in the family whatever becomes of them. Tests are one-sided against the rest of the class, with a margin, on
-counts divided by the design effect of units. q-values are over all hypotheses that were carried to the test, and the
-document lists them all.
+A set far from a caption is tested on rows outside its classes' hard sets, which the discover half fixed; it counts in
+the family even if these are not confirmed. Tests are one-sided against the rest of the class, with a margin, on counts
+divided by the design effect of units. q-values are over all tested hypotheses, and the document lists them all.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class LabelledRows:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """The test of one hypothesis. `level` is that of a reported finding's intervals, None where not confirmed."""
+    """The test of one hypothesis. level: of a reported finding's intervals, None if not confirmed."""
 
     in_set: FailureCount
     rest: FailureCount
@@ -95,7 +94,7 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A hypothesis' counts, (the set, the rest), on what it is tested on: rows of the confirm half, rendered images."""
+    """A hypothesis' counts, (set, rest), on rows of the confirm half and on rendered images."""
 
     rows: tuple[FailureCount, FailureCount] | None
     rendered: tuple[FailureCount, FailureCount] | None
@@ -114,7 +113,7 @@ class Counted:
         return counts
 
     def p(self, margin: float) -> float:
-        """Return the larger p of both tests: either hypothesis alone would be enough to refute it."""
+        """Return the larger p of the two tests, because both must reject."""
         return max(score_test(*counts, margin) for counts in (self.rows, self.rendered) if counts is not None)
 
 
@@ -129,15 +128,15 @@ def count_hypothesis(hypothesis: Hypothesis, rows: LabelledRows) -> tuple[Failur
 def confirm_sets(
     counts: Sequence[tuple[FailureCount, FailureCount]], margin: float, fdr: float, p: Sequence[float] | None = None
 ) -> list[Confirmation]:
-    """Test m sets against their rests; confirmed are those with q ≤ `fdr` (Benjamini and Hochberg over all m).
+    """Test m sets against their rests; a set with q ≤ `fdr` is confirmed (Benjamini and Hochberg over all m).
 
-    Sets of one class overlap, mostly with positive dependence, for which the procedure holds. `p` where the p-values
-    come from elsewhere.
+    Sets of one class overlap, mostly with positive dependence, for which the procedure holds. p: p-values to use
+    instead of those of the counts.
     """
     values = [score_test(in_set, rest, margin) for in_set, rest in counts] if p is None else list(p)
     adjusted = benjamini_hochberg(values)
     reported = sum(q <= fdr for q in adjusted)
-    # Of the intervals of what is reported one in twenty misses on average: never narrower than the usual ones.
+    # On average, 95 % of the reported intervals cover. They are never narrower than the usual ones.
     level = false_coverage_level(reported, len(counts), min(fdr, MISSING))
     return [
         Confirmation(in_set, rest, value, q, q <= fdr, level if q <= fdr else None)
@@ -146,7 +145,7 @@ def confirm_sets(
 
 
 def compared(in_set: FailureCount, rest: FailureCount, level: float | None = None) -> Compared:
-    """Return both rates and their difference, with 95 % intervals, and at `level` for what was selected."""
+    """Return both rates and their difference, with intervals at 95 % and at `level`, which allows for selection."""
     both = in_set.rows > 0 and rest.rows > 0
     return Compared(
         set=rate_of(in_set),
@@ -163,7 +162,7 @@ def rate_of(count: FailureCount) -> Rate:
     return Rate(count.rows, count.units, count.failures, count.rate if count.rows else None, rate_interval(count))
 
 
-_TYPICAL_SHARE = 0.2  # of a class, where no hypothesis came as far as a test
+_TYPICAL_SHARE = 0.2  # share of a class, used if no hypothesis was tested
 
 
 def minimum_detectable_difference(
@@ -171,8 +170,8 @@ def minimum_detectable_difference(
 ) -> SmallestDifference | None:
     """Return the smallest difference that this run would have shown in its typical (median) set; None without any row.
 
-    rows: those of each audit. Of two tests that must both reject, the one that sees less counts. Without a tested
-    hypothesis, the typical set is a fifth of a class, or as many rendered images that fail as a class does.
+    rows: by audit. If two tests must both reject, the less sensitive one counts. Without a tested hypothesis, the
+    typical set is a fifth of a class, or rendered images that fail as often as the class.
     """
     families: list[list[tuple[FailureCount, FailureCount]]] = []
     labels = [(row, label) for row in rows for label in np.unique(row.labels).tolist()]
@@ -195,7 +194,7 @@ def minimum_detectable_difference(
     for sets in families:
         seen = [(smallest_difference(*counts, mine.margin, mine.fdr, max(len(counted), 1)), counts) for counts in sets]
         if seen:
-            # A set in which no difference could be shown comes last.
+            # A set that can show no difference comes last.
             seen.sort(key=lambda pair: (pair[0] is None, pair[0] or 0.0))
             difference, (in_set, rest) = seen[(len(seen) - 1) // 2]
             rest_rate = rest.rate if rest.rows else 0.0
@@ -228,7 +227,7 @@ class Carried:
 class HypothesisTests:
     """What a method found among audited images, and a test of each hypothesis, in the order in which it found them.
 
-    audits: one a question; what they share is in any of them. rendered: images that were drawn for hypotheses.
+    audits: one per question; shared data is in each of them. rendered: images rendered for hypotheses.
     """
 
     run: MiningRun
@@ -247,10 +246,10 @@ class HypothesisTests:
         outcome: Found,
         rendered: AnsweredRound | None = None,
     ) -> HypothesisTests:
-        """Test every hypothesis on what `mine.confirm` says, among the rows of its audit, as one family.
+        """Test every hypothesis as `mine.confirm` says, on its audit's rows or rendered images, as one family.
 
-        A hypothesis without rendered images is tested on the confirm half alone, or, where only rendered images may
-        test, not at all.
+        A hypothesis without rendered images is tested on the confirm half alone, or not at all if only rendered images
+        may test.
         """
         mine = run.mine
         rows = [half_rows(audited, audited.halves.confirm) for audited in audits]
@@ -366,7 +365,7 @@ def half_rows(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
 
 
 def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDArray[np.bool_]]) -> Finding:
-    """Return a hypothesis with its test and its evidence; where rendered images are the test, these come first."""
+    """Return a hypothesis with its test and evidence; rendered images come first if they are the only test."""
     run, hypothesis, audited = tests.run, carried.hypothesis, tests.audits[carried.audit]
     numbers = carried.result.compared()
     classes = [run.recipe.classes[label] for label in hypothesis.labels]

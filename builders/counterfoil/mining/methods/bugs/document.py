@@ -1,8 +1,7 @@
 """A search for bugs as the findings document: every hypothesis with its pairs, judged together, and its rates.
 
-A test ends when its pairs look bad enough, so the rates of these pairs are too high. Reported rates are of pairs that
-entered no test: one batch of new noise, its size fixed before any of it is drawn, looked at once and reported whatever
-it shows.
+A test stops when its rate is high enough, so rates of tested pairs are biased upwards. Reported rates come from pairs
+that entered no test: one batch of new noise, whose size is fixed beforehand and whose result is always reported.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ _MOST_EXAMPLES = 3
 def document_of(
     search: BugSearch, run: MiningRun, target: Target, answer_names: Sequence[str], seeds: Sequence[AuditedImages] = ()
 ) -> Findings:
-    """Return the findings of a search. answer_names: of each of the target's outputs."""
+    """Return the findings of a search. answer_names: a name for each output of the target."""
     recipe, mine, settings = run.recipe, run.mine, run.settings
     words = {
         trial.hypothesis.name: trial.hypothesis.description.words(recipe.classes[trial.hypothesis.label].name)
@@ -137,10 +136,10 @@ def finding_of(
     shortened_from: str | None = None,
     background: BackgroundCounts | None = None,
 ) -> Finding:
-    """Return a hypothesis with its pairs, as if it were alone: `adjusted_together` says what it is worth among others.
+    """Return a hypothesis and its pairs as a finding, before `adjusted_together` adjusts it for the others.
 
-    shortened_to: the name of the finding whose shorter words stand for it. shortened_from: the words that it is of.
-    background: what its background alone does, and all but its background.
+    shortened_to: the name of the shorter finding that replaces it. shortened_from: the description that it shortens.
+    background: counts with its background alone, and with the rest alone.
     """
     hypothesis, count, pairs = trial.hypothesis, trial.count, trial.pairs
     cls, description = recipe.classes[hypothesis.label], hypothesis.description
@@ -203,7 +202,7 @@ def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
 
 
 def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
-    """Return pairs first that fail as described and are right on the base; the score is how telling an image is."""
+    """Return evidence; pairs that fail only with the description come first (score 1), then pairs that both fail (0.5)."""
     shown: list[tuple[Evidence, Evidence]] = []
     for drawn_pairs in pairs:
         drawn = drawn_pairs.drawn
@@ -224,7 +223,7 @@ def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
 
 
 def wrong_answers(pairs: Sequence[Pairs], names: Sequence[str]) -> WrongAnswers:
-    """Return the target's wrong answers to the base and to the description of some pairs."""
+    """Return the target's wrong answers on the base and on the described images of the pairs."""
     return WrongAnswers(_wrong(pairs, names, described=False), _wrong(pairs, names, described=True))
 
 
@@ -256,14 +255,13 @@ def target_of(recipe: Recipe, mine: Mine, class_map: ClassMap) -> Target:
 def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) -> tuple[Finding, ...]:
     """Return findings tested in pairs, in the document's order, with q-values, confirmations and intervals over all.
 
-    Confirmed are those that e-BH rejects, that were not given up as futile, and that fail by the margin or more above
-    the base (`confirmed_among`), whatever fresh pairs show. Shorter words replace longer ones only if they are
-    confirmed (`Findings.standing`). Intervals of the differences of those that stand hold for all of them at once
-    (Bonferroni).
+    A finding is confirmed if e-BH rejects its null, it is not futile, and its failure rate exceeds the base's by the
+    margin or more (`confirmed_among`); fresh pairs do not count. A shorter description replaces a longer one only if
+    confirmed (`Findings.standing`). Intervals of the differences of `standing` hold simultaneously (Bonferroni).
 
-    e-BH holds for hypotheses that were fixed beforehand. Who adds more by hand until one is confirmed spends the level
-    each time anew, though each costs all of them some: of true nulls tried one by one, looked at at 16 to 128 pairs, 5
-    % of five and 7 % of twenty had a confirmed one among them, where 10 % are allowed.
+    e-BH holds for hypotheses that were fixed beforehand. Adding more by hand until one is confirmed can exceed the
+    level, although each addition also costs the others power. With true nulls tried one by one and looked at after 16
+    to 128 pairs, 5 % of series of five and 7 % of series of twenty had a confirmed one; 10 % are allowed.
     """
     q = e_q_values([finding.last_log_e or 0.0 for finding in findings])
     of_name = {finding.name: finding for finding in findings}
@@ -279,7 +277,7 @@ def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) ->
         pairs, stands = pairs_of(judged_finding), judged_finding.name in confirmed
         state = "confirmed" if stands else "futile" if pairs.state == "futile" else "out_of_budget"
         counted = pairs.fresh or (PairCount(0, 0, 0, 0) if stands else pairs)
-        # The interval holds beside those of all others that stand.
+        # The interval holds simultaneously with those of all findings in `standing`.
         described, base, difference = rates_of(counted, level if judged_finding.name in standing else None)
         pairs = replace(pairs, state=state)
         judged.append(
@@ -301,9 +299,7 @@ def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) ->
 
 
 def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[RoundDrawn]) -> Findings:
-    """Return the document with more findings, which were tested in some more rounds; a name that is taken gets a
-    number.
-    """
+    """Return the document with more findings and their rounds; a name that is taken gets a number."""
     taken = {finding.name for finding in findings.findings}
     apart: list[Finding] = []
     for added in more:
@@ -327,7 +323,7 @@ def with_rounds(findings: Findings, rounds: Sequence[RoundDrawn]) -> tuple[Round
 
 
 def tried_of(findings: Findings) -> Findings:
-    """Return the document of what a person tried by hand, and of nothing else."""
+    """Return the document with only the descriptions that a person tried by hand."""
     tried = tuple(finding for finding in findings.findings if finding.origin == "tried")
     rounds = tuple(drawn_round for drawn_round in findings.rounds if drawn_round.name.startswith(f"{TRIED}/"))
     return replace(
@@ -336,7 +332,7 @@ def tried_of(findings: Findings) -> Findings:
 
 
 def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, Difference]:
-    """Return the rates of the description and of its base, and their difference; level: of its second interval."""
+    """Return the rates of the description and of its base, and their difference. level: for its second interval."""
     if not count.pairs:
         return Rate(0, 0, 0, None, None), Rate(0, 0, 0, None, None), Difference(None, None)
     described, base = (
@@ -348,13 +344,13 @@ def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, 
 
 
 def pairs_of(finding: Finding) -> PairedTest:
-    """Return a finding's test. ValueError for one that was not tested in pairs."""
+    """Return a finding's test. Raise ValueError if it was not tested in pairs."""
     if finding.pairs is None:
         raise ValueError(f"{finding.name} was not tested in pairs")
     return finding.pairs
 
 
-# Of a cell that the screen accepts less often than this, no more is drawn than if it did as often.
+# A lower acceptance rate than this is treated as this one.
 _LEAST_ACCEPTED = 0.05
 
 
@@ -402,9 +398,9 @@ def estimate_rates(
 
 
 def pairs_to_draw(finding: Finding, settings: BugsSettings) -> int:
-    """Return how many pairs are drawn for a finding: `settings.estimate_pairs` at most.
+    """Return how many pairs to render for a finding, at most `settings.estimate_pairs`.
 
-    As many as should let its interval reach `settings.half_width` once the screen has accepted as it did in the test.
+    The number should give an interval of `settings.half_width`, at the acceptance rate of the test's screen.
     """
     test = pairs_of(finding)
     accepted = test.pairs / test.drawn if test.drawn else 1.0

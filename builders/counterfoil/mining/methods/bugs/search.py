@@ -1,7 +1,7 @@
-"""The search for bugs (Wiles 2022, section 3): draw, cluster failures, describe them, test the words, shorten them.
+"""The search for bugs (Wiles 2022, section 3): render, cluster failures, describe them, test and shorten descriptions.
 
-The functions that draw and describe are arguments: the search itself loads no model and knows no folder. The same
-answers give the same search, so that an interrupted run resumes when it is run again.
+Functions that render and describe are arguments; the search itself loads no model and uses no folder. It depends only
+on the answers, so an interrupted run resumes when it is started again.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ class FailedImages:
     answers: NDArray[np.int64]
 
 
-# Features (n, width), unit vectors, of images by key.
+# Keys of images → features (n, width), unit vectors.
 Features = Callable[[Sequence[str]], NDArray[np.float32]]
 Describe = Callable[[Sequence[FailureCluster]], Sequence[Described]]
 
 
 @dataclass(frozen=True)
 class BugSearch:
-    """All that a search drew and found.
+    """The rounds and results of a search.
 
-    baseline: of each class that was looked at. confirmed: by name. shortened_to: name → the shorter one that stands for
-    it. drawn_again: pairs by name that compare it with others and entered no test. backgrounds: by name, failures with
-    its background alone and without it, where it has both parts.
+    baseline: one per searched class. confirmed: names. shortened_to: name → name of the shorter description that
+    replaces it. drawn_again: name → pairs used for comparison only, not in its test. backgrounds: name → failures with
+    its background alone and with the rest alone, for descriptions with both.
     """
 
     baseline: tuple[ClassAudit, ...]
@@ -92,8 +92,8 @@ def search_bugs(
 ) -> BugSearch:
     """Look for descriptions under which the target fails more often than on the base.
 
-    seeds: images that exist, whose failures are described in place of the base's. UserError where the budget could
-    confirm nothing.
+    seeds: existing images, whose failures replace those of the base. Raise UserError if the budget cannot confirm any
+    hypothesis.
     """
     budget = Budget(settings.images, 1)
     round_asked = RoundAsked(1, "baseline", settings.baseline, {}, tuple(cls.label for cls in classes))
@@ -113,7 +113,7 @@ def search_bugs(
         )
     class_names = {cls.label: cls.name for cls in classes}
     outcomes = describe(clusters)
-    # Each class and description once, of the cluster that comes first.
+    # Each pair of class and description once, from its first cluster.
     by_words: dict[tuple[int, Description], BugHypothesis] = {}
     for cluster, described in zip(clusters, outcomes, strict=True):
         if described.description is None or (cluster.label, described.description) in by_words:
@@ -126,7 +126,7 @@ def search_bugs(
             name, cluster.label, described.description, evidence=cluster.keys, about=about
         )
     hypotheses = list(by_words.values())
-    undescribed = []  # clusters that made no hypothesis of their own, and why
+    undescribed = []  # clusters without a hypothesis of their own, with the reason
     for cluster, outcome in zip(clusters, outcomes, strict=True):
         same = None if outcome.description is None else by_words[cluster.label, outcome.description]
         if outcome.reason is not None:
@@ -171,15 +171,15 @@ def refuse_small_search(classes: int, mine: Mine, settings: BugsSettings) -> Non
 
 
 def confirmed_names(tested: Sequence[Trial], mine: Mine) -> frozenset[str]:
-    """Return the names of those that e-BH confirms over all that were tested."""
+    """Return the names of the hypotheses that e-BH confirms over all tested ones."""
     yes_by_trial = confirmed_among(tested, mine)
     return frozenset(trial.hypothesis.name for trial, yes in zip(tested, yes_by_trial, strict=True) if yes)
 
 
 def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) -> ClassAudit:
-    """Return a class's failure rate on the base, and why it is left out where it is.
+    """Return a class's failure rate on the base, with the reason if the class is left out.
 
-    seeded: failures come from elsewhere, so that a base without one is no reason.
+    seeded: failures come from existing images, so a base without failures does not exclude a class.
     """
     rows = base.of(cls.label)
     images, failures = len(rows), int(base.failed[rows].sum())
@@ -241,12 +241,12 @@ def _clusters(
 def _shortened(
     search: BugSearch, class_names: Mapping[int, str], draw: Draw, mine: Mine, settings: BugsSettings, *, family: int
 ) -> BugSearch:
-    """Try shorter words, on noise of their own; of what is confirmed, its background and its rest are among them.
+    """Test shorter descriptions on new noise. For a confirmed description, they include its background and its rest.
 
-    A shorter description is a hypothesis of its own, with words that were fixed before its images were drawn. What was
-    tested before is drawn once more beside it, and only what is drawn here compares them: those tests were stopped when
-    they looked well. Of what is not confirmed, each piece is tried by itself: "green" may rescue as often as "in the
-    snow" fails.
+    A shorter description is a hypothesis of its own; its words are fixed before its images are rendered. Descriptions
+    tested before are rendered again with it, and only these new images compare the two, because earlier tests stopped
+    when rates were high. For an unconfirmed description, each piece is tested alone: "green" can prevent as many
+    failures as "in the snow" causes.
     """
     tested = search.tested
     names = [trial.hypothesis.name for trial in tested]
@@ -298,7 +298,7 @@ def _shortened(
         shortest = shortest_kept([(described[short], count[short]) for short in confirmed], count[name])
         if shortest is None:
             continue
-        # With it the words between stand back as well: "striped on a floor" between "striped" and the whole.
+        # It also replaces descriptions in between: "striped on a floor" between "striped" and the whole.
         best = confirmed[shortest]
         longer = [
             name_of_candidate

@@ -1,4 +1,4 @@
-"""Hypotheses drawn in pairs with fresh base images, round after round, until each is decided or the budget ends."""
+"""Test hypotheses on pairs with new base images, in rounds, until each is decided or the budget ends."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ TRIED = "tries"
 
 @dataclass(frozen=True, slots=True)
 class BugHypothesis:
-    """A class and a description, asked whether it makes the target fail more often than the base.
+    """A class and a description with which the target may fail more often than on the base.
 
-    name: a shift's. origin: whether a cluster was described so, that was shortened (from `parent`), or a person wrote
-    it. evidence: keys of the failures that were described. about: facts to report, as JSON.
+    name: of its shift. origin: a cluster's description, a shortened one (of `parent`), or a person's. evidence: keys of
+    the described failures. about: facts to report, as JSON.
     """
 
     name: str
@@ -125,7 +125,7 @@ class Pairs:
 
 Draw = Callable[[RoundAsked], DrawnRound]
 GROUP = "descriptions"
-# A shard is the least that a worker takes: enough of them for several, in rounds of a few hundred images.
+# A worker takes whole shards; this size gives several workers shards in rounds of a few hundred images.
 _ROWS_PER_SHARD = 64
 
 
@@ -163,12 +163,12 @@ class RoundDrawer:
         )
 
     def seed(self, round_asked: RoundAsked) -> int:
-        """Return noise of this round alone. The target is not of it: two targets' rounds of one purpose look alike."""
+        """Return the noise seed of this round. It does not depend on the target: two targets get the same noise."""
         purpose = f"bugs {round_asked.purpose} {round_asked.number}"
         return seed_for(self.run.recipe.samples.seed, purpose, self.run.mine.method, "", self.run.mine.seed)
 
     def layer(self, round_asked: RoundAsked, seed: int) -> str:
-        """Return the round's recipe: every candidate is drawn, and no rule but the screen's thresholds picks."""
+        """Return the round's recipe: all candidates are rendered, and only the screen's thresholds reject images."""
         ids = [self.run.recipe.classes[label].id for label in round_asked.labels]
         base: dict[str, Any] = {"classes": ids}
         if self.run.settings.base is not None:
@@ -189,7 +189,7 @@ class RoundDrawer:
         return shifts_layer(shifts, changes, self.run.in_round(self.run.folder / round_asked.name))
 
     def shift(self, cell: BugHypothesis) -> dict[str, Any]:
-        """Return a description as a shift, screened for its object alone: a captioner's words have no threshold."""
+        """Return a description as a shift. Only its object is screened: a captioner's words have no threshold."""
         cls = self.run.recipe.classes[cell.label]
         # An oil painting is screened by the caption of styles: it is no photo of its object.
         screened = (
@@ -207,7 +207,7 @@ class RoundDrawer:
 
 
 def base_prompt(recipe: Recipe, settings: BugsSettings) -> str:
-    """Return the open prompt that descriptions are added to. ValueError where the base has no prompt."""
+    """Return the open prompt that descriptions are added to. Raise ValueError if the base has no prompt."""
     prompt = settings.base if settings.base is not None else recipe.prompts.base.prompt
     if prompt is None:
         raise ValueError("the base has no prompt")
@@ -215,7 +215,7 @@ def base_prompt(recipe: Recipe, settings: BugsSettings) -> str:
 
 
 def nothing_drawn(round_asked: RoundAsked, seed: int) -> DrawnRound:
-    """Return a round of which the screen accepted no base image, so that it has no pair either."""
+    """Return a round without an accepted base image, and so without pairs."""
     none = np.zeros(0, dtype=np.int64)
     images = LabelledImages(round_asked.name, "", (), none, none, (BASE,), lambda keys: iter(()))
     names = (BASE, *round_asked.cells)
@@ -227,7 +227,7 @@ def filled_base(base: str, cls: RecipeClass) -> str:
     return cls.text(base, "{class}")
 
 
-# Fewer pairs of a cell are not worth the round.
+# A round with fewer pairs per cell is not worth its cost.
 FEWEST = 4
 State = Literal["confirmed", "futile", "open"]
 
@@ -266,7 +266,7 @@ class Trials:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many images may still be drawn, and the number of the next round."""
+    """The number of images left to render, and the number of the next round."""
 
     images: int
     number: int
@@ -296,11 +296,11 @@ def carry_to_test(
     family: int,
     purpose: Purpose = "test",
 ) -> Trials:
-    """Draw each hypothesis beside the base of its class, and look at all of them after each round.
+    """Render each hypothesis with the base of its class, and test all of them after each round.
 
-    Rounds double the pairs, from `settings.batch` to `settings.pairs`. A hypothesis leaves when it is futile, or when
-    no other of a `family` of so many could take its confirmation away. Hypotheses of one class share the base images.
-    What the budget's images do not reach stays open.
+    Rounds double the pairs, from `settings.batch` to `settings.pairs`. A hypothesis ends when it is futile, or when no
+    result of the others in a `family` of that size can undo its confirmation. Hypotheses of one class share base
+    images. Hypotheses that the budget does not reach stay open.
     """
     threshold = log(max(family, 1) / mine.fdr)
     tested = {hypothese.name: Trial(hypothese) for hypothese in hypotheses}
@@ -318,7 +318,7 @@ def carry_to_test(
             break
         round_asked = RoundAsked(budget.number, purpose, pairs, cells, labels)
         drawn = draw(round_asked)
-        # Drawn may be one of a later number, past rounds of others: what is drawn twice would count twice.
+        # The drawn round may have a later number. Continue after it, because a round drawn twice would count twice.
         budget, drawn_pairs = budget.after(drawn.asked), drawn_pairs + round_asked.candidates
         rounds.append(drawn)
         for trial in left:
