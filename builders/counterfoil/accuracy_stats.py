@@ -1,18 +1,18 @@
 """The numbers of a robustness report, as pure functions on arrays: accuracies, drops, intervals, slopes, near chance.
 
-All accuracies and drops here are fractions between -1 and 1. Images of one class and one candidate
-index form a unit: with paired noise its base and its shifted image share their noise and are
-resampled together. Sources: Vendrow 2023, section 6 and Appendix A.5.
+All accuracies and drops here are fractions between -1 and 1. Images of one class and one candidate index form a unit:
+with paired noise, its base and its shifted image share their noise and are resampled together. Sources: Vendrow 2023,
+section 6 and Appendix A.5.
 
-Intervals are a bootstrap's. It has no width where the images of a class all agree, as if nothing were left open:
-what is open is added to it from their counts (`stats.distances_of_share`).
+Intervals come from a bootstrap. If all images of a class agree, its interval would have no width; the uncertainty that
+remains is added from their counts (`stats.distances_of_share`).
 
-Who is right by chance can lose nothing: such a model looks robust, such a class looks safe, and both pull every average
-towards 0. So what is near chance on the base is found first, and is in no average.
+A model at chance level cannot drop further: it looks robust. So does a class that every model guesses. Both pull every
+average towards 0, so averages leave out models and classes that are near chance on the base.
 
-A model whose class-averaged base accuracy, or a class whose base accuracy over the other models, begins (Wilson's
-lower end) under a tenth of the way up from chance is *near chance*: in every table, marked, and in no average, impact
-or slope. It is decided on the base once, for all groups.
+A model is *near chance* if its class-averaged base accuracy starts (Wilson's lower end) less than a tenth of the way
+up from chance to 1; a class, if its base accuracy averaged over the other models does. Tables mark both; averages,
+impacts and slopes leave both out. It is decided once, on the base, for all groups.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from counterfoil.stats import (
 
 _LARGEST_RATIO = 100.0
 _DRAWN_AT_ONCE = 1 << 24  # units of some replicates: 400 MB of counts
-# A line through fewer models than this says nothing worth printing.
+# Fit no line through fewer models than this.
 FEWEST_MODELS_FOR_A_SLOPE = 5
-_NO_SPREAD = 1e-12  # squared probits: all base accuracies are equal but for rounding
+_NO_SPREAD = 1e-12  # squared probits: base accuracies that differ by rounding only
 
 
 @dataclass(frozen=True)
@@ -69,22 +69,22 @@ class ClassUnits:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many base and how many shifted images there are."""
+        """The numbers of base and of shifted images."""
         return int(self.base_present.sum()), int(self.shift_present.sum())
 
     def pairs(self) -> ClassUnits:
-        """Only the units whose base and shifted image were both accepted."""
+        """Return only the units whose base and shifted images were both accepted."""
         both = self.base_present & self.shift_present
         return ClassUnits(self.class_id, both, self.base_correct, both, self.shift_correct)
 
 
 @dataclass(frozen=True)
 class Drops:
-    """What `drops` computes for every model at once; arrays are (models,) and (replicates, models).
+    """The drops of every model at once; arrays are (models,) and (replicates, models).
 
-    `replicates` are the drop's; those of the base accuracy are drawn with them. `averaged` says which models averages
-    are over, (models,) bool. `classes` has each class's drop averaged over these models, None where there are
-    none. `agreed` is what classes whose images all agree add to the ends of the drop's interval.
+    `replicates` are of the drop; `base_replicates` are drawn with them. `averaged`, (models,) bool, marks the models to
+    average over. `classes` has each class's drop averaged over these models, None if there are none. `agreed` is what
+    classes whose images all agree add to the ends of the drop's interval.
     """
 
     base_accuracy: NDArray[np.float64]
@@ -97,28 +97,29 @@ class Drops:
     agreed: EndDistances
 
     def interval(self, model: int) -> Estimate:
-        """The drop of one model with its interval."""
+        """Return one model's drop with its interval."""
         below, above = (float(side[model]) for side in self.agreed)
         return percentile_interval(float(self.drop[model]), self.replicates[:, model], (below, above))
 
     def impact(self) -> Estimate | None:
-        """Absolute impact: the drop averaged over models (Vendrow 2023, section 6); None where none is averaged.
+        """Return the absolute impact: the drop averaged over models (Vendrow 2023, section 6); None without models to
+        average.
 
-        Its interval resamples images, with the models held fixed.
+        Its interval resamples images and keeps the models fixed.
         """
         return _impact(self.drop, self.replicates, self.agreed, self.averaged)
 
 
 @dataclass(frozen=True)
 class Averages:
-    """What `averages` computes for every model: (models,), and (replicates, models)."""
+    """Every model's class-averaged accuracy: (models,), and (replicates, models)."""
 
     accuracy: NDArray[np.float64]
     replicates: NDArray[np.float64]
     agreed: EndDistances
 
     def interval(self, model: int) -> Estimate:
-        """The accuracy of one model with its interval."""
+        """Return one model's accuracy with its interval."""
         below, above = (float(side[model]) for side in self.agreed)
         return percentile_interval(float(self.accuracy[model]), self.replicates[:, model], (below, above), least=0.0)
 
@@ -136,14 +137,14 @@ class Slope:
 
 
 def accuracy_per_class(present: NDArray[np.bool_], correct: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Share of the present images that are right, for every model: (n,), (n, models) -> (models,)."""
+    """Return each model's share of right answers to the present images: (n,), (n, models) -> (models,)."""
     if not present.any():
         return np.full(correct.shape[1], np.nan)
     return correct[present].mean(axis=0)
 
 
 def surviving(classes: Sequence[ClassUnits], min_images: int) -> list[ClassUnits]:
-    """The classes with at least `min_images` accepted images, both under the shift and under the base."""
+    """Return the classes with at least `min_images` accepted images, both under the shift and under the base."""
     return [cls for cls in classes if min(cls.counts) >= min_images]
 
 
@@ -156,14 +157,15 @@ def drops(
     replicates: int = REPLICATES,
     averaged: NDArray[np.bool_] | None = None,
 ) -> Drops:
-    """Class-averaged accuracy on base and shift, their difference, and bootstrap replicates of it.
+    """Return class-averaged accuracies on base and shift, their difference, and its bootstrap replicates.
 
-    Each class counts once, whatever its number of images. A replicate draws, within every class,
-    as many units as there are, with replacement: with `paired` a unit brings its base and its
-    shifted image together, otherwise base and shifted images are drawn apart. The draws depend on
-    `seed`, `salt` (the shift's name) and the class id only, never on which models or how many
-    classes are measured. A class whose draw holds no image on one side sits out that replicate.
-    Averages over models are over those that `averaged`, (models,), says; else over all.
+    Each class counts once, whatever its number of images. A replicate draws, within every class, as many units as there
+    are, with replacement: with `paired`, a unit brings its base and its shifted image together; otherwise base and
+    shifted
+    images are drawn separately. The draws depend only on `seed`, `salt` (the shift's name) and the class id, never on
+    the
+    models or the number of classes. A class whose draw has no image on one side is left out of that replicate.
+    Averages over models use the models marked in `averaged`, (models,); all models by default.
     """
     if not classes:
         raise ValueError("no class to average over")
@@ -201,9 +203,10 @@ def drops(
 
 
 def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates: int = REPLICATES) -> Averages:
-    """Accuracy on the base images averaged over classes, with bootstrap replicates, for every model.
+    """Return accuracies on the base images averaged over classes, with bootstrap replicates, for every model.
 
-    The draws depend on `seed`, `salt` and the class id only. Every class needs an image. ValueError for no class.
+    The draws depend only on `seed`, `salt` and the class id. Every class needs an image. Raise ValueError without
+    classes.
     """
     if not classes:
         raise ValueError("no class to average over")
@@ -222,13 +225,14 @@ def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates:
 def slope(
     base_accuracy: Sequence[float], accuracy: Sequence[float], images: tuple[int, int] | None = None
 ) -> Slope | None:
-    """ID/OOD slope: the least-squares line of shifted on base accuracy, one point a model.
+    """Fit the ID/OOD slope: the least-squares line of shifted on base accuracy, one point per model.
 
-    Both axes are plain accuracies, as in Vendrow 2023 (section 6, "the slope of the best-fit-line"),
-    with no probit scaling. With `images`, how many base and shifted ones there are, both are probits,
-    on which accuracies of many models lie on a line (Miller 2021; Taori 2020 took logits).
-    The interval is the t interval of the slope, so models are the sampling
-    unit. None with fewer than five models, or when all base accuracies are equal.
+    Both axes are plain accuracies, as in Vendrow 2023 (section 6, "the slope of the best-fit-line"), with no probit
+    scaling. With `images`, the numbers of base and shifted images, both axes are probits, on which the accuracies of
+    many
+    models form a line (Miller 2021; Taori 2020 took logits). The interval is the t interval of the slope, with models
+    as
+    the sampling unit. Return None with fewer than five models, or if all base accuracies are equal.
     """
     x = np.asarray(base_accuracy, dtype=np.float64)
     y = np.asarray(accuracy, dtype=np.float64)
@@ -242,9 +246,9 @@ def slope(
 
 
 def probits(accuracy: NDArray[np.float64], images: int) -> NDArray[np.float64]:
-    """Accuracies on the probit scale: the normal quantile of (k + ½) / (n + 1) with k right of n images.
+    """Return accuracies on the probit scale: the normal quantile of (k + ½) / (n + 1) with k right of n images.
 
-    So an accuracy of 0 or 1 is finite. One averaged over classes counts as that share of all n images.
+    An accuracy of 0 or 1 thus stays finite. An average over classes counts as that share of all n images.
     """
     return ndtri((accuracy * images + 0.5) / (images + 1))
 
@@ -252,19 +256,21 @@ def probits(accuracy: NDArray[np.float64], images: int) -> NDArray[np.float64]:
 def effective_robustness(
     base_accuracy: NDArray[np.float64], accuracy: NDArray[np.float64], images: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """Accuracy under the shift less what the probit line through the *other* models expects at a model's base accuracy.
+    """Return accuracy under the shift less the value that the probit line through the *other* models predicts.
 
-    (…, models) -> (…, models), fractions; NaN where fewer than five others are left, or all of these have one base
-    accuracy. Taori 2020 and Miller 2021 fit the line to standard models and judge others, trained on more data or with
-    an intervention, by their distance from it: who is judged does not pull the line. Of hundreds of standard models
-    one more would hardly matter. Here nobody says which models are standard, and of ten models one that stands out
-    would pull the line to itself, so each is left out of its own line.
+    (…, models) -> (…, models), fractions; NaN if fewer than five other models are left, or if these all have one base
+    accuracy. Taori 2020 and Miller 2021 fit the line to hundreds of standard models and judge other models (trained on
+    more
+    data or with an intervention) by their distance from it; a judged model does not pull the line. Here no model is
+    marked
+    as standard, and one outlier among ten models would pull the line to itself, so each model is left out of its own
+    line.
     """
     x, y = probits(base_accuracy, images[0]), probits(accuracy, images[1])
     others = x.shape[-1] - 1
     if others < FEWEST_MODELS_FOR_A_SLOPE:
         return np.full(x.shape, np.nan)
-    # About their mean, sums of squares lose no digits when a model is taken out of them.
+    # Centred sums of squares lose no digits when a model is taken out of them.
     x_mean, y_mean = x.mean(axis=-1, keepdims=True), y.mean(axis=-1, keepdims=True)
     dx, dy = x - x_mean, y - y_mean
     left_x, left_y = -dx / others, -dy / others  # the means of the others
@@ -277,21 +283,22 @@ def effective_robustness(
     return accuracy - np.clip((ndtr(expected) * (images[1] + 1) - 0.5) / images[1], 0, 1)
 
 
-def effective_robustness_intervals(found: Drops, images: tuple[int, int]) -> dict[int, Estimate]:
-    """Effective robustness with its bootstrap interval, by the place of each averaged model that has one.
+def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dict[int, Estimate]:
+    """Return effective robustness with its bootstrap interval, by the index of each averaged model that has one.
 
-    Images are drawn for all models together, so the line moves with each draw. Of 6 to 20 simulated models on 100 to
-    500 images the interval held the truth of these models in 92 to 93 %. It says nothing of which models there are.
+    Images are drawn for all models together, so the line moves with each draw. In simulations with 6 to 20 models and
+    100
+    to 500 images, the interval held these models' truth in 92 to 93 %. It does not cover the choice of models.
     """
-    places = np.flatnonzero(found.averaged)
-    base, drawn = found.base_replicates[:, places], found.replicates[:, places]
-    values = effective_robustness(found.base_accuracy[places], found.accuracy[places], images)
+    places = np.flatnonzero(drops.averaged)
+    base, drawn = drops.base_replicates[:, places], drops.replicates[:, places]
+    values = effective_robustness(drops.base_accuracy[places], drops.accuracy[places], images)
     replicates = effective_robustness(base, base - drawn, images)
-    below, above = (side[places] for side in found.agreed)
-    # A larger drop is less robust: what widens one end of the drop widens the other end here.
+    below, above = (side[places] for side in drops.agreed)
+    # A larger drop is less robust, so the two ends change places.
     return {
-        int(place): percentile_interval(float(values[at]), replicates[:, at], (float(above[at]), float(below[at])))
-        for at, place in enumerate(places)
+        int(index): percentile_interval(float(values[at]), replicates[:, at], (float(above[at]), float(below[at])))
+        for at, index in enumerate(places)
         if np.isfinite(values[at])
     }
 
@@ -299,26 +306,26 @@ def effective_robustness_intervals(found: Drops, images: tuple[int, int]) -> dic
 def _impact(
     drop: NDArray[np.float64], replicates: NDArray[np.float64], agreed: EndDistances, averaged: NDArray[np.bool_]
 ) -> Estimate | None:
-    """The drop (models,) averaged over some models; None for none of them."""
+    """Return the drop (models,) averaged over the marked models; None if none is marked."""
     if not averaged.any():
         return None
-    # All models see the same images, so that their errors may well be one: the ends are averaged, not their squares.
+    # All models see the same images, so their errors may be fully correlated: average the ends, not their squares.
     below, above = (float(side[averaged].mean()) for side in agreed)
     return percentile_interval(float(drop[averaged].mean()), replicates[:, averaged].mean(axis=1), (below, above))
 
 
 def _draws(
-    one: ClassUnits, rng: np.random.Generator, replicates: int, paired: bool
+    cls: ClassUnits, rng: np.random.Generator, replicates: int, paired: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Accuracy of one class in every replicate, on base and on shift: two (replicates, models)."""
-    either = one.base_present | one.shift_present
+    """Return the accuracy of one class in every replicate, on base and on shift: two (replicates, models)."""
+    either = cls.base_present | cls.shift_present
     sides = (
-        (one.base_present, one.base_correct, either if paired else one.base_present),
-        (one.shift_present, one.shift_correct, either if paired else one.shift_present),
+        (cls.base_present, cls.base_correct, either if paired else cls.base_present),
+        (cls.shift_present, cls.shift_correct, either if paired else cls.shift_present),
     )
-    # What is drawn together is drawn once, for both sides.
+    # Paired sides share one draw.
     together = [sides] if paired else [(side,) for side in sides]
-    base, shift = (one for some in together for one in drawn_accuracies(some, rng, replicates))
+    base, shift = (accuracy for some in together for accuracy in drawn_accuracies(some, rng, replicates))
     return base, shift
 
 
@@ -326,35 +333,35 @@ _Units = tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
 
 
 def drawn_accuracies(sides: Sequence[_Units], rng: np.random.Generator, replicates: int) -> list[NDArray[np.float64]]:
-    """Accuracy of sides that share their units, (replicates, models) each, in blocks of bounded memory.
+    """Return the accuracy of sides that share their units, (replicates, models) each, in blocks of bounded memory.
 
-    A side is which units have an image there (n,), which are right (n, models), and which units are drawn (n,), the
-    first side's. Sums are of whole numbers, so that blocks change no bit.
+    A side has the units that are present (n,), the right answers (n, models), and the units to draw (n,); those of the
+    first side are used. Sums are of whole numbers, so the blocks do not change the result.
     """
     units = sides[0][2]
     shown = [present[units] for present, _, _ in sides]
     right = [
-        (correct[units] & there[:, None]).astype(np.float64)
-        for (_, correct, _), there in zip(sides, shown, strict=True)
+        (correct[units] & present[:, None]).astype(np.float64)
+        for (_, correct, _), present in zip(sides, shown, strict=True)
     ]
-    found = [np.empty((replicates, one.shape[1])) for one in right]
-    for here, weights in _weights(int(units.sum()), replicates, rng):
-        for result, there, correct in zip(found, shown, right, strict=True):
-            drawn = weights @ there.astype(np.float64)
+    accuracies = [np.empty((replicates, answers.shape[1])) for answers in right]
+    for block, weights in _weights(int(units.sum()), replicates, rng):
+        for result, present, correct in zip(accuracies, shown, right, strict=True):
+            drawn = weights @ present.astype(np.float64)
             with np.errstate(invalid="ignore", divide="ignore"):
-                result[here] = (weights @ correct) / drawn[:, None]
-    return found
+                result[block] = (weights @ correct) / drawn[:, None]
+    return accuracies
 
 
 def _weights(units: int, replicates: int, rng: np.random.Generator) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    """`bootstrap_weights` in blocks of bounded memory: which replicates, and how often each unit is drawn in them."""
+    """Yield `bootstrap_weights` in blocks of bounded memory: the replicates, and how often each draws each unit."""
     rows = max(1, _DRAWN_AT_ONCE // max(1, units))
     for start in range(0, replicates, rows):
         stop = min(start + rows, replicates)
         yield slice(start, stop), bootstrap_weights(units, stop - start, rng)
 
 
-# Rows (k,) of a side, and values (n,) of all images: who is right, or a difference of such.
+# Rows (k,) of a side, and values (n,) of all images: right answers, or differences of them.
 Side = tuple[NDArray[np.int64], NDArray[np.bool_] | NDArray[np.float64]]
 
 
@@ -364,9 +371,10 @@ def draw_class_averages(
     units: NDArray[np.int64],
     generator_of: Callable[[int], np.random.Generator],
 ) -> NDArray[np.float64]:
-    """Return each side's average over strata in each bootstrap replicate, (replicates, sides); NaN if a draw has none.
+    """Return each side's average over strata in each bootstrap replicate, (replicates, sides); NaN if a draw is empty.
 
-    strata, units (n,): what an image's draw is within, and what is drawn together. Each stratum has its generator.
+    strata, units (n,): images are drawn within a stratum; images of one unit are drawn together. `generator_of` returns
+    each stratum's generator.
     """
     total, counted = np.zeros((REPLICATES, len(sides))), np.zeros((REPLICATES, len(sides)))
     ordered = [rows[np.argsort(strata[rows], kind="stable")] for rows, _ in sides]
@@ -378,9 +386,9 @@ def draw_class_averages(
             start, end = np.searchsorted(strata[rows], [stratum, stratum + 1])
             if start == end:
                 continue
-            here = rows[start:end]
-            at = np.searchsorted(own_units, units[here])
-            sums = np.bincount(at, weights=values[here], minlength=len(own_units))
+            side_rows = rows[start:end]
+            at = np.searchsorted(own_units, units[side_rows])
+            sums = np.bincount(at, weights=values[side_rows], minlength=len(own_units))
             drawn = weights @ np.bincount(at, minlength=len(own_units))
             total[:, side] += np.divide(weights @ sums, drawn, out=np.zeros(REPLICATES), where=drawn > 0)
             counted[:, side] += drawn > 0
@@ -389,9 +397,11 @@ def draw_class_averages(
 
 @dataclass(frozen=True)
 class ClassAverage:
-    """An accuracy averaged over classes. images: of a class, the harmonic mean. counts, shares (classes,): images, and
-    how many of them are right. freedom: the degrees of freedom of the variance (Satterthwaite 1946). draws (R,): of the
-    bootstrap."""
+    """An accuracy averaged over classes.
+
+    images: per class, the harmonic mean. counts, shares (classes,): images per class, and the share that is right.
+    freedom: the degrees of freedom of the variance (Satterthwaite 1946). draws (R,): bootstrap draws.
+    """
 
     value: float
     images: float
@@ -403,7 +413,7 @@ class ClassAverage:
 
     @classmethod
     def of(cls, labels: NDArray[np.int64], right: NDArray[Any], draws: NDArray[np.float64]) -> ClassAverage:
-        """Average over the classes of some images, labels and right (n,)."""
+        """Average over the classes of some images; labels and right are (n,)."""
         _, label, count = np.unique(labels, return_inverse=True, return_counts=True)
         share = np.bincount(label, weights=right) / count
         each = share * (1 - share) / np.maximum(count - 1, 1) / len(count) ** 2
@@ -415,7 +425,7 @@ class ClassAverage:
         return cls(float(share.mean()), images, count, share, variance, freedom, draws)
 
     def varying(self, reach: float) -> Bounds:
-        """Return the distances of Wilson's ends, on as many images as the variance implies."""
+        """Return the distances to the ends of Wilson's interval for the number of images that the variance implies."""
         if self.variance == 0:
             return 0.0, 0.0
         images = self.value * (1 - self.value) / self.variance
@@ -423,8 +433,11 @@ class ClassAverage:
         return self.value - low, high - self.value
 
     def agreeing(self, reach: float) -> Bounds:
-        """Return what classes add below and above whose images are all right, or all wrong, by Wilson's interval of
-        each: a bootstrap takes them for certain."""
+        """Return what classes whose images are all right, or all wrong, add below and above, by each one's Wilson
+        interval.
+
+        A bootstrap gives such a class no uncertainty.
+        """
         far = reach**2 / (self.counts + reach**2)
         below, above = (math.sqrt(float((far[self.shares == end] ** 2).sum())) for end in (1.0, 0.0))
         return below / len(far), above / len(far)
@@ -433,9 +446,9 @@ class ClassAverage:
 def difference_of(
     first: ClassAverage, second: ClassAverage | None = None, *, relative: bool = False
 ) -> tuple[float, NDArray[np.float64]]:
-    """Return the value and draws of an average, or of the first less the second, or of this as a share of the first.
+    """Return value and draws of an average, of the first less the second, or of that difference relative to the first.
 
-    Draws of a share are linear in the two averages (delta method).
+    Draws of a relative difference are linear in the two averages (delta method).
     """
     if second is None:
         return first.value, first.draws
@@ -450,8 +463,9 @@ def class_average_interval(
 ) -> Estimate:
     """Return the value of `difference_of` with an interval `reach` standard errors long.
 
-    It is Wilson's, or made of two such (Newcombe 1998, method 10). That of a relative difference d holds each d for
-    which (1 - d) of the first may be the second (Donner and Zou 2012).
+    One average has Wilson's interval; a difference combines two (Newcombe 1998, method 10). A relative difference d is
+    in
+    its interval if the second may be (1 - d) times the first (Donner and Zou 2012).
     """
     if second is None:
         below, above = mover(first.varying(reach), first.agreeing(reach))
@@ -459,7 +473,7 @@ def class_average_interval(
     of_first, of_second = (side.draws - np.nanmean(side.draws) for side in (first, second))
     spread = math.sqrt(float(np.nanmean(of_first**2) * np.nanmean(of_second**2)))
     correlation = float(np.nanmean(of_first * of_second)) / spread if spread else 0.0
-    # If no pair is judged differently, some images may still be all the same.
+    # Even if no pair differs, the difference is not known exactly.
     floor = reach**2 / (min(side.images * len(side.counts) for side in (first, second)) + reach**2)
 
     def end(share: float, upper: bool) -> float:
@@ -484,34 +498,39 @@ BINS = 15
 
 
 def confidence_bins(confidence: NDArray[np.floating]) -> NDArray[np.int64]:
-    """The bin of each confidence, numbered from 0."""
+    """Return the bin of each confidence, numbered from 0."""
     return np.clip(np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64) - 1, 0, BINS - 1)
 
 
 def calibration_errors(
     confidence: NDArray[np.floating], right: NDArray[np.bool_], rng: np.random.Generator, replicates: int = REPLICATES
 ) -> list[Estimate]:
-    """Expected calibration error of models on the same images, (n, models) each, n >= 1, with its bootstrap interval.
+    """Return the expected calibration error of models on the same images, (n, models) each, n >= 1, with intervals.
 
-    The mean distance of confidence from accuracy over bins. Draws are biased upward as the error is, so the interval
-    reaches to it at least.
+    It is the mean distance of confidence from accuracy over bins. Bootstrap draws are biased upward, as the error
+    itself
+    is, so the interval is extended to include the value.
     """
     apart, bins = right - confidence.astype(np.float64), confidence_bins(confidence)
     signed = [(bins[:, [model]] == np.unique(bins[:, model])) * apart[:, [model]] for model in range(right.shape[1])]
     drawn = np.empty((len(signed), replicates))
-    for here, weights in _weights(len(right), replicates, rng):
-        for model, own in enumerate(signed):
-            drawn[model, here] = np.abs(weights @ own).sum(axis=1) / len(right)
-    values = [float(np.abs(own.sum(axis=0)).sum()) / len(right) for own in signed]
+    for block, weights in _weights(len(right), replicates, rng):
+        for model, signed_bins in enumerate(signed):
+            drawn[model, block] = np.abs(weights @ signed_bins).sum(axis=1) / len(right)
+    values = [float(np.abs(signed_bins.sum(axis=0)).sum()) / len(right) for signed_bins in signed]
     ends = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=1).T.tolist()
     return [Estimate(value, min(low, value), max(high, value)) for value, (low, high) in zip(values, ends, strict=True)]
 
 
 @dataclass(frozen=True)
 class NearChance:
-    """What is near chance on the base. models: (m,) bool. classes: id of each such class → its base accuracy averaged
-    over the models that are not near chance. chances: id of each such class → how often a guess is right, at most.
-    cells: by class id (m,) bool, by a class and model's own interval, for every class with enough images."""
+    """Models and classes that are near chance on the base.
+
+    models: (m,) bool. classes: id of each such class → its base accuracy averaged over the models that are not near
+    chance.
+    chances: id of each such class → the highest share of right guesses. cells: class id → (m,) bool, by the interval of
+    that class and model alone, for every class with enough images.
+    """
 
     models: NDArray[np.bool_]
     classes: Mapping[str, float] = field(default_factory=dict)
@@ -522,7 +541,9 @@ class NearChance:
 def near_chance(
     accuracy: NDArray[np.float64], images: NDArray[np.int64] | int, chance: NDArray[np.float64] | float
 ) -> NDArray[np.bool_]:
-    """Where the Wilson interval of an accuracy on so many images begins under `MARGIN` of the way up from chance."""
+    """Return where the Wilson interval of an accuracy on so many images starts under `MARGIN` of the way up from
+    chance.
+    """
     low, _ = wilson_intervals(accuracy, images)
     return np.asarray(low < chance_line(np.asarray(chance, np.float64)))
 
@@ -533,11 +554,11 @@ def find_near_chance(
     images: NDArray[np.int64],
     chances: NDArray[np.float64],
 ) -> NearChance:
-    """Of m models on k >= 1 classes: base accuracy (k, m) on `images` (k,), all above 0, and chances (k, m).
+    """Find what is near chance, of m models on k >= 1 classes.
 
-    A model is judged by its accuracy and chance averaged over classes, and all images. A class is judged by its
-    accuracy averaged over the models that are not near chance (over all where all are), its own images, and the highest
-    of their chances.
+    accuracy (k, m): on the base; images (k,): all above 0; chances (k, m). A model is judged by its accuracy and chance
+    averaged over classes, and all images. A class is judged by its accuracy averaged over the models that are not near
+    chance (over all models if all are), its own images, and the highest of their chances.
     """
     models = near_chance(accuracy.mean(axis=0), int(images.sum()), chances.mean(axis=0))
     counted_models = ~models if not models.all() else np.ones_like(models)
@@ -546,7 +567,7 @@ def find_near_chance(
     near = [(class_ids[index], index) for index in np.flatnonzero(near_chance(averaged, images, highest)).tolist()]
     return NearChance(
         models,
-        {class_id: float(averaged[place]) for class_id, place in near},
-        {class_id: float(highest[place]) for class_id, place in near},
+        {class_id: float(averaged[index]) for class_id, index in near},
+        {class_id: float(highest[index]) for class_id, index in near},
         dict(zip(class_ids, near_chance(accuracy, images[:, None], chances), strict=True)),
     )

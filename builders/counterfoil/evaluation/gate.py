@@ -1,15 +1,15 @@
-"""A gate: what a model has to meet before a team takes it, a line each, answered pass, fail or undecided.
+"""A gate: the requirements that a model has to meet, one a line, each answered pass, fail or undecided.
 
-A line passes where the whole of its interval meets the limit, and fails where none of it does. Anything between is
-undecided, and so is what says nothing: a shift whose labels nobody checked, a drop of who guesses. The intervals hold
-for all comparisons of a gate at once, advisory lines included, so that a long gate fails no good model by chance more
-often than a short one. A name that the dataset lacks is a mistake of the gate.
+A line passes if its whole interval meets the limit, and fails if no part of it does; otherwise it is undecided. A line
+is also undecided if its images cannot answer it: a shift with unchecked labels, or a drop of a model that guesses. The
+intervals hold for all comparisons of a gate at once, advisory lines included, so that a long gate rejects a good model
+no more often than a short one. A name that the dataset lacks is an error of the gate.
 
-An accuracy here is averaged over every class with enough images: one that a model has forgotten counts. A drop leaves
-out the classes that are near chance on the base, as everywhere.
+An accuracy here is averaged over every class with enough images, including classes that a model has forgotten. A drop
+leaves out the classes that are near chance on the base, as all drops do.
 
-It is shown as a table, one sentence, Markdown for a pull request and JUnit's XML. Names of groups come from the
-dataset, which may be anybody's: each output shows them as text and nothing else.
+The result is a table, one sentence, Markdown for a pull request, and JUnit XML. The names of groups come from the
+dataset and are not trusted: each output shows them as plain text.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, co
 from counterfoil.stats import Estimate, simultaneous_reach
 
 ANY = "any"
-# Exit codes of a command; 1 and 2 are those of a run that broke and of a mistake.
+# Exit codes of a command; 1 is a failed run, 2 a user's mistake.
 FAILED, UNDECIDED = 3, 4
 MOST_LINES = 500
 # Where the base may be zero, the interval of a relative drop ends at this ratio of the shift to the base.
-# More images a class than this are no advice.
+# Do not advise more images per class than this.
 MOST_NEEDED = 100_000
 
 Answer = Literal["pass", "fail", "undecided"]
@@ -63,7 +63,7 @@ _LINE = re.compile(
     rf"\s*(?P<measure>\w+)\s*\(\s*(?P<names>{_NAME}(?:\s*,\s*{_NAME})*)\s*\)\s*(?P<sign>[<>=!]+)\s*(?P<limit>\S+(?:\s+%)?)\s*"
 )
 _NUMBER = re.compile(r"-?[0-9]{1,3}(?:\.[0-9]{1,6})?")
-# Measure → its sign, how many names it takes, and the least limit that means anything.
+# Measure → its sign, its number of names, and the lowest limit that is allowed.
 _MEASURES = {
     "accuracy": (">=", 1, 0.0),
     "drop": ("<=", 1, -100.0),
@@ -76,9 +76,13 @@ _ADVISORY = "advisory"
 
 @dataclass(frozen=True, slots=True)
 class GateLine:
-    """A line as it was read. limit: a fraction. against: the model, or the results.json of an earlier evaluation, that
-    others may not be worse than. every: whether it is of every group rather than of one, which may be called any.
-    class_name: a class's name or id; all classes if empty. advisory: whether it is reported and never fails."""
+    """A parsed line.
+
+    limit: a fraction. against: the model, or the results.json of an earlier evaluation, to compare with. every: whether
+    the
+    line is for every group (`any`) rather than one. class_name: a class's name or id; empty for all classes. advisory:
+    whether the line is reported but never fails.
+    """
 
     text: str
     measure: str
@@ -99,11 +103,13 @@ class GateLine:
 class Judged:
     """A line of the gate for one model and one group.
 
-    estimate: fractions, with an interval that holds for all comparisons of the gate at once; None where nothing is
-    measured. images: of a class, the harmonic mean, on the side that has fewer. needed: how many images a class would
-    decide the line if the value stayed; None where it is decided, or no number would. reason: why it is undecided,
-    where the interval does not say. classes: how many are measured, of how many that the group has. level: of a shift
-    with levels, the one that is measured.
+    estimate: fractions, with an interval that holds for all comparisons of the gate at once; None if nothing was
+    measured.
+    images: per class (harmonic mean), on the side with fewer. needed: the images per class that would decide the line
+    if
+    the value stayed; None if it is decided, or no number would decide it. reason: why it is undecided, if the interval
+    is
+    not the reason. classes: how many are measured, of how many in the group. level: the level of a shift with levels.
     """
 
     line: GateLine
@@ -124,8 +130,9 @@ class GateFailure(RunFailure):
 
 @dataclass(frozen=True)
 class GateResult:
-    """Every comparison of a gate. dataset: its name. models: those that were judged. allow_undecided: whether what is
-    undecided stops nobody."""
+    """Every comparison of a gate. dataset: its name. models: those judged. allow_undecided: whether undecided lines
+    pass.
+    """
 
     dataset: str
     models: tuple[str, ...]
@@ -134,28 +141,28 @@ class GateResult:
 
     @property
     def verdict(self) -> Answer:
-        """fail where any line fails, else undecided where any is, else pass; advisory lines do not count."""
-        found = {one.verdict for one in self.judged if not one.line.advisory}
-        return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
+        """Fail if any line fails, else undecided if any is undecided, else pass; advisory lines do not count."""
+        verdicts = {judged.verdict for judged in self.judged if not judged.line.advisory}
+        return "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
 
     @property
     def exit_code(self) -> int:
-        """What the command ends with: 0, FAILED or UNDECIDED."""
+        """The command's exit code: 0, FAILED or UNDECIDED."""
         if self.verdict == "fail":
             return FAILED
         return UNDECIDED if self.verdict == "undecided" and not self.allow_undecided else 0
 
     def raise_if_failed(self) -> None:
-        """Raise GateFailure, with each line that does not pass, where the command would not end with 0."""
+        """Raise GateFailure with each line that does not pass, unless the exit code is 0."""
         if not self.exit_code:
             return
         open_too = () if self.allow_undecided else ("undecided",)
         failure = GateFailure(
             [
-                f"{one.line.text} for {one.model} on {one.group}: {one.verdict}"
-                + (f", {one.reason}" if one.reason else "")
-                for one in self.judged
-                if one.verdict in ("fail", *open_too) and not one.line.advisory
+                f"{judged.line.text} for {judged.model} on {judged.group}: {judged.verdict}"
+                + (f", {judged.reason}" if judged.reason else "")
+                for judged in self.judged
+                if judged.verdict in ("fail", *open_too) and not judged.line.advisory
             ]
         )
         failure.exit_code = self.exit_code
@@ -165,21 +172,21 @@ class GateResult:
         """Return JSON values; fractions, as in results.json."""
         lines = [
             {
-                "line": one.line.text,
-                "model": one.model,
-                "group": one.group,
-                "class": one.line.class_name or None,
-                "advisory": one.line.advisory,
-                "verdict": one.verdict,
-                "limit": one.line.limit,
-                **{end: getattr(one.estimate, end, None) for end in ("value", "low", "high")},
-                "classes": one.classes[0],
-                "classes_planned": one.classes[1],
-                "images_per_class": one.images,
-                "images_per_class_needed": one.needed,
-                "reason": one.reason,
+                "line": judged.line.text,
+                "model": judged.model,
+                "group": judged.group,
+                "class": judged.line.class_name or None,
+                "advisory": judged.line.advisory,
+                "verdict": judged.verdict,
+                "limit": judged.line.limit,
+                **{end: getattr(judged.estimate, end, None) for end in ("value", "low", "high")},
+                "classes": judged.classes[0],
+                "classes_planned": judged.classes[1],
+                "images_per_class": judged.images,
+                "images_per_class_needed": judged.needed,
+                "reason": judged.reason,
             }
-            for one in self.judged
+            for judged in self.judged
         ]
         return {"verdict": self.verdict, "models": list(self.models), "lines": lines}
 
@@ -187,31 +194,31 @@ class GateResult:
 def read_gate(gate: str | Path | Sequence[str]) -> tuple[GateLine, ...]:
     """Return the lines of a file (a YAML list of texts) or of texts. Raise UserError with every wrong line."""
     if isinstance(gate, str | Path):
-        place = str(gate)
-        texts = read_yaml(text_of(Path(gate)), place)
+        source = str(gate)
+        texts = read_yaml(text_of(Path(gate)), source)
     else:
-        place, texts = "gate", list(gate)
+        source, texts = "gate", list(gate)
     if isinstance(texts, list):  # YAML reads `advisory: drop(fog) <= 10` as a mapping
         texts = [
-            f"{_ADVISORY}: {one[_ADVISORY]}" if isinstance(one, dict) and list(one) == [_ADVISORY] else one
-            for one in texts
+            f"{_ADVISORY}: {text[_ADVISORY]}" if isinstance(text, dict) and list(text) == [_ADVISORY] else text
+            for text in texts
         ]
-    if not isinstance(texts, list) or not texts or not all(isinstance(one, str) for one in texts):
-        raise UserError(f"{place}: expected a list of lines, as in: - drop(at_night) <= 10", _HINT)
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise UserError(f"{source}: expected a list of lines, as in: - drop(at_night) <= 10", _HINT)
     if len(texts) > MOST_LINES:
-        raise UserError(f"{place}: has {len(texts):,} lines, expected at most {MOST_LINES}")
+        raise UserError(f"{source}: has {len(texts):,} lines, expected at most {MOST_LINES}")
     problems: list[str] = []
     gate_lines: list[GateLine] = []
     for number, text in enumerate(texts, start=1):
-        one = _parsed(text)
-        if isinstance(one, GateLine) and replace(one, text="", limit=0.0) in {
+        parsed = _parsed(text)
+        if isinstance(parsed, GateLine) and replace(parsed, text="", limit=0.0) in {
             replace(other, text="", limit=0.0) for other in gate_lines
         }:
-            one = "an earlier line has the same comparison"
-        if isinstance(one, str):
-            problems.append(f"{place}: line {number}, {text[:120]!r}: {one}")
+            parsed = "an earlier line has the same comparison"
+        if isinstance(parsed, str):
+            problems.append(f"{source}: line {number}, {text[:120]!r}: {parsed}")
         else:
-            gate_lines.append(one)
+            gate_lines.append(parsed)
     if problems:
         raise UserError(problems, _HINT)
     return tuple(gate_lines)
@@ -230,7 +237,7 @@ def _parsed(text: str) -> GateLine | str:
     sign, count, least = _MEASURES[measure]
     written = re.findall(_NAME, match["names"])
     class_name = written.pop().removeprefix("class=").strip('"') if written[-1].startswith("class=") else None
-    names = [one.strip('"') for one in written]
+    names = [name.strip('"') for name in written]
     if len(names) != count or not all(names) or class_name == "":
         return f"{measure} takes {'a model and a group' if count == 2 else 'one group'}, and perhaps class=NAME"
     if match["sign"] != sign:
@@ -258,25 +265,25 @@ def _parsed(text: str) -> GateLine | str:
 
 
 def models_of(gate: Sequence[GateLine]) -> tuple[str, ...]:
-    """Return the models that lines compare with, and that are scored."""
-    return tuple(dict.fromkeys(one.against for one in gate if one.against and not is_stored(one.against)))
+    """Return the scored models that lines compare with."""
+    return tuple(dict.fromkeys(line.against for line in gate if line.against and not is_stored(line.against)))
 
 
 def judged_models(gate: Sequence[GateLine], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the models that a gate judges: all but those that it compares with. Raise UserError without any."""
+    """Return the models to judge: all but those that the gate compares with. Raise UserError if there are none."""
     others = models_of(gate)
     if problems := [f"gate: {name!r} is not a model that was scored" for name in others if name not in names]:
         raise UserError(problems, "Name a model as --models takes it.")
-    found = tuple(name for name in names if name not in others)
-    if not found:
+    judged = tuple(name for name in names if name not in others)
+    if not judged:
         raise UserError(
             "the gate judges no model: every model is one that a line compares with", "Name another with --models."
         )
-    return found
+    return judged
 
 
 def check_names(gate: Sequence[GateLine], subject: Subject) -> None:
-    """UserError with every line that names a shift or class that the images lack, or a drop where there is no base."""
+    """Raise UserError with every line that names a missing shift or class, or asks for a drop without a base."""
     places = _places(subject)
     problems = []
     for line in gate:
@@ -299,18 +306,18 @@ def check_names(gate: Sequence[GateLine], subject: Subject) -> None:
 
 
 def _places(subject: Subject) -> dict[str, int]:
-    """The number of each group by the names that a line may give it: fog@3 is another name of fog_3."""
+    """Return the index of each group by every name that a line may use: fog@3 is another name of fog_3."""
     places = {group.name: index for index, group in enumerate(subject.groups)}
     if subject.base:
         places.setdefault(BASE, 0)
-    for place, group in enumerate(subject.groups):
+    for index, group in enumerate(subject.groups):
         if not group.top:
-            places.setdefault(f"{group.of}@{group.name.removeprefix(f'{group.of}_')}", place)
+            places.setdefault(f"{group.of}@{group.name.removeprefix(f'{group.of}_')}", index)
     return places
 
 
 def _labels(subject: Subject, name: str) -> list[int]:
-    """The labels of the classes of an id or, where none has it, of a name."""
+    """Return the labels of the classes with this id or, if there are none, with this name."""
     by_id = [label for label, cls in enumerate(subject.classes) if cls.id == name]
     return by_id or [label for label, cls in enumerate(subject.classes) if cls.name == name]
 
@@ -320,9 +327,10 @@ def _labels(subject: Subject, name: str) -> list[int]:
 
 @dataclass(frozen=True)
 class _Compared:
-    """A line for one model and group as it stands before it is measured, and the averages that it is of.
+    """A line for one model and group before it is measured.
 
-    sides: the average that is judged, or two, of which the first less the second is; none where nothing is measured.
+    sides: the averages to judge: one, or two whose difference (first less second) is judged; empty if nothing is
+    measured.
     relative: whether the difference is divided by the first.
     """
 
@@ -333,34 +341,35 @@ class _Compared:
 
 @dataclass
 class _Sides:
-    """The averages that comparisons are made of, each once: a model in a group, over some of its classes.
+    """The averages that comparisons use, each computed once: a model in a group, over some of its classes.
 
-    right: (images,) which answers of each model, scored or stored, are right."""
+    right: by model, scored or stored, (images,) which answers are right.
+    """
 
     answered: AllAnswers
     right: Mapping[str, NDArray[np.bool_]]
     places: dict[tuple[int, str, tuple[str, ...]], int] = field(default_factory=dict)
     sides: list[Side] = field(default_factory=list)
 
-    def of(self, place: int, model: str, classes: Sequence[ClassUnits]) -> int:
-        """Return the number of a model's accuracy in a group, averaged over these classes."""
+    def of(self, group: int, model: str, classes: Sequence[ClassUnits]) -> int:
+        """Return the number of a model's accuracy in a group (by index), averaged over these classes."""
         answered, subject = self.answered, self.answered.subject
-        key = place, model, tuple(cls.class_id for cls in classes)
+        key = group, model, tuple(cls.class_id for cls in classes)
         if key not in self.places:
             self.places[key] = len(self.sides)
             ids = set(key[2])
             wanted = [label for label, cls in enumerate(subject.classes) if cls.id in ids]
-            rows = answered.rows(place)
+            rows = answered.rows(group)
             self.sides.append((rows[np.isin(subject.labels[rows], wanted)], self.right[model]))
         return self.places[key]
 
     def any_right(self, number: int) -> bool:
-        """Check whether any answer of an average is right."""
+        """Check whether any answer behind an average is right."""
         rows, right = self.sides[number]
         return bool(right[rows].any())
 
     def averages(self) -> list[ClassAverage]:
-        """Return all of them, by their numbers, with their bootstrap; at least one must be there."""
+        """Return all averages in the order of their numbers, with bootstrap draws; there must be at least one."""
         labels = self.answered.subject.labels
         draws = drawn_averages(self.answered.subject, self.sides, self.answered.seed)
         return [
@@ -377,38 +386,43 @@ def judge_gate(
     allow_undecided: bool = False,
     stored: Mapping[tuple[str, str], StoredAnswers] | None = None,
 ) -> GateResult:
-    """Judge every line for every one of these models.
+    """Judge every line for each of these models.
 
-    checks: of a built dataset's labels; None where labels are given. stored: by file and model, the answers of earlier
-    evaluations that lines compare with.
+    checks: of a built dataset's labels; None if labels are given. stored: the answers of earlier evaluations that lines
+    compare with, by file and model.
     """
     stored = stored or {}
     right = {name: answered.answers.correct[:, index] for index, name in enumerate(answered.models)}
-    sides = _Sides(answered, right | {one.name: one.right for one in stored.values()})
+    sides = _Sides(answered, right | {answers.name: answers.right for answers in stored.values()})
     compared = [
-        one
+        comparison
         for line in gate
         for model in models
-        for one in _comparisons(answered, line, model, stored.get((line.against, model)), sides, checks)
+        for comparison in _comparisons(answered, line, model, stored.get((line.against, model)), sides, checks)
     ]
-    found = [one for one in compared if one.sides]
-    if not found:
-        return GateResult(answered.subject.name, tuple(models), tuple(one.judged for one in compared), allow_undecided)
+    measurable = [comparison for comparison in compared if comparison.sides]
+    if not measurable:
+        return GateResult(
+            answered.subject.name, tuple(models), tuple(comparison.judged for comparison in compared), allow_undecided
+        )
     averages = sides.averages()
-    measured = [tuple(averages[side] for side in one.sides) for one in found]
-    differences = [difference_of(*sides, relative=one.relative) for one, sides in zip(found, measured, strict=True)]
+    measured = [tuple(averages[side] for side in comparison.sides) for comparison in measurable]
+    differences = [
+        difference_of(*sides, relative=comparison.relative)
+        for comparison, sides in zip(measurable, measured, strict=True)
+    ]
     values, draws = zip(*differences, strict=True)
     reach = simultaneous_reach(np.array(values), np.stack(draws, axis=1))
     judged = []
-    for one in compared:
-        own = one.judged
-        if one.sides:
-            own_averages = [averages[side] for side in one.sides]
+    for comparison in compared:
+        outcome = comparison.judged
+        if comparison.sides:
+            own_averages = [averages[side] for side in comparison.sides]
             images = min(average.images for average in own_averages)
-            estimate = class_average_interval(*own_averages, reach=reach, relative=one.relative)
-            own = replace(own, estimate=estimate, images=images)
-            own = own if own.reason else _verdict(own)
-        judged.append(own)
+            estimate = class_average_interval(*own_averages, reach=reach, relative=comparison.relative)
+            outcome = replace(outcome, estimate=estimate, images=images)
+            outcome = outcome if outcome.reason else _verdict(outcome)
+        judged.append(outcome)
     return GateResult(answered.subject.name, tuple(models), tuple(judged), allow_undecided)
 
 
@@ -425,20 +439,20 @@ def _comparisons(
     ids = {subject.classes[label].id for label in labels}
     places: Sequence[int] = (answered.shifts if drop else answered.places) if line.every else ()
     if line.class_name:
-        places = [place for place in places if labels[0] in answered.group(place).class_labels]
+        places = [index for index in places if labels[0] in answered.group(index).class_labels]
     if not line.every:
         places = (_places(subject)[line.group],)
     if not places:
         why = "the dataset has no shift" + (f" with images of {line.class_name}" if line.class_name else "")
         yield _Compared(Judged(line, model, line.group, "undecided", reason=why))
-    for place in places:
-        group = answered.group(place)
-        classes = [one for one in (answered.kept(place) if drop else answered.enough(place)) if one.class_id in ids]
+    for index in places:
+        group = answered.group(index)
+        classes = [cls for cls in (answered.kept(index) if drop else answered.enough(index)) if cls.class_id in ids]
         planned, measured = len(set(group.class_labels) & set(labels)), len(classes)
-        reason = _undecided(answered, line, model, stored, place, (measured, planned), checks)
+        reason = _undecided(answered, line, model, stored, index, (measured, planned), checks)
         against = stored.name if stored else line.against
-        others = [(0, model)] if drop else [(place, against)] if against else []
-        both = [*others, (place, model)] if measured else []
+        others = [(0, model)] if drop else [(index, against)] if against else []
+        both = [*others, (index, model)] if measured else []
         numbers = tuple(sides.of(each, name, classes) for each, name in both)
         relative = line.measure == "relative_drop"
         if relative and numbers and not sides.any_right(numbers[0]):
@@ -454,11 +468,11 @@ def _undecided(
     line: GateLine,
     model: str,
     stored: StoredAnswers | None,
-    place: int,
+    group: int,
     classes: tuple[int, int],
     checks: LabelChecks | None,
 ) -> str:
-    """Return why nothing can be said, however many images there are; empty where something can."""
+    """Return why no number of images would decide the line; empty if enough images would."""
     subject, drop = answered.subject, line.measure in _DROPS
     if not classes[0] and line.class_name:
         near_chance = " or is near chance on the base" if drop else ""
@@ -470,7 +484,7 @@ def _undecided(
         return f"only {classes[0]} of {classes[1]} classes are measured"
     places = {answered.models.index(name): name for name in (model, line.against) if name in answered.models}
     for chosen in subject.judged.shifts:
-        if chosen.place == place:
+        if chosen.place == group:
             for judge in judges_among(answered.scored, chosen.judges, subject.pins).keys() & places.keys():
                 return f"its images were chosen because {places[judge]} gets them wrong"
             if stored and stored.sha256 in {subject.pins.get(judge, {}).get("sha256") for judge in chosen.judges}:
@@ -478,13 +492,13 @@ def _undecided(
     near = [name for at, name in places.items() if answered.near_chance.models[at]]
     if stored:
         near += [stored.name] if stored.near_chance else []
-        if unreadable := int(np.count_nonzero(stored.unreadable[answered.rows(place)])):
+        if unreadable := int(np.count_nonzero(stored.unreadable[answered.rows(group)])):
             return f"{stored.name} could not read {unreadable:,} of its images"
     if near and (drop or near != [model]):
         return f"{near[-1]} is near chance on {'the base' if subject.base else 'these images'}"
-    # Images from elsewhere that were scored beside a dataset bring labels of their own.
+    # Images from elsewhere, scored beside a dataset, have their own labels.
     last = subject.parts[1].first if len(subject.parts) > 1 else len(subject.groups)
-    for each, whose in ((place, "its labels"), (0, "the labels of the base")) if drop else ((place, "its labels"),):
+    for each, whose in ((group, "its labels"), (0, "the labels of the base")) if drop else ((group, "its labels"),):
         unchecked = checks is not None and not checks.own and not checks.of(answered.group(each).name).checked
         if each < last and unchecked:
             return f"nobody checked {whose}"
@@ -500,14 +514,14 @@ def _verdict(judged: Judged) -> Judged:
         return replace(judged, verdict="pass")
     if high < limit:
         return replace(judged, verdict="fail")
-    # Intervals narrow with the root of the images.
+    # An interval narrows with the square root of the number of images.
     distance = value - limit
     open_end = value - low if distance > 0 else high - value
     needed = math.ceil(judged.images * (open_end / distance) ** 2) if distance else MOST_NEEDED + 1
     return replace(judged, needed=needed if needed <= MOST_NEEDED else None)
 
 
-# ---- What people and programs read
+# ---- Outputs
 
 MARKDOWN, JUNIT = "gate.md", "gate.xml"
 _COLUMNS = (
@@ -520,32 +534,34 @@ _COLUMNS = (
 
 
 def gate_table(result: GateResult) -> Table:
-    """Return a row a comparison; the model has a column where several are judged."""
+    """Return one row per comparison, with a column for the model if several are judged."""
     several = len(result.models) > 1
     order = ("fail", "undecided", "pass")
 
-    def rank(one: Judged) -> tuple[bool, int]:
-        return one.line.advisory, order.index(one.verdict)
+    def rank(judged: Judged) -> tuple[bool, int]:
+        return judged.line.advisory, order.index(judged.verdict)
 
     rows = [
         TableRow(
             (
-                *([TableCell(short_name(one.model))] if several else []),
-                TableCell(one.line.text),
-                TableCell(one.group if one.level is None else f"{one.group}, level {one.level:g}"),
-                points_cell(one.estimate),
-                TableCell(one.verdict.upper() if one.verdict == "fail" and not one.line.advisory else one.verdict),
-                TableCell(why(one)),
+                *([TableCell(short_name(judged.model))] if several else []),
+                TableCell(judged.line.text),
+                TableCell(judged.group if judged.level is None else f"{judged.group}, level {judged.level:g}"),
+                points_cell(judged.estimate),
+                TableCell(
+                    judged.verdict.upper() if judged.verdict == "fail" and not judged.line.advisory else judged.verdict
+                ),
+                TableCell(why(judged)),
             )
         )
-        for one in sorted(result.judged, key=rank)
+        for judged in sorted(result.judged, key=rank)
     ]
     columns = (*([TableColumn("model", "name")] if several else []), *_COLUMNS)
     return Table("The gate: 95 % intervals that hold for all lines at once", columns, tuple(rows))
 
 
 def why(judged: Judged) -> str:
-    """What an answer rests on, or what would decide it."""
+    """Return what a verdict rests on, or what would decide it."""
     if judged.reason:
         return judged.reason
     measured, planned = judged.classes
@@ -565,19 +581,19 @@ def _of_interval(judged: Judged) -> str:
 
 
 def gate_sentence(result: GateResult) -> str:
-    """Return the answer in one line."""
-    told = []
+    """Return the verdict in one sentence."""
+    sentences = []
     for advisory, what in ((False, "comparison"), (True, "advisory comparison")):
-        counts = Counter(one.verdict for one in result.judged if one.line.advisory == advisory)
+        counts = Counter(judged.verdict for judged in result.judged if judged.line.advisory == advisory)
         parts = [f"{counts[verdict]} {verdict}" for verdict in ("pass", "fail", "undecided") if counts[verdict]]
         if parts:
-            told.append(f"{counted(counts.total(), what)}: {', '.join(parts)}")
+            sentences.append(f"{counted(counts.total(), what)}: {', '.join(parts)}")
     models = listed([short_name(name) for name in result.models], 3)
-    return f"The gate says {result.verdict} for {models} ({'; '.join(told)})."
+    return f"The gate says {result.verdict} for {models} ({'; '.join(sentences)})."
 
 
 def gate_markdown(result: GateResult) -> str:
-    """For a comment in a pull request; nothing in it is a link, a mention or HTML that a name brought."""
+    """Return Markdown for a comment in a pull request; no name in it becomes a link, a mention or HTML."""
     title, dataset = inline(gate_sentence(result)), inline(result.dataset)
     text = "\n\n".join([f"### {title}", markdown_table(gate_table(result)), f"Dataset: {dataset}\n"])
     # GitHub makes addresses, people, issues and emoji of bare words.
@@ -585,13 +601,15 @@ def gate_markdown(result: GateResult) -> str:
 
 
 def gate_junit(result: GateResult) -> str:
-    """Return JUnit's XML: a test a comparison. What is undecided is an error, or skipped where that is allowed.
+    """Return JUnit XML, one test per comparison. Undecided is an error, or skipped if undecided is allowed.
 
-    An advisory line that does not pass is skipped, with what it says.
+    An advisory line that does not pass is skipped, with its verdict in the message.
     """
     undecided = "skipped" if result.allow_undecided else "error"
     ways = {"pass": "", "fail": "failure", "undecided": undecided}
-    kinds = ["skipped" if one.line.advisory and ways[one.verdict] else ways[one.verdict] for one in result.judged]
+    kinds = [
+        "skipped" if judged.line.advisory and ways[judged.verdict] else ways[judged.verdict] for judged in result.judged
+    ]
     counts = Counter(kinds)
     suite = ElementTree.Element(
         "testsuite",
@@ -601,18 +619,18 @@ def gate_junit(result: GateResult) -> str:
         errors=str(counts["error"]),
         skipped=str(counts["skipped"]),
     )
-    for one, kind in zip(result.judged, kinds, strict=True):
-        name = f"{one.line.text} [{one.group}]"
-        case = ElementTree.SubElement(suite, "testcase", classname=_printable(one.model), name=_printable(name))
+    for judged, kind in zip(result.judged, kinds, strict=True):
+        name = f"{judged.line.text} [{judged.group}]"
+        case = ElementTree.SubElement(suite, "testcase", classname=_printable(judged.model), name=_printable(name))
         if kind:
-            cell = points_cell(one.estimate)
-            advice = f"advisory, {one.verdict}: " if one.line.advisory else ""
+            cell = points_cell(judged.estimate)
+            advice = f"advisory, {judged.verdict}: " if judged.line.advisory else ""
             measured = f"{cell.text} ({cell.below}): " if cell.below else ""
-            ElementTree.SubElement(case, kind, message=_printable(f"{advice}{measured}{why(one)}"))
+            ElementTree.SubElement(case, kind, message=_printable(f"{advice}{measured}{why(judged)}"))
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
 def _printable(text: str, kept: str = "") -> str:
-    """Return text without characters that XML 1.0 cannot hold, or that no reader sees."""
+    """Return text with a space for each character that XML 1.0 cannot hold or that is invisible."""
     return "".join(each if each.isprintable() or each in kept else " " for each in text)

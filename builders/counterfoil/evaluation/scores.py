@@ -1,7 +1,7 @@
-"""What measures are computed from: every model's answers, grouped into classes, shifts and pairs, and their drops.
+"""The input of measures: every model's answers, grouped into classes, shifts and pairs, and their drops.
 
-`correct` is (images, models), in the dataset's order. A measure is a function from
-these answers to rows, and what it says of itself.
+`correct` is (images, models), in the dataset's order. A measure is a function from these answers to rows, together
+with its title, unit and explanation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Made = TypeVar("Made")
 
 
 class Request:
-    """What is asked of one measure: its file declares a frozen dataclass of its own."""
+    """Options of one measure; its file declares a frozen dataclass."""
 
 
 Asked = TypeVar("Asked", bound=Request)
@@ -37,7 +37,7 @@ Asked = TypeVar("Asked", bound=Request)
 
 @dataclass(frozen=True)
 class ModelAnswers:
-    """What all models answered to all images: (images, models) each, and (images,) readable."""
+    """Every model's answers to all images: (images, models) each, and (images,) readable."""
 
     readable: NDArray[np.bool_]
     prediction: NDArray[np.int32]
@@ -54,17 +54,17 @@ def near_chance_on_base(
     """
     if not subject.base:
         labels, correct = subject.labels[answers.readable], answers.correct[answers.readable]
-        there, counts = np.unique(labels, return_counts=True)
-        everywhere = np.stack([correct[labels == label].mean(axis=0) for label in there]).mean(axis=0)
-        return NearChance(accuracy_stats.near_chance(everywhere, int(counts.sum()), chances[there].mean(axis=0)))
+        present, counts = np.unique(labels, return_counts=True)
+        everywhere = np.stack([correct[labels == label].mean(axis=0) for label in present]).mean(axis=0)
+        return NearChance(accuracy_stats.near_chance(everywhere, int(counts.sum()), chances[present].mean(axis=0)))
     kept = accuracy_stats.surviving(class_units(subject, answers, 0), min_images)
     if not kept:
         return NearChance(np.zeros(chances.shape[1], dtype=bool))
     label_of = {cls.id: label for label, cls in enumerate(subject.classes)}
-    ids = [one.class_id for one in kept]
-    accuracy = np.stack([accuracy_stats.accuracy_per_class(one.base_present, one.base_correct) for one in kept])
-    images = np.array([one.counts[0] for one in kept])
-    return find_near_chance(ids, accuracy, images, chances[[label_of[one] for one in ids]])
+    ids = [cls.class_id for cls in kept]
+    accuracy = np.stack([accuracy_stats.accuracy_per_class(cls.base_present, cls.base_correct) for cls in kept])
+    images = np.array([cls.counts[0] for cls in kept])
+    return find_near_chance(ids, accuracy, images, chances[[label_of[class_id] for class_id in ids]])
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ class AnsweredImages:
     correct: NDArray[np.bool_]
 
     @classmethod
-    def of_group(cls, subject: Subject, answers: ModelAnswers, place: int) -> AnsweredImages:
-        """Return the images of a group, present where they could be decoded."""
-        rows = np.flatnonzero(subject.shifts == place)
+    def of_group(cls, subject: Subject, answers: ModelAnswers, group: int) -> AnsweredImages:
+        """Return the images of a group (by index), present if they could be decoded."""
+        rows = np.flatnonzero(subject.shifts == group)
         return cls(subject.labels[rows], subject.indices[rows], answers.readable[rows], answers.correct[rows])
 
     def by_label(self) -> dict[int, NDArray[np.int64]]:
@@ -95,29 +95,29 @@ def aligned_units(
 ) -> list[ClassUnits]:
     """Return the classes of these labels, each with its base and shifted images aligned by candidate index."""
     sides = [(side, side.by_label()) for side in (base, shifted)]
-    found = []
+    units = []
     for label in labels:
-        own = [(side, rows.get(label, np.empty(0, dtype=np.int64))) for side, rows in sides]
-        indices = np.union1d(*(side.indices[rows] for side, rows in own))
+        rows_of_label = [(side, rows.get(label, np.empty(0, dtype=np.int64))) for side, rows in sides]
+        indices = np.union1d(*(side.indices[rows] for side, rows in rows_of_label))
         parts: list[NDArray[np.bool_]] = []
-        for side, rows in own:
+        for side, rows in rows_of_label:
             at = np.searchsorted(indices, side.indices[rows])
             present, correct = np.zeros(len(indices), bool), np.zeros((len(indices), side.correct.shape[1]), bool)
             present[at], correct[at] = True, side.correct[rows]
             parts += [present, correct]
-        found.append(ClassUnits(subject.classes[label].id, *parts))
-    return found
+        units.append(ClassUnits(subject.classes[label].id, *parts))
+    return units
 
 
 def class_units(subject: Subject, answers: ModelAnswers, shift: int, base: int = 0) -> list[ClassUnits]:
     """Return the planned classes of a shift, each with its base and shifted images aligned by candidate index."""
-    sides = (AnsweredImages.of_group(subject, answers, place) for place in (base, shift))
+    sides = (AnsweredImages.of_group(subject, answers, group) for group in (base, shift))
     return aligned_units(subject, subject.groups[shift].class_labels, *sides)
 
 
 @dataclass(frozen=True)
 class Asking:
-    """The models that answer, and where they answer."""
+    """The models that answer, and where and how they run."""
 
     models: ChosenModels
     device: str
@@ -131,9 +131,9 @@ class Asking:
         folder: Path,
         failed: dict[str, CounterfoilError] | None = None,
     ) -> dict[str, Scored]:
-        """Return the answers of these models, kept in `folder`. Raises, or fills `failed`, as `score_models`."""
-        here = frozenset(self.models.given)  # no other process can load these
-        spread = None if self.spread is None else replace(self.spread, of_this_process=here)
+        """Return the answers of these models, stored in `folder`. Raise, or fill `failed`, as `score_models` does."""
+        local = frozenset(self.models.given)  # no other process can load these
+        spread = None if self.spread is None else replace(self.spread, of_this_process=local)
         return score_models(
             images,
             names,
@@ -149,11 +149,13 @@ class Asking:
 
 @dataclass(frozen=True)
 class AllAnswers:
-    """What a measure is computed from: the images, what all models answered, and the drops that many measures share.
+    """The input of a measure: the images, every model's answers, and the drops that several measures share.
 
-    What is `near_chance` on the base is in no average: neither classes, nor, where models are averaged, models. Groups
-    are numbered as the subject has them, the base first where there is one. `asking` has more images answered, and
-    `requests` is what was asked of single measures.
+    No average includes what is `near_chance` on the base: neither such classes nor, in averages over models, such
+    models.
+    Groups have the subject's indices; the base, if any, is first. `asking` scores more images. `requests` are the
+    options
+    of single measures.
     """
 
     subject: Subject
@@ -176,88 +178,92 @@ class AllAnswers:
         asking: Asking,
         requests: tuple[Request, ...],
     ) -> AllAnswers:
-        """Put every model's answers together. Raise RunFailure if no image, or no base image, can be decoded."""
+        """Combine every model's answers. Raise RunFailure if no image, or no base image, can be decoded."""
         answers = ModelAnswers(
-            # An image decodes or not whatever the model.
-            readable=np.all([one.predictions.readable for one in scored], axis=0),
-            prediction=np.stack([one.predictions.prediction for one in scored], axis=1),
-            correct=np.stack([one.predictions.correct for one in scored], axis=1),
-            correct_top_k=np.stack([one.predictions.correct_top_k for one in scored], axis=1),
+            # Whether an image decodes does not depend on the model.
+            readable=np.all([scores.predictions.readable for scores in scored], axis=0),
+            prediction=np.stack([scores.predictions.prediction for scores in scored], axis=1),
+            correct=np.stack([scores.predictions.correct for scores in scored], axis=1),
+            correct_top_k=np.stack([scores.predictions.correct_top_k for scores in scored], axis=1),
         )
         if not np.any((subject.shifts == 0) & answers.readable if subject.base else answers.readable):
             what = "base image" if subject.base else "image"
             hint = "Run `counterfoil verify` on it." if subject.directory else None
             raise RunFailure(f"{subject.directory or subject.source}: no {what} can be decoded", hint)
-        chances = np.stack([one.class_map.chances for one in scored], axis=1)
+        chances = np.stack([scores.class_map.chances for scores in scored], axis=1)
         near = near_chance_on_base(subject, answers, chances, minimum)
         return cls(subject, tuple(scored), answers, near, minimum, seed, asking, requests)
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Their names."""
-        return tuple(one.classifier.name for one in self.scored)
+        """The models' names."""
+        return tuple(scores.classifier.name for scores in self.scored)
 
     @property
     def maps(self) -> tuple[ClassMap, ...]:
-        """How each model's outputs mean the classes."""
-        return tuple(one.class_map for one in self.scored)
+        """Each model's map from its outputs to the classes."""
+        return tuple(scores.class_map for scores in self.scored)
 
     @property
     def confidence(self) -> NDArray[np.float32]:
-        """(images, models) of the top answer."""
-        return self.once(("confidence",), lambda: np.stack([one.predictions.confidence for one in self.scored], axis=1))
+        """Each model's confidence in its top answer, (images, models)."""
+        return self.once(
+            ("confidence",), lambda: np.stack([scores.predictions.confidence for scores in self.scored], axis=1)
+        )
 
     @property
     def sound(self) -> NDArray[np.bool_]:
-        """(models,) which are not near chance on the base."""
+        """Which models are not near chance on the base, (models,)."""
         return ~self.near_chance.models
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The groups that every measure but severity is of: of a shift with levels, its highest."""
+        """The indices of the groups that every measure but severity uses: of a shift with levels, the highest."""
         return tuple(index for index, group in enumerate(self.subject.groups) if group.top)
 
     @property
     def shifts(self) -> tuple[int, ...]:
-        """Those that are compared with the base; all, where none is one."""
+        """The indices of the groups to compare with the base; of all groups if there is no base."""
         return self.places[1 if self.subject.base else 0 :]
 
-    def group(self, place: int) -> Group:
-        """Return a group of the subject."""
-        return self.subject.groups[place]
+    def group(self, index: int) -> Group:
+        """Return a group of the subject by its index."""
+        return self.subject.groups[index]
 
-    def rows(self, place: int) -> NDArray[np.int64]:
+    def rows(self, index: int) -> NDArray[np.int64]:
         """Return the readable images of a group."""
         return self.once(
-            ("rows", place), lambda: np.flatnonzero((self.subject.shifts == place) & self.answers.readable)
+            ("rows", index), lambda: np.flatnonzero((self.subject.shifts == index) & self.answers.readable)
         )
 
-    def units(self, place: int) -> list[ClassUnits]:
-        """Return the planned classes of a group with their base images; without a base, their own on both sides."""
-        base = 0 if self.subject.base else place
-        return self.once(("units", place), lambda: class_units(self.subject, self.answers, place, base))
+    def units(self, index: int) -> list[ClassUnits]:
+        """Return the planned classes of a group with their base images; without a base, both sides are the group's
+        images.
+        """
+        base = 0 if self.subject.base else index
+        return self.once(("units", index), lambda: class_units(self.subject, self.answers, index, base))
 
-    def enough(self, place: int) -> list[ClassUnits]:
+    def enough(self, index: int) -> list[ClassUnits]:
         """Return the classes with enough images on both sides."""
-        return accuracy_stats.surviving(self.units(place), self.min_images)
+        return accuracy_stats.surviving(self.units(index), self.min_images)
 
-    def kept(self, place: int) -> list[ClassUnits]:
-        """Return the classes that averages are over: with enough images, and not near chance on the base."""
-        return [one for one in self.enough(place) if one.class_id not in self.near_chance.classes]
+    def kept(self, index: int) -> list[ClassUnits]:
+        """Return the classes to average over: with enough images, and not near chance on the base."""
+        return [cls for cls in self.enough(index) if cls.class_id not in self.near_chance.classes]
 
-    def drops(self, place: int) -> Drops | None:
-        """Return what a shift does to all models over its measured classes; None if no class is measured."""
-        return self.once(("drops", place), lambda: self._drops(place, self.kept(place)))
+    def drops(self, index: int) -> Drops | None:
+        """Return the drops of all models under a shift, over its measured classes; None if no class is measured."""
+        return self.once(("drops", index), lambda: self._drops(index, self.kept(index)))
 
-    def pairs(self, place: int) -> list[ClassUnits]:
-        """Return the measured classes with the indices accepted on both sides; none if noise is not paired."""
-        if not self.group(place).paired:
+    def pairs(self, index: int) -> list[ClassUnits]:
+        """Return the measured classes with the indices accepted on both sides; empty if noise is not paired."""
+        if not self.group(index).paired:
             return []
-        return [one.pairs() for one in self.kept(place) if (one.base_present & one.shift_present).any()]
+        return [cls.pairs() for cls in self.kept(index) if (cls.base_present & cls.shift_present).any()]
 
-    def pairs_drops(self, place: int) -> Drops | None:
-        """Return the drops over pairs alone."""
-        return self.once(("pairs", place), lambda: self._drops(place, self.pairs(place)))
+    def pairs_drops(self, index: int) -> Drops | None:
+        """Return the drops over pairs only."""
+        return self.once(("pairs", index), lambda: self._drops(index, self.pairs(index)))
 
     def averages(self) -> Averages | None:
         """Return every model's accuracy on the base, averaged over its measured classes."""
@@ -268,47 +274,47 @@ class AllAnswers:
         )
 
     def request(self, kind: type[Asked]) -> Asked | None:
-        """Return what was asked of a measure, by the class of its request; None if nothing was."""
-        return next((one for one in self.requests if isinstance(one, kind)), None)
+        """Return the request of this class; None if there is none."""
+        return next((request for request in self.requests if isinstance(request, kind)), None)
 
     def once(self, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
-        """Return what `make` makes, made once for this key."""
+        """Return what `make` returns, calling it once per key."""
         if key not in self.made:
             self.made[key] = make()
         return self.made[key]
 
-    def _drops(self, place: int, kept: Sequence[ClassUnits]) -> Drops | None:
-        group = self.group(place)
+    def _drops(self, index: int, kept: Sequence[ClassUnits]) -> Drops | None:
+        group = self.group(index)
         if not kept:
             return None
         return accuracy_stats.drops(kept, paired=group.paired, seed=self.seed, salt=group.name, averaged=self.sound)
 
-    def facts(self, place: int) -> GroupFacts:
+    def facts(self, index: int) -> GroupFacts:
         """Return a group's yield, and the classes and images that its averages are over."""
-        described, kept = self.group(place), self.kept(place)
-        here = self.subject.shifts == place
-        base, own = (sum(one.counts[side] for one in kept) for side in (0, 1))
+        described, kept = self.group(index), self.kept(index)
+        in_group = self.subject.shifts == index
+        base, images = (sum(cls.counts[side] for cls in kept) for side in (0, 1))
         names = {cls.id: cls.name for cls in self.subject.classes}
-        measured = {one.class_id for one in kept}
+        measured = {cls.class_id for cls in kept}
         left_out = []
-        for one in self.units(place):
-            if one.class_id not in measured:
-                counts = one.class_id, names[one.class_id], *one.counts
-                if min(one.counts) < self.min_images:
+        for cls in self.units(index):
+            if cls.class_id not in measured:
+                counts = cls.class_id, names[cls.class_id], *cls.counts
+                if min(cls.counts) < self.min_images:
                     left_out.append(LeftOut(*counts))
                 else:
-                    left_out.append(LeftOut(*counts, "near chance", self.near_chance.classes[one.class_id]))
+                    left_out.append(LeftOut(*counts, "near chance", self.near_chance.classes[cls.class_id]))
         return GroupFacts(
             name=described.name,
             kind=described.kind,
             prompt=described.prompt,
             group=described.group,
             candidates=described.candidates,
-            accepted=int(here.sum()),
-            unreadable=int((here & ~self.answers.readable).sum()),
+            accepted=int(in_group.sum()),
+            unreadable=int((in_group & ~self.answers.readable).sum()),
             classes=len(kept),
             left_out=tuple(left_out),
-            images=own,
+            images=images,
             base_images=base if self.subject.base else 0,
         )
 
@@ -338,9 +344,11 @@ EVERYWHERE: tuple[ShownIn, ...] = ("terminal", "report", "card")
 class Measure:
     """A measure; its name, and that of its rows, is its key in `MEASURES`.
 
-    rows: one number each, of the measure's name. unit and reading: as in `MeasureFacts`. shown: which pages have a
-    table of it, a row a group and a column a model; a number that another table shows is in none. Every number is in
-    measures.csv, and in pandas and robustness.csv where it is of a model and a group. figure: SVG for the report.
+    rows: one number each, named after the measure. unit and reading: as in `MeasureFacts`. shown: the pages that have
+    its
+    table (a row per group, a column per model); empty if another table shows its numbers. Every number is in
+    measures.csv;
+    in pandas and robustness.csv too if it belongs to a model and a group. figure: SVG for the report.
     """
 
     rows: Callable[[AllAnswers], Iterable[ResultRow]]
@@ -351,16 +359,16 @@ class Measure:
     figure: Callable[[Results], str | None] | None = None
 
     def facts(self, name: str) -> MeasureFacts:
-        """Return what the document of results has of it."""
+        """Return the measure's facts for the document of results."""
         return MeasureFacts(name, self.title, self.unit, self.reading, self.shown)
 
 
 @dataclass(frozen=True)
 class NestedMeasure:
-    """A measure whose facts nest in the document of results beside its rows; its file is called as they are there.
+    """A measure whose facts nest in the document of results beside its rows, under the name of its file.
 
-    measure: the facts, and rows of names of its own. It gives None, or an empty tuple, where nothing is to be measured.
-    draw: figures for its section of the report. pictures: more for it, from the images.
+    measure: returns the facts, and rows with their own names; None or an empty tuple if there is nothing to measure.
+    draw: figures for its section of the report. pictures: more figures, from the images.
     """
 
     measure: Callable[[AllAnswers], tuple[Any, list[ResultRow]]]

@@ -1,7 +1,7 @@
-"""Numbers, lists and tables as people read them, in one place: in percent, in points, with intervals, counted, listed.
+"""Numbers, lists and tables as text: in percent, in points, with intervals, counted, listed.
 
 Every output prints the same table object: the terminal, a page (`report-macros.html.j2`) and a card's Markdown. Each
-section of results makes its own; a measure that no section shows has one of its own here.
+section of results makes its own table; `measure_tables` makes those of measures that no section shows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from counterfoil.report.results import MeasureFacts, Results
     from counterfoil.stats import Estimate
 
-# What stands where a number could not be measured.
+# Printed for a number that could not be measured.
 NOTHING = "–"
 _MOST_NAMES = 6
 _MOST_SHOWN = 12
@@ -28,7 +28,7 @@ _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def points(value: float | None, *, signed: bool = False, decimals: int = 1) -> str:
-    """Return a fraction as percentage points; a dash for None. A value that rounds to nothing has no sign."""
+    """Return a fraction as percentage points; a dash for None. A value that rounds to zero has no sign."""
     return NOTHING if value is None else number(100 * value, decimals, signed=signed)
 
 
@@ -38,7 +38,7 @@ def percent(value: float | None, decimals: int = 1) -> str:
 
 
 def number(value: float | None, decimals: int = 2, *, signed: bool = False) -> str:
-    """Return a number with so many decimals, thousands grouped and a true minus; a dash for None."""
+    """Return a number with so many decimals, thousands grouped and a true minus sign; a dash for None."""
     if value is None:
         return NOTHING
     text = f"{value:+,.{decimals}f}" if signed else f"{value:,.{decimals}f}"
@@ -47,7 +47,7 @@ def number(value: float | None, decimals: int = 2, *, signed: bool = False) -> s
 
 
 def between(estimate: Estimate | None, *, decimals: int = 1) -> str:
-    """Return the interval of an estimate in points, as "low to high"; nothing where there is none."""
+    """Return the interval of an estimate in points, as "low to high"; empty if there is no interval."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
     return f"{points(estimate.low, decimals=decimals)} to {points(estimate.high, decimals=decimals)}"
@@ -62,12 +62,12 @@ def with_interval(estimate: Estimate | None) -> str:
 
 
 def counted(count: int, what: str, several: str | None = None) -> str:
-    """Return the number and its noun, in the plural but for one: by an s, or as `several` spells it."""
+    """Return a count and its noun, in the plural unless the count is 1: with an s, or as `several` spells it."""
     return f"{count:,} {what if count == 1 else several or f'{what}s'}"
 
 
 def listed(names: Sequence[str], most: int = _MOST_NAMES, last: str = "and") -> str:
-    """Return names in a sentence, "a, b and c"; of more than `most` the first, "a, b and 3 more"."""
+    """Return names in a sentence, "a, b and c"; if there are more than `most`, the first ones: "a, b and 3 more"."""
     if len(names) > most:
         return some_of(names, most)
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
@@ -79,7 +79,7 @@ def in_words(name: str) -> str:
 
 
 def share(value: float | None) -> str:
-    """Return a fraction as whole percent; near 0 and 1, where that would say none or all, with a decimal."""
+    """Return a fraction as whole percent; with one decimal near 0 and 1, which would otherwise round to 0 or 100 %."""
     if value is None:
         return NOTHING
     near = 0 < value < 0.01 or 0.99 < value < 1
@@ -90,7 +90,7 @@ def share(value: float | None) -> str:
 
 
 def probability(value: float) -> str:
-    """Return a p- or q-value with its sign of comparison: `= .002`, `< .001`."""
+    """Return a p- or q-value with its relation: `= .002`, `< .001`."""
     if value < 0.001:
         return "< .001"
     text = f"{value:.3f}" if value < 0.0995 else f"{value:.2f}"
@@ -98,7 +98,7 @@ def probability(value: float) -> str:
 
 
 def e_value(log_e: float | None) -> str:
-    """Return an e-value with its sign, from its natural logarithm, with two digits that count: `= 4,100`."""
+    """Return an e-value with its relation, from its natural logarithm, to two significant digits: `= 4,100`."""
     if log_e is None:
         return NOTHING
     if log_e > 99 * math.log(10):
@@ -117,26 +117,29 @@ def e_value(log_e: float | None) -> str:
 
 
 def times(ratio: float) -> str:
-    """Return a ratio of rates with two digits that count."""
+    """Return a ratio of rates to two significant digits."""
     if ratio >= 1e6:
         return "over a million"
     return f"{ratio:.1f}" if ratio < 9.95 else f"{round(ratio, 1 - math.floor(math.log10(ratio))):,.0f}"
 
 
 def opening(text: str) -> str:
-    """Return a text as a sentence begins."""
+    """Return a text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
 def named(text: str) -> str:
-    """Return a stranger's text as it can stand in a page: of bounded length, without control characters."""
+    """Return untrusted text made safe for a page: of bounded length, without control characters."""
     if len(text) > _LONGEST_TEXT:
         text = f"{text[: _LONGEST_TEXT - 1].rstrip()}…"
-    return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(one) in ("Cc", "Cs") else one for one in text)
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in ("Cc", "Cs") else character
+        for character in text
+    )
 
 
 def csv_percent(value: float | None) -> str:
-    """Return a fraction as percent with three decimals, as timm prints it; nothing for None."""
+    """Return a fraction as percent with three decimals, as timm prints it; empty for None."""
     return "" if value is None else f"{100 * value:.3f}"
 
 
@@ -148,8 +151,9 @@ def csv_interval(name: str, estimate: Estimate | None) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """Text, what is said below it in small print, the value that a page sorts by, and a drop (or gain, below 0) whose
-    heat tints it."""
+    """A cell: its text, small print below it, the value that a page sorts by, and a drop (a gain if negative) to tint
+    by.
+    """
 
     text: str
     below: str = ""
@@ -159,9 +163,9 @@ class TableCell:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A heading. kind: how its cells are shown: a `name` that somebody gave, a shift's, plain words, or numbers.
+    """A heading. kind: how its cells are shown: an untrusted `name`, a shift's name, plain words, or numbers.
 
-    named: whether the heading itself is a name that somebody gave.
+    named: whether the heading itself is an untrusted name.
     """
 
     label: str
@@ -172,19 +176,19 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """Cells, the first of which heads the row. style: `base` stays first however a page sorts, `quiet` is beside."""
+    """Cells; the first heads the row. style: a `base` row stays first however a page sorts, `quiet` is an extra row."""
 
     cells: tuple[TableCell, ...]
     style: Literal["", "base", "quiet"] = ""
 
     def of(self, table: Table) -> list[tuple[TableColumn, TableCell]]:
-        """Return each cell with the column that it stands in."""
+        """Return each cell with its column."""
         return list(zip(table.columns, self.cells, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under columns; `more` says what was cut off, and where it stands."""
+    """Rows under columns; `more` says how many rows were cut off, and where they are."""
 
     caption: str
     columns: tuple[TableColumn, ...]
@@ -192,26 +196,26 @@ class Table:
     more: str = ""
 
     def first(self, most: int, what: str, where: str) -> Table:
-        """Return the first rows, those beside always among them; `what` and `where` name the rest."""
-        own = [row for row in self.rows if row.style != "quiet"]
-        if len(own) <= most:
+        """Return the first `most` rows and every quiet row; `what` names the rest, and `where` says where they are."""
+        rows = [row for row in self.rows if row.style != "quiet"]
+        if len(rows) <= most:
             return self
         beside = [row for row in self.rows if row.style == "quiet"]
-        return replace(self, rows=(*own[:most], *beside), more=f"and {len(own) - most:,} more {what}, in {where}")
+        return replace(self, rows=(*rows[:most], *beside), more=f"and {len(rows) - most:,} more {what}, in {where}")
 
 
 def text_cell(text: str) -> TableCell:
-    """Return words, sorted as they are."""
+    """Return a cell of text that sorts by its text."""
     return TableCell(text, sort=text)
 
 
 def count_cell(count: int) -> TableCell:
-    """Return a count with its thousands grouped."""
+    """Return a count with thousands grouped."""
     return TableCell(f"{count:,}", sort=count)
 
 
 def points_cell(value: Estimate | float | None, *, signed: bool = False, tint: bool = False) -> TableCell:
-    """Return a fraction in percent or points without its unit, its interval below; a dash for None."""
+    """Return a fraction in percent or points without its unit, with its interval below; a dash for None."""
     if value is None:
         return TableCell(NOTHING)
     from counterfoil.stats import Estimate
@@ -222,7 +226,7 @@ def points_cell(value: Estimate | float | None, *, signed: bool = False, tint: b
 
 
 def table_of(caption: str, columns: Sequence[TableColumn], rows: Sequence[TableRow]) -> Table:
-    """Return a table without the columns that no row has anything in."""
+    """Return a table without number columns that are empty in every row."""
     kept = [
         index
         for index, column in enumerate(columns)
@@ -230,32 +234,34 @@ def table_of(caption: str, columns: Sequence[TableColumn], rows: Sequence[TableR
     ]
     return Table(
         caption,
-        tuple(columns[place] for place in kept),
-        tuple(replace(row, cells=tuple(row.cells[place] for place in kept)) for row in rows),
+        tuple(columns[index] for index in kept),
+        tuple(replace(row, cells=tuple(row.cells[index] for index in kept)) for row in rows),
     )
 
 
-def measure_tables(results: Results, place: Literal["terminal", "report", "card"]) -> list[tuple[MeasureFacts, Table]]:
-    """Return the tables of the measures that are shown there and have numbers of models and groups, or of either."""
+def measure_tables(results: Results, output: Literal["terminal", "report", "card"]) -> list[tuple[MeasureFacts, Table]]:
+    """Return the tables of the measures that this output shows and that have numbers by model, by group or by both."""
     short = {model.name: model.short_name for model in results.models}
-    found = []
+    tables = []
     for measure in results.measures:
-        own = [one for one in results.rows.where(measure.name, class_id="", against="", at="") if one.value is not None]
-        if place not in measure.shown or not own:
+        measured = [
+            row for row in results.rows.where(measure.name, class_id="", against="", at="") if row.value is not None
+        ]
+        if output not in measure.shown or not measured:
             continue
-        models = list(dict.fromkeys(one.model for one in own))
-        cells = {(one.model, one.group): _measured(measure, one.estimate) for one in own}
+        models = list(dict.fromkeys(row.model for row in measured))
+        cells = {(row.model, row.group): _measured(measure, row.estimate) for row in measured}
         rows = [
             TableRow((text_cell(group or "all"), *(cells.get((model, group), TableCell(NOTHING)) for model in models)))
-            for group in dict.fromkeys(one.group for one in own)
+            for group in dict.fromkeys(row.group for row in measured)
         ]
         names = (TableColumn(short.get(model, model) or "all models", named=True) for model in models)
-        found.append((measure, Table(measure.title, (TableColumn("group", "shift"), *names), tuple(rows))))
-    return found
+        tables.append((measure, Table(measure.title, (TableColumn("group", "shift"), *names), tuple(rows))))
+    return tables
 
 
 def _measured(measure: MeasureFacts, estimate: Estimate | None) -> TableCell:
-    """Return the number in the measure's unit, and its interval."""
+    """Return the number in the measure's unit, with its interval."""
     if estimate is None:
         return TableCell(NOTHING)
     if measure.unit == "plain":
@@ -266,7 +272,7 @@ def _measured(measure: MeasureFacts, estimate: Estimate | None) -> TableCell:
 
 
 def shown_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:
-    """Return what a notebook shows: a title, at most `_MOST_SHOWN` rows and a note as HTML, all of it escaped."""
+    """Return HTML for a notebook: a title, at most `_MOST_SHOWN` rows and a note, all escaped."""
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows[:_MOST_SHOWN])
     more = f"{len(rows) - _MOST_SHOWN:,} more rows. " if len(rows) > _MOST_SHOWN else ""
