@@ -1,9 +1,9 @@
-"""The candidates of mined shifts that passed the screen, as they were before a classifier's rule took its pick.
+"""The candidates of mined shifts that passed the screen, before a classifier's rule selects among them.
 
-What such a rule keeps are failures, so the rate of a finding is over every candidate that the rules before it let
-through. Where no rule asks a classifier, these are the accepted images, and nothing more is read.
+A classifier's rule keeps failures, so the rate of a finding is over every candidate that the earlier rules let
+through. If no rule uses a classifier, these are the accepted images, and nothing else is read.
 
-Over what such a rule kept no rate is ever given: it is for transfer alone.
+A rate is never given over what such a rule kept: those images serve transfer only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from counterfoil.store.rows import TableForm
 
 MINED = "mined"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-# What a judge is recorded to have answered: wrong, right, nothing.
+# A judge's recorded answer: wrong, right, or none.
 WRONG, IS_RIGHT, NO_ANSWER = 0, 1, -1
 
 
@@ -44,8 +44,8 @@ WRONG, IS_RIGHT, NO_ANSWER = 0, 1, -1
 class Unpicked:
     """All n candidates of a shift that a classifier's rule could choose from, in the plan's order.
 
-    accepted: (n,) bool, whether it is an image of the dataset. recorded: by judge, (n,) int8: what it is recorded to
-    have answered in the build.
+    accepted: (n,) bool, whether the candidate is an image of the dataset. recorded: by judge, (n,) int8: its answers
+    recorded in the build.
     """
 
     keys: tuple[str, ...]
@@ -57,11 +57,12 @@ class Unpicked:
 
 @dataclass(frozen=True)
 class MinedShift:
-    """A shift of kind `mined`: its place among the groups, what it came from, and what became of its candidates.
+    """A shift of kind `mined`: its index among the groups, its source, and the result of its candidates.
 
-    screened: how many candidates passed the screen, before a classifier's rule. judges: the classifiers that its rules
-    ask, by names without folders. quota: how many images that these let through end the drawing of a cell, where so.
-    unpicked: None where no judge is asked, so that accepted images are what is measured.
+    screened: the candidates that passed the screen, before a classifier's rule. judges: the classifiers that its rules
+    use,
+    by names without folders. quota: the number of images let through that ends the drawing of a cell, if there is one.
+    unpicked: None if no judge is used, so that the accepted images are measured.
     """
 
     place: int
@@ -75,9 +76,9 @@ class MinedShift:
 
 @dataclass(frozen=True)
 class MinedCandidates:
-    """The mined shifts of a dataset. `images` are the stored ones of all unpicked candidates that were not accepted.
+    """The mined shifts of a dataset. `images` are the stored images of unpicked candidates that were not accepted.
 
-    complete: whether each such candidate has its image there. pins: what the lock says of the judges, by name.
+    complete: whether each such candidate has its image stored. pins: the judges' pins in the lock, by name.
     """
 
     shifts: tuple[MinedShift, ...] = ()
@@ -89,63 +90,68 @@ class MinedCandidates:
 def read_mined(
     dataset: SoundDataset, reasons: Mapping[str, Mapping[str, int]], reference: HubDataset | None
 ) -> MinedCandidates:
-    """Return the mined shifts of a finished dataset. reasons: counts of its receipts; reference: what it is a copy of.
+    """Return the mined shifts of a finished dataset.
 
-    Raise RunFailure for candidates that differ from their receipts, or that are no samples of the plan.
+    reasons: counts from its receipts. reference: the dataset on the Hub that it is a copy of. Raise RunFailure if
+    candidates differ from their receipts or are not in the plan.
     """
     recipe, directory = dataset.recipe, dataset.directory
     mined = [(index, shift) for index, shift in enumerate(recipe.all_shifts()) if shift.kind == MINED and shift.top]
     judged = [shift for _, shift in mined if _judges(shift)]
-    found: dict[str, Unpicked] = {}
+    unpicked: dict[str, Unpicked] = {}
     images, complete = None, True
     if judged:
         groups = {shift.group for shift in judged}
         receipts = [receipt for receipt in dataset.receipts if receipt.group in groups]
         tables: tuple[What, ...] = ("candidates", "rejected") if recipe.screen.keep_rejected else ("candidates",)
-        if reference is not None:  # of the very commit that was opened
+        if reference is not None:  # of the same commit that was opened
             commit = directory.name if _COMMIT.fullmatch(directory.name) else reference.revision
             patterns = [f"{table}/{group}/**" for table in tables for group in sorted(groups)]
             locate_dataset(str(replace(reference, revision=commit)), patterns)
             refuse_unfit(directory)
         files = [file for receipt in receipts for table in tables if (file := receipt.file(table)) is not None]
         refuse_changed(directory, changed_files(directory, files))
-        found = _unpicked(dataset, receipts, judged)
-        of_judged = [found[shift.name] for shift in judged]
-        dropped = [(one.keys[at], int(one.labels[at])) for one in of_judged for at in np.flatnonzero(~one.accepted)]
+        unpicked = _unpicked(dataset, receipts, judged)
+        of_judged = [unpicked[shift.name] for shift in judged]
+        dropped = [
+            (candidates.keys[at], int(candidates.labels[at]))
+            for candidates in of_judged
+            for at in np.flatnonzero(~candidates.accepted)
+        ]
         complete = recipe.screen.keep_rejected or not dropped
         if dropped and complete:
             images = _images(directory, receipts, dropped)
     open_now = set(open_shifts(recipe))
     shifts = []
-    for place, shift in mined:
-        own = found.get(shift.name)
+    for index, shift in mined:
+        candidates = unpicked.get(shift.name)
         passed = sum(n for why, n in reasons.get(shift.name, {}).items() if before_judges(shift.keep, why))
-        if own is not None and len(own.keys) != passed:
+        if candidates is not None and len(candidates.keys) != passed:
             raise RunFailure(
                 f"{directory}: the candidates of {shift.name} do not match the counts in its receipts", VERIFY
             )
         facts = mined_facts(recipe.prompts.shifts[shift.of].mined_from)
         judges = tuple(map(without_folders, _judges(shift)))
         quota = shift.accepted if judges else None
-        shifts.append(MinedShift(place, facts, shift.name in open_now, passed, judges, quota, own))
+        shifts.append(MinedShift(index, facts, shift.name in open_now, passed, judges, quota, candidates))
     return MinedCandidates(tuple(shifts), images, complete, dataset.lock.inputs.get("judges") or {})
 
 
 def refuse_other_data(directory: Path, recipe: Recipe, mined: MinedCandidates, keys: Sequence[str]) -> None:
-    """Raise RunFailure if candidates accept others than the images that `data` has: `keys`, of all shifts."""
+    """Raise RunFailure if the accepted candidates are not the images of `data`: `keys`, of all shifts."""
     if all(shift.unpicked is None for shift in mined.shifts):
         return
     names = [shift.name for shift in recipe.all_shifts()]
-    there = set(keys)
+    data_keys = set(keys)
     for shift in mined.shifts:
         if shift.unpicked is None:
             continue
-        own = np.asarray(shift.unpicked.keys, dtype=object)
-        accepted = set(own[shift.unpicked.accepted].tolist())
-        missing = next((key for key in sorted(accepted) if key not in there), None)
+        candidate_keys = np.asarray(shift.unpicked.keys, dtype=object)
+        accepted = set(candidate_keys[shift.unpicked.accepted].tolist())
+        missing = next((key for key in sorted(accepted) if key not in data_keys), None)
         if missing is not None:
             raise RunFailure(f"{directory}: {missing} is accepted in candidates but missing in data", VERIFY)
-        refused = next((key for key in own[~shift.unpicked.accepted].tolist() if key in there), None)
+        refused = next((key for key in candidate_keys[~shift.unpicked.accepted].tolist() if key in data_keys), None)
         if refused is not None:
             of_shift = f"the candidates of {names[shift.place]}"
             raise RunFailure(f"{directory}: data has {refused}, which {of_shift} reject", VERIFY)
@@ -156,32 +162,32 @@ def _judges(shift: Shift) -> tuple[str, ...]:
 
 
 def _unpicked(dataset: SoundDataset, receipts: Sequence[Receipt], judged: Sequence[Shift]) -> dict[str, Unpicked]:
-    """Read the candidates by shift; every row is a sample of the plan, and none stands there twice."""
+    """Read the candidates by shift; every row must be a sample of the plan, and unique."""
     directory, plan, recipe = dataset.directory, dataset.plan, dataset.recipe
     judges = {shift.name: _judges(shift) for shift in judged}
-    columns = {name: judge_column(name, RIGHT) for asked in judges.values() for name in asked}
+    columns = {name: judge_column(name, RIGHT) for shift_judges in judges.values() for name in shift_judges}
     rules = {shift.name: shift.keep for shift in judged}
     rows: dict[str, list[tuple[Any, ...]]] = {shift.name: [] for shift in judged}
     shards = {(shard.group, shard.number): shard for shard in plan.shards}
-    asked, form = ["reason", *columns.values()], TableForm.of(recipe)
+    read_columns, form = ["reason", *columns.values()], TableForm.of(recipe)
     for receipt in receipts:
         shard = shards[receipt.group, receipt.shard]
-        for row in planned_rows(directory, plan, shard, receipt, "candidates", asked, form):
+        for row in planned_rows(directory, plan, shard, receipt, "candidates", read_columns, form):
             name = row["shift"]
             if name in rules and before_judges(rules[name], row["reason"]):
                 answers = (row[columns[judge]] for judge in judges[name])
                 rows[name].append((row["key"], row["label"], row["index"], row["reason"] == ACCEPTED, *answers))
     unpicked = {}
-    for name, found in rows.items():
+    for name, candidate_rows in rows.items():
         recorded = {}
         for at, judge in enumerate(judges[name], start=4):
-            answered = [NO_ANSWER if row[at] is None else int(row[at]) for row in found]
+            answered = [NO_ANSWER if row[at] is None else int(row[at]) for row in candidate_rows]
             recorded[without_folders(judge)] = np.array(answered, np.int8)
         unpicked[name] = Unpicked(
-            keys=tuple(row[0] for row in found),
-            labels=np.array([row[1] for row in found], np.int64),
-            indices=np.array([row[2] for row in found], np.int64),
-            accepted=np.array([row[3] for row in found], bool),
+            keys=tuple(row[0] for row in candidate_rows),
+            labels=np.array([row[1] for row in candidate_rows], np.int64),
+            indices=np.array([row[2] for row in candidate_rows], np.int64),
+            accepted=np.array([row[3] for row in candidate_rows], bool),
             recorded=recorded,
         )
     return unpicked

@@ -1,6 +1,6 @@
 """Pictures of what models get wrong: the failure browser beside the report, and the pairs that the report shows.
 
-The browser's pictures are in sheets of some hundred, which its page loads as they are seen; the page is written last.
+The browser's pictures are in sheets of 144, which its page loads as they come into view. The page is written last.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OWN = re.compile(r"\d{4,}\.webp")
 
 
 def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path:
-    """Return the page's path in `folder`. Images are read again, those alone that it shows."""
+    """Write the failure browser; return its page in `folder`. Only the images that it shows are read again."""
     subject, answers = answered.subject, answered.answers
     built = [index for index, group in enumerate(subject.groups) if index and group.candidates is not None]
     partners = base_partners(
@@ -55,44 +55,44 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
         write_atomically(file, sheet)
         written.add(file.name)
         report("pictures of failures", len(written), total)
-    levels = {names[-1]: names for one in results.severity if (names := [level.group for level in one.levels])}
+    levels = {names[-1]: names for curve in results.severity if (names := [level.group for level in curve.levels])}
     order = [name for shift in results.by_impact for name in levels.get(shift.name, [shift.name])]
     order += [results.base] if results.base is not None else []
     near = "near chance on the base" if subject.base else "near chance"
     models = [
-        (model.name, answer_names(subject.classes, own), near if model.near_chance else "")
-        for model, own in zip(results.models, answered.maps, strict=True)
+        (model.name, answer_names(subject.classes, class_map), near if model.near_chance else "")
+        for model, class_map in zip(results.models, answered.maps, strict=True)
     ]
     data = failures_data(subject, answers, answered.confidence, chosen, models, order)
     page = (folder / PAGE).resolve()
-    paired = any(subject.groups[place].paired for place in built)
+    paired = any(subject.groups[index].paired for index in built)
     changed = results.label_checks is not None and results.label_checks.own
     html = failures_html(results.dataset, data, chosen, len(subject.keys), paired, changed)
     write_atomically(page, html.encode())
     for old in (folder / FOLDER).iterdir():
         if _OWN.fullmatch(old.name) and old.name not in written:
-            old.unlink()  # of an evaluation with more failures
+            old.unlink()  # left by an evaluation with more failures
     return page
 
 
 def _pictures(subject: Subject, keys: frozenset[str]) -> Iterator[Image | None]:
     for part in subject.parts:
-        own = frozenset(key.removeprefix(part.prefix) for key in keys if key.startswith(part.prefix))
-        if own:
-            yield from (part.images.decoded(encoded) for _, encoded in part.images.images(own))
+        part_keys = frozenset(key.removeprefix(part.prefix) for key in keys if key.startswith(part.prefix))
+        if part_keys:
+            yield from (part.images.decoded(encoded) for _, encoded in part.images.images(part_keys))
 
 
-# A page with more takes long to load, and its pictures fill some hundred megabytes.
+# A page with more failures loads slowly, and its pictures take several hundred megabytes.
 MOST_FAILURES = 20_000
-# Every image brings an answer and a confidence a model: about eight bytes of the page each.
+# Every image has an answer and a confidence per model: about eight bytes of the page each.
 MOST_ANSWERS = 800_000
 
 
 @dataclass(frozen=True)
 class ChosenFailures:
-    """rows, partners: (f,) positions of the images in the dataset's order, and of their base images, -1 for none.
+    """rows, partners: (f,) rows of the images in the dataset's order, and of their base images, -1 for none.
 
-    found: how many images there are that a model gets wrong, shown or not.
+    found: the number of images that a model gets wrong, shown or not.
     """
 
     rows: NDArray[np.int64]
@@ -101,7 +101,7 @@ class ChosenFailures:
 
     @property
     def images(self) -> NDArray[np.int64]:
-        """Every position whose picture is needed, ascending, each once."""
+        """The rows of all images to show, ascending and unique."""
         return np.union1d(self.rows, self.partners[self.partners >= 0])
 
 
@@ -112,7 +112,9 @@ def base_partners(
     readable: NDArray[np.bool_],
     shifts: Sequence[int],
 ) -> NDArray[np.int64]:
-    """Return (n,) the base image of the same class and index as each readable image of `shifts`; -1 without."""
+    """Return the row of each readable shifted image's base image of the same class and index, (n,); -1 if there is
+    none.
+    """
     partners = np.full(len(labels), -1, dtype=np.int64)
     base = {
         (int(labels[row]), int(indices[row])): int(row) for row in np.flatnonzero((groups == 0) & readable)
@@ -132,23 +134,24 @@ def choose_failures(
 ) -> ChosenFailures:
     """Return the readable images that at least one model gets wrong, in the dataset's order; correct: (n, models).
 
-    Of more than `most`, cells give equally many: first those that most models flip (right on the base image), then
-    those that most get wrong.
+    If there are more than `most`, each cell (group and class) gives equally many: first the images that most models
+    flip
+    (right on the base image), then those that most models get wrong.
     """
     wrong = ~correct & readable[:, None]
     rows = np.flatnonzero(wrong.any(axis=1))
-    found = len(rows)
-    if found > most:
+    failures = len(rows)
+    if failures > most:
         paired = partners[rows] >= 0
         flips = (wrong[rows] & correct[partners[rows]]).sum(axis=1) * paired
         cells = groups[rows] * (int(labels.max()) + 1) + labels[rows]
         order = np.lexsort((rows, -wrong[rows].sum(axis=1), -flips, cells))
         _, starts = np.unique(cells[order], return_index=True)
-        sizes = np.diff(np.append(starts, found))
-        rank = np.empty(found, dtype=np.int64)
-        rank[order] = np.arange(found) - np.repeat(starts, sizes)
+        sizes = np.diff(np.append(starts, failures))
+        rank = np.empty(failures, dtype=np.int64)
+        rank[order] = np.arange(failures) - np.repeat(starts, sizes)
         rows = np.sort(rows[np.lexsort((cells, rank))[:most]])
-    return ChosenFailures(rows, partners[rows], found)
+    return ChosenFailures(rows, partners[rows], failures)
 
 
 TEMPLATE = "failures.html.j2"
@@ -162,14 +165,14 @@ def sheet_file(number: int) -> str:
 
 
 def failures_link(model: str = "", shift: str = "", class_id: str = "") -> str:
-    """Return the address of the browser, beside the report, with a filter."""
+    """Return the browser's address, relative to the report, with a filter."""
     named = {"model": model, "shift": shift, "class": class_id}
     fragment = urlencode({name: value for name, value in named.items() if value})
     return f"{PAGE}#{fragment}" if fragment else PAGE
 
 
 def image_link(key: str) -> str:
-    """Return the address of one image in the browser, enlarged."""
+    """Return the address of one enlarged image in the browser."""
     return f"{PAGE}#{urlencode({'image': key})}"
 
 
@@ -181,12 +184,12 @@ def failures_data(
     models: Sequence[tuple[str, Callable[[int], str], str]],
     order: Sequence[str],
 ) -> dict[str, Any]:
-    """Return what the page's script reads. confidence: (n, models), NaN if a model gives none.
+    """Return the data of the page's script. confidence: (n, models), NaN if a model gives none.
 
-    models: name, what its outputs are called, and a note of each. order: the groups as the page lists them.
+    models: name, function from an output to its name, and a note. order: the groups as the page lists them.
     """
     images = chosen.images
-    place = {int(row): number for number, row in enumerate(images)}
+    position_of = {int(row): number for number, row in enumerate(images)}
     rank = {name: number for number, name in enumerate(order)}
     group_rank = np.array([rank[group.name] for group in subject.groups])
     listed = np.lexsort((chosen.rows, subject.labels[chosen.rows], group_rank[subject.shifts[chosen.rows]]))
@@ -194,11 +197,13 @@ def failures_data(
     of_models, paths = [], subject.paths
     for number, (_, called, _) in enumerate(models):
         outputs, inverse = np.unique(answers.prediction[images, number], return_inverse=True)
-        own = np.array([names.setdefault(called(int(output)), len(names)) for output in outputs], dtype=np.int64)
+        name_indices = np.array(
+            [names.setdefault(called(int(output)), len(names)) for output in outputs], dtype=np.int64
+        )
         share = confidence[images, number]
         of_models.append(
             {
-                "answers": own[inverse].tolist(),
+                "answers": name_indices[inverse].tolist(),
                 "shares": np.where(np.isnan(share), -1, np.rint(100 * np.nan_to_num(share))).astype(int).tolist(),
                 "right": "".join("1" if right else "0" for right in answers.correct[images, number].tolist()),
             }
@@ -216,8 +221,8 @@ def failures_data(
         "paths": None if paths is None else [paths[row] for row in images],
         "shift": group_rank[subject.shifts[images]].tolist(),
         "class": subject.labels[images].tolist(),
-        "failures": [place[int(row)] for row in chosen.rows[listed]],
-        "partners": [place.get(int(row), -1) for row in chosen.partners[listed]],
+        "failures": [position_of[int(row)] for row in chosen.rows[listed]],
+        "partners": [position_of.get(int(row), -1) for row in chosen.partners[listed]],
         "sheets": [{"file": sheet_file(at), "rows": rows} for at, rows in enumerate(sheet_rows(len(images)))],
         "columns": COLUMNS,
         "imagesASheet": IMAGES_A_SHEET,
@@ -227,7 +232,7 @@ def failures_data(
 def failures_html(
     name: str, data: dict[str, Any], chosen: ChosenFailures, images: int, paired: bool, changed: bool = False
 ) -> str:
-    """Return the page as text; equal evaluations give equal bytes. images: how many were scored."""
+    """Return the page as text; equal evaluations give equal bytes. images: the number of scored images."""
     environment = template_environment(TEMPLATE)
     return environment.get_template(TEMPLATE).render(
         name=name,
@@ -244,17 +249,17 @@ def failures_html(
 
 COLUMNS = 12
 IMAGES_A_SHEET = COLUMNS * COLUMNS
-# The longer side of a picture in pixels; a smaller image keeps its own.
+# The longer side of a picture in pixels; a smaller image keeps its size.
 SIDE = 128
 
 
 def sprite_sheets(pictures: Iterable[Image | None]) -> Iterator[bytes]:
-    """Draw WebP sheets of pictures in their order, in rows of `COLUMNS`; None leaves its square empty."""
+    """Draw WebP sheets of pictures in order, in rows of `COLUMNS`; None leaves its square empty."""
     from PIL import Image
 
     left = iter(pictures)
-    while small := [None if one is None else thumbnail(one, SIDE) for one in islice(left, IMAGES_A_SHEET)]:
-        side = max((max(one.size) for one in small if one is not None), default=1)
+    while small := [None if picture is None else thumbnail(picture, SIDE) for picture in islice(left, IMAGES_A_SHEET)]:
+        side = max((max(picture.size) for picture in small if picture is not None), default=1)
         sheet = Image.new("RGBA", (COLUMNS * side, -(-len(small) // COLUMNS) * side))
         for index, picture in enumerate(small):
             if picture is not None:
@@ -270,13 +275,13 @@ def sheet_rows(total: int) -> list[int]:
     ]  # fmt: skip
 
 
-# What a table of an earlier version may lack.
+# Columns that a table of an earlier version may lack.
 _LATER = ("path", "class")
 _COLUMNS = ("model", "key", "path", "label", "class", "answered", "confidence", "shift")
 
 
 def failures_frame(predictions: Path, models: Sequence[str], model: str | None = None) -> Any:
-    """Return a row an image and model that is wrong about it, the surest first. See `Evaluation.failures`."""
+    """Return a row per image and model that is wrong about it, most confident first. See `Evaluation.failures`."""
     import pyarrow as pa
     import pyarrow.compute
     import pyarrow.parquet as pq
@@ -294,15 +299,15 @@ def failures_frame(predictions: Path, models: Sequence[str], model: str | None =
     tables = []
     with file:
         for name in [model] if model is not None else models:
-            own = {f"{column}.{name}": column for column in ("answered", "confidence", "right")}
+            model_columns = {f"{column}.{name}": column for column in ("answered", "confidence", "right")}
             known = ("key", "label", "shift", *_LATER)
-            table = file.read(columns=[column for column in (*known, *own) if column in names])
+            table = file.read(columns=[column for column in (*known, *model_columns) if column in names])
             wrong = table.filter(functions.invert(table[f"right.{name}"]))
-            wrong = wrong.rename_columns([own.get(column, column) for column in wrong.column_names])
+            wrong = wrong.rename_columns([model_columns.get(column, column) for column in wrong.column_names])
             tables.append(wrong.append_column("model", pa.array([name] * wrong.num_rows, pa.string())))
-    found = pa.concat_tables(tables).to_pandas().reindex(columns=list(_COLUMNS)).astype({"path": object})
-    found["path"] = found["path"].where(found["path"].notna(), None)
-    return found.sort_values("confidence", ascending=False, kind="stable", ignore_index=True)
+    frame = pa.concat_tables(tables).to_pandas().reindex(columns=list(_COLUMNS)).astype({"path": object})
+    frame["path"] = frame["path"].where(frame["path"].notna(), None)
+    return frame.sort_values("confidence", ascending=False, kind="stable", ignore_index=True)
 
 
 # A report is one file: these bound its size (about 1 MB of thumbnails for 24 shifts).
@@ -314,9 +319,9 @@ THUMBNAIL = 96
 
 @dataclass(frozen=True)
 class FlippedPair:
-    """A base image and its shifted partner; `flipped` models were right on one and wrong on the other.
+    """A base image and its shifted partner; `flipped` models were right on the base image and wrong on the other.
 
-    `answer` is what most of those models say of the shifted image, `answered` how many of them.
+    `answer` is the most frequent answer of those models to the shifted image; `answered` of them gave it.
     """
 
     base_key: str
@@ -328,40 +333,42 @@ class FlippedPair:
     answered: int
 
 
-# A class that drops far under a shift: its name, its drop averaged over models, and pairs that flipped.
+# A class with a large drop: its name, its drop averaged over models, and flipped pairs.
 ClassExamples = tuple[str, float, list[FlippedPair]]
 
 
 def pick_examples(answered: AllAnswers, results: Results) -> list[tuple[str, list[ClassExamples]]]:
-    """Return, for the shifts of the largest impact, the classes that drop most and pairs that most models flip."""
+    """Return the classes that drop most, for shifts of the largest impact, with the pairs that most models flip."""
     subject, classes = answered.subject, answered.subject.classes
-    # Images that were not built come in no pairs.
+    # Images that were not built form no pairs.
     built = [shift.name for shift in results.shifts if shift.candidates is not None]
     impacts = {name: results.rows.value("impact", group=name) for name in built}
     worst = sorted((-value, index) for index, value in enumerate(impacts.values()) if value is not None)[:MOST_SHIFTS]
     place_of = {group.name: index for index, group in enumerate(subject.groups)}
     chosen: list[tuple[str, int, float, list[_Flipped]]] = []
     for _, at in worst:
-        drops = {one.class_id: one.impact.value for one in classes_of(results, built[at]) if one.impact is not None}
-        found = 0
-        for one in sorted(classes, key=lambda one: (-drops.get(one.id, 0.0), one.label)):
-            if drops.get(one.id, 0.0) <= 0 or found == CLASSES_A_SHIFT:
+        drops = {
+            facts.class_id: facts.impact.value for facts in classes_of(results, built[at]) if facts.impact is not None
+        }
+        number = 0
+        for cls in sorted(classes, key=lambda cls: (-drops.get(cls.id, 0.0), cls.label)):
+            if drops.get(cls.id, 0.0) <= 0 or number == CLASSES_A_SHIFT:
                 break
-            if pairs := _flipped(answered, place_of[built[at]], one.label):
-                chosen.append((built[at], one.label, drops[one.id], pairs))
-                found += 1
+            if pairs := _flipped(answered, place_of[built[at]], cls.label):
+                chosen.append((built[at], cls.label, drops[cls.id], pairs))
+                number += 1
     shown = frozenset(subject.keys[row] for *_, pairs in chosen for base, row, _ in pairs for row in (base, row))
     pictures = {
         key: data_uri(webp(rgb_image(encoded), 88, THUMBNAIL))  # only readable rows are chosen
         for key, encoded in (subject.images(shown) if shown else ())
     }
-    called = [answer_names(classes, own) for own in answered.maps]
+    called = [answer_names(classes, class_map) for class_map in answered.maps]
     examples: dict[str, list[ClassExamples]] = {}
     for shift, label, drop, pairs in chosen:
         flipped = []
         for base, row, models in pairs:
             counts = Counter(called[model](int(answered.answers.prediction[row, model])) for model in models)
-            most = min(counts, key=lambda one: (-counts[one], one))
+            most = min(counts, key=lambda name: (-counts[name], name))
             keys = subject.keys[base], subject.keys[row]
             flipped.append(FlippedPair(*keys, pictures[keys[0]], pictures[keys[1]], len(models), most, counts[most]))
         examples.setdefault(shift, []).append((classes[label].name, drop, flipped))
@@ -374,13 +381,13 @@ _Flipped = tuple[int, int, NDArray[np.int64]]
 
 def _flipped(answered: AllAnswers, shift: int, label: int) -> list[_Flipped]:
     subject, answers = answered.subject, answered.answers
-    here = (subject.labels == label) & answers.readable
-    base = {int(subject.indices[row]): int(row) for row in np.flatnonzero(here & (subject.shifts == 0))}
-    found = []
-    for row in np.flatnonzero(here & (subject.shifts == shift)).tolist():
+    of_class = (subject.labels == label) & answers.readable
+    base = {int(subject.indices[row]): int(row) for row in np.flatnonzero(of_class & (subject.shifts == 0))}
+    pairs = []
+    for row in np.flatnonzero(of_class & (subject.shifts == shift)).tolist():
         partner = base.get(int(subject.indices[row]))
         if partner is not None:
             models = np.flatnonzero(answers.correct[partner] & ~answers.correct[row])
             if models.size:
-                found.append((partner, row, models))
-    return sorted(found, key=lambda one: (-one[2].size, one[1]))[:PAIRS_A_CLASS]
+                pairs.append((partner, row, models))
+    return sorted(pairs, key=lambda pair: (-pair[2].size, pair[1]))[:PAIRS_A_CLASS]

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# What a shift changes, in the order of legends; the recipe's kinds, and one for shifts that name none.
+# Kinds of shifts in the order of legends: the recipe's kinds, and one for shifts without a kind.
 KINDS: tuple[str, ...] = (*get_args(Kind), "other")
-# CSS pixels an inch of figure: 96 at natural size, somewhat larger here to fill the page.
+# CSS pixels per inch of figure: 96 at natural size, larger here to fill the page.
 _CSS_PIXELS = 120
-# The smallest text, 8.5 of 72 points an inch, is then 10 CSS pixels high.
+# At this scale the smallest text, 8.5 points, is 10 CSS pixels high.
 _FEWEST_CSS_PIXELS = 85
 _LONGEST_NAME = 30
 
@@ -48,13 +48,13 @@ _VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule"} | {
 
 
 def short(name: str, longest: int = _LONGEST_NAME) -> str:
-    """Return a shift's name for a figure, cut where it would squeeze the drawing."""
+    """Return a shift's name for a figure, cut to `longest` characters."""
     text = in_words(name)
     return text if len(text) <= longest else f"{text[: longest - 1].rstrip()}…"
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """Draw a figure of one plot, in inches."""
+    """Return a figure with one plot; width and height in inches."""
     figure, axes = new_panels(1, 1, size=(width, height))
     return figure, axes[0][0]
 
@@ -71,9 +71,9 @@ def new_panels(rows: int, columns: int, size: tuple[float, float] | None = None)
 
 
 def as_svg(figure: Figure, name: str, title: str, tips: Mapping[str, Sequence[str]] | None = None) -> str:
-    """Draw the figure as an SVG element with a title; equal numbers give equal bytes.
+    """Return the figure as an SVG element with a title; equal numbers give equal bytes.
 
-    `tips` maps the gid of a bar to its sentence, and of a scatter to one sentence a point.
+    `tips` maps the gid of a bar to its sentence, and of a scatter to one sentence per point.
     """
     import matplotlib
 
@@ -90,12 +90,12 @@ def as_svg(figure: Figure, name: str, title: str, tips: Mapping[str, Sequence[st
         text = text.replace(colour, f"var({variable})")
     # Ids are counted within a figure, and several figures share the page.
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
-    # Text takes the page's font; matplotlib measured with its own, which is wider than most.
+    # Text uses the page's font; matplotlib measured its own, which is wider than most.
     text = re.sub(r"font:\s*([\d.]+px)[^;\"]*", r"font-size: \1", text)
     text = re.sub(r"<svg ", f'<svg role="img" aria-label="{title}" class="figure" ', text, count=1)
     width = float(figure.get_figwidth())
-    # As wide as the page allows, and no wider than its text stays in proportion to the page's; on a narrow page it
-    # scrolls rather than shrink its text below what can be read.
+    # As wide as the page, up to the width at which text matches the page's. On a narrow page the figure
+    # scrolls, so that its text stays readable.
     return re.sub(
         r'(<svg[^>]*?) height="[\d.]+pt"',
         rf'\1 style="min-width:{width * _FEWEST_CSS_PIXELS:.0f}px;max-width:{width * _CSS_PIXELS:.0f}px"',
@@ -105,7 +105,7 @@ def as_svg(figure: Figure, name: str, title: str, tips: Mapping[str, Sequence[st
 
 
 def _with_tips(text: str, gid: str, sentences: Sequence[str]) -> str:
-    """Return the SVG with a <title> in the group called `gid`, or in each of the points drawn there."""
+    """Return the SVG with a <title> in the group with id `gid`, or in each of its points."""
     start = text.index(f'<g id="{gid}">')
     end = start + len(f'<g id="{gid}">')
     titles = [f"<title>{escape(sentence)}</title>" for sentence in sentences]
@@ -114,7 +114,7 @@ def _with_tips(text: str, gid: str, sentences: Sequence[str]) -> str:
     pieces, position = [text[:end]], end
     for title in titles:
         point = re.compile(r"<use ([^>]*?)/>").search(text, position)
-        assert point is not None  # a scatter draws one <use> a point
+        assert point is not None  # a scatter draws one <use> per point
         pieces += [text[position : point.start()], f"<use {point[1]}>{title}</use>"]
         position = point.end()
     return "".join(pieces) + text[position:]
@@ -129,7 +129,7 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]], *, size
     figure = axes.get_figure()
     assert isinstance(figure, Figure)
     renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw_without_rendering()  # settles the layout, and with it where points lie in pixels
+    figure.draw_without_rendering()  # fixes the layout, and with it the pixel coordinates of points
     pixels = axes.transData.transform([(x, y) for x, y, _ in points])
     dots = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in pixels]
     frame = axes.get_window_extent(renderer)
@@ -157,17 +157,17 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]], *, size
         taken.append(best[1].get_window_extent(renderer))
 
 
-# Where a label may stand, in points from its own: beside it first, then above and below, then further off.
+# Offsets of a label from its point, in points: first beside it, then above and below, then further away.
 _OFFSETS = (
     (6, 0), (-6, 0), (5, 4), (-5, 4), (5, -4), (-5, -4), (0, 6), (0, -6),
     (6, 11), (-6, 11), (6, -11), (-6, -11), (0, 15), (0, -15),
 )  # fmt: skip
 
 
-def _shared(one: Any, other: Any) -> float:
-    """Return area in pixels that two boxes share."""
-    width = min(one.x1, other.x1) - max(one.x0, other.x0)
-    height = min(one.y1, other.y1) - max(one.y0, other.y0)
+def _shared(box: Any, other: Any) -> float:
+    """Return the area in pixels that two boxes share."""
+    width = min(box.x1, other.x1) - max(box.x0, other.x0)
+    height = min(box.y1, other.y1) - max(box.y0, other.y0)
     return max(0.0, width) * max(0.0, height)
 
 
@@ -192,7 +192,7 @@ def _style() -> Any:
 MOST_BARS = 40
 MOST_PANELS = 36
 _PANELS_A_ROW = 4
-# Through fewer points nobody sees how impact and slope go together.
+# Fewer points do not show how impact and slope relate.
 FEWEST_SHIFTS_FOR_SLOPES = 10
 
 
@@ -202,17 +202,17 @@ def kind_of_shift(shift: GroupFacts) -> str:
 
 
 def _measured(results: Results, *measures: str) -> list[tuple[GroupFacts, list[Estimate]]]:
-    """Return the shifts that have all these numbers, with them, largest impact first."""
-    found = []
+    """Return the shifts that have all these numbers, with the numbers, largest impact first."""
+    measured = []
     for shift in results.by_impact:
-        own = [results.rows.estimate(measure, group=shift.name) for measure in measures]
-        if all(one is not None for one in own):
-            found.append((shift, [one for one in own if one is not None]))
-    return found
+        estimates = [results.rows.estimate(measure, group=shift.name) for measure in measures]
+        if all(estimate is not None for estimate in estimates):
+            measured.append((shift, [estimate for estimate in estimates if estimate is not None]))
+    return measured
 
 
 def impact_figure(results: Results) -> str | None:
-    """Draw bars of the absolute impact of each shift with its interval, largest first; None without any."""
+    """Draw a bar for the absolute impact of each shift with its interval, largest first; None without impacts."""
     shown = _measured(results, "impact")[:MOST_BARS]
     if not shown:
         return None
@@ -226,7 +226,7 @@ def impact_figure(results: Results) -> str | None:
             axes.plot([100 * impact.low, 100 * impact.high], [row, row], color=INK, linewidth=1.1, zorder=3)
             for end in (impact.low, impact.high):
                 axes.plot([100 * end] * 2, [row - 0.14, row + 0.14], color=INK, linewidth=1.1, zorder=3)
-    axes.set_yticks(range(len(shown)), [short(one.name) for one, _ in shown], parse_math=False)
+    axes.set_yticks(range(len(shown)), [short(shift.name) for shift, _ in shown], parse_math=False)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.axvline(0, color=INK, linewidth=0.8, zorder=4)
     axes.grid(axis="x", color=RULE, linewidth=0.7, zorder=0)
@@ -238,29 +238,29 @@ def impact_figure(results: Results) -> str | None:
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    """Make so many small plots, in rows."""
+    """Return `count` small plots, in rows."""
     columns = count if count <= _PANELS_A_ROW + 1 else _PANELS_A_ROW
     figure, axes = new_panels(math.ceil(count / columns), columns)
     panels = list(axes.flat)
     for index in range(count, len(panels)):
         panels[index].set_visible(False)
-        # The panel above it is the last of its column, and shows the scale there.
+        # The panel above an empty one is the last of its column, and shows the scale.
         panels[index - columns].tick_params(labelbottom=True)
     return figure, panels[:count]
 
 
 def line_figure(results: Results) -> str | None:
-    """Draw base against shifted accuracy: a point a model, a panel a shift, with the fitted line if any."""
+    """Draw base against shifted accuracy: a point per model, a panel per shift, with the fitted line if any."""
     shown = [shift for shift, _ in _measured(results, "impact")][:MOST_PANELS]
     if not shown:
         return None
     figure, panels = _panels(len(shown))
     names = {shift.name for shift in shown}
     values = [
-        100 * one.value
+        100 * row.value
         for measure in ("accuracy", "base_accuracy")
-        for one in results.rows.where(measure, class_id="")
-        if one.group in names and one.value is not None
+        for row in results.rows.where(measure, class_id="")
+        if row.group in names and row.value is not None
     ]
     low, high = min(values), max(values)
     margin = max(2.0, 0.06 * (high - low))
@@ -274,7 +274,7 @@ def line_figure(results: Results) -> str | None:
 
 
 def slope_figure(results: Results) -> str | None:
-    """Draw absolute impact against ID/OOD slope, a point a shift (Vendrow 2023, Figure 11); None for few shifts."""
+    """Draw absolute impact against ID/OOD slope, a point per shift (Vendrow 2023, Figure 11); None for few shifts."""
     shown = _measured(results, "impact", "slope")
     if len(shown) < FEWEST_SHIFTS_FOR_SLOPES:
         return None
@@ -302,7 +302,7 @@ def slope_figure(results: Results) -> str | None:
 def _draw_line_panel(
     axes: Axes, gid: str, results: Results, shift: GroupFacts, low: float, high: float
 ) -> dict[str, list[str]]:
-    """Draw one shift's panel, models near chance as rings; returns a sentence for each point, by gid."""
+    """Draw one shift's panel, models near chance as rings. Return a sentence for each point, by gid."""
     colour = KIND_COLOURS[kind_of_shift(shift)]
     axes.plot([low, high], [low, high], color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
     tips = {}
@@ -342,14 +342,14 @@ def _draw_line_panel(
 
 
 _PROBIT_TICKS = (1, 5, 20, 50, 80, 95, 99, 99.9)
-# A test set of timm's -> how its line is drawn.
+# A test set of timm -> its line style.
 _PUBLISHED: Mapping[str, Any] = {"v2": "solid", "sketch": (0, (6, 2)), "r": (0, (1, 1.5)), "a": (0, (6, 2, 1, 2))}
 
 
 def published_figure(results: Results) -> str | None:
-    """Draw base against shifted accuracy on the probit scale, a panel a shift: a point a model, timm's lines behind.
+    """Draw base against shifted accuracy on the probit scale, a panel per shift: a point per model, and timm's lines.
 
-    None without published lines, or where no shift is measured for a model that is not near chance.
+    Return None without published lines, or if no shift is measured for a model that is not near chance.
     """
     shown = [shift for shift, _ in _measured(results, "impact")][:MOST_PANELS]
     if results.published is None or not shown:
@@ -382,7 +382,7 @@ def published_figure(results: Results) -> str | None:
             f"{model.name}: base {percent(float(one))}, {in_words(shift.name)} {percent(float(other))}"
             for model, one, other in zip(models, base, shifted, strict=True)
         ]
-    # The panels share their axes. A's line leads far below any point.
+    # The panels share their axes. The line of ImageNet-A extends far below any point.
     lowest = min(
         float(np.asarray(collection.get_offsets())[:, 1].min()) for panel in panels for collection in panel.collections
     )
@@ -403,38 +403,42 @@ def _points(estimate: Estimate) -> str:
     return points(estimate.value) + (f" ({interval})" if interval else "")
 
 
-# Of lines in a panel, and the stand-in colour of each.
+# The kinds whose stand-in colours the lines of a panel use.
 LINES = ("weather", "style", "background", "co-occurrence", "light", "colour", "mined", "noise")
 
 
 def severity_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
-    """Draw accuracy against the level: a panel a shift, a line a model (as many as `LINES`); None without any."""
-    shown = [one for one in results.severity if one.classes][:MOST_PANELS]
+    """Draw accuracy against the level: a panel per shift, a line per model (at most `LINES`); None without curves."""
+    shown = [curve for curve in results.severity if curve.classes][:MOST_PANELS]
     if not shown or not models:
         return None
     figure, panels = _panels(len(shown))
     tips = {}
-    for index, (panel, one) in enumerate(zip(panels, shown, strict=True)):
-        levels = [float(at) for at in one.ats]
+    for index, (panel, curve) in enumerate(zip(panels, shown, strict=True)):
+        levels = [float(at) for at in curve.ats]
         for line, (model, kind) in enumerate(zip(models, LINES, strict=False)):
-            key = {"model": model.name, "group": one.shift}
-            # A curve has every level, or there is none.
-            found = [own for at in one.ats if (own := results.rows.estimate(ACCURACY, at=at, **key))]
-            colour, values, gid = KIND_COLOURS[kind], [100 * own.value for own in found], f"levels{index}m{line}"
-            for at, own in zip(levels, found, strict=True):
-                if own.low is not None and own.high is not None:
-                    ends = [100 * own.low, 100 * own.high]
+            key = {"model": model.name, "group": curve.shift}
+            # A curve has all levels or no level.
+            estimates = [estimate for at in curve.ats if (estimate := results.rows.estimate(ACCURACY, at=at, **key))]
+            colour, values, gid = (
+                KIND_COLOURS[kind],
+                [100 * estimate.value for estimate in estimates],
+                f"levels{index}m{line}",
+            )
+            for at, estimate in zip(levels, estimates, strict=True):
+                if estimate.low is not None and estimate.high is not None:
+                    ends = [100 * estimate.low, 100 * estimate.high]
                     panel.plot([at, at], ends, color=colour, linewidth=0.9, alpha=0.45, zorder=1)
             panel.plot(levels, values, color=colour, linewidth=1.6, zorder=2)
             panel.scatter(levels, values, s=14, color=colour, linewidths=0, zorder=3, gid=gid, clip_on=False)
             tips[gid] = [
-                f"{model.name}, {in_words(one.shift)} at {at}: {percent(own.value)} ({between(own)})"
-                for at, own in zip(one.ats, found, strict=True)
+                f"{model.name}, {in_words(curve.shift)} at {at}: {percent(estimate.value)} ({between(estimate)})"
+                for at, estimate in zip(curve.ats, estimates, strict=True)
             ]
-        panel.set_title(short(one.shift, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
+        panel.set_title(short(curve.shift, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
         panel.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
         panel.grid(color=RULE, linewidth=0.6, zorder=0)
-    axis = listed(list(dict.fromkeys(one.axis for one in shown)), last="or")
+    axis = listed(list(dict.fromkeys(curve.axis for curve in shown)), last="or")
     figure.supxlabel(f"{axis} (0: base, 1: the whole shift)", color=MUTED, fontsize=10)
     figure.supylabel("accuracy (%)", color=MUTED, fontsize=10)
     return as_svg(figure, "severity", "Accuracy of each model against the level of each shift", tips)
@@ -443,12 +447,15 @@ def severity_figure(results: Results, models: Sequence[ModelFacts]) -> str | Non
 MOST_MODELS = 60
 _LONGEST_MODEL = 34
 _COLOUR = KIND_COLOURS["mined"]
-# Stronger for closer kin.
+# Bars are more opaque for closer relatives of the judge.
 _STRENGTH = {JUDGE: 0.0, "same architecture": 1.0, "same family": 0.7, "other": 0.4}
 
 
 def transfer_figure(transfer: Transfer, results: Results, number: int) -> str | None:
-    """Draw bars of top-1 failure rates by kinship with the judge, rings for the base; `number` of its place."""
+    """Draw top-1 failure rates as bars ordered by kinship with the judge, with rings for the base.
+
+    number: the figure's index on the page.
+    """
     key = {"against": transfer.judge, "at": TOP1}
     shown = [
         (model, rate)
@@ -469,9 +476,9 @@ def transfer_figure(transfer: Transfer, results: Results, number: int) -> str | 
         )  # fmt: skip
         bar.set_gid(f"bar{index}")
         interval, base = between(rate), results.rows.value(ON_BASE, model=model.name, **key)
-        said = ", by construction" if itself else f" ({interval})" if interval else ""
+        detail = ", by construction" if itself else f" ({interval})" if interval else ""
         beside = "" if base is None else f"; base {percent(base)}"
-        tips[f"bar{index}"] = [f"{name}, {RELATION_WORDS[model.relation]}: {percent(rate.value)}{said}{beside}"]
+        tips[f"bar{index}"] = [f"{name}, {RELATION_WORDS[model.relation]}: {percent(rate.value)}{detail}{beside}"]
         if not itself and rate.low is not None and rate.high is not None:
             axes.plot([100 * rate.low, 100 * rate.high], [index, index], color=INK, linewidth=1.1, zorder=3)
         if base is not None:
@@ -489,5 +496,5 @@ def transfer_figure(transfer: Transfer, results: Results, number: int) -> str | 
 
 
 def _cut(name: str) -> str:
-    """Return a model's name, with its underscores, cut where it would squeeze the drawing."""
+    """Return a model's name, with its underscores, cut to `_LONGEST_MODEL` characters."""
     return name if len(name) <= _LONGEST_MODEL else f"{name[: _LONGEST_MODEL - 1].rstrip()}…"

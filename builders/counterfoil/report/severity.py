@@ -84,7 +84,7 @@ class Severity(Strict):
 
     @property
     def axis(self) -> str:
-        """What the levels measure."""
+        """The quantity that the levels measure."""
         return "CLIP-realised level" if self.realised else "level"
 
     @property
@@ -106,31 +106,36 @@ _MOST_CARD_MODELS, _MOST_CARD_SHIFTS = 6, 40
 _MOST_CLASSES = 20  # of a table; all are in measures.csv
 
 
-def level_words(found: ResultRow | None, severity: Severity) -> tuple[str, str]:
-    """Return a level that a row has, and its interval; "beyond" the top where it is not reached."""
-    if found is None:
+def level_words(result: ResultRow | None, severity: Severity) -> tuple[str, str]:
+    """Return a row's level and its interval; "beyond" the top level if it is not reached."""
+    if result is None:
         return NOTHING, ""
     value, low, high = (
-        f"beyond {severity.ats[-1]}" if one is None else number(one) for one in (found.value, found.low, found.high)
+        f"beyond {severity.ats[-1]}" if level is None else number(level)
+        for level in (result.value, result.low, result.high)
     )
-    return value, "" if found.low is None else f"{low} to {high}"
+    return value, "" if result.low is None else f"{low} to {high}"
 
 
-def _level_cell(found: ResultRow | None, severity: Severity) -> TableCell:
-    return TableCell(*level_words(found, severity), _BEYOND if found is None or found.value is None else found.value)
+def _level_cell(result: ResultRow | None, severity: Severity) -> TableCell:
+    return TableCell(
+        *level_words(result, severity), _BEYOND if result is None or result.value is None else result.value
+    )
 
 
 def ten_points_table(results: Results, models: Sequence[ModelFacts], *, short: bool = True) -> Table:
-    """Return a row a shift and a column a model: the level where the drop reaches ten points."""
+    """Return a row per shift and a column per model: the level where the drop reaches ten points."""
     return _levels_table(results, models, TEN_POINTS, "The level where accuracy has dropped ten points", short)
 
 
 def _levels_table(results: Results, models: Sequence[ModelFacts], measure: str, caption: str, short: bool) -> Table:
-    columns = [TableColumn(one.short_name if short else one.name, note=_note(one), named=True) for one in models]
+    columns = [
+        TableColumn(model.short_name if short else model.name, note=_note(model), named=True) for model in models
+    ]
     rows = []
-    for one in results.severity:
-        found = [results.rows.one(measure, model=model.name, group=one.shift) for model in models]
-        rows.append(TableRow((text_cell(one.shift), *(_level_cell(each, one) for each in found))))
+    for severity in results.severity:
+        results_of_shift = [results.rows.one(measure, model=model.name, group=severity.shift) for model in models]
+        rows.append(TableRow((text_cell(severity.shift), *(_level_cell(each, severity) for each in results_of_shift))))
     return Table(caption, (TableColumn("shift", "shift"), *columns), tuple(rows))
 
 
@@ -147,7 +152,7 @@ def _failures_table(severity: Severity, results: Results, models: Sequence[Model
             results.rows.one(MEDIAN + ending, **key) for ending in ("", IF_LOST_FAIL, IF_LOST_HOLD, LASTING, COMPLETE)
         )
         right = 0 if first is None else first.n or 0
-        bounds = dict.fromkeys(level_words(one, severity)[0] for one in (fail, hold))
+        bounds = dict.fromkeys(level_words(bound, severity)[0] for bound in (fail, hold))
         cells = (
             TableCell(model.short_name, _note(model), model.name),
             TableCell(f"{right:,} of {severity.trajectories:,}", sort=right),
@@ -165,35 +170,35 @@ def _failures_table(severity: Severity, results: Results, models: Sequence[Model
 
 
 def _ranks_table(severity: Severity, results: Results) -> Table:
-    """Return the rank of each compared model at the base and at every level, with the ranks that are left open."""
+    """Return each compared model's rank at the base and at every level, with the range of ranks that stays possible."""
     rows = []
     for model in results.models:
-        found = [results.rows.one(RANK, model=model.name, group=severity.shift, at=at) for at in severity.ats]
-        if all(found):
-            rows.append(TableRow((text_cell(model.short_name), *(_whole_cell(one) for one in found if one))))
-    rows.sort(key=lambda one: float(one.cells[1].sort))
+        ranks = [results.rows.one(RANK, model=model.name, group=severity.shift, at=at) for at in severity.ats]
+        if all(ranks):
+            rows.append(TableRow((text_cell(model.short_name), *(_whole_cell(rank) for rank in ranks if rank))))
+    rows.sort(key=lambda table_row: float(table_row.cells[1].sort))
     columns = [TableColumn("model", "name"), *(TableColumn("base" if at == "0" else at) for at in severity.ats)]
     return Table(f"Rank by accuracy: {in_words(severity.shift)}", tuple(columns), tuple(rows))
 
 
-def _whole_cell(found: ResultRow) -> TableCell:
-    interval = "" if found.low == found.high else f"{number(found.low, 0)} to {number(found.high, 0)}"
-    return TableCell(number(found.value, 0), interval, found.value or 0.0)
+def _whole_cell(result: ResultRow) -> TableCell:
+    interval = "" if result.low == result.high else f"{number(result.low, 0)} to {number(result.high, 0)}"
+    return TableCell(number(result.value, 0), interval, result.value or 0.0)
 
 
 def _pairs_table(severity: Severity, results: Results) -> Table:
-    """Return how much later one model fails than another, the surest pair first."""
+    """Return how much later one model fails than another, smallest p first."""
     short = {model.name: model.short_name for model in results.models}
-    found = results.rows.where(FAILURE_DIFFERENCE, group=severity.shift)
+    differences = results.rows.where(FAILURE_DIFFERENCE, group=severity.shift)
     rows = []
-    for one in sorted(found, key=lambda one: (one.q or 0, one.p or 0)):
-        ends = "" if one.low is None else f"{number(one.low)} to {number(one.high)}"
+    for difference in sorted(differences, key=lambda difference: (difference.q or 0, difference.p or 0)):
+        ends = "" if difference.low is None else f"{number(difference.low)} to {number(difference.high)}"
         cells = (
-            text_cell(short[one.model]),
-            text_cell(short[one.against]),
-            count_cell(one.n or 0),
-            TableCell(number(one.value, signed=True), ends, one.value or 0.0),
-            TableCell(probability(one.q or 0.0).removeprefix("= "), sort=one.q or 0.0),
+            text_cell(short[difference.model]),
+            text_cell(short[difference.against]),
+            count_cell(difference.n or 0),
+            TableCell(number(difference.value, signed=True), ends, difference.value or 0.0),
+            TableCell(probability(difference.q or 0.0).removeprefix("= "), sort=difference.q or 0.0),
         )
         rows.append(TableRow(cells))
     numbers = map(TableColumn, ("trajectories", "fails later by (levels)", "adjusted p"))
@@ -202,15 +207,15 @@ def _pairs_table(severity: Severity, results: Results) -> Table:
 
 
 def _classes_table(severity: Severity, results: Results) -> Table:
-    """Return what each class loses at every level, of the model of the film strips; the class that loses most first."""
+    """Return each class's drop at every level, for the model of the film strips; largest drop first."""
     model = middle_model(severity, results)
     key = {"model": model.name if model else "", "group": severity.shift}
-    found: dict[str, list[ResultRow]] = {}
-    for one in results.rows.where(DROP, **key):
-        if one.class_id:
-            found.setdefault(one.class_id, []).append(one)  # in the order of levels
+    drops_of_class: dict[str, list[ResultRow]] = {}
+    for drop_row in results.rows.where(DROP, **key):
+        if drop_row.class_id:
+            drops_of_class.setdefault(drop_row.class_id, []).append(drop_row)  # in the order of levels
     called, rows = {cls.id: cls.name for cls in results.classes}, []
-    for class_id, drops in sorted(found.items(), key=lambda each: -(each[1][-1].value or 0.0)):
+    for class_id, drops in sorted(drops_of_class.items(), key=lambda each: -(each[1][-1].value or 0.0)):
         base = results.rows.estimate(ACCURACY, class_id=class_id, at="0", **key)
         cells = (text_cell(called[class_id]), points_cell(base), *(points_cell(drop.estimate) for drop in drops))
         rows.append(TableRow(cells))
@@ -222,20 +227,23 @@ def _classes_table(severity: Severity, results: Results) -> Table:
 def middle_model(severity: Severity, results: Results) -> ModelFacts | None:
     """Return the model with the middle median failure point; one near chance only if there is no other."""
     models = results.sound_models or results.models
-    found = [results.rows.one(MEDIAN, model=model.name, group=severity.shift) for model in models]
-    order = [(_BEYOND if one.value is None else one.value, index) for index, one in enumerate(found) if one]
+    medians = [results.rows.one(MEDIAN, model=model.name, group=severity.shift) for model in models]
+    order = [
+        (_BEYOND if median.value is None else median.value, index) for index, median in enumerate(medians) if median
+    ]
     return models[median_low(order)[1]] if order else None
 
 
 def earliest(results: Results, shifts: Sequence[Severity]) -> tuple[Severity, ModelFacts, ResultRow] | None:
-    """Return the shift of these and the sound model that lose ten points at the lowest level; None if none does."""
-    found = [
-        (one.value, index, severity, model, one)
+    """Return which of these shifts and which sound model lose ten points at the lowest level; None if none does."""
+    crossings = [
+        (crossing.value, index, severity, model, crossing)
         for index, severity in enumerate(shifts)
         for model in results.sound_models
-        if (one := results.rows.one(TEN_POINTS, model=model.name, group=severity.shift)) and one.value is not None
+        if (crossing := results.rows.one(TEN_POINTS, model=model.name, group=severity.shift))
+        and crossing.value is not None
     ]
-    return min(found, key=lambda each: each[:2])[2:] if found else None
+    return min(crossings, key=lambda each: each[:2])[2:] if crossings else None
 
 
 def severity_words(results: Results) -> list[str]:
@@ -244,23 +252,23 @@ def severity_words(results: Results) -> list[str]:
         return []
     first = earliest(results, results.severity)
     sound = {model.name for model in results.sound_models}
-    if not any(one.model in sound for one in results.rows.where(TEN_POINTS)):
+    if not any(result.model in sound for result in results.rows.where(TEN_POINTS)):
         return ["Too few images, or no model above chance: nothing can be said of the levels."]
     if first is None:
         shifts = counted(len(results.severity), "shift with levels", "shifts with levels")
         sentences = [f"No model loses ten points under the {shifts}."]
     else:
-        severity, model, found = first
-        value, interval = level_words(found, severity)
+        severity, model, crossing = first
+        value, interval = level_words(crossing, severity)
         loses = "is the first to lose" if len(results.models) > 1 else "loses"
         where = f"at {severity.axis} {value} of “{in_words(severity.shift)}”"
-        said = f" (95 % confidence interval {interval})" if interval else ""
-        sentences = [f"{model.short_name} {loses} ten points: {where}{said}."]
+        range_words = f" (95 % confidence interval {interval})" if interval else ""
+        sentences = [f"{model.short_name} {loses} ten points: {where}{range_words}."]
     short = {model.name: model.short_name for model in results.models}
     changes = [
-        f"{short[ahead]} falls behind {short[behind]} by level {level} of “{in_words(one.shift)}”"
-        for one in results.severity
-        for ahead, behind, level in order_changes(one, results)
+        f"{short[ahead]} falls behind {short[behind]} by level {level} of “{in_words(severity.shift)}”"
+        for severity in results.severity
+        for ahead, behind, level in order_changes(severity, results)
     ]
     if changes:
         sentences.append(f"The ranking changes: {listed(changes, _MOST_NAMED)}.")
@@ -270,31 +278,32 @@ def severity_words(results: Results) -> list[str]:
 
 
 def order_changes(severity: Severity, results: Results) -> list[tuple[str, str, str]]:
-    """Return pairs that clearly change rank: who leads on the base, who overtakes it, and the first such level.
+    """Return pairs that clearly change rank: the leader on the base, the model that overtakes it, and the first such
+    level.
 
     The simultaneous intervals of their differences exclude 0, on the base and at the level.
     """
     pairs: dict[tuple[str, str], dict[str, ResultRow]] = {}
-    for one in results.rows.where(DIFFERENCE, group=severity.shift):
-        pairs.setdefault((one.model, one.against), {})[one.at] = one
-    found = []
-    for (model, against), own in pairs.items():
-        base = _surely(own.get("0"))
-        level = next((at for at in severity.ats[1:] if base and _surely(own.get(at)) == -base), None)
+    for difference in results.rows.where(DIFFERENCE, group=severity.shift):
+        pairs.setdefault((difference.model, difference.against), {})[difference.at] = difference
+    swaps = []
+    for (model, against), by_level in pairs.items():
+        base = _surely(by_level.get("0"))
+        level = next((at for at in severity.ats[1:] if base and _surely(by_level.get(at)) == -base), None)
         if level is not None:
-            found.append((model, against, level) if base > 0 else (against, model, level))
-    return found
+            swaps.append((model, against, level) if base > 0 else (against, model, level))
+    return swaps
 
 
-def _surely(found: ResultRow | None) -> int:
-    """Return 1 where a difference is surely above 0, -1 where below, else 0."""
-    if found is None or found.low is None or found.high is None:
+def _surely(difference: ResultRow | None) -> int:
+    """Return 1 if a difference is clearly above 0, -1 if clearly below, else 0."""
+    if difference is None or difference.low is None or difference.high is None:
         return 0
-    return int(found.low > 0) - int(found.high < 0)
+    return int(difference.low > 0) - int(difference.high < 0)
 
 
 def _lost_words(severity: Severity) -> str:
-    """Return how many trajectories there are, and which images of theirs are missing."""
+    """Return how many trajectories there are, and which of their images are missing."""
     text = f"{counted(severity.trajectories, 'trajectory', 'trajectories')} with a base image"
     if any(level.lost for level in severity.levels):
         lost = listed([f"{level.lost:,} at {at(level.level)}" for level in severity.levels], len(severity.levels))
@@ -306,7 +315,7 @@ def _lost_words(severity: Severity) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SeveritySection(ReportSection):
-    """Of each shift what is missing, and its tables; film strips; the models of the curves with their colours."""
+    """Each shift's missing images and tables; film strips; the models of the curves with their colours."""
 
     shifts: Sequence[tuple[Severity, str, Sequence[Table]]]
     strips: Sequence[Any]
@@ -321,9 +330,13 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     curves, lines, *strips = drawn
     median = "The level by which half of the trajectories have failed"
     shifts = []
-    for one in results.severity:
-        of_models = [_failures_table(one, results, models), _ranks_table(one, results), _pairs_table(one, results)]
-        shifts.append((one, _lost_words(one), [_classes_table(one, results), *of_models]))
+    for severity in results.severity:
+        of_models = [
+            _failures_table(severity, results, models),
+            _ranks_table(severity, results),
+            _pairs_table(severity, results),
+        ]
+        shifts.append((severity, _lost_words(severity), [_classes_table(severity, results), *of_models]))
     return SeveritySection(
         title="How much is too much",
         short="Severity",
@@ -339,9 +352,9 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
 
 
 def _first_to_lose(results: Results) -> tuple[str, str, str] | None:
-    """Return the headline: of the shifts whose labels somebody has checked, where a model first loses ten points."""
+    """Return the headline: where a model first loses ten points, among shifts whose labels were checked."""
     checked = checked_shifts(results)
-    first = earliest(results, [one for one in results.severity if one.levels[-1].group in checked])
+    first = earliest(results, [severity for severity in results.severity if severity.levels[-1].group in checked])
     if first is None:
         return None
     severity, model, level = first

@@ -1,6 +1,6 @@
-"""How often models are right: over all images, averaged over classes, of single classes; and how often guessing is.
+"""Accuracy over all images, averaged over classes and by class; the chance level.
 
-Of single classes: how many of their images are found, how many answers of them are right, and what is mistaken.
+By class: recall, precision and confusion.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from counterfoil.stats import Estimate, wilson_estimate, wilson_interval
 
 
 def _over_images(answered: AllAnswers, name: str, correct: NDArray[np.bool_]) -> Iterator[ResultRow]:
-    places = [(answered.group(place).name, answered.rows(place)) for place in answered.places]
+    places = [(answered.group(index).name, answered.rows(index)) for index in answered.places]
     if not answered.subject.base:
         places.append(("", np.flatnonzero(answered.answers.readable)))
     for group, rows in places:
-        for place, model in enumerate(answered.models):
+        for number, model in enumerate(answered.models):
             if len(rows):
-                found = wilson_estimate(int(correct[rows, place].sum()), len(rows))
-                at = str(answered.maps[place].top_k) if name == "top_k" else ""
-                yield row(name, found, model=model, group=group, at=at, n=len(rows))
+                estimate = wilson_estimate(int(correct[rows, number].sum()), len(rows))
+                at = str(answered.maps[number].top_k) if name == "top_k" else ""
+                yield row(name, estimate, model=model, group=group, at=at, n=len(rows))
 
 
 def _accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
     averages = answered.averages() if answered.subject.base else None
-    for place in answered.places:
-        group, kept = answered.group(place).name, answered.kept(place)
-        images = sum(one.counts[1] for one in kept)
-        if averages is not None and place == 0:
-            found = [averages.interval(model) for model in range(len(answered.models))]
+    for index in answered.places:
+        group, kept = answered.group(index).name, answered.kept(index)
+        images = sum(cls.counts[1] for cls in kept)
+        if averages is not None and index == 0:
+            values = [averages.interval(model) for model in range(len(answered.models))]
         elif answered.subject.base:
-            drops = answered.drops(place)
-            found = drops.accuracy.tolist() if drops else []
+            drops = answered.drops(index)
+            values = drops.accuracy.tolist() if drops else []
         else:
-            by_class = [accuracy_stats.accuracy_per_class(one.base_present, one.base_correct) for one in kept]
-            found = np.mean(by_class, axis=0).tolist() if by_class else []
+            by_class = [accuracy_stats.accuracy_per_class(cls.base_present, cls.base_correct) for cls in kept]
+            values = np.mean(by_class, axis=0).tolist() if by_class else []
         yield from (
             row("accuracy", value, model=name, group=group, n=images)
-            for name, value in zip(answered.models, found, strict=False)
+            for name, value in zip(answered.models, values, strict=False)
         )
-        for one in answered.enough(place):
-            own = accuracy_stats.accuracy_per_class(one.shift_present, one.shift_correct).tolist()
+        for cls in answered.enough(index):
+            by_model = accuracy_stats.accuracy_per_class(cls.shift_present, cls.shift_correct).tolist()
             yield from (
-                row("accuracy", value, model=name, group=group, class_id=one.class_id, n=one.counts[1])
-                for name, value in zip(answered.models, own, strict=True)
+                row("accuracy", value, model=name, group=group, class_id=cls.class_id, n=cls.counts[1])
+                for name, value in zip(answered.models, by_model, strict=True)
             )
 
 
@@ -59,38 +59,38 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
     if not answered.subject.base:
         return
     for shift in answered.shifts:
-        group, found = answered.group(shift).name, answered.drops(shift)
-        if found:
-            images = sum(one.counts[0] for one in answered.kept(shift))
-            for name, value in zip(answered.models, found.base_accuracy.tolist(), strict=True):
+        group, drops = answered.group(shift).name, answered.drops(shift)
+        if drops:
+            images = sum(cls.counts[0] for cls in answered.kept(shift))
+            for name, value in zip(answered.models, drops.base_accuracy.tolist(), strict=True):
                 yield row("base_accuracy", value, model=name, group=group, n=images)
-        for one in answered.enough(shift):
-            own = accuracy_stats.accuracy_per_class(one.base_present, one.base_correct).tolist()
-            near = answered.near_chance.cells[one.class_id]
-            for model, value in enumerate(own):
+        for cls in answered.enough(shift):
+            by_model = accuracy_stats.accuracy_per_class(cls.base_present, cls.base_correct).tolist()
+            near = answered.near_chance.cells[cls.class_id]
+            for model, value in enumerate(by_model):
                 note = "near chance" if near[model] else ""
                 yield ResultRow(
                     "base_accuracy",
                     answered.models[model],
                     group,
-                    one.class_id,
+                    cls.class_id,
                     value=value,
-                    n=one.counts[0],
+                    n=cls.counts[0],
                     note=note,
                 )
 
 
 def _chance(answered: AllAnswers) -> Iterator[ResultRow]:
-    for name, own in zip(answered.models, answered.maps, strict=True):
-        yield row("chance", float(own.chances.mean()), model=name)
+    for name, class_map in zip(answered.models, answered.maps, strict=True):
+        yield row("chance", float(class_map.chances.mean()), model=name)
 
 
-# The pairs of classes that are mistaken most; every answer is in predictions.parquet.
+# Report this many of the most frequent confusions; every answer is in predictions.parquet.
 MOST_MISTAKEN = 50_000
 
 
 def _answered_labels(answered: AllAnswers, model: int) -> NDArray[np.int64]:
-    """Return (images,) the class of an answer (its own, if right for several), -1 for an output right for none."""
+    """Return the class of each answer, (images,): the image's own class if right, -1 for an output of no class."""
     means = np.full(answered.maps[model].num_classes, -1, dtype=np.int64)
     for label, outputs in reversed(list(enumerate(answered.maps[model].targets))):
         means[list(outputs)] = label
@@ -99,7 +99,7 @@ def _answered_labels(answered: AllAnswers, model: int) -> NDArray[np.int64]:
 
 
 def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
-    """Return the share of right answers of each class: of its images (recall), or of the answers that mean it."""
+    """Return the share of right answers by class: of its images (recall), or of answers that name it (precision)."""
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         classes = answered.subject.classes
@@ -118,34 +118,36 @@ def _class_shares(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
 
 
 def _confusion(answered: AllAnswers) -> Iterator[ResultRow]:
-    # Two outputs may have one name: their shares and counts are one row's.
-    found: dict[tuple[str, str, str, str], tuple[float, int]] = {}
-    for model, group, rows, said in _each(answered):
+    # Two outputs may share a name: add their shares and counts in one row.
+    confusions: dict[tuple[str, str, str, str], tuple[float, int]] = {}
+    for model, group, rows, answered_labels in _each(answered):
         called = answer_names(answered.subject.classes, answered.maps[model])
         labels = answered.subject.labels[rows]
         images = np.bincount(labels, minlength=len(answered.subject.classes))
         outputs = answered.answers.prediction[rows, model]
-        # An answer that means no class is named by its output's name.
-        keys, counts = np.unique(np.stack([labels, said, np.where(said < 0, outputs, -1)]), axis=1, return_counts=True)
+        # An answer outside the classes is named after its output.
+        keys, counts = np.unique(
+            np.stack([labels, answered_labels, np.where(answered_labels < 0, outputs, -1)]), axis=1, return_counts=True
+        )
         for (label, answer, output), count in zip(keys.T.tolist(), counts.tolist(), strict=True):
             against = answered.subject.classes[answer].id if answer >= 0 else called(output)
             key = answered.models[model], group, answered.subject.classes[label].id, against
-            share, n = found.get(key, (0.0, 0))
-            found[key] = share + count / int(images[label]), n + count
-    most = sorted((n for _, n in found.values()), reverse=True)[:MOST_MISTAKEN]
-    least = most[-1] if len(found) > MOST_MISTAKEN else 0
-    for (model_name, group, class_id, against), (share, n) in found.items():
+            share, n = confusions.get(key, (0.0, 0))
+            confusions[key] = share + count / int(images[label]), n + count
+    most = sorted((n for _, n in confusions.values()), reverse=True)[:MOST_MISTAKEN]
+    least = most[-1] if len(confusions) > MOST_MISTAKEN else 0
+    for (model_name, group, class_id, against), (share, n) in confusions.items():
         if n > least or least == 0:
             yield row("confusion", share, model=model_name, group=group, class_id=class_id, against=against, n=n)
 
 
 def _each(answered: AllAnswers) -> Iterator[tuple[int, str, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield every model in every group: its number, the group, readable images, and the classes answered."""
+    """Yield, for every model and group: the model's index, the group, readable images, and the answered classes."""
     for model in range(len(answered.models)):
-        said = answered.once(("said", model), lambda model=model: _answered_labels(answered, model))
-        for place in answered.places:
-            rows = answered.rows(place)
-            yield model, answered.group(place).name, rows, said[rows]
+        answered_labels = answered.once(("said", model), lambda model=model: _answered_labels(answered, model))
+        for index in answered.places:
+            rows = answered.rows(index)
+            yield model, answered.group(index).name, rows, answered_labels[rows]
 
 
 MEASURES: dict[str, Measure] = {
@@ -181,21 +183,21 @@ MEASURES: dict[str, Measure] = {
 
 
 def _either_way(measure: str, way: Outputs) -> Measure:
-    """Return accuracy by one of both ways of answering, of the models that have both."""
+    """Return accuracy in one of the two ways of answering, for the models that have both."""
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
         label_of = {cls.id: label for label, cls in enumerate(answered.subject.classes)}
-        for place in answered.places:
-            kept = [label_of[one.class_id] for one in answered.kept(place)]
-            rows = answered.rows(place)
+        for index in answered.places:
+            kept = [label_of[cls.class_id] for cls in answered.kept(index)]
+            rows = answered.rows(index)
             labels = answered.subject.labels[rows]
             images = np.bincount(labels, minlength=len(label_of))[kept]
-            for model, own in enumerate(answered.maps):
+            for model, class_map in enumerate(answered.maps):
                 predictions = answered.scored[model].predictions
                 if kept and predictions.correct_otherwise is not None:
-                    correct = (predictions.correct if own.leads == way else predictions.correct_otherwise)[rows]
+                    correct = (predictions.correct if class_map.leads == way else predictions.correct_otherwise)[rows]
                     right = np.bincount(labels, weights=correct, minlength=len(label_of))[kept]
-                    key = {"model": answered.models[model], "group": answered.group(place).name}
+                    key = {"model": answered.models[model], "group": answered.group(index).name}
                     yield row(measure, float((right / images).mean()), n=int(images.sum()), **key)
 
     over = "all outputs of a model" if way == "all" else "the outputs of the dataset's classes alone"
@@ -203,7 +205,7 @@ def _either_way(measure: str, way: Outputs) -> Measure:
     return Measure(rows_of, f"Accuracy over {over}", "percent", reading, shown=("report",))
 
 
-# Rows of these come after those of drops.
+# Rows of these measures follow those of drops.
 MORE_MEASURES: dict[str, Measure] = {
     OVER_ALL: _either_way(OVER_ALL, "all"),
     OVER_CLASSES: _either_way(OVER_CLASSES, "classes"),

@@ -1,6 +1,7 @@
-"""How much accuracy a shift takes: of each model, over pairs, over all shifts and models (impact), relative; the slope.
+"""The drop in accuracy under a shift: by model, over pairs, over all shifts or all models (impact), relative; the
+slope.
 
-The ID/OOD slope is that of the line of shifted on base accuracy over models (Vendrow 2023, section 6).
+The ID/OOD slope is the slope of the line of shifted on base accuracy over models (Vendrow 2023, section 6).
 """
 
 from __future__ import annotations
@@ -18,88 +19,89 @@ from counterfoil.stats import Estimate, percentile_interval
 
 
 def _found(answered: AllAnswers) -> Iterator[tuple[int, str, Drops]]:
-    """Yield the shifts that measure a class: place, name and drops."""
+    """Yield the shifts with a measured class: index, name and drops."""
     if answered.subject.base:
         for shift in answered.shifts:
-            if (found := answered.drops(shift)) is not None:
-                yield shift, answered.group(shift).name, found
+            if (drops := answered.drops(shift)) is not None:
+                yield shift, answered.group(shift).name, drops
 
 
 def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
-    for place, group, found in _found(answered):
-        images = sum(one.counts[1] for one in answered.kept(place))
+    for shift, group, drops in _found(answered):
+        images = sum(cls.counts[1] for cls in answered.kept(shift))
         for model, name in enumerate(answered.models):
-            yield row("drop", found.interval(model), model=name, group=group, n=images)
-    for place in answered.shifts if answered.subject.base else ():
-        for one in answered.enough(place):
-            base = accuracy_per_class(one.base_present, one.base_correct)
-            lost = (base - accuracy_per_class(one.shift_present, one.shift_correct)).tolist()
+            yield row("drop", drops.interval(model), model=name, group=group, n=images)
+    for shift in answered.shifts if answered.subject.base else ():
+        for cls in answered.enough(shift):
+            base = accuracy_per_class(cls.base_present, cls.base_correct)
+            lost = (base - accuracy_per_class(cls.shift_present, cls.shift_correct)).tolist()
             for name, value in zip(answered.models, lost, strict=True):
                 yield row(
                     "drop",
                     value,
                     model=name,
-                    group=answered.group(place).name,
-                    class_id=one.class_id,
-                    n=one.counts[1],
+                    group=answered.group(shift).name,
+                    class_id=cls.class_id,
+                    n=cls.counts[1],
                 )
 
 
 def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
-    for place, group, _ in _found(answered):
-        found = answered.pairs_drops(place)
-        pairs = sum(one.counts[1] for one in answered.pairs(place))
-        if found is not None:
+    for shift, group, _ in _found(answered):
+        drops = answered.pairs_drops(shift)
+        pairs = sum(cls.counts[1] for cls in answered.pairs(shift))
+        if drops is not None:
             for model, name in enumerate(answered.models):
-                yield row("pairs_drop", found.interval(model), model=name, group=group, n=pairs)
+                yield row("pairs_drop", drops.interval(model), model=name, group=group, n=pairs)
 
 
 def _average_drop(answered: AllAnswers) -> Iterator[ResultRow]:
-    drops = [found.drop for _, _, found in _found(answered)]
+    drops = [measured.drop for _, _, measured in _found(answered)]
     if drops:
         for model, name in enumerate(answered.models):
-            own = [float(drop[model]) for drop in drops]
-            yield row("average_drop", float(np.mean(own)), model=name, n=len(own))
+            by_shift = [float(drop[model]) for drop in drops]
+            yield row("average_drop", float(np.mean(by_shift)), model=name, n=len(by_shift))
 
 
 def _impact(answered: AllAnswers) -> Iterator[ResultRow]:
     models = int(answered.sound.sum())
-    for place, group, found in _found(answered):
-        if (whole := found.impact()) is not None:
+    for shift, group, drops in _found(answered):
+        if (whole := drops.impact()) is not None:
             yield row("impact", whole, group=group, n=models)
-        images = {one.class_id: one.counts[1] for one in answered.kept(place)}
-        for class_id, own in found.classes.items():
-            if own is not None:
-                yield row("impact", own, group=group, class_id=class_id, n=images[class_id])
+        images = {cls.class_id: cls.counts[1] for cls in answered.kept(shift)}
+        for class_id, impact in drops.classes.items():
+            if impact is not None:
+                yield row("impact", impact, group=group, class_id=class_id, n=images[class_id])
 
 
-def relative_drop(found: Drops, model: int) -> Estimate | None:
+def relative_drop(drops: Drops, model: int) -> Estimate | None:
     """Return drop over base accuracy, with the percentile interval of the ratio; None for a base accuracy of 0.
 
-    No interval if a draw has a base accuracy of 0. What every draw gives the same is opened as the drop's interval is.
+    There is no interval if a draw has a base accuracy of 0. Classes whose images all agree widen it as they widen the
+    drop's interval.
     """
-    base = float(found.base_accuracy[model])
+    base = float(drops.base_accuracy[model])
     if base == 0:
         return None
     with np.errstate(invalid="ignore", divide="ignore"):
-        replicates = found.replicates[:, model] / found.base_replicates[:, model]
-    value = float(found.drop[model]) / base
-    if (found.base_replicates[:, model] == 0).any():
+        replicates = drops.replicates[:, model] / drops.base_replicates[:, model]
+    value = float(drops.drop[model]) / base
+    if (drops.base_replicates[:, model] == 0).any():
         return Estimate(value)
-    agreed = float(found.agreed[0][model]) / base, float(found.agreed[1][model]) / base
+    agreed = float(drops.agreed[0][model]) / base, float(drops.agreed[1][model]) / base
     return percentile_interval(value, replicates, agreed, least=-np.inf)
 
 
 def _relative_drop(answered: AllAnswers) -> Iterator[ResultRow]:
-    for _, group, found in _found(answered):
+    for _, group, drops in _found(answered):
         for model, name in enumerate(answered.models):
-            if (own := relative_drop(found, model)) is not None:
-                yield row("relative_drop", own, model=name, group=group)
+            if (ratio := relative_drop(drops, model)) is not None:
+                yield row("relative_drop", ratio, model=name, group=group)
 
 
-def _images(answered: AllAnswers, place: int) -> tuple[int, int]:
-    """Return how many base and shifted images the drops of a shift are over."""
-    base, shifted = (sum(one.counts[side] for one in answered.kept(place)) for side in (0, 1))
+def _images(answered: AllAnswers, shift: int) -> tuple[int, int]:
+    """Return how many base and shifted images the drops of a shift use."""
+    base, shifted = (sum(cls.counts[side] for cls in answered.kept(shift)) for side in (0, 1))
     return base, shifted
 
 
@@ -108,9 +110,9 @@ def _of_line(
 ) -> Callable[[AllAnswers], Iterator[ResultRow]]:
     def rows(answered: AllAnswers) -> Iterator[ResultRow]:
         sound = answered.sound
-        for place, group, found in _found(answered):
-            images = _images(answered, place) if probit else None
-            line = accuracy_stats.slope(found.base_accuracy[sound].tolist(), found.accuracy[sound].tolist(), images)
+        for shift, group, drops in _found(answered):
+            images = _images(answered, shift) if probit else None
+            line = accuracy_stats.slope(drops.base_accuracy[sound].tolist(), drops.accuracy[sound].tolist(), images)
             if line is not None:
                 yield row(name, number(line), group=group, n=line.n_models)
 
@@ -118,15 +120,15 @@ def _of_line(
 
 
 def _slope(line: Slope) -> Estimate:
-    # Where all models are equal under the shift, nothing shows how far the line may be off.
+    # If all models are equal under the shift, the line has no estimable error.
     return Estimate(line.slope, line.low, line.high) if math.isfinite(line.low) else Estimate(line.slope)
 
 
 def _effective_robustness(answered: AllAnswers) -> Iterator[ResultRow]:
-    for place, group, found in _found(answered):
-        images = _images(answered, place)
-        for model, own in accuracy_stats.effective_robustness_intervals(found, images).items():
-            yield row("effective_robustness", own, model=answered.models[model], group=group, n=images[1])
+    for shift, group, drops in _found(answered):
+        images = _images(answered, shift)
+        for model, estimate in accuracy_stats.effective_robustness_intervals(drops, images).items():
+            yield row("effective_robustness", estimate, model=answered.models[model], group=group, n=images[1])
 
 
 MEASURES: dict[str, Measure] = {

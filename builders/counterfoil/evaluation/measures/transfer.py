@@ -1,7 +1,7 @@
-"""Transfer: how often each model fails on the images that are there because a judge was wrong (Wiles 2022, Figure 4).
+"""Transfer: how often each model fails on images that were chosen because a judge was wrong (Wiles 2022, Figure 4).
 
-A caption is a shift of one class: its images were drawn from one text. The family of
-an architecture is known by its name alone: resnet, vit, convnext, mobilenet and so on.
+A caption is a shift of one class: its images were drawn from one text. The family of an architecture is found from its
+name alone: resnet, vit, convnext, mobilenet and so on.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ from counterfoil.stats import Estimate, clustered_rates, matched_rates
 
 @dataclass(frozen=True)
 class _Judge:
-    """A judge by its name without folders, with what the lock pins of it. places: of the models that are it."""
+    """A judge by its name without folders, with its pins from the lock. places: indices of the scored models that are
+    it.
+    """
 
     name: str
     architecture: str
@@ -52,45 +54,46 @@ class _Judge:
 
 
 def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[ResultRow]]:
-    """Return one `Transfer` a judge, in the recipe's order, and its rows; none where no rule keeps what one gets wrong.
+    """Return one `Transfer` per judge, in the recipe's order, and their rows; empty if no rule keeps a judge's
+    failures.
 
-    Images of classes that are near chance are in no rate: models fail on nearly all of them anyway.
+    Rates leave out images of classes that are near chance: models fail on nearly all of them anyway.
     """
     subject, readable = answered.subject, answered.answers.readable
     if not subject.judged.shifts:
         return (), []
-    # By model and rule (n,), whether each image fails; without a rule that the model ranks too few answers for.
+    # By model and rule, (n,) which images fail; without rules that need more ranked answers than the model gives.
     failed = [
         {
-            rule: failures(rule, one.predictions, subject.labels, subject.classes, one.class_map)
-            for rule in (RULES if ranks_enough(one.predictions, one.class_map) else (TOP1,))
+            rule: failures(rule, scores.predictions, subject.labels, subject.classes, scores.class_map)
+            for rule in (RULES if ranks_enough(scores.predictions, scores.class_map) else (TOP1,))
         }
-        for one in answered.scored
+        for scores in answered.scored
     ]
     near = np.array([cls.id in answered.near_chance.classes for cls in subject.classes], dtype=bool)
     transfers: list[Transfer] = []
     numbers: list[ResultRow] = []
     for name, wrong in subject.judged.wrong.items():
-        rows = np.flatnonzero(wrong)  # of the dataset's own images, which are the first
+        rows = np.flatnonzero(wrong)  # of the dataset's images, which come first
         rows = rows[readable[rows]]
         left_out = tuple(subject.classes[label].name for label in np.unique(subject.labels[rows]) if near[label])
         rows = rows[~near[subject.labels[rows]]]
         judge = _judge(name, answered)
-        asked = [shift for shift in subject.judged.shifts if name in shift.judges]
-        own = {one.place: rows[subject.shifts[rows] == one.place] for one in asked}
+        judged_shifts = [shift for shift in subject.judged.shifts if name in shift.judges]
+        rows_of_shift = {shift.place: rows[subject.shifts[rows] == shift.place] for shift in judged_shifts}
         family = architecture_family(judge.architecture, name)
         models = [
             TransferModel(
-                one.classifier.name,
-                architecture_family(one.classifier.architecture, one.classifier.name),
-                JUDGE if at in judge.places else _relation(one, judge, answered),
+                scores.classifier.name,
+                architecture_family(scores.classifier.architecture, scores.classifier.name),
+                JUDGE if at in judge.places else _relation(scores, judge, answered),
             )
-            for at, one in enumerate(answered.scored)
+            for at, scores in enumerate(answered.scored)
         ]
         numbers += _rates(answered, judge, failed, None, rows)
-        if len(asked) > 1:  # a single shift is all there is
-            for one in asked:
-                numbers += _rates(answered, judge, failed, one.place, own[one.place])
+        if len(judged_shifts) > 1:  # with a single shift, the total is its row
+            for shift in judged_shifts:
+                numbers += _rates(answered, judge, failed, shift.place, rows_of_shift[shift.place])
         if not judge.places:
             models.insert(0, TransferModel(judge.recorded_name, family, JUDGE))
         transfers.append(
@@ -103,15 +106,15 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
                 images=len(rows),
                 shifts=tuple(
                     TransferShift(
-                        name=subject.groups[one.place].name,
-                        judges=one.judges,
-                        at_least=one.rule.at_least,
-                        candidates=subject.groups[one.place].candidates or 0,
-                        accepted=int((subject.shifts == one.place).sum()),
-                        images=len(own[one.place]),
-                        failure=one.rule.failure,
+                        name=subject.groups[shift.place].name,
+                        judges=shift.judges,
+                        at_least=shift.rule.at_least,
+                        candidates=subject.groups[shift.place].candidates or 0,
+                        accepted=int((subject.shifts == shift.place).sum()),
+                        images=len(rows_of_shift[shift.place]),
+                        failure=shift.rule.failure,
                     )
-                    for one in asked
+                    for shift in judged_shifts
                 ),
                 models=tuple(models) if len(rows) else (),
                 classes_near_chance=left_out,
@@ -121,7 +124,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
 
 
 def _judge(name: str, answered: AllAnswers) -> _Judge:
-    """Return what the lock pins of a judge; of another form, it may be a stranger's, and nothing is known."""
+    """Return what the lock pins of a judge; empty if the pin is malformed, as in an untrusted lock."""
     pins = answered.subject.mined.pins
     pin = pins.get(name)
     known = pin if isinstance(pin, Mapping) else {}
@@ -129,7 +132,7 @@ def _judge(name: str, answered: AllAnswers) -> _Judge:
         value if isinstance(value, str) else None for value in map(known.get, ("architecture", "sha256"))
     )
     places = frozenset(judges_among(answered.scored, [name], pins))
-    # Where a scored model, with other weights, has its name, it gets another name.
+    # Rename the judge if a scored model with other weights has its name.
     recorded = f"{name} (of the build)" if name in answered.models else name
     return _Judge(name, architecture or "", sha256, places, recorded)
 
@@ -137,8 +140,8 @@ def _judge(name: str, answered: AllAnswers) -> _Judge:
 def _relation(scored: Scored, judge: _Judge, answered: AllAnswers) -> Relation:
     itself = answered.scored[min(judge.places)].classifier if judge.places else None
     sizes = (itself.param_count, itself.num_classes) if itself else (None, None)
-    own, model = (scored.classifier.param_count, scored.classifier.num_classes), scored.classifier
-    return relation_of(model.architecture, model.sha256, own, judge.architecture, judge.sha256, sizes)
+    model_sizes, model = (scored.classifier.param_count, scored.classifier.num_classes), scored.classifier
+    return relation_of(model.architecture, model.sha256, model_sizes, judge.architecture, judge.sha256, sizes)
 
 
 def relation_of(
@@ -149,10 +152,11 @@ def relation_of(
     judge_sha256: str | None,
     judge_sizes: tuple[int | None, int | None],
 ) -> Relation:
-    """Return what a model that is not the judge has to do with it, as far as names and configurations say.
+    """Return how another model is related to the judge, as far as names and configurations show.
 
-    sizes: (parameters, outputs), None if not known. Another initialisation is of the same architecture and has
-    other weights; where both have as many outputs and other numbers of parameters, only the name is the same.
+    sizes: (parameters, outputs), None if unknown. Same architecture means the same name with other weights; if both
+    have
+    as many outputs but different numbers of parameters, they count as one family at most.
     """
     if not (is_known(architecture) and is_known(judge_architecture)):
         return OTHER
@@ -164,7 +168,7 @@ def relation_of(
 
 
 def _captions(subject: Subject, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the captions of some rows, as shift times classes plus class, and (rows,) which each row is of."""
+    """Return the captions of some rows, as shift times classes plus class, and (rows,) each row's caption index."""
     return np.unique(subject.shifts[rows] * len(subject.classes) + subject.labels[rows], return_inverse=True)
 
 
@@ -172,14 +176,14 @@ def _rates(
     answered: AllAnswers,
     judge: _Judge,
     failures_of: Sequence[Mapping[str, NDArray[np.bool_]]],
-    place: int | None,
+    shift_index: int | None,
     rows: NDArray[np.int64],
 ) -> list[ResultRow]:
-    """Return every model on some images that the judge is wrong about: of one shift, or of all (place None)."""
+    """Return every model's rates on images that the judge is wrong about: of one shift, or of all (shift None)."""
     if not len(rows):
         return []
     subject, readable = answered.subject, answered.answers.readable
-    group = "" if place is None else subject.groups[place].name
+    group = "" if shift_index is None else subject.groups[shift_index].name
     captions, caption = _captions(subject, rows)
     images = np.bincount(caption, minlength=len(captions))
     mixture = np.bincount(subject.labels[rows], minlength=len(subject.classes))
@@ -189,19 +193,23 @@ def _rates(
         for part in subject.parts[1:]
         for at in range(part.first, part.first + len(part.images.group_names))
     }
-    # The rules by which the judge is wrong about every image, because they were chosen so: whatever the rule was, the
-    # first answer is not the label; and none of the first three is, where these were asked.
-    asked = [shift for shift in subject.judged.shifts if judge.name in shift.judges and place in (None, shift.place)]
-    constructed = RULES if all(one.rule.failure in (TOP3, PARENT) for one in asked) else (TOP1,)
+    # The rules by which the judge is wrong about every image by construction. Under every rule its first answer is
+    # not the label; under top-3 rules none of its first three is.
+    judged_shifts = [
+        shift for shift in subject.judged.shifts if judge.name in shift.judges and shift_index in (None, shift.place)
+    ]
+    constructed = (
+        RULES if all(judged_shift.rule.failure in (TOP3, PARENT) for judged_shift in judged_shifts) else (TOP1,)
+    )
     result_rows: list[ResultRow] = []
     if not judge.places:
-        # A judge that is not scored here is shown by what was recorded of it: wrong about each of these.
+        # A judge that is not scored here is shown as recorded: wrong about each of these images.
         for rule in constructed:
             key = {"model": judge.recorded_name, "group": group, "against": judge.name, "at": rule}
             result_rows.append(row(TRANSFER, 1.0, n=len(rows), units=len(captions), note=BY_CONSTRUCTION, **key))
             result_rows.append(row(ON_BASE, None, n=len(base), **key))
     for rule in RULES:
-        able = [at for at, own in enumerate(failures_of) if rule in own]
+        able = [at for at, by_rule in enumerate(failures_of) if rule in by_rule]
         if not able:
             continue
         failed = np.stack([failures_of[at][rule] for at in able], axis=1)
@@ -209,11 +217,11 @@ def _rates(
         np.add.at(counts, caption, failed[rows].astype(np.int64))
         estimates = clustered_rates(counts, images)
         on_base = _matched(subject, base, failed, mixture)
-        others = {name: _matched(subject, own, failed, mixture) for name, own in beside.items()}
+        others = {name: _matched(subject, group_rows, failed, mixture) for name, group_rows in beside.items()}
         for column, at in enumerate(able):
             key = {"model": answered.models[at], "group": group, "against": judge.name, "at": rule}
             itself = rule in constructed and at in judge.places
-            # By construction nothing was estimated.
+            # A rate by construction is not an estimate.
             rate: Estimate | float = estimates[column].value if itself else estimates[column]
             note = BY_CONSTRUCTION if itself else ""
             result_rows.append(row(TRANSFER, rate, n=len(rows), units=len(captions), note=note, **key))
@@ -225,10 +233,10 @@ def _rates(
 
 
 def _rows_of(
-    subject: Subject, readable: NDArray[np.bool_], place: int, mixture: NDArray[np.int64]
+    subject: Subject, readable: NDArray[np.bool_], group: int, mixture: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the images of a group that are of the classes in a mixture."""
-    return np.flatnonzero((subject.shifts == place) & readable & (mixture[subject.labels] > 0))
+    """Return the readable images of a group whose classes are in a mixture."""
+    return np.flatnonzero((subject.shifts == group) & readable & (mixture[subject.labels] > 0))
 
 
 def _matched(
@@ -239,13 +247,13 @@ def _matched(
     return matched_rates(counts, np.bincount(subject.labels[rows], minlength=len(mixture)), mixture)
 
 
-# What builders of a name put before it: who trained it, how, or that it is small enough for a test.
+# Prefixes of model names: who trained it, how, or that it is a small test model.
 _BEFORE = re.compile(r"^(?:tf|legacy|gluon|ssl|swsl|ig|dm|test|wide)_")
-# `ViTForImageClassification`, as transformers names classes.
+# As in `ViTForImageClassification`, a class name of transformers.
 _CLASS_OF_TRANSFORMERS = re.compile(r"for[a-z]*classification.*$")
-# The first word, without the number of a version: `convnextv2_atto` is of convnext, `deit3_small` of deit.
+# The first word without a version: convnext for `convnextv2_atto`, deit for `deit3_small`.
 _FIRST_WORD = re.compile(r"[a-z]+?(?=v?\d|[^a-z]|$)")
-# What is of a family by how it begins. A DeiT is a ViT that is trained otherwise, and timm builds an LCNet by its code
+# Families by first word. A DeiT is a ViT trained differently; timm builds an LCNet with its code
 # of MobileNetV3; RN50 is open_clip's, BiT is a ResNet v2.
 _BEGINNINGS = {
     "resnet": ("resnet", "resnext", "resnest", "seresnet", "seresnext", "ecaresnet", "skresnet", "skresnext"),
@@ -255,14 +263,14 @@ _BEGINNINGS = {
     "vit": ("flexivit",),
 }
 _WHOLE_WORDS = {"deit": "vit", "lcnet": "mobilenet", "rn": "resnet", "bit": "resnet"}
-# What stands where no architecture is known: such models are each of a family of their own.
+# Names of unknown architectures: each such model is a family of its own.
 _UNKNOWN = frozenset({"", "predictions", "open_clip", "sequential", "module", "function", "<lambda>"})
 
 
 def architecture_family(architecture: str, name: str = "") -> str:
-    """Return the family of an architecture (`resnet50` → resnet); one that is not known is its own, by its first word.
+    """Return the family of an architecture (`resnet50` → resnet); an unlisted one is named after its first word.
 
-    `name` is the model's, which stands for its family where no architecture is known.
+    `name`, the model's, is used if the architecture is unknown.
     """
     plain = plain_architecture(architecture)
     if plain in _UNKNOWN:
@@ -270,22 +278,22 @@ def architecture_family(architecture: str, name: str = "") -> str:
     before = None
     while before != plain:
         before, plain = plain, _BEFORE.sub("", plain)
-    found = _FIRST_WORD.match(_CLASS_OF_TRANSFORMERS.sub("", plain))
-    if found is None:
+    first_word = _FIRST_WORD.match(_CLASS_OF_TRANSFORMERS.sub("", plain))
+    if first_word is None:
         return plain
-    word = found[0]
+    word = first_word[0]
     if word in _WHOLE_WORDS:
         return _WHOLE_WORDS[word]
     return next((family for family, beginnings in _BEGINNINGS.items() if word.startswith(beginnings)), word)
 
 
 def plain_architecture(architecture: str) -> str:
-    """Return the architecture alone, in small letters: timm's name without the tag that says how it was trained."""
+    """Return the architecture in lower case: timm's name without the tag of its weights."""
     return architecture.strip().lower().partition(".")[0]
 
 
 def is_known(architecture: str) -> bool:
-    """Return whether something is known of it, so that two of this name are alike."""
+    """Return whether the architecture is known, so that two models with this name are alike."""
     return plain_architecture(architecture) not in _UNKNOWN
 
 
