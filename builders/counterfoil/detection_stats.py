@@ -191,7 +191,7 @@ def match(objects: Objects, detections: Detections, images: int, categories: int
     outside = (objects.area < low) | (objects.area > high) | objects.crowd
     matched = np.zeros((len(AREAS), len(THRESHOLDS), len(kept)), np.bool_)
     ignored = np.zeros_like(matched)
-    found = np.full(len(kept), -1, np.int64)
+    found_objects = np.full(len(kept), -1, np.int64)
     taken = np.zeros((len(AREAS), len(THRESHOLDS), len(objects.image)), np.bool_)
     for detection, thing, iou in _overlaps(objects, boxes, group, objects.image * categories + objects.category):
         # The pairs of one detection, each of another group; a later one of equal worth wins.
@@ -199,14 +199,14 @@ def match(objects: Objects, detections: Detections, images: int, categories: int
         worth = np.arange(1, len(thing) + 1) + np.where(outside[:, thing], 0, len(thing))[:, None]
         starts = np.flatnonzero(np.diff(detection, prepend=-1))
         best = np.maximum.reduceat(np.where(reached, worth, 0), starts, axis=2)
-        area, threshold, place = np.nonzero(best)
-        met = thing[(best[area, threshold, place] - 1) % len(thing)]
-        of = detection[starts][place]
+        area, threshold, position = np.nonzero(best)
+        met = thing[(best[area, threshold, position] - 1) % len(thing)]
+        of = detection[starts][position]
         matched[area, threshold, of] = True
         ignored[area, threshold, of] = outside[area, met]
         taken[area, threshold, met] = True
         first = (area == 0) & (threshold == 0)
-        found[of[first]] = met[first]
+        found_objects[of[first]] = met[first]
     size = boxes[:, 2] * boxes[:, 3]
     ignored |= ~matched & ((size < low) | (size > high))[:, None]
     score, category = detections.score[kept], detections.category[kept]
@@ -220,7 +220,7 @@ def match(objects: Objects, detections: Detections, images: int, categories: int
         kept[order],
         matched[:, :, order],
         ignored[:, :, order],
-        found[order],
+        found_objects[order],
         objects.image,
         objects.category,
         ~outside,
@@ -250,8 +250,8 @@ def _overlaps(
     if not close:
         return []
     detection, thing, iou = (np.concatenate(parts) for parts in zip(*close, strict=True))
-    own, number = np.unique(detection, return_inverse=True)
-    step = (np.arange(len(own)) - np.searchsorted(group[own], group[own]))[number]
+    detections, number = np.unique(detection, return_inverse=True)
+    step = (np.arange(len(detections)) - np.searchsorted(group[detections], group[detections]))[number]
     order = np.lexsort((thing, iou, detection, step))
     ends = np.flatnonzero(np.diff(step[order])) + 1
     parts = (np.split(part[order], ends) for part in (detection, thing, iou))
@@ -264,8 +264,8 @@ def _iou(boxes: NDArray[np.float64], others: NDArray[np.float64], crowd: NDArray
         boxes[:, :2], others[:, :2]
     )
     shared = np.where((sides > 0).all(axis=1), sides[:, 0] * sides[:, 1], 0.0)
-    own = boxes[:, 2] * boxes[:, 3]
-    union = np.where(crowd, own, own + others[:, 2] * others[:, 3] - shared)
+    areas = boxes[:, 2] * boxes[:, 3]
+    union = np.where(crowd, areas, areas + others[:, 2] * others[:, 3] - shared)
     return np.divide(shared, union, out=np.zeros(len(boxes)), where=shared > 0)
 
 
@@ -294,9 +294,9 @@ class AveragePrecision:
 
 def mean_of_finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the mean over the first axis of values that are not NaN; NaN where all are."""
-    there = np.isfinite(values)
+    finite = np.isfinite(values)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(there, values, 0.0).sum(axis=0) / there.sum(axis=0))
+        return np.asarray(np.where(finite, values, 0.0).sum(axis=0) / finite.sum(axis=0))
 
 
 def average_precision(matches: Matches, weights: NDArray[np.integer[Any]] | None = None) -> AveragePrecision:
@@ -312,11 +312,11 @@ def average_precision(matches: Matches, weights: NDArray[np.integer[Any]] | None
     by_category = np.argsort(matches.object_category, kind="stable")
     object_starts = np.searchsorted(matches.object_category[by_category], np.arange(matches.categories + 1))
     for category in range(matches.categories):
-        here = slice(starts[category], starts[category + 1])
+        of_category = slice(starts[category], starts[category + 1])
         objects = by_category[object_starts[category] : object_starts[category + 1]]
         if not matches.counted[0, objects].any():
             continue
-        rows = max(1, _DRAWN_AT_ONCE // max(1, here.stop - here.start))
+        rows = max(1, _DRAWN_AT_ONCE // max(1, of_category.stop - of_category.start))
         for start in range(0, len(counts), rows):
             some = slice(start, start + rows)
             drawn = counts[some]
@@ -324,7 +324,11 @@ def average_precision(matches: Matches, weights: NDArray[np.integer[Any]] | None
             for area in np.flatnonzero(matches.counted[:, objects].any(axis=1)):
                 total = of_objects[:, matches.counted[area, objects]].sum(axis=1)
                 precision[category, area, :, some], recall[category, area, :, some] = _accumulate(
-                    matches.matched[area, :, here], matches.ignored[area, :, here], matches.image[here], drawn, total
+                    matches.matched[area, :, of_category],
+                    matches.ignored[area, :, of_category],
+                    matches.image[of_category],
+                    drawn,
+                    total,
                 )
     if weights is None:
         return AveragePrecision(precision[..., 0], recall[..., 0])
@@ -351,10 +355,10 @@ def _accumulate(
     # True detections of all thresholds, one threshold after another.
     threshold, true = np.nonzero(matched & ~ignored)
     if len(true):
-        found, starts = np.unique(threshold, return_index=True)
+        thresholds, starts = np.unique(threshold, return_index=True)
         spans = [slice(start, stop) for start, stop in pairwise([*starts.tolist(), len(true)])]
         ranked, right = np.take(seen, true, axis=1), np.take(weights, image[true], axis=1)
-        for number, span in zip(found, spans, strict=True):
+        for number, span in zip(thresholds, spans, strict=True):
             np.cumsum(right[:, span], axis=1, out=right[:, span])
             left_out = np.flatnonzero(ignored[number])
             if len(left_out):
@@ -370,8 +374,8 @@ def _accumulate(
         for span in spans:
             backwards = envelope[:, span][:, ::-1]
             np.maximum.accumulate(backwards, axis=1, out=backwards)
-        precision[found] = np.add.reduceat(envelope * steps, starts, axis=1).T / len(RECALLS)
-        recall[found] = share[:, [span.stop - 1 for span in spans]].T
+        precision[thresholds] = np.add.reduceat(envelope * steps, starts, axis=1).T / len(RECALLS)
+        recall[thresholds] = share[:, [span.stop - 1 for span in spans]].T
     none = total == 0
     precision[:, none], recall[:, none] = np.nan, np.nan
     return precision, recall
@@ -392,15 +396,15 @@ def best_f1_score(matches: Matches) -> float:
     image, score = matches.image[counting], matches.score[counting]
     truths = np.bincount(matches.object_image[matches.counted[0]], minlength=matches.images)
     # By image, the F1 after each of its detections, and what that adds to the F1 before.
-    own = np.argsort(image, kind="stable")
-    first = np.searchsorted(image[own], image[own])
-    said = np.arange(1, len(own) + 1) - first
-    hits = np.cumsum(matches.matched[0, 0][counting][own])
+    by_image = np.argsort(image, kind="stable")
+    first = np.searchsorted(image[by_image], image[by_image])
+    detections = np.arange(1, len(by_image) + 1) - first
+    hits = np.cumsum(matches.matched[0, 0][counting][by_image])
     right = hits - np.concatenate([[0], hits])[first]
-    f1 = 2 * right / (said + truths[image[own]])
-    before = np.where(said == 1, truths[image[own]] == 0, np.concatenate([[0.0], f1[:-1]]))
-    gain = np.empty(len(own))
-    gain[own] = f1 - before
+    f1 = 2 * right / (detections + truths[image[by_image]])
+    before = np.where(detections == 1, truths[image[by_image]] == 0, np.concatenate([[0.0], f1[:-1]]))
+    gain = np.empty(len(by_image))
+    gain[by_image] = f1 - before
     total = np.round(np.cumsum(gain), 9)
     last = np.flatnonzero(np.append(score[1:] < score[:-1], True))
     return float(score[last[np.argmax(total[last])]])
@@ -411,9 +415,9 @@ def image_f1(matches: Matches, score: float) -> NDArray[np.float64]:
 
     2 · found / (objects + detections), over all categories; 1 where there is no object and no detection.
     """
-    said = (matches.score >= score) & ~matches.ignored[0, 0]
-    right = np.bincount(matches.image[said & matches.matched[0, 0]], minlength=matches.images)
-    whole = np.bincount(matches.image[said], minlength=matches.images)
+    detected = (matches.score >= score) & ~matches.ignored[0, 0]
+    right = np.bincount(matches.image[detected & matches.matched[0, 0]], minlength=matches.images)
+    whole = np.bincount(matches.image[detected], minlength=matches.images)
     whole += np.bincount(matches.object_image[matches.counted[0]], minlength=matches.images)
     return np.where(whole > 0, 2 * right / np.maximum(whole, 1), 1.0)
 
@@ -533,12 +537,12 @@ def bootstrap_scores(matches: Matches, f1_score: float, seed: int, replicates: i
     rng = seeded(seed, "images of a detector")
     rows = max(1, min(_WEIGHTS_AT_ONCE // max(1, matches.images), _SCORES_AT_ONCE // max(1, scores.precision.size)))
     for start in range(0, replicates, rows):
-        here = slice(start, min(start + rows, replicates))
-        weights = bootstrap_weights(matches.images, here.stop - start, rng).astype(np.int32)
-        f1_draws[0, here] = (weights * f1).sum(axis=1) / matches.images
+        block = slice(start, min(start + rows, replicates))
+        weights = bootstrap_weights(matches.images, block.stop - start, rng).astype(np.int32)
+        f1_draws[0, block] = (weights * f1).sum(axis=1) / matches.images
         resampled = average_precision(matches, weights)
-        for name, own in draws.items():
-            own[:, here] = resampled.by_category(name)
+        for name, category_draws in draws.items():
+            category_draws[:, block] = resampled.by_category(name)
     measures = {}
     for name, (_, area, _) in MEASURES.items():
         images, whole = _object_images(matches, areas.index(area))
@@ -565,8 +569,8 @@ def _halves(images: int, seed: int) -> NDArray[np.int32]:
 
 def _object_images(matches: Matches, area: int) -> tuple[NDArray[np.int64], int]:
     """Return in how many images each category has an object that counts, (k,), and in how many any has one."""
-    own = matches.counted[area]
-    category, image = matches.object_category[own], matches.object_image[own]
+    counting = matches.counted[area]
+    category, image = matches.object_category[counting], matches.object_image[counting]
     pairs = np.unique(category * matches.images + image) // max(1, matches.images)
     return np.bincount(pairs, minlength=matches.categories), len(np.unique(image))
 
@@ -585,13 +589,13 @@ def _over_categories(
     categories count as one share of as many images as their mean is worth. Images that are fewer find more by chance:
     half of them score higher, by about half of what all of them score too high.
     """
-    there = np.isfinite(values)
-    if not there.any():
+    higher = np.isfinite(values)
+    if not higher.any():
         return Drawn(math.nan, np.full(draws.shape[1], np.nan), 0.0, (0.0, 0.0), whole)
-    values, draws, images = values[there], draws[there].astype(np.float64), images[there]
+    values, draws, images = values[higher], draws[higher].astype(np.float64), images[higher]
     longer = np.sqrt(images / np.maximum(images - 1, 1))[:, None]
     drawn = mean_of_finite(values[:, None] + (draws - values[:, None]) * longer)
-    bias = _BIAS_OF_HALVES * float((mean_of_finite(halves[there].T) - values).mean())
+    bias = _BIAS_OF_HALVES * float((mean_of_finite(halves[higher].T) - values).mean())
     still = ~(np.fmax.reduce(draws, axis=1) - np.fmin.reduce(draws, axis=1) > _STILL)
     unseen = (0.0, 0.0)
     if still.any():

@@ -29,7 +29,7 @@ SUBSETS = 100
 LARGEST_SUBSET = 1000
 # Subsets are halves: of fewer images than this they say next to nothing.
 FEWEST_IMAGES = 20
-# Of fewer units in a subset nobody could say what pairs of them add.
+# Fewer units in a subset cannot show what pairs of units add.
 FEWEST_UNITS = 4
 
 
@@ -93,15 +93,23 @@ def kernel_distance(
         if rows.ndim != 2 or rows.shape[1] != features.shape[1] or not np.isfinite(rows).all():
             raise ValueError("features of one width are expected, all of them numbers")
         sides.append((rows, named.reshape(-1), min(LARGEST_SUBSET, len(rows) // 2)))
-    (_, own, most), (_, their, other_most) = sides
-    found, shares = [], []
+    (_, units_of_rows, most), (_, other_units_of_rows, other_most) = sides
+    estimates, shares = [], []
     rng = np.random.default_rng(seed)
     for _ in range(SUBSETS):
-        a, b = _drawn(own, most, rng), _drawn(their, other_most, rng)
-        found.append(subset_estimate(features[a], others[b], own[a], their[b]))
-        shares.append((len(np.unique(own[a])) / (own.max() + 1), len(np.unique(their[b])) / (their.max() + 1)))
+        a, b = _drawn(units_of_rows, most, rng), _drawn(other_units_of_rows, other_most, rng)
+        estimates.append(subset_estimate(features[a], others[b], units_of_rows[a], other_units_of_rows[b]))
+        shares.append(
+            (
+                len(np.unique(units_of_rows[a])) / (units_of_rows.max() + 1),
+                len(np.unique(other_units_of_rows[b])) / (other_units_of_rows.max() + 1),
+            )
+        )
     f, g = np.mean(shares, axis=0)
-    mean = {name: float(np.mean([getattr(one, name) for one in found])) for name in SubsetEstimate.__annotations__}
+    mean = {
+        name: float(np.mean([getattr(estimate, name) for estimate in estimates]))
+        for name in SubsetEstimate.__annotations__
+    }
     linear = max(0.0, f * mean["linear"] + g * mean["other_linear"])
     variance = linear + f * f * mean["own"] + g * g * mean["other"] + f * g * mean["between"]
     low, high = normal_interval(mean["value"], float(np.sqrt(variance)))
@@ -121,7 +129,7 @@ def subset_estimate(
     """
     x, y = features.astype(np.float64), others.astype(np.float64)
     left, right = _by_unit(units), _by_unit(other_units)
-    value, without, own = _within(_summed(_kernel(x, x), left, left), left[1])
+    value, without, pair_part = _within(_summed(_kernel(x, x), left, left), left[1])
     other_value, other_without, other = _within(_summed(_kernel(y, y), right, right), right[1])
     crossed = _summed(_kernel(x, y), left, right)
     sizes, other_sizes = left[1], right[1]
@@ -135,9 +143,9 @@ def subset_estimate(
     other_moved = jackknife_variance(other_without - 2 * (whole - columns) / (n * (m - other_sizes)))
     return SubsetEstimate(
         value=value + other_value - 2 * mean,
-        linear=moved - 2 * own - between,
+        linear=moved - 2 * pair_part - between,
         other_linear=other_moved - 2 * other - between,
-        own=own,
+        own=pair_part,
         other=other,
         between=between,
     )
@@ -219,11 +227,11 @@ def feature_statistics(features: NDArray[np.floating]) -> FeatureStatistics:
     return FeatureStatistics(len(features), mean, root, float(np.trace(covariance)))
 
 
-def frechet_distance(one: FeatureStatistics, other: FeatureStatistics) -> float:
+def frechet_distance(statistics: FeatureStatistics, other: FeatureStatistics) -> float:
     """FID. The trace of (Σ₁Σ₂)^½ is the sum of the singular values of Σ₁^½ Σ₂^½, which no singular Σ troubles."""
-    between = one.mean - other.mean
-    shared = np.linalg.svd(one.root @ other.root, compute_uv=False).sum()
-    return max(0.0, float(between @ between + one.trace + other.trace - 2 * shared))
+    between = statistics.mean - other.mean
+    shared = np.linalg.svd(statistics.root @ other.root, compute_uv=False).sum()
+    return max(0.0, float(between @ between + statistics.trace + other.trace - 2 * shared))
 
 
 def is_biased(images: int, others: int, width: int) -> bool:

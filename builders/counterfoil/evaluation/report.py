@@ -149,7 +149,7 @@ def evaluation_html(
     }
     environment = template_environment(TEMPLATE, filters)
     return environment.get_template(TEMPLATE).render(
-        _CONSTANTS | {one.name: getattr(page, one.name) for one in fields(page)},
+        _CONSTANTS | {field.name: getattr(page, field.name) for field in fields(page)},
         contents=Contents(),
         number=results.rows.estimate,
         value=results.rows.value,
@@ -191,7 +191,10 @@ def report_page(
         order=[name for name in section_order() if name in sections or name not in NESTED],
         sections=sections,
         tables=[shown.file for shown in NESTED.values() if shown.csv(results) is not None],
-        headlines=[*headlines(results, models, shifts), *(one.tile for one in sections.values() if one.tile)],
+        headlines=[
+            *headlines(results, models, shifts),
+            *(section.tile for section in sections.values() if section.tile),
+        ],
         checked=checked,
         order_warnings=order_warnings(results),
         near_chance_sentences=(
@@ -210,7 +213,7 @@ def report_page(
         built=any(group.candidates is not None for group in results.groups),
         # Of a shift with levels, a group is the highest.
         images=sum(group.accepted for group in results.groups)
-        + sum(level.accepted for one in results.severity for level in one.levels[:-1]),
+        + sum(level.accepted for severity in results.severity for level in severity.levels[:-1]),
         classes=max(group.classes + len(group.left_out) for group in results.groups),
         scored=sum(group.readable for group in results.groups[: 1 if results.base is not None else None]),
         top_ks=sorted({model.top_k for model in models}),
@@ -224,7 +227,9 @@ def report_page(
         by_kind=_by_kind(results),
         mistaken=_mistaken(results, models),
         measure_tables=measure_tables(results, "report"),
-        measure_figures={name: one.figure(results) for name, one in MEASURES.items() if one.figure is not None},
+        measure_figures={
+            name: measure.figure(results) for name, measure in MEASURES.items() if measure.figure is not None
+        },
         impact=impact_figure(results),
         lines=line_figure(results),
         slopes=slope_figure(results),
@@ -259,18 +264,18 @@ def headlines(
     results: Results, models: Sequence[ModelFacts], shifts: Sequence[GroupFacts]
 ) -> list[tuple[str, str, str]]:
     """Return label, value and note of each tile, without models near chance and shifts with unchecked labels."""
-    found: list[tuple[str, str, str]] = []
-    own = [(model, results.base_number(model.name)) for model in models if not model.near_chance]
-    values = [found.value for _, found in own if found is not None]
+    tiles: list[tuple[str, str, str]] = []
+    base_numbers = [(model, results.base_number(model.name)) for model in models if not model.near_chance]
+    values = [estimate.value for _, estimate in base_numbers if estimate is not None]
     if values:
         low, high = points(min(values)), points(max(values))
         note = f"{counted(len(values), 'model')}, class average"
         near_chance = [model.short_name for model in models if model.near_chance]
         if near_chance:
             note += f"; without {listed(near_chance, 3)}, near chance"
-        found.append(("accuracy on the base", f"{low} %" if low == high else f"{low}–{high} %", note))
+        tiles.append(("accuracy on the base", f"{low} %" if low == high else f"{low}–{high} %", note))
     impacts = {shift.name: results.rows.estimate("impact", group=shift.name) for shift in shifts}
-    measured = {name: found for name, found in impacts.items() if found is not None}
+    measured = {name: estimate for name, estimate in impacts.items() if estimate is not None}
     checked = checked_shifts(results)
     shown = [name for name in measured if name in checked]
     if measured and not shown:
@@ -279,14 +284,14 @@ def headlines(
             f"{in_words(name)} has the largest, {points(found_impact.value)} points ({between(found_impact)}), but its"
             " labels are unchecked"
         )
-        found.append(("impact of the shifts", "unchecked", note))
+        tiles.append(("impact of the shifts", "unchecked", note))
     for label, chosen in (("largest impact", shown[:1]), ("smallest impact", shown[1:][-1:])):
         for name in chosen:
             note = f"{in_words(name)} ({between(measured[name])})"
             if len(shown) < len(measured):
                 note += f"; of {len(shown)} checked shifts, {len(measured) - len(shown)} unchecked"
-            found.append((label, f"{points(measured[name].value)} points", note))
-    return found
+            tiles.append((label, f"{points(measured[name].value)} points", note))
+    return tiles
 
 
 def whole(value: float) -> str:
@@ -339,28 +344,28 @@ def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[Mode
     rows, names = results.rows, {cls.id: cls.name for cls in results.classes}
     group = results.groups[0].name
     mixed: dict[tuple[str, str], list[tuple[str, float, int]]] = {}
-    for one in rows.where("confusion", group=group):
-        if one.against != one.class_id:
-            mistake = (names.get(one.against, one.against), one.value or 0.0, one.n or 0)
-            mixed.setdefault((one.model, one.class_id), []).append(mistake)
-    found = []
+    for confusion in rows.where("confusion", group=group):
+        if confusion.against != confusion.class_id:
+            mistake = (names.get(confusion.against, confusion.against), confusion.value or 0.0, confusion.n or 0)
+            mixed.setdefault((confusion.model, confusion.class_id), []).append(mistake)
+    mistaken = []
     for model in models[:_MOST_MODELS]:
-        own = sorted(rows.where("recall", model=model.name, group=group), key=lambda one: one.value or 0.0)
+        recalls = sorted(rows.where("recall", model=model.name, group=group), key=lambda recall: recall.value or 0.0)
         classes = [
             MistakenClass(
-                one.class_id,
-                names[one.class_id],
-                one.n or 0,
-                one.estimate,
-                rows.estimate("precision", model=model.name, group=group, class_id=one.class_id),
-                sorted(mixed.get((model.name, one.class_id), ()), key=lambda each: -each[2])[:3],
+                recall.class_id,
+                names[recall.class_id],
+                recall.n or 0,
+                recall.estimate,
+                rows.estimate("precision", model=model.name, group=group, class_id=recall.class_id),
+                sorted(mixed.get((model.name, recall.class_id), ()), key=lambda each: -each[2])[:3],
             )
-            for one in own[:_MOST_CLASSES]
-            if one.estimate is not None
+            for recall in recalls[:_MOST_CLASSES]
+            if recall.estimate is not None
         ]
         if classes:
-            found.append((model, classes))
-    return found
+            mistaken.append((model, classes))
+    return mistaken
 
 
 @dataclass(frozen=True)
@@ -376,11 +381,13 @@ def _by_kind(results: Results) -> list[KindOfShifts]:
     """Return, for each kind of shift, how many are measured, and means and ranges of impacts and slopes."""
 
     def of(kind: str, measure: str) -> list[float]:
-        own = [results.rows.value(measure, group=one.name) for one in results.by_impact if kind_of_shift(one) == kind]
-        return [value for value in own if value is not None]
+        values = [
+            results.rows.value(measure, group=shift.name) for shift in results.by_impact if kind_of_shift(shift) == kind
+        ]
+        return [value for value in values if value is not None]
 
-    found = [KindOfShifts(kind, of(kind, "impact"), of(kind, "slope")) for kind in KINDS]
-    return [one for one in found if one.impacts]
+    kinds = [KindOfShifts(kind, of(kind, "impact"), of(kind, "slope")) for kind in KINDS]
+    return [kind for kind in kinds if kind.impacts]
 
 
 MOST_ROWS = 40
@@ -421,15 +428,15 @@ def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow],
     """Return the classes that drop most, worst first and `MOST_ROWS` at most, over `shifts`; and how many there are."""
     by_class: dict[str, dict[str, ClassNumbers]] = {}
     for shift in results.shifts if results.base is not None else ():
-        for one in classes_of(results, shift.name):
-            by_class.setdefault(one.class_id, {})[one.shift] = one
+        for numbers in classes_of(results, shift.name):
+            by_class.setdefault(numbers.class_id, {})[numbers.shift] = numbers
     rows = []
-    for class_id, found in by_class.items():
-        measured = [one for one in found.values() if one.impact is not None]
+    for class_id, by_shift in by_class.items():
+        measured = [numbers for numbers in by_shift.values() if numbers.impact is not None]
         models = len(measured[0].drops) if measured else 0
-        drops = tuple(sum(one.drops[index] for one in measured) / len(measured) for index in range(models))
-        first = next(iter(found.values()))
-        known = next((one for one in found.values() if one.accuracy), first)
+        drops = tuple(sum(numbers.drops[index] for numbers in measured) / len(measured) for index in range(models))
+        first = next(iter(by_shift.values()))
+        known = next((numbers for numbers in by_shift.values() if numbers.accuracy), first)
         rows.append(
             ClassRow(
                 class_id=class_id,
@@ -440,7 +447,7 @@ def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow],
                 average_base=results.mean_of_sound(known.base_accuracy) if known.base_accuracy else None,
                 marks="".join("1" if near else "0" for near in known.near_chance),
                 near_chance=known.class_near_chance,
-                cells=tuple(_cell(results, found[shift]) if shift in found else None for shift in shifts),
+                cells=tuple(_cell(results, by_shift[shift]) if shift in by_shift else None for shift in shifts),
             )
         )
     # Classes that no shift measures come last, the others by their drop, equals in the recipe's order.

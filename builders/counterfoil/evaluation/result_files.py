@@ -88,8 +88,8 @@ def write_evaluation(evaluation: Evaluation, answered: AllAnswers, folder: Path,
         revision = subject.published.revision if subject.published else None
         commit = revision if revision and re.fullmatch(r"[0-9a-f]{40}", revision) else None
         entries = entry_files(with_public_names(results), dataset_id, commit)
-    # What an earlier evaluation left here and this one does not write would stand beside a report that it is not of. In
-    # a folder without an earlier report files of these names are somebody's own.
+    # Delete files of an earlier evaluation that this one does not write: they do not belong to the new report. In
+    # a folder without an earlier report, files with these names belong to the user.
     if all((folder / name).is_file() for name in _ALWAYS):
         written = {file for file, _ in texts.values()}
         remove_stale(folder, [name for name in _AT_TIMES if name not in written])
@@ -121,7 +121,10 @@ def result_tables(results: Results) -> dict[str, tuple[str, str]]:
         "robustness": ("robustness.csv", robustness_csv(results)),
         "shifts": ("shifts.csv", shifts_csv(results)),
         # Fractions, as results.json has them, but of classes too.
-        "measures": ("measures.csv", csv_text(map(rounded_row, results.rows), [one.name for one in fields(ResultRow)])),
+        "measures": (
+            "measures.csv",
+            csv_text(map(rounded_row, results.rows), [field.name for field in fields(ResultRow)]),
+        ),
     }
     if results.base is not None:  # classes are shown by their drops
         tables["classes"] = ("classes.csv", classes_csv(results))
@@ -143,7 +146,7 @@ def results_csv(results: Results) -> str:
     rows, number = [], results.rows
     group = results.base or ""
     top1 = {model.name: number.value("top1", model=model.name, group=group) or 0.0 for model in results.models}
-    for model in sorted(results.models, key=lambda one: (-top1[one.name], one.name)):
+    for model in sorted(results.models, key=lambda model_facts: (-top1[model_facts.name], model_facts.name)):
         top_k = number.value("top_k", model=model.name, group=group, at=str(model.top_k)) or 0.0
         validation, gap = (number.estimate(name, model=model.name) for name in (VALIDATION, VALIDATION_GAP))
         reference = results.reference if gap else None
@@ -181,9 +184,12 @@ def robustness_csv(results: Results) -> str:
     shown = {measure.name for measure in results.measures if measure.name not in _OWN}
     others = list(
         dict.fromkeys(
-            one.measure
-            for one in results.rows
-            if one.measure in shown and one.model and one.group and not (one.class_id or one.against or one.at)
+            result.measure
+            for result in results.rows
+            if result.measure in shown
+            and result.model
+            and result.group
+            and not (result.class_id or result.against or result.at)
         )
     )
     # Of a table without drops too, so that tables of all kinds have the same columns.
@@ -232,8 +238,10 @@ def shifts_csv(results: Results) -> str:
                 "n_classes": shift.classes,
                 "n_images": shift.images,
                 "n_base_images": shift.base_images,
-                "classes_left_out": " ".join(one.class_id for one in shift.left_out),
-                "classes_near_chance": " ".join(one.class_id for one in shift.left_out if one.why == "near chance"),
+                "classes_left_out": " ".join(class_left_out.class_id for class_left_out in shift.left_out),
+                "classes_near_chance": " ".join(
+                    class_left_out.class_id for class_left_out in shift.left_out if class_left_out.why == "near chance"
+                ),
                 **interval_columns("impact", number.estimate("impact", group=shift.name)),
                 "slope": _number(line.value if line else None),
                 "slope_low": _number(line.low if line else None),
@@ -258,21 +266,21 @@ def classes_csv(results: Results) -> str:
     """
     rows = []
     for shift in results.shifts:
-        for one in classes_of(results, shift.name):
-            known = bool(one.accuracy)
-            drops = one.drops if known else (None,) * len(results.models)
+        for numbers in classes_of(results, shift.name):
+            known = bool(numbers.accuracy)
+            drops = numbers.drops if known else (None,) * len(results.models)
             row: dict[str, Any] = {
                 "shift": shift.name,
                 "kind": shift.kind or "",
-                "class_id": one.class_id,
-                "class": one.name,
-                "measured": int(known and not one.class_near_chance),
-                "near_chance": int(one.class_near_chance),
-                "n_images": one.shift_images,
-                "n_base_images": one.base_images,
-                "base_accuracy": percent(results.mean_of_sound(one.base_accuracy)) if known else "",
-                "accuracy": percent(results.mean_of_sound(one.accuracy)) if known else "",
-                **interval_columns("drop", one.impact),
+                "class_id": numbers.class_id,
+                "class": numbers.name,
+                "measured": int(known and not numbers.class_near_chance),
+                "near_chance": int(numbers.class_near_chance),
+                "n_images": numbers.shift_images,
+                "n_base_images": numbers.base_images,
+                "base_accuracy": percent(results.mean_of_sound(numbers.base_accuracy)) if known else "",
+                "accuracy": percent(results.mean_of_sound(numbers.accuracy)) if known else "",
+                **interval_columns("drop", numbers.impact),
             }
             row |= {f"drop.{model.name}": percent(drop) for model, drop in zip(results.models, drops, strict=True)}
             rows.append(row)
@@ -299,8 +307,8 @@ def predictions_parquet(answered: AllAnswers) -> bytes:
     }
     if subject.paths is not None:
         columns["path"] = pa.array(subject.paths, pa.string())
-    for index, (model, own) in enumerate(zip(answered.models, answered.maps, strict=True)):
-        called = answer_names(subject.classes, own)
+    for index, (model, class_map) in enumerate(zip(answered.models, answered.maps, strict=True)):
+        called = answer_names(subject.classes, class_map)
         outputs, inverse = np.unique(np.where(absent, -1, answers.prediction[:, index]), return_inverse=True)
         output_names = pa.array([None if output < 0 else called(output) for output in outputs.tolist()], pa.string())
         columns[f"answer.{model}"] = pa.array(answers.prediction[:, index], pa.int32(), mask=absent)

@@ -57,9 +57,9 @@ def named_models(words: Sequence[str | Path]) -> tuple[tuple[NamedModel, ...], t
     problems: list[str] = []
     for word in words:
         file = _list_file(word)
-        found = [NamedModel(str(word))] if file is None else _read_list(file, problems)
-        for one in found:
-            models.setdefault(one.name, one)
+        models_of_word = [NamedModel(str(word))] if file is None else _read_list(file, problems)
+        for model in models_of_word:
+            models.setdefault(model.name, model)
     return tuple(models.values()), tuple(problems)
 
 
@@ -147,7 +147,7 @@ def given_models(
             raise UserError(
                 "transform needs a callable, and none is given", 'Give one: evaluate(dataset, {"mine": model}, …)'
             )
-        models = {one.name: one.name for one in named_models(_listed(models))[0] if one.name.startswith(PYTHON)}
+        models = {model.name: model.name for model in named_models(_listed(models))[0] if model.name.startswith(PYTHON)}
     errors: list[CounterfoilError] = []
     called = [name for name, model in models.items() if not isinstance(model, str)]
     for name in transform if isinstance(transform, Mapping) else ():
@@ -157,16 +157,16 @@ def given_models(
     for name in version if isinstance(version, Mapping) else ():
         if name not in code:
             errors.append(UserError(f"version: there is no callable {name!r}{did_you_mean(str(name), code)}"))
-    found: dict[str, GivenModel] = {}
+    given: dict[str, GivenModel] = {}
     for name, model in models.items():
-        own = transform.get(name) if isinstance(transform, Mapping) else transform
+        own_transform = transform.get(name) if isinstance(transform, Mapping) else transform
         named = version.get(name) if isinstance(version, Mapping) else version
         try:
-            found[name] = _given(name, model, own, named, images, classes)
+            given[name] = _given(name, model, own_transform, named, images, classes)
         except CounterfoilError as error:
             errors.append(error)
     raise_together(errors)
-    return found
+    return given
 
 
 def _given(
@@ -182,12 +182,12 @@ def _given(
     if version is not None and (not isinstance(version, str) or not version.strip()):
         raise UserError(f"version of model {name!r}: found {str(version)[:80]!r}, expected a text such as '1'")
     if isinstance(model, str) and model.startswith(PYTHON):
-        model, own = imported(model)
-        transform = own or transform
+        model, imported_transform = imported(model)
+        transform = imported_transform or transform
     if isinstance(model, str):
         facts = replace(describe_classifier(model, classes), name=name)
         return GivenModel(facts, lambda: replace(load_classifier(model, classes=classes), name=name))
-    first = next((image for _, one in images.images() if (image := images.decoded(one)) is not None), None)
+    first = next((image for _, encoded in images.images() if (image := images.decoded(encoded)) is not None), None)
     if first is None:
         raise RunFailure(f"{images.name}: no image can be decoded")
     facts, classifier = classifier_of(name, model, transform, first, version)
@@ -201,18 +201,18 @@ _NAME_CLASSES = (PREDICTIONS, OPEN_CLIP)
 
 
 def _class_orders(
-    asked: ClassOrder | Mapping[str, ClassOrder] | None, stands_for: Mapping[str, Any]
+    requested: ClassOrder | Mapping[str, ClassOrder] | None, stands_for: Mapping[str, Any]
 ) -> dict[str, Order]:
     """Return the order of each model that has one. Raise UserError with all that is wrong."""
-    if asked is None:
+    if requested is None:
         return {}
     named = {name for name, model in stands_for.items() if isinstance(model, str) and model.startswith(_NAME_CLASSES)}
-    if not isinstance(asked, Mapping):
-        order = _order(asked)
+    if not isinstance(requested, Mapping):
+        order = _order(requested)
         return {name: order for name in stands_for if name not in named}
     orders: dict[str, Order] = {}
     problems: list[str] = []
-    for name, value in asked.items():
+    for name, value in requested.items():
         if name not in stands_for:
             problems.append(f"class order: {name!r} is not one of the models{did_you_mean(name, [*stands_for])}")
         elif name in named:
@@ -289,9 +289,9 @@ def choose_models(
     Raise UserError for names, class orders and classes that do not fit, and for a model that was mended on these
     images; RunFailure for a callable that fails on a first image.
     """
-    asked = with_compared(models, compare)
-    models = with_gate(asked, subject.models, against)
-    given = given_models(asked, transform, version, subject.parts[0].images, subject.classes)
+    compared = with_compared(models, compare)
+    models = with_gate(compared, subject.models, against)
+    given = given_models(compared, transform, version, subject.parts[0].images, subject.classes)
     way = outputs or (None if subject.recipe is None else subject.recipe.evaluate.outputs) or "all"
     names, maps = named_class_maps(subject, models, given, way, class_order)
     if problems := [f"compare: {name!r} is not the name of a model" for name in compare or () if name not in names]:
@@ -323,13 +323,13 @@ def with_compared(models: Any, compare: tuple[str, str] | None) -> Any:
     return [*compare, *(name for name in named if name not in compare)]
 
 
-def with_gate(models: Any, own: Sequence[str], others: Sequence[str]) -> Any:
+def with_gate(models: Any, recipe_models: Sequence[str], others: Sequence[str]) -> Any:
     """Return the models with the `others` that a gate compares with; `own` are the recipe's, if `models` is None."""
     if not others:
         return models
     if isinstance(models, Mapping):
         return _among(models, others, "gate")
-    named = list(own) if models is None else _listed(models)
+    named = list(recipe_models) if models is None else _listed(models)
     return [*named, *(name for name in others if name not in named)]
 
 
@@ -373,7 +373,7 @@ def with_public_names(results: Results) -> Results:
         if shown.private:
             nested[name] = None
         elif facts:
-            names |= {one: names.get(one, without_folders(one)) for one in shown.features(facts)}
+            names |= {feature: names.get(feature, without_folders(feature)) for feature in shown.features(facts)}
             nested[name] = shown.public(facts, called)
     unshown = {measure for shown in NESTED.values() for measure in shown.private}
     rows = [row for row in results.rows if row.measure not in unshown]
@@ -391,12 +391,15 @@ def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
     """Return name → public name, of models with these hashes."""
     shown = {name: without_folders(name) for name in sha256}
     times = Counter(shown.values())
-    named = {name: one if times[one] == 1 else f"{one}-{sha256[name][:8]}" for name, one in shown.items()}
+    named = {
+        name: shown_name if times[shown_name] == 1 else f"{shown_name}-{sha256[name][:8]}"
+        for name, shown_name in shown.items()
+    }
     taken: Counter[str] = Counter()
-    for name, one in named.items():  # the same weights in two folders
-        taken[one] += 1
-        if taken[one] > 1:
-            named[name] = f"{one}-{taken[one]}"
+    for name, shown_name in named.items():  # the same weights in two folders
+        taken[shown_name] += 1
+        if taken[shown_name] > 1:
+            named[name] = f"{shown_name}-{taken[shown_name]}"
     return named
 
 
@@ -428,15 +431,17 @@ def named_class_maps(
             "no model to score: none was named, and the recipe lists none under evaluate.models",
             "Name some: counterfoil evaluate DATASET --models resnet50 lab:resnet10t",
         )
-    names = [one.name for one in named]
+    names = [model.name for model in named]
     stands_for = {name: models.get(name) if isinstance(models, Mapping) else name for name in names}
     maps = _class_maps(subject, named, given, problems, _class_orders(class_order, stands_for))
-    if outputs == "classes" and (files := [name for name, own in maps.items() if own.most_ranked is not None]):
+    if outputs == "classes" and (
+        files := [name for name, class_map in maps.items() if class_map.most_ranked is not None]
+    ):
         raise UserError(
             [f"model {name!r} is a file of labels: its answers among the classes alone are unknown" for name in files],
             "Give a column of scores for each class, or leave out `outputs: classes`.",
         )
-    return tuple(names), {name: own.answered_both_ways(outputs) for name, own in maps.items()}
+    return tuple(names), {name: class_map.answered_both_ways(outputs) for name, class_map in maps.items()}
 
 
 def _class_maps(
@@ -454,8 +459,8 @@ def _class_maps(
     matched = [replace(cls, id=cls.name) for cls in classes] if without_ids else classes
     for model in named:
         try:
-            own = given.get(model.name)
-            facts = own.facts if own else describe_classifier(model.name, classes)
+            given_model = given.get(model.name)
+            facts = given_model.facts if given_model else describe_classifier(model.name, classes)
             maps[model.name] = map_classes(matched, facts, orders.get(model.name))
         except CounterfoilError as error:
             if model.place:

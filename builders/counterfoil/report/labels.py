@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DISAGREEMENT, LABEL_ERROR = "label_disagreement", "label_error"
 SELECTED_AS_CLASS, SELECTED_AS_SHIFT = "selected_as_class", "selected_as_shift"
 MEASURES = (DISAGREEMENT, LABEL_ERROR, SELECTED_AS_CLASS, SELECTED_AS_SHIFT)
-# Of fewer images nobody can say whether a shift's labels are true.
+# Fewer images cannot show whether a shift's labels are true.
 LEAST_IMAGES = 10
 ALSO_SCORED = "this judge is also one of the models here: its own drop is part of this estimate"
 ASSUMED = (
@@ -114,27 +114,30 @@ class LabelChecks(Strict):
 
     def of(self, shift: str) -> ShiftChecks:
         """Return the checks of a shift; empty ones where nothing is known."""
-        return next((one for one in self.shifts if one.shift == shift), ShiftChecks(shift))
+        return next((shift_checks for shift_checks in self.shifts if shift_checks.shift == shift), ShiftChecks(shift))
 
 
 def labels_table(checks: LabelChecks, groups: Sequence[str], *, people: bool = True) -> Table:
     """Return the checks of each group, in percent with their intervals: the judge's columns, and those of people."""
     rows = []
     for index, name in enumerate(groups):
-        one = checks.of(name)
-        cells = [TableCell(name, "" if one.checked else UNCHECKED, name)]
-        if one.judge is None:
+        shift_checks = checks.of(name)
+        cells = [TableCell(name, "" if shift_checks.checked else UNCHECKED, name)]
+        if shift_checks.judge is None:
             cells += [TableCell(UNCHECKED), TableCell("–")]
         else:
-            picked = ", picked" if one.picked else ""
-            below = f"{one.judge.disagreed:,} of {one.judge.images:,}{picked}"
-            error = one.judge.label_error
-            cells += [_share(one.judge.disagreement, below), _share(error, "") if error else TableCell("unknown")]
+            picked = ", picked" if shift_checks.picked else ""
+            below = f"{shift_checks.judge.disagreed:,} of {shift_checks.judge.images:,}{picked}"
+            error = shift_checks.judge.label_error
+            cells += [
+                _share(shift_checks.judge.disagreement, below),
+                _share(error, "") if error else TableCell("unknown"),
+            ]
         if people:
-            found = one.people or SelectedByPeople(0, None, None, 0, None, None)
+            selected_by_people = shift_checks.people or SelectedByPeople(0, None, None, 0, None, None)
             for selected, kappa, images in (
-                (found.class_selected, found.class_kappa, found.class_images),
-                (found.shift_selected, found.shift_kappa, found.shift_images),
+                (selected_by_people.class_selected, selected_by_people.class_kappa, selected_by_people.class_images),
+                (selected_by_people.shift_selected, selected_by_people.shift_kappa, selected_by_people.shift_images),
             ):
                 cells += [
                     TableCell(UNCHECKED) if selected is None else _share(selected, f"{counted(images, 'image')}"),
@@ -156,11 +159,11 @@ def worst_classes(checks: ShiftChecks, most: int) -> list[tuple[str, JudgedLabel
     """Return the classes of a shift that the judge doubts most, by estimate if there is one."""
 
     def doubt(item: tuple[str, JudgedLabels]) -> tuple[float, float, int]:
-        _, one = item
-        error = one.disagreement.value if one.label_error is None else one.label_error.value
-        return -error, -one.disagreement.value, -one.images
+        _, judged = item
+        error = judged.disagreement.value if judged.label_error is None else judged.label_error.value
+        return -error, -judged.disagreement.value, -judged.images
 
-    return sorted(((name, one) for name, one in checks.classes.items() if one.disagreed), key=doubt)[:most]
+    return sorted(((name, judged) for name, judged in checks.classes.items() if judged.disagreed), key=doubt)[:most]
 
 
 def labels_text(checks: LabelChecks) -> str:
@@ -183,19 +186,27 @@ def _share(share: CheckedShare, below: str) -> TableCell:
 def _judge_text(checks: LabelChecks) -> str | None:
     if checks.judge is None:
         return None
-    judged = {one.shift: one.judge for one in checks.shifts if one.judge is not None and not one.picked}
-    errors = {shift: one.label_error for shift, one in judged.items() if one.label_error is not None}
-    plain = {shift: one.disagreement for shift, one in judged.items()}
+    judged = {
+        shift_checks.shift: shift_checks.judge
+        for shift_checks in checks.shifts
+        if shift_checks.judge is not None and not shift_checks.picked
+    }
+    errors = {
+        shift: judged_labels.label_error
+        for shift, judged_labels in judged.items()
+        if judged_labels.label_error is not None
+    }
+    plain = {shift: judged_labels.disagreement for shift, judged_labels in judged.items()}
     if not plain:
-        picked = any(one.picked for one in checks.shifts)
+        picked = any(shift_checks.picked for shift_checks in checks.shifts)
         but = ", except images that a keep rule chose because this judge gets them wrong" if picked else ""
         return f"labels: the second judge {checks.judge} has no answer to any accepted image{but}"
-    what, found = ("estimated label error", errors) if errors else ("disagreement with the labels", plain)
-    base, shift = next(iter(found)), max(found, key=lambda name: found[name].value)
-    parts = [f"{_with_unit(found[name])} under {name}" for name in dict.fromkeys([base, shift])]
+    what, shares = ("estimated label error", errors) if errors else ("disagreement with the labels", plain)
+    base, shift = next(iter(shares)), max(shares, key=lambda name: shares[name].value)
+    parts = [f"{_with_unit(shares[name])} under {name}" for name in dict.fromkeys([base, shift])]
     on = f", corrected on {checks.validated_on:,} validation images" if errors else ", own error rate unknown"
     text = f"labels: {what} {', at most '.join(parts)} (second judge {checks.judge}{on})"
-    without = len(checks.shifts) - len(found)
+    without = len(checks.shifts) - len(shares)
     if without:
         none = "estimate" if errors else "answer that checks labels"
         text += f"; {without:,} of {len(checks.shifts):,} {'has' if without == 1 else 'have'} no {none}"
@@ -204,11 +215,15 @@ def _judge_text(checks: LabelChecks) -> str | None:
 
 
 def _people_text(checks: LabelChecks) -> str | None:
-    found = {one.shift: one.people.class_selected for one in checks.shifts if one.people is not None}
-    known = {shift: share for shift, share in found.items() if share is not None}
+    selected = {
+        shift_checks.shift: shift_checks.people.class_selected
+        for shift_checks in checks.shifts
+        if shift_checks.people is not None
+    }
+    known = {shift: share for shift, share in selected.items() if share is not None}
     who = f"{checks.raters:,} {'person' if checks.raters == 1 else 'people'}"
     if not known:
-        return f"labels: {who} checked shifts only, not classes" if found else None
+        return f"labels: {who} checked shifts only, not classes" if selected else None
     base, shift = next(iter(known)), min(known, key=lambda name: known[name].value)
     parts = [f"{_with_unit(known[name])} under {name}" for name in dict.fromkeys([base, shift])]
     return f"labels: images in which people see the class: {', at least '.join(parts)} ({who})"
@@ -228,7 +243,7 @@ def checked_shifts(results: Results) -> frozenset[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelsSection(ReportSection):
-    """controls: how often people see the class of real images, in words; empty where nobody was asked."""
+    """controls: how often people select the class of real images, in words; empty if no people were asked."""
 
     controls: str
     also_scored: str = ALSO_SCORED

@@ -95,7 +95,7 @@ def read_slider_pictures(
     groups: Sequence[ObjectGroup],
 ) -> list[Picture]:
     """Return pictures for the sliders of `shown` shifts, contrasts and classes, by shift and ascending score."""
-    objects = [one for group in groups for one in group.objects]
+    objects = [class_scores for group in groups for class_scores in group.objects]
     measured = [unit for unit in shown if scores[unit].contrast is not None]
     wanted = MOST_A_SHIFT * len(shown) + MOST_A_CLASS * len(objects) + MOST_A_CONTRAST * len(measured)
     share = min(1.0, MOST_PICTURES / max(1, wanted))
@@ -111,16 +111,18 @@ def read_slider_pictures(
         places = chosen_places(
             contrast[order], score.has_image[order], score.least_contrast, int(share * MOST_A_CONTRAST)
         )
-        chosen |= {(unit, int(order[place])) for place in places}
-    for one in objects:
-        places = chosen_places(one.scores, one.has_image, one.threshold, int(share * MOST_A_CLASS))
-        chosen |= {(int(one.units[place]), int(one.ranks[place])) for place in places}
+        chosen |= {(unit, int(order[index])) for index in places}
+    for class_scores in objects:
+        places = chosen_places(
+            class_scores.scores, class_scores.has_image, class_scores.threshold, int(share * MOST_A_CLASS)
+        )
+        chosen |= {(int(class_scores.units[index]), int(class_scores.ranks[index])) for index in places}
     keys: dict[int, dict[str, tuple[int, int]]] = {}
     for unit, rank in sorted(chosen):
         score = scores[unit]
         key = sample_key(score.shift.name, recipe.classes[int(score.labels[rank])].id, int(score.indices[rank]))
         keys.setdefault(int(score.shards[rank]), {})[key] = (unit, rank)
-    found: dict[tuple[int, int], Picture] = {}
+    pictures: dict[tuple[int, int], Picture] = {}
     for at, wanted_keys in sorted(keys.items()):
         uris: dict[str, str] = {}
         for file in filter(None, (receipts[at].file("data"), receipts[at].file("rejected"))):
@@ -130,7 +132,7 @@ def read_slider_pictures(
         for key, uri in uris.items():
             unit, rank = wanted_keys[key]
             score = scores[unit]
-            found[unit, rank] = Picture(
+            pictures[unit, rank] = Picture(
                 unit=unit,
                 rank=rank,
                 key=key,
@@ -141,7 +143,7 @@ def read_slider_pictures(
                 contrast=None if score.contrast is None else float(score.contrast[rank]),
                 uri=uri,
             )
-    return [found[place] for place in sorted(found)]
+    return [pictures[unit_rank] for unit_rank in sorted(pictures)]
 
 
 def chosen_places(scores: np.ndarray, has_image: np.ndarray, line: float | None, most: int) -> list[int]:
@@ -150,18 +152,18 @@ def chosen_places(scores: np.ndarray, has_image: np.ndarray, line: float | None,
     They include the lowest and the highest; others are next to the line or evenly spread, so that some lie near every
     line.
     """
-    there = np.flatnonzero(has_image)
-    if there.size <= most:
-        return there.tolist()
+    available = np.flatnonzero(has_image)
+    if available.size <= most:
+        return available.tolist()
     ends = min(_AT_THE_ENDS, most // 6)
-    chosen = dict.fromkeys([*range(ends), *range(there.size - ends, there.size)])
+    chosen = dict.fromkeys([*range(ends), *range(available.size - ends, available.size)])
     if line is not None:
-        at = int(np.searchsorted(scores[there], np.float32(line), side="left"))
+        at = int(np.searchsorted(scores[available], np.float32(line), side="left"))
         half = min(_NEXT_TO_THE_LINE, most // 3) // 2
-        chosen |= dict.fromkeys(range(max(0, at - half), min(there.size, at + half)))
+        chosen |= dict.fromkeys(range(max(0, at - half), min(available.size, at + half)))
     left = most - len(chosen)
-    chosen |= dict.fromkeys(np.linspace(0, there.size - 1, left).round().astype(int).tolist())
-    return sorted(int(there[place]) for place in chosen)
+    chosen |= dict.fromkeys(np.linspace(0, available.size - 1, left).round().astype(int).tolist())
+    return sorted(int(available[index]) for index in chosen)
 
 
 @dataclass(frozen=True)
@@ -251,16 +253,16 @@ def _page_data(scored: ScoredShifts, objects: Sequence[ObjectGroup], pictures: S
     groups = []
     everywhere = len(objects) == 1 and all(specs[each.shift.of].object_threshold is None for each in scores)
     for group, chosen in zip(scored.groups, objects, strict=True):
-        thresholds = {one.cls.label: one.threshold for one in group.objects}
+        thresholds = {class_scores.cls.label: class_scores.threshold for class_scores in group.objects}
         sliders = [
             {
-                "id": one.cls.id,
-                "key": _yaml_key(one.cls.id),
-                "label": one.cls.label,
-                "starts": [{"text": AS_IT_IS, "value": one.threshold}],
-                "thresholds": thresholds_over(one.scores),
+                "id": class_scores.cls.id,
+                "key": _yaml_key(class_scores.cls.id),
+                "label": class_scores.cls.label,
+                "starts": [{"text": AS_IT_IS, "value": class_scores.threshold}],
+                "thresholds": thresholds_over(class_scores.scores),
             }
-            for one in chosen.objects
+            for class_scores in chosen.objects
         ]
         # What the object must reach, by label, also of classes without a slider.
         values = [thresholds.get(cls.label, -1.0) for cls in recipe.classes]
@@ -391,10 +393,10 @@ def calibrate(
         UserError: The directory is not a finished dataset, or a shift is not screened.
     """
     directory = named_path(directory)
-    place = directory / PAGE if page is None else named_path(page)
-    refuse_written_inside(place, directory, directory / PRIVATE)
+    page_path = directory / PAGE if page is None else named_path(page)
+    refuse_written_inside(page_path, directory, directory / PRIVATE)
     finished = read_dataset(directory, "thresholds", "receipts").finished()
-    try_folder(place.parent)
+    try_folder(page_path.parent)
     recipe, receipts = finished.recipe, finished.receipts
     doubts = screen_doubts(recipe, finished.thresholds)
     screened = [shift.name for shift in recipe.all_shifts() if has_threshold(shift)]
@@ -409,19 +411,19 @@ def calibrate(
             [f"found '{name}', expected a screened shift{did_you_mean(name, screened)}" for name in unknown],
             hint=f"The screened shifts: {', '.join(screened[:20])}{' …' if len(screened) > 20 else ''}",
         )
-    asked = [name for name in screened if not shifts or name in shifts]
+    selected = [name for name in screened if not shifts or name in shifts]
     candidates = sum(sum(reasons.values()) for receipt in receipts for reasons in receipt.counts.values())
     exact = candidates <= MOST_CANDIDATES
-    every = [shift.name for shift in recipe.all_shifts()] if exact else asked
+    every = [shift.name for shift in recipe.all_shifts()] if exact else selected
     units = scores_of(directory, recipe, receipts, every)
-    scores = [each for each in units if each.shift.name in asked]
-    shown = [unit for unit, each in enumerate(units) if each.shift.name in asked][:MOST_SHIFTS]
+    scores = [each for each in units if each.shift.name in selected]
+    shown = [unit for unit, each in enumerate(units) if each.shift.name in selected][:MOST_SHIFTS]
     groups = object_groups(recipe, units) if exact else ()
     lines = () if doubts is None else doubts.lines()
     name = directory.resolve().name
     scored = ScoredShifts(recipe, name, units, shown, groups, candidates, len(scores), lines)
     pictures = read_slider_pictures(directory, recipe, receipts, units, shown, shown_groups(groups))
-    write_atomically(place, calibration_page(scored, pictures).encode())
+    write_atomically(page_path, calibration_page(scored, pictures).encode())
     if page is None:
         write_index(directory)
     cuts = tuple(
@@ -437,4 +439,6 @@ def calibrate(
         for each in scores
     )
     layer = {cut.shift: {"threshold": cut.threshold} for cut in cuts if cut.threshold is not None}
-    return Calibration(directory, place, cuts, len(shown), layer_text({"prompts": {"shifts": layer}}, recipe), doubts)
+    return Calibration(
+        directory, page_path, cuts, len(shown), layer_text({"prompts": {"shifts": layer}}, recipe), doubts
+    )

@@ -94,24 +94,24 @@ class CutLosses:
 
     def lines(self) -> list[str]:
         """Return words, a line for each kind."""
-        said = []
+        lines = []
         if self.images:
             shown = [f"{count:,} of {name}" for name, count in self.images.items()]
-            said.append(
+            lines.append(
                 f"deletes {counted(sum(self.images.values()), 'image')} that no later cut can restore:"
                 f" {some_of(shown, _MOST_SHIFTS, what='shifts')}"
             )
         if self.candidates:
-            said.append(
+            lines.append(
                 f"deletes {counted(self.candidates, 'candidate')}, drawn after their cells were full, and their scores"
             )
         if self.columns:
-            said.append(f"deletes columns that no rule uses any more: {', '.join(self.columns)}")
-        said += [
+            lines.append(f"deletes columns that no rule uses any more: {', '.join(self.columns)}")
+        lines += [
             f"deletes results in {folder}/, measured on the current images: {counted(files, 'file')}"
             for folder, files in self.results.items()
         ]
-        return said
+        return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,15 +171,15 @@ def recut(
     if out is not None:
         try_folder(out)
     settle_directory(directory)
-    # Where nobody can write, nobody changes what is read.
+    # A directory without write access cannot change while it is read.
     writable = out is None or os.access(directory, os.W_OK)
     with directory_lock(directory) if (directory / LOCK).is_file() and writable else contextlib.nullcontext():
-        there = read_dataset(directory, "thresholds", "receipts", "rows").finished()
+        dataset = read_dataset(directory, "thresholds", "receipts", "rows").finished()
         recipe = load_cut(directory / RECIPE, named_path(cut))
-        changed = tuple(differences(there.recipe.screen_document, recipe.screen_document))
-        if out is None and recipe.portable_yaml == there.recipe.portable_yaml:
-            return _result(directory, recipe, there.receipts, there.thresholds, 0, changed)
-        new = _New.of(there, recipe, source, device)
+        changed = tuple(differences(dataset.recipe.screen_document, recipe.screen_document))
+        if out is None and recipe.portable_yaml == dataset.recipe.portable_yaml:
+            return _result(directory, recipe, dataset.receipts, dataset.thresholds, 0, changed)
+        new = _New.of(dataset, recipe, source, device)
         losses = new.refuse_missing()
         if out is None and losses and before is not None:
             before(losses)
@@ -187,7 +187,7 @@ def recut(
         if out is None and (other := read_lock(target)) is not None and dict(other.hashes) != new.hashes:
             discard_replacement(directory)  # what an earlier cut by other thresholds had begun
         receipts = new.write(target)
-        dropped = _images(there.receipts) - _images(receipts)
+        dropped = _images(dataset.receipts) - _images(receipts)
         if out is None:
             replace_dataset(directory)
             write_index(directory)
@@ -231,7 +231,7 @@ class _New:
             raise UserError(problems, "Build the recipe into another folder: a cut does not screen images again.")
         known = old.measured
         measuring = recipe
-        if source is not None:  # a directory's recipe does not say where on a machine a folder lies
+        if source is not None:  # a directory's recipe has no path of a local folder
             lies = {"dataset": str(named_path(source).resolve())}
             measuring = recipe.model_copy(update={"source": recipe.source.model_copy(update=lies)})
         pin = _same_pins(old, measuring) if needs_validation(recipe, known) else None
@@ -294,11 +294,11 @@ class _New:
     def write(self, target: Path) -> list[Receipt]:
         """Write the whole dataset to `target`, or go on with one begun there; its receipts."""
         portable = self.recipe.portable_yaml
-        # The class tokens, and whatever else a person has put beside them; results were measured on other images.
-        own = {CARD, CROISSANT, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS}
+        # Keep class tokens and other files that a person added, but not results: they were measured on other images.
+        rewritten = {CARD, CROISSANT, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS}
         folders = {RECEIPTS, FIGURES, *_RESULTS, *WHATS}
         paths = published_paths(self.old.directory)
-        kept = [path for path in paths if path not in own and path.partition("/")[0] not in folders]
+        kept = [path for path in paths if path not in rewritten and path.partition("/")[0] not in folders]
         odd = [path for path in kept if is_outside(path)]
         if odd:
             raise UserError(
@@ -351,8 +351,8 @@ class _New:
     def _verdict(self, row: Mapping[str, Any]) -> Verdict:
         thresholds = self.thresholds.of(row["shift"], row["class_id"])
         # What a rule of the shift no longer asks for is left behind, though another shift still has the column.
-        asked = self.recipe.columns_of(self.plan.shift(row["shift"]))
-        return verdict_of(row, thresholds, asked, open=self.thresholds.is_open(row["shift"]))
+        columns = self.recipe.columns_of(self.plan.shift(row["shift"]))
+        return verdict_of(row, thresholds, columns, open=self.thresholds.is_open(row["shift"]))
 
     def _needs_image(self, row: Mapping[str, Any], reason: str) -> bool:
         if reason == ACCEPTED or keeps_image(reason, self.recipe.screen.keep_rejected):
@@ -374,8 +374,8 @@ class _New:
         # A fault must not be cut into a new dataset.
         changed = [file.path for file in receipt.files if not (directory / file.path).is_file()]
         if not changed:
-            found = {file.path: file.sha256 for file in hash_files(directory, [file.path for file in receipt.files])}
-            changed = [file.path for file in receipt.files if found[file.path] != file.sha256]
+            hashes = {file.path: file.sha256 for file in hash_files(directory, [file.path for file in receipt.files])}
+            changed = [file.path for file in receipt.files if hashes[file.path] != file.sha256]
         if changed:
             raise RunFailure(
                 [f"{directory / path} is missing or differs from {receipt.path}" for path in changed],
@@ -420,9 +420,9 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
     """Return the pin of the input dataset. Raise UserError if it, or the CLIP model, is not the one of the lock."""
     screen = measuring.screen
     source = open_source(measuring.source, old.lock.inputs.get("source"), as_recorded=True).pin
-    here = json.loads(json.dumps([pin_clip(screen.clip, screen.weights).document(), source.document()]))
-    there = [old.lock.inputs["models"]["screen"], old.lock.inputs.get("source")]
-    lines = [*differences(there[0], here[0], "screen"), *differences(there[1], here[1], "source")]
+    current = json.loads(json.dumps([pin_clip(screen.clip, screen.weights).document(), source.document()]))
+    recorded = [old.lock.inputs["models"]["screen"], old.lock.inputs.get("source")]
+    lines = [*differences(recorded[0], current[0], "screen"), *differences(recorded[1], current[1], "source")]
     if lines:
         raise UserError(
             ["a new object percentile needs the inputs that the dataset was built from:", *(f"  {x}" for x in lines)],
@@ -436,13 +436,13 @@ def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
 
     Whether the first answer is right is always recorded; otherwise only the rule's own answer.
     """
-    asked: dict[tuple[str, str], str] = {}
+    rules: dict[tuple[str, str], str] = {}
     for shift in before.all_shifts():
-        asked |= {(shift.name, without_folders(judge)): rule for judge, rule in _judges(before, shift).items()}
-    missing: dict[tuple[str, str], list[str]] = {}  # what stands before the shifts, and behind them
+        rules |= {(shift.name, without_folders(judge)): rule for judge, rule in _judges(before, shift).items()}
+    missing: dict[tuple[str, str], list[str]] = {}  # the text before the shifts, and after them
     for shift in after.all_shifts():
         for judge, rule in _judges(after, shift).items():
-            known = asked.get((shift.name, without_folders(judge)))
+            known = rules.get((shift.name, without_folders(judge)))
             if known is None or rule not in (TOP1, known):
                 by_rule = "" if known is None else f" by the failure rule '{rule}'"
                 missing.setdefault((f"{judge} did not judge", by_rule), []).append(shift.name)
@@ -456,8 +456,8 @@ def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
 
 def _judges(recipe: Recipe, shift: Shift) -> dict[str, str]:
     """Return the judges that are asked about a shift's images, each with the failure rule that it is asked by."""
-    asked = {judge: recipe.failure_asked(shift, judge) for judge in recipe.judges}
-    return {judge: rule for judge, rule in asked.items() if rule is not None}
+    rules = {judge: recipe.failure_asked(shift, judge) for judge in recipe.judges}
+    return {judge: rule for judge, rule in rules.items() if rule is not None}
 
 
 def _images(receipts: Sequence[Receipt]) -> int:

@@ -48,9 +48,9 @@ def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
 
     if not answers:
         return None
-    selected, asked = np.asarray(answers, np.float64).T
-    low, high = clustered_interval(selected, asked)
-    share = float(np.mean(selected / asked))
+    selected, shown = np.asarray(answers, np.float64).T
+    low, high = clustered_interval(selected, shown)
+    share = float(np.mean(selected / shown))
     return CheckedShare(share, min(low, share), max(high, share))
 
 
@@ -65,9 +65,9 @@ def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, 
         return None, 0
     shared = [answer for answer in answers.values() if len(answer) == len(raters)]
     groups: dict[int, list[tuple[int, int]]] = {}
-    for own in shared or answers.values():
-        if len(own) > 1:
-            groups.setdefault(len(own), []).append((sum(own.values()), len(own) - sum(own.values())))
+    for ratings in shared or answers.values():
+        if len(ratings) > 1:
+            groups.setdefault(len(ratings), []).append((sum(ratings.values()), len(ratings) - sum(ratings.values())))
     kappas = [(kappa, len(counts)) for counts in groups.values() if (kappa := fleiss_kappa(counts)) is not None]
     images = sum(count for _, count in kappas)
     if not images:
@@ -75,32 +75,32 @@ def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, 
     return sum(kappa * count for kappa, count in kappas) / images, images
 
 
-def selection_of(raters: Sequence[RaterAnswers], asked: Asked) -> Selection:
+def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
     """Count the answers of these people."""
     # Task → image → rater → whether they selected it.
     answers: dict[Task, dict[AcceptedImage, dict[int, bool]]] = {task: {} for task in TASKS}
-    for place, rater in enumerate(raters):
+    for index, rater in enumerate(raters):
         for grid in rater.grids:
-            for id, image in _own(grid, asked).items():
-                answers[grid.task].setdefault(image, {})[place] = id in grid.selected
+            for id, image in _own(grid, task_list).items():
+                answers[grid.task].setdefault(image, {})[index] = id in grid.selected
     results = {
         (shift, task): _task_result({image.key: by for image, by in answers[task].items() if image.shift == shift})
-        for shift in asked.shifts
+        for shift in task_list.shifts
         for task in TASKS
     }
     people = []
-    for place, rater in enumerate(raters, 1):
+    for index, rater in enumerate(raters, 1):
         passed, images = ControlsPassed(), 0
         for grid in rater.grids:
-            own, selected = _own(grid, asked), set(grid.selected)
-            real = {id for id in grid.shown if isinstance(asked.known[id], RealControl)}
-            without = set(grid.shown) - own.keys() - real
+            images_of_dataset, selected = _own(grid, task_list), set(grid.selected)
+            real = {id for id in grid.shown if isinstance(task_list.known[id], RealControl)}
+            without = set(grid.shown) - images_of_dataset.keys() - real
             passed += ControlsPassed(len(real), len(real & selected), len(without), len(without - selected))
-            images += len(own)
-        people.append(RaterResult(f"rater-{place}", len(rater.grids), images, passed, passed.failed))
+            images += len(images_of_dataset)
+        people.append(RaterResult(f"rater-{index}", len(rater.grids), images, passed, passed.failed))
     controls = sum((rater.controls for rater in people), ControlsPassed())
     return Selection(
-        content=asked.content,
+        content=task_list.content,
         confidence=CONFIDENCE,
         raters=tuple(people),
         controls=AllControls(
@@ -110,7 +110,7 @@ def selection_of(raters: Sequence[RaterAnswers], asked: Asked) -> Selection:
         ),
         shifts=tuple(
             ShiftSelected(shift, results[shift, "class"], results[shift, "shift"])
-            for shift in asked.shifts
+            for shift in task_list.shifts
             if results[shift, "class"] or results[shift, "shift"]
         ),
         images={
@@ -120,24 +120,24 @@ def selection_of(raters: Sequence[RaterAnswers], asked: Asked) -> Selection:
     )
 
 
-def _own(grid: AnsweredGrid, asked: Asked) -> dict[str, AcceptedImage]:
+def _own(grid: AnsweredGrid, task_list: Asked) -> dict[str, AcceptedImage]:
     """Return the images of a grid that have its label by the dataset; all others are controls."""
     return {
         id: picture
         for id in grid.shown
-        if isinstance(picture := asked.known[id], AcceptedImage)
-        and grid.label == (asked.classes[picture.label] if grid.task == "class" else picture.shift)
+        if isinstance(picture := task_list.known[id], AcceptedImage)
+        and grid.label == (task_list.classes[picture.label] if grid.task == "class" else picture.shift)
     }
 
 
 def _task_result(answers: Mapping[str, Mapping[int, bool]]) -> TaskResult | None:
-    asked = [(sum(by.values()), len(by)) for by in answers.values()]
-    selected = _rounded(mean_frequency(asked))
+    counts = [(sum(by.values()), len(by)) for by in answers.values()]
+    selected = _rounded(mean_frequency(counts))
     if selected is None:
         return None
     kappa, compared = agreement(answers)
     kappa = None if kappa is None else round(kappa, _DIGITS)
-    return TaskResult(len(answers), sum(count for _, count in asked), selected, kappa, compared)
+    return TaskResult(len(answers), sum(count for _, count in counts), selected, kappa, compared)
 
 
 def _rounded(share: CheckedShare | None) -> CheckedShare | None:
@@ -162,9 +162,9 @@ class Review:
     def notes(self) -> tuple[str, ...]:
         """Who answered several pages, and what of it counts."""
         return tuple(
-            f"{', '.join(str(path) for path in (rater.path, *rater.others))} are of one person, {one.rater}"
+            f"{', '.join(str(path) for path in (rater.path, *rater.others))} are of one person, {person.rater}"
             + (f", who answered {rater.again} images twice: the later file's answers count" if rater.again else "")
-            for one, rater in zip(self.selection.raters, self.raters, strict=True)
+            for person, rater in zip(self.selection.raters, self.raters, strict=True)
             if rater.others
         )
 
@@ -173,8 +173,8 @@ class Review:
         document = self.selection.to_json()
         named = zip(document["raters"], self.raters, strict=True)
         document["raters"] = [
-            {**one, "file": str(rater.path), "more_files": [str(path) for path in rater.others], "name": rater.name}
-            for one, rater in named
+            {**person, "file": str(rater.path), "more_files": [str(path) for path in rater.others], "name": rater.name}
+            for person, rater in named
         ]
         return {"directory": str(self.directory), "folder": str(self.folder), **document}
 
@@ -197,20 +197,20 @@ def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Revi
     """
     directory = named_path(directory)
     dataset = closed_dataset(directory)
-    asked = asked_of(dataset)
-    content = asked.content
-    raters = read_answers(answers, asked)
+    task_list = asked_of(dataset)
+    content = task_list.content
+    raters = read_answers(answers, task_list)
     hint = f"`counterfoil verify {directory}` lists everything that is damaged, and how to repair it."
     refuse_changed(directory, changed_data(directory, dataset.receipts), hint)
-    selection = selection_of(raters, asked)
+    selection = selection_of(raters, task_list)
     before, _ = Selection.of_dataset(directory, content)
-    shifts, rows = list(asked.shifts), []
-    images = [image for image in asked.known.values() if isinstance(image, AcceptedImage)]
-    for task, found in selection.images.items():
+    shifts, rows = list(task_list.shifts), []
+    images = [image for image in task_list.known.values() if isinstance(image, AcceptedImage)]
+    for task, answers_of_task in selection.images.items():
         for image in sorted(images, key=lambda image: (shifts.index(image.shift), image.key)):
-            if one := found.get(image.key):
-                row = (task, image.key, image.shift, asked.classes[image.label], one.shown, one.selected)
-                rows.append(dict(zip(_COLUMNS, (*row, f"{one.selected / one.shown:.6g}"), strict=True)))
+            if answer := answers_of_task.get(image.key):
+                row = (task, image.key, image.shift, task_list.classes[image.label], answer.shown, answer.selected)
+                rows.append(dict(zip(_COLUMNS, (*row, f"{answer.selected / answer.shown:.6g}"), strict=True)))
     table = csv_text(rows, _COLUMNS).encode()
     close_again(directory, REVIEWED.files(selection.to_json(), {TABLE: table}), content, REVIEWED)
     replaced = len(before.raters) if before else 0

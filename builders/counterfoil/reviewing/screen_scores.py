@@ -72,12 +72,12 @@ class ShiftScores:
     @property
     def least_contrast(self) -> float | None:
         """The contrast that a keep rule of the shift asks for."""
-        asked = (getattr(rule, "contrast", None) for rule in self.shift.keep)
-        return next((value for value in asked if value is not None), None)
+        contrasts = (getattr(rule, "contrast", None) for rule in self.shift.keep)
+        return next((value for value in contrasts if value is not None), None)
 
     @property
     def others_pass(self) -> np.ndarray:
-        """Whether all but the shift's own threshold is reached, as the recipe stands."""
+        """Whether everything but the shift's own threshold passes under the current recipe."""
         passes = self.object_passes & self.visible
         if self.contrast is None or self.least_contrast is None:
             return passes
@@ -129,8 +129,8 @@ def scores_of(
     limits = {shift.name: _limits(shift) for shift in recipe.all_shifts()}
     leasts: dict[str, np.float32 | None] = {}  # the similarity of an edit and its row that a keep rule asks for
     for shift in recipe.all_shifts():
-        asked = (getattr(rule, "similarity", None) for rule in shift.keep)
-        leasts[shift.name] = next((np.float32(value) for value in asked if value is not None), None)
+        similarities = (getattr(rule, "similarity", None) for rule in shift.keep)
+        leasts[shift.name] = next((np.float32(value) for value in similarities if value is not None), None)
     for at, receipt in enumerate(receipts):
         if rows.keys().isdisjoint(receipt.counts):
             continue
@@ -158,22 +158,24 @@ def scores_of(
                     np.nan if contrast is None else contrast, visible,
                 )
             )  # fmt: skip
-    found = []
+    scores = []
     for shift in recipe.all_shifts():
         if shift.name not in rows:
             continue
-        own = sorted(rows[shift.name], key=lambda row: (row[0], row[4], row[5]))
-        columns = list(zip(*own, strict=True)) or [()] * len(_TYPES)
+        shift_rows = sorted(rows[shift.name], key=lambda row: (row[0], row[4], row[5]))
+        columns = list(zip(*shift_rows, strict=True)) or [()] * len(_TYPES)
         *arrays, contrasts, passing = (np.array(c, t) for c, t in zip(columns, _TYPES, strict=True))
-        there = contrasts if contrasts.size and not np.isnan(contrasts).any() else None
-        found.append(ShiftScores(shift, *arrays, contrast=there, visible=passing, failed=failed[shift.name]))
-    return tuple(found)
+        measured_contrasts = contrasts if contrasts.size and not np.isnan(contrasts).any() else None
+        scores.append(
+            ShiftScores(shift, *arrays, contrast=measured_contrasts, visible=passing, failed=failed[shift.name])
+        )
+    return tuple(scores)
 
 
 def _limits(shift: Shift) -> dict[str, np.float32]:
     """Return the most black and white that a keep rule of the shift lets pass, as their columns hold it."""
-    asked = [(name, getattr(rule, name, None)) for rule in shift.keep for name in ("black", "white")]
-    return {name: np.float32(value) for name, value in asked if value is not None}
+    limits = [(name, getattr(rule, name, None)) for rule in shift.keep for name in ("black", "white")]
+    return {name: np.float32(value) for name, value in limits if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +223,15 @@ def object_groups(recipe: Recipe, scores: Sequence[ShiftScores]) -> tuple[Object
 
 def shown_groups(groups: Sequence[ObjectGroup], most: int = MOST_OBJECTS) -> tuple[ObjectGroup, ...]:
     """Return the groups with at most so many objects in all: those that reject most candidates."""
-    every = [(one.rejected, -group.place, -at) for group in groups for at, one in enumerate(group.objects)]
-    chosen = {(-place, -at) for _, place, at in sorted(every, reverse=True)[:most]}
+    every = [
+        (class_scores.rejected, -group.place, -at) for group in groups for at, class_scores in enumerate(group.objects)
+    ]
+    chosen = {(-group_place, -at) for _, group_place, at in sorted(every, reverse=True)[:most]}
     return tuple(
-        replace(group, objects=tuple(one for at, one in enumerate(group.objects) if (group.place, at) in chosen))
+        replace(
+            group,
+            objects=tuple(class_scores for at, class_scores in enumerate(group.objects) if (group.place, at) in chosen),
+        )
         for group in groups
     )
 
@@ -236,15 +243,17 @@ def _objects(recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]
         np.concatenate([getattr(scores[unit], name) for unit in units])
         for name in ("labels", "object_scores", "object_thresholds", "has_image")
     )
-    found = []
+    objects = []
     for label in np.unique(labels):
-        own = np.flatnonzero(labels == label)
-        own = own[np.argsort(values[own], kind="stable")]
+        of_class = np.flatnonzero(labels == label)
+        of_class = of_class[np.argsort(values[of_class], kind="stable")]
         cls = recipe.classes[int(label)]
         caption = object_caption_for(scores[units[0]].shift, cls)
-        threshold = shortest(float(least[own[0]]))
-        found.append(ObjectScores(cls, caption, threshold, of_unit[own], ranks[own], values[own], kept[own]))
-    return found
+        threshold = shortest(float(least[of_class[0]]))
+        objects.append(
+            ObjectScores(cls, caption, threshold, of_unit[of_class], ranks[of_class], values[of_class], kept[of_class])
+        )
+    return objects
 
 
 def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:

@@ -83,17 +83,19 @@ def evaluate_detectors(
     subject = open_objects(dataset)
     if not subject.images:
         raise UserError(f"{dataset.source}: no row of the source is in every group, so groups cannot be compared")
-    asked = _asked(models, dataset)
+    detectors = _asked(models, dataset)
     folder = report_folder(dataset, settings.out)
-    found: list[ModelDetections] = []
+    detections: list[ModelDetections] = []
     problems: list[CounterfoilError] = []
-    for name, detector in asked.items():
+    for name, detector in detectors.items():
         try:
-            found.append(_detections(name, detector, subject, settings))
+            detections.append(_detections(name, detector, subject, settings))
         except CounterfoilError as error:
             problems.append(error)
     raise_together(problems)
-    answered = DetectionAnswers(subject, tuple(measure_model(subject, one, settings.seed) for one in found))
+    answered = DetectionAnswers(
+        subject, tuple(measure_model(subject, model_detections, settings.seed) for model_detections in detections)
+    )
     results = _results(answered, settings.seed)
     notes = list(dataset.notes)
     if subject.left_out:
@@ -115,16 +117,16 @@ def evaluate_detectors(
 def _asked(models: Any, dataset: OpenDataset) -> dict[str, Any]:
     """Return each model's name → itself, or its name again. UserError for none, and for lists that cannot be read."""
     if isinstance(models, Mapping):
-        asked = dict(models)
+        named_detectors = dict(models)
     else:
         words = dataset.models if models is None else [models] if isinstance(models, str | Path) else models
         named, problems = named_models(words)
         if problems:
             raise UserError(problems, _NAMED)
-        asked = {model.name: model.name for model in named}
-    if not asked:
+        named_detectors = {model.name: model.name for model in named}
+    if not named_detectors:
         raise UserError("no detector was named", _NAMED)
-    return asked
+    return named_detectors
 
 
 def _detections(name: str, detector: Any, subject: DetectionSubject, settings: DetectionSettings) -> ModelDetections:
@@ -142,18 +144,18 @@ def _detections(name: str, detector: Any, subject: DetectionSubject, settings: D
     return run_detector(name, loaded, subject, names, settings.batch_size, loaded.sha256)
 
 
-def _order(told: Any, name: str) -> str | Sequence[str] | None:
+def _order(order: Any, name: str) -> str | Sequence[str] | None:
     """Return what a person says of a model's labels: one of the known orders, or the names in a file or a list."""
-    if isinstance(told, Mapping):
-        told = told.get(name)
-    if told is None or not isinstance(told, str) or told in (POSITION, COCO_80, COCO_91):
-        return told
+    if isinstance(order, Mapping):
+        order = order.get(name)
+    if order is None or not isinstance(order, str) or order in (POSITION, COCO_80, COCO_91):
+        return order
     try:
-        text = read_regular(named_path(told), _LONGEST_LIST).decode("utf-8-sig")
+        text = read_regular(named_path(order), _LONGEST_LIST).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "is not UTF-8 text"
         raise UserError(
-            f"class order {told[:200]}: {why}", "Give position, coco80, coco91 or a file of names."
+            f"class order {order[:200]}: {why}", "Give position, coco80, coco91 or a file of names."
         ) from error
     return [line.strip() for line in text.splitlines() if line.strip()]
 
@@ -222,7 +224,7 @@ def _model_facts(model: MeasuredModel, categories: int) -> ModelFacts:
 
 def _written(evaluation: DetectionEvaluation, answered: DetectionAnswers, folder: Path) -> DetectionEvaluation:
     results = evaluation.results
-    columns = [one.name for one in fields(ResultRow)]
+    columns = [field.name for field in fields(ResultRow)]
     failures = _failures(answered, folder)
     texts = {
         "report": ("report.html", detection_report(results, evaluation.notes)),
@@ -289,25 +291,25 @@ def images_parquet(answered: DetectionAnswers) -> bytes:
 
     subject, dataset = answered.subject, answered.subject.dataset
     chosen = [(index, subject.of_group(index)) for index in range(len(dataset.groups))]
-    rows = np.concatenate([subject.rows[own] for _, own in chosen])
+    rows = np.concatenate([subject.rows[positions] for _, positions in chosen])
     first = answered.models[0].matches
-    truths = [np.bincount(one.object_image[one.counted[0]], minlength=subject.images) for one in first]
+    truths = [np.bincount(matches.object_image[matches.counted[0]], minlength=subject.images) for matches in first]
     columns: dict[str, Any] = {
         "key": pa.array([dataset.keys[row] for row in rows.tolist()], pa.string()),
-        "shift": pa.array([dataset.groups[place].name for place, own in chosen for _ in own], pa.string()),
-        "objects": pa.array(np.concatenate([truths[place][subject.image[own]] for place, own in chosen])),
+        "shift": pa.array([dataset.groups[group].name for group, positions in chosen for _ in positions], pa.string()),
+        "objects": pa.array(np.concatenate([truths[group][subject.image[positions]] for group, positions in chosen])),
     }
     for model in answered.models:
         counts: dict[str, list[Any]] = {"f1": [], "found": [], "missed": [], "false": []}
-        for place, own in chosen:
-            one, image = model.matches[place], subject.image[own]
-            said = (one.score >= model.score) & ~one.ignored[0, 0]
-            found = np.bincount(one.image[said & one.matched[0, 0]], minlength=subject.images)
-            everything = np.bincount(one.image[said], minlength=subject.images)
-            counts["f1"].append(model.f1[place][image])
-            counts["found"].append(found[image])
-            counts["missed"].append((truths[place] - found)[image])
-            counts["false"].append((everything - found)[image])
+        for group, positions in chosen:
+            matches, image = model.matches[group], subject.image[positions]
+            counted = (matches.score >= model.score) & ~matches.ignored[0, 0]
+            true_positives = np.bincount(matches.image[counted & matches.matched[0, 0]], minlength=subject.images)
+            everything = np.bincount(matches.image[counted], minlength=subject.images)
+            counts["f1"].append(model.f1[group][image])
+            counts["found"].append(true_positives[image])
+            counts["missed"].append((truths[group] - true_positives)[image])
+            counts["false"].append((everything - true_positives)[image])
         columns |= {f"{name}.{model.name}": pa.array(np.concatenate(values)) for name, values in counts.items()}
     order = np.argsort(rows)
     buffer = pa.BufferOutputStream()

@@ -105,21 +105,21 @@ def measure_distances(answered: AllAnswers) -> tuple[tuple[Distances, ...], list
     model cannot be fetched or computed.
     """
     prepared = answered.request(PreparedDistances) or PreparedDistances()
-    found: list[Distances] = []
+    measured: list[Distances] = []
     rows: list[ResultRow] = []
     for name in prepared.names:
         if isinstance(prepared.opened, str):
-            found.append(Distances(name, skipped=prepared.opened))
+            measured.append(Distances(name, skipped=prepared.opened))
             continue
         try:
             model = load_features(name, answered.subject, answered.asking.device)
-            distances, own = _measured(answered, prepared.opened, model)
-            found.append(distances)
-            rows += own
+            distances, model_rows = _measured(answered, prepared.opened, model)
+            measured.append(distances)
+            rows += model_rows
         except UserError as error:
-            found.append(Distances(name, skipped=skipped_because(error)))
+            measured.append(Distances(name, skipped=skipped_because(error)))
         model = None  # its memory is for the next
-    return tuple(found), rows
+    return tuple(measured), rows
 
 
 def skipped_because(error: CounterfoilError) -> str:
@@ -152,16 +152,18 @@ def _measured(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel
         measured.append(_distance(ImageSet(what, name, len(labels), 0, 0), side, against, statistics[labels], seed))
         report(f"distances in the features of {model.name}", done, len(groups) + 1)
     # The source against itself: its other split against the one that all is measured against, or its two halves.
-    one, another, name = near, source, f"{opened.other.name if opened.other else ''} against {opened.source.name}"
-    if one is None:
+    first, another, name = near, source, f"{opened.other.name if opened.other else ''} against {opened.source.name}"
+    if first is None:
         # Equal images have equal features, and go to one half.
         contents = [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest() for row in source.features]
         units = [str(unit) for unit in source.units.tolist()]
         halves = deal_halves(opened.source.images.labels[found], 0, units, contents)
-        one, another = (_Side(source.features[half], source.units[half]) for half in (halves.discover, halves.confirm))
+        first, another = (
+            _Side(source.features[half], source.units[half]) for half in (halves.discover, halves.confirm)
+        )
         name = f"two halves of {opened.source.name}"
     itself = ImageSet("source", name, len(subject.classes), 0, 0)
-    measured.append(_distance(itself, one, another, _statistics(another), seed))
+    measured.append(_distance(itself, first, another, _statistics(another), seed))
     report(f"distances in the features of {model.name}", len(groups) + 1, len(groups) + 1)
     distances = Distances(
         features=model.name,
@@ -189,7 +191,7 @@ def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking:
     # Not in half precision: KID of near sets is a small difference of large means.
     engine, device = (asking.spread.engine, asking.spread.device) if asking.spread else (None, "cpu")
     with renamed(f"features, {model.name}: {images.name}"):
-        found = embed(
+        features = embed(
             images,
             model.embedder,
             folder,
@@ -199,7 +201,7 @@ def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking:
             device=device,
         )
     # The kernel divides by the width: of unit vectors it would see next to nothing beside its constant.
-    return found * np.float32(np.sqrt(found.shape[1])) if model.scaled else found
+    return features * np.float32(np.sqrt(features.shape[1])) if model.scaled else features
 
 
 def _readable(features: NDArray[np.floating]) -> NDArray[np.bool_]:
@@ -209,17 +211,17 @@ def _readable(features: NDArray[np.floating]) -> NDArray[np.bool_]:
 
 def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]]:
     """Return what is compared, its classes and its rows, bool (n,): first the whole dataset, if of several groups."""
-    found: list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]] = []
+    sets: list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]] = []
     tops = np.array([group.top for group in subject.groups])
-    own = (np.arange(len(subject.keys)) < len(subject.parts[0].images)) & tops[subject.shifts]
-    places = np.unique(subject.shifts[own]).tolist()
+    of_dataset = (np.arange(len(subject.keys)) < len(subject.parts[0].images)) & tops[subject.shifts]
+    places = np.unique(subject.shifts[of_dataset]).tolist()
     if len(places) > 1:
-        labels = sorted({label for place in places for label in subject.groups[place].class_labels})
-        found.append(("dataset", subject.name, tuple(labels), own))
-    for place in np.flatnonzero(tops).tolist():
-        group = subject.groups[place]
-        found.append(("group", group.name, group.class_labels, subject.shifts == place))
-    return found
+        labels = sorted({label for index in places for label in subject.groups[index].class_labels})
+        sets.append(("dataset", subject.name, tuple(labels), of_dataset))
+    for index in np.flatnonzero(tops).tolist():
+        group = subject.groups[index]
+        sets.append(("group", group.name, group.class_labels, subject.shifts == index))
+    return sets
 
 
 def _units(images: LabelledImages) -> NDArray[np.int64]:
@@ -229,7 +231,7 @@ def _units(images: LabelledImages) -> NDArray[np.int64]:
 
 def _subject_units(subject: Subject) -> NDArray[np.int64]:
     """Return what images share: with paired noise, those of one class and index have one number."""
-    found, start = [], 0
+    numbered, start = [], 0
     for part in subject.parts:
         rows = slice(start, start + len(part.images))
         if subject.groups[part.first].paired:
@@ -237,9 +239,9 @@ def _subject_units(subject: Subject) -> NDArray[np.int64]:
             units = np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1)
         else:
             units = _units(part.images)
-        found.append(units + sum(len(one) for one in found))
+        numbered.append(units + sum(len(numbers) for numbers in numbered))
         start = rows.stop
-    return np.concatenate(found)
+    return np.concatenate(numbered)
 
 
 def _statistics(side: _Side) -> FeatureStatistics | None:
@@ -251,7 +253,7 @@ def _distance(
 ) -> tuple[ImageSet, Estimate | None, float | None, str]:
     """Return a set with its counts, KID and FID; a note where there are too few."""
     images = replace(images, images=len(side.features), source_images=len(against.features))
-    counts = [len(np.unique(one.units)) for one in (side, against)]
+    counts = [len(np.unique(side_of_distance.units)) for side_of_distance in (side, against)]
     if statistics is None or min(counts) < FEWEST_IMAGES:
         independent = " and ".join(f"{count:,}" for count in counts)
         note = f"{independent} independent images, and subsets need {FEWEST_IMAGES} on either side"
@@ -366,9 +368,9 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
         if recipe.source.conditions is None:
             images, sets = labelled_split(recipe.source, name, recipe.classes, pin), None
         else:
-            images, found = labelled_conditions(recipe.source, name, pin)
+            images, conditions = labelled_conditions(recipe.source, name, pin)
             # In the order that `sets` numbers them.
-            sets = ConditionLabels(found.names, np.unique(found.present, axis=0))
+            sets = ConditionLabels(conditions.names, np.unique(conditions.present, axis=0))
         opened.append(SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images), sets))
     return MeasuredAgainst(opened[0], opened[1] if len(opened) > 1 else None)
 
