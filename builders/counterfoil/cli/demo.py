@@ -49,6 +49,6 @@ def demo(
     evaluate(context, str(dataset), out=report, device="cpu", into_card=True, opened=opened, json=json)
     if json:
         return
-    say(f"{'card:':<13}{dataset / 'README.md'}")
+    say(f"{'card:':<12} {dataset / 'README.md'}")
     next_command("counterfoil", "open", str(dataset))
     next_command("counterfoil", "init", "./photos")

@@ -38,4 +38,4 @@ def print_detection(evaluation: DetectionEvaluation, width: int) -> None:
     for sentence in first_sentences(results):
         say(sentence)
     for name, path in evaluation.files.items():
-        say(f"{name + ':':<13}{path}")
+        say(f"{name + ':':<12} {path}")

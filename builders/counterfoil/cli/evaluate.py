@@ -377,4 +377,4 @@ def _print_table(evaluation: Evaluation) -> None:
     for name in (*_FIRST_FILES, *tables, *_LAST_FILES):
         # Plain echo, so that a path is never wrapped or styled.
         if name in evaluation.files:
-            say(f"{name + ':':<13}{evaluation.files[name]}")
+            say(f"{name + ':':<12} {evaluation.files[name]}")

@@ -213,7 +213,7 @@ def _print(result: MineResult) -> None:
         say(f"{opening(sentence)}.")
     for name in ("report", "findings", "relabel", "rows", "recipe", "adversarial", "pool", "weights"):
         if name in result.files:
-            say(f"{name + ':':<13}{result.files[name]}")
+            say(f"{name + ':':<12} {result.files[name]}")
     if "recipe" in result.files:
         next_command("counterfoil", "build", str(result.files["recipe"]), "--out", f"{result.directory.name}-built")
 
