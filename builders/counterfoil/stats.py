@@ -1,8 +1,8 @@
 """Every interval, bootstrap, test and correction of the package, each once, on numbers and arrays, with its source.
 
 Statistics of pairs of images that share their noise are in `paired_stats.py`, those of one scene through the levels of
-a shift in `trajectory_stats.py`. To change an interval, change its function here; pages name intervals by their authors
-in their text.
+a shift in `trajectory_stats.py`. A function here serves many numbers: look at its callers before you change it. Pages
+name intervals by their authors in their text.
 
 Rows that share a unit (a garment, a patient, a caption) fail alike. Intervals and tests of such rows divide their
 counts by one *design effect*, 1 + (m - 1)·ρ, with ρ of `unit_correlation` and m the row-weighted mean size of a unit

@@ -162,7 +162,11 @@ class Output(Section):
 class Evaluate(Section):
     """How models are scored on the dataset."""
 
-    models: tuple[str, ...] = Field(default=(), description="timm names, `local-dir:…` or `lab:…`.")
+    models: tuple[str, ...] = Field(
+        default=(),
+        description="timm names, `hf-hub:…`, `local-dir:…`, `transformers:…`, `open_clip:…`,"
+        " `onnx:…`, `predictions:…` or `lab:…`.",
+    )
     min_images_per_class: int = Field(
         default=5,
         ge=1,
