@@ -202,7 +202,7 @@ def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
 
 
 def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
-    """Return evidence; pairs that fail only with the description come first (score 1), then pairs that both fail (½)."""
+    """Return evidence: first pairs that fail only with the description (score 1), then pairs that both fail (0.5)."""
     shown: list[tuple[Evidence, Evidence]] = []
     for drawn_pairs in pairs:
         drawn = drawn_pairs.drawn
