@@ -101,14 +101,14 @@ class ResultRows(Sequence[ResultRow]):
 
     @cached_property
     def _by_key(self) -> dict[tuple[str, ...], ResultRow]:
-        return {tuple(getattr(one, name) for name in KEY): one for one in self._rows}
+        return {tuple(getattr(result, name) for name in KEY): result for result in self._rows}
 
     @cached_property
     def _by_measure(self) -> dict[str, list[ResultRow]]:
-        found: dict[str, list[ResultRow]] = {}
-        for one in self._rows:
-            found.setdefault(one.measure, []).append(one)
-        return found
+        by_measure: dict[str, list[ResultRow]] = {}
+        for result in self._rows:
+            by_measure.setdefault(result.measure, []).append(result)
+        return by_measure
 
     def one(self, measure: str, **key: str) -> ResultRow | None:
         """Return the row of this key, names that are left out being empty; None if nothing was measured."""
@@ -116,20 +116,20 @@ class ResultRows(Sequence[ResultRow]):
 
     def estimate(self, measure: str, **key: str) -> Estimate | None:
         """Return the number of this key with its interval; None if there is none."""
-        found = self.one(measure, **key)
-        return None if found is None else found.estimate
+        result = self.one(measure, **key)
+        return None if result is None else result.estimate
 
     def value(self, measure: str, **key: str) -> float | None:
         """Return the bare number of this key; None if there is none."""
-        found = self.one(measure, **key)
-        return None if found is None else found.value
+        result = self.one(measure, **key)
+        return None if result is None else result.value
 
     def where(self, measure: str, **key: str) -> list[ResultRow]:
         """Return all rows of a measure that agree with these names, in order."""
         return [
-            one
-            for one in self._by_measure.get(measure, ())
-            if all(getattr(one, name) == value for name, value in key.items())
+            result
+            for result in self._by_measure.get(measure, ())
+            if all(getattr(result, name) == value for name, value in key.items())
         ]
 
 
@@ -283,17 +283,23 @@ class Results(Strict):
     def by_impact(self) -> tuple[GroupFacts, ...]:
         """The shifts in the order of the whole report: largest impact first, those without any last."""
         impacts = {shift.name: self.rows.value("impact", group=shift.name) for shift in self.shifts}
-        return tuple(sorted(self.shifts, key=lambda one: (impacts[one.name] is None, -(impacts[one.name] or 0.0))))
+        return tuple(
+            sorted(self.shifts, key=lambda shift: (impacts[shift.name] is None, -(impacts[shift.name] or 0.0)))
+        )
 
     @property
     def best_first(self) -> tuple[ModelFacts, ...]:
         """The models, the best on the base first; without a base, by all images."""
 
         def value(model: ModelFacts) -> float:
-            own = self.base_number(model.name)
-            return own.value if own else self.rows.value("top1", model=model.name, group=self.base or "") or 0.0
+            base_number = self.base_number(model.name)
+            return (
+                base_number.value
+                if base_number
+                else self.rows.value("top1", model=model.name, group=self.base or "") or 0.0
+            )
 
-        return tuple(sorted(self.models, key=lambda one: (-value(one), one.name)))
+        return tuple(sorted(self.models, key=lambda model: (-value(model), model.name)))
 
     @property
     def sound_models(self) -> tuple[ModelFacts, ...]:
@@ -303,7 +309,11 @@ class Results(Strict):
     @property
     def near_chance_classes(self) -> tuple[LeftOut, ...]:
         """The classes that are near chance on the base, and in no average."""
-        return tuple(one for one in (self.base_group.left_out if self.base_group else ()) if one.why == "near chance")
+        return tuple(
+            class_left_out
+            for class_left_out in (self.base_group.left_out if self.base_group else ())
+            if class_left_out.why == "near chance"
+        )
 
     def averaged(self, measure: str, **key: str) -> float | None:
         """Return the mean of a measure over the sound models that have one; None if none has."""
@@ -322,15 +332,17 @@ class Results(Strict):
 
     def to_json(self) -> dict[str, Any]:
         """Return the document's JSON: numbers with six digits, no row of a single class, no empty field in a row."""
-        shown = [one for one in self.rows if not one.class_id]
+        shown = [result for result in self.rows if not result.class_id]
         if len(shown) > MOST_ROWS:  # bins and rules go first
-            shown.sort(key=lambda one: bool(one.at))
+            shown.sort(key=lambda result: bool(result.at))
         left_out = self.rows_left_out + max(0, len(shown) - MOST_ROWS)
         document = plain(replace(self, rows=ResultRows(()), rows_left_out=left_out))
         optional = {*NESTED, "rows_left_out"}
         document = _rounded({name: value for name, value in document.items() if value or name not in optional})
         rows = map(rounded_row, shown[:MOST_ROWS])
-        document["rows"] = [{name: value for name, value in one.items() if value not in ("", None)} for one in rows]
+        document["rows"] = [
+            {name: value for name, value in row_values.items() if value not in ("", None)} for row_values in rows
+        ]
         return document
 
 
@@ -383,31 +395,31 @@ class ClassNumbers:
 def classes_of(results: Results, shift: str) -> list[ClassNumbers]:
     """Return the classes of a shift in the order of the recipe, those with too few images too."""
     rows = results.rows
-    group = next(one for one in results.groups if one.name == shift)
-    left_out = {one.class_id: one for one in group.left_out}
-    found = []
-    for one in results.classes:
-        if one.id in left_out and left_out[one.id].why == "few images":
-            few = left_out[one.id]
-            found.append(ClassNumbers(shift, one.id, one.name, few.base_images, few.shift_images))
+    group = next(group_facts for group_facts in results.groups if group_facts.name == shift)
+    left_out = {class_left_out.class_id: class_left_out for class_left_out in group.left_out}
+    numbers = []
+    for cls in results.classes:
+        if cls.id in left_out and left_out[cls.id].why == "few images":
+            few = left_out[cls.id]
+            numbers.append(ClassNumbers(shift, cls.id, cls.name, few.base_images, few.shift_images))
             continue
-        own = [rows.one("accuracy", model=model.name, group=shift, class_id=one.id) for model in results.models]
-        base = [rows.one("base_accuracy", model=model.name, group=shift, class_id=one.id) for model in results.models]
-        drop = [rows.value("drop", model=model.name, group=shift, class_id=one.id) for model in results.models]
-        if not own or own[0] is None or base[0] is None:
+        accuracies = [rows.one("accuracy", model=model.name, group=shift, class_id=cls.id) for model in results.models]
+        base = [rows.one("base_accuracy", model=model.name, group=shift, class_id=cls.id) for model in results.models]
+        drop = [rows.value("drop", model=model.name, group=shift, class_id=cls.id) for model in results.models]
+        if not accuracies or accuracies[0] is None or base[0] is None:
             continue  # not asked for under this shift
-        found.append(
+        numbers.append(
             ClassNumbers(
-                shift, one.id, one.name, base[0].n or 0, own[0].n or 0,
+                shift, cls.id, cls.name, base[0].n or 0, accuracies[0].n or 0,
                 base_accuracy=tuple(each.value or 0.0 for each in base if each),
-                accuracy=tuple(each.value or 0.0 for each in own if each),
+                accuracy=tuple(each.value or 0.0 for each in accuracies if each),
                 drops=tuple(value or 0.0 for value in drop),
-                impact=rows.estimate("impact", group=shift, class_id=one.id),
+                impact=rows.estimate("impact", group=shift, class_id=cls.id),
                 near_chance=tuple(each.note == "near chance" for each in base if each),
-                class_near_chance=one.id in left_out,
+                class_near_chance=cls.id in left_out,
             )
         )  # fmt: skip
-    return found
+    return numbers
 
 
 def results_from(text: str | bytes, where: str) -> Results:
@@ -424,9 +436,9 @@ def _rounded(value: Any) -> Any:
     """Round to `_DIGITS` decimals; a p-value, however small, to as many digits that count."""
     if isinstance(value, dict):
         return {
-            name: float(f"{one:.{_DIGITS}g}") if name in _PROBABILITIES and one is not None else _rounded(one)
-            for name, one in value.items()
+            name: float(f"{member:.{_DIGITS}g}") if name in _PROBABILITIES and member is not None else _rounded(member)
+            for name, member in value.items()
         }
     if isinstance(value, list):
-        return [_rounded(one) for one in value]
+        return [_rounded(member) for member in value]
     return round(value, _DIGITS) if isinstance(value, float) else value

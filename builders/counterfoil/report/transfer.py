@@ -99,8 +99,8 @@ class Transfer(Strict):
 
     @property
     def by_kinship(self) -> list[TransferModel]:
-        """The judge first, then its architecture, its family, and others by family; equal ones as they were scored."""
-        return sorted(self.models, key=lambda one: (RELATIONS.index(one.relation), one.family))
+        """The judge first, then its architecture, its family, and others by family; ties in the order of scoring."""
+        return sorted(self.models, key=lambda model: (RELATIONS.index(model.relation), model.family))
 
 
 def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True) -> list[Table]:
@@ -119,15 +119,15 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
         *(TableColumn(f"{name}, top-1", named=True) for name in beside),
     ]
     shown = []
-    for one in models:
-        key = {"model": one.name, "against": transfer.judge}
+    for model in models:
+        key = {"model": model.name, "against": transfer.judge}
         shown.append(
             TableRow(
                 (
-                    TableCell(*names[one.name], sort=one.name),
-                    text_cell(one.family),
-                    TableCell(RELATION_WORDS[one.relation], sort=RELATIONS.index(one.relation)),
-                    *(_rate(transfer, one, rows, rule) for rule in RULES),
+                    TableCell(*names[model.name], sort=model.name),
+                    text_cell(model.family),
+                    TableCell(RELATION_WORDS[model.relation], sort=RELATIONS.index(model.relation)),
+                    *(_rate(transfer, model, rows, rule) for rule in RULES),
                     *(points_cell(rows.value(ON_BASE, at=rule, **key)) for rule in RULES),
                     *(points_cell(rows.value(BESIDE, at=f"{TOP1} {name}", **key)) for name in beside),
                 )
@@ -147,7 +147,7 @@ def transfer_tables(transfer: Transfer, results: Results, *, short: bool = True)
 
 def called(name: str, results: Results, *, short: bool = True) -> tuple[str, str]:
     """Return a model's name in tables and figures, short or not, and a note if it is near chance."""
-    model = next((one for one in results.models if one.name == name), None)
+    model = next((facts for facts in results.models if facts.name == name), None)
     if model is None:
         return name, ""  # a judge that is not scored here
     return model.short_name if short else name, NEAR_CHANCE if model.near_chance else ""
@@ -175,7 +175,7 @@ def found_words(transfer: Transfer, results: Results) -> str:
     parts = []
     for relation in RELATIONS[1:]:
         sound = [model for model in transfer.models if model.relation == relation and model.name not in near]
-        rates = [results.rows.value(TRANSFER, model=one.name, against=transfer.judge, at=TOP1) for one in sound]
+        rates = [results.rows.value(TRANSFER, model=model.name, against=transfer.judge, at=TOP1) for model in sound]
         values = sorted(round(100 * rate) for rate in rates if rate is not None)
         if values:
             rates_text = f"{values[0]} %" if values[0] == values[-1] else f"{values[0]} to {values[-1]} %"
@@ -189,10 +189,10 @@ def transfer_csv(results: Results) -> str | None:
 
     `beside.NAME.RULE` are those of images beside the dataset. `by_construction` is 1 where the judge meets its own.
     """
-    names = list(dict.fromkeys(name for one in results.transfer for name in _beside(one, results.rows)))
+    names = list(dict.fromkeys(name for transfer in results.transfer for name in _beside(transfer, results.rows)))
     lines: list[dict[str, Any]] = []
     for transfer in results.transfer:
-        for shift in ("", *(one.name for one in transfer.shifts if len(transfer.shifts) > 1)):
+        for shift in ("", *(transfer_shift.name for transfer_shift in transfer.shifts if len(transfer.shifts) > 1)):
             for model in transfer.models:
                 key = {"model": model.name, "group": shift, "against": transfer.judge}
                 first = results.rows.one(TRANSFER, at=TOP1, **key)
@@ -211,10 +211,10 @@ def transfer_csv(results: Results) -> str | None:
                     "n_base_images": base.n if base else 0,
                 }
                 for rule in RULES:
-                    found = results.rows.one(TRANSFER, at=rule, **key)
-                    value, low, high = csv_interval("", found.estimate if found else None).values()
+                    result = results.rows.one(TRANSFER, at=rule, **key)
+                    value, low, high = csv_interval("", result.estimate if result else None).values()
                     line |= {
-                        f"failures.{rule}": found.count if found else "",
+                        f"failures.{rule}": result.count if result else "",
                         f"rate.{rule}": value,
                         f"rate_low.{rule}": low,
                         f"rate_high.{rule}": high,
@@ -231,17 +231,21 @@ _RULE_WORDS = {TOP1: "top-1", TOP3: "top-3"}
 
 
 def _rate(transfer: Transfer, model: TransferModel, rows: ResultRows, rule: str) -> TableCell:
-    found = rows.one(TRANSFER, model=model.name, against=transfer.judge, at=rule)
-    if found is not None and found.note:
-        return TableCell(points_cell(found.value).text, found.note, found.value or 0.0)
-    return points_cell(None if found is None else found.estimate)
+    result = rows.one(TRANSFER, model=model.name, against=transfer.judge, at=rule)
+    if result is not None and result.note:
+        return TableCell(points_cell(result.value).text, result.note, result.value or 0.0)
+    return points_cell(None if result is None else result.estimate)
 
 
 def _of_shift(transfer: Transfer, shift: str, models: Sequence[TransferModel], rows: ResultRows) -> TableRow:
-    found = [rows.one(TRANSFER, model=model.name, group=shift, against=transfer.judge, at=TOP1) for model in models]
-    some = next((one for one in found if one is not None), None)
+    results_of_shift = [
+        rows.one(TRANSFER, model=model.name, group=shift, against=transfer.judge, at=TOP1) for model in models
+    ]
+    some = next((result for result in results_of_shift if result is not None), None)
     counts = (count_cell((some.n or 0) if some else 0), count_cell((some.units or 0) if some else 0))
-    return TableRow((text_cell(shift), *counts, *(points_cell(one.estimate if one else None) for one in found)))
+    return TableRow(
+        (text_cell(shift), *counts, *(points_cell(result.estimate if result else None) for result in results_of_shift))
+    )
 
 
 def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:

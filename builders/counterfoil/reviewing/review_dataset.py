@@ -91,13 +91,13 @@ def page_of_review(
         else control_id(content, recipe.classes[picture.label].id, picture.number)
         for picture in pictures
     }
-    asked = {cls.id: asked_of_class(cls) for cls in recipe.classes}
+    class_questions = {cls.id: asked_of_class(cls) for cls in recipe.classes}
     shifts = {shift.name: asked_of_shift(shift) for shift in recipe.all_shifts()}
     shown: list[dict[str, Any]] = [
         {
             "task": grid.task,
             "label": grid.label,
-            "asked": (asked if grid.task == "class" else shifts)[grid.label],
+            "asked": (class_questions if grid.task == "class" else shifts)[grid.label],
             "shown": [ids[picture] for picture in grid.pictures],
         }
         for grid in grids
@@ -133,13 +133,13 @@ def read_page_pictures(
             pictures[picture] = page_picture(real[picture.label][picture.number])
         else:
             by_receipt.setdefault(picture.at, {})[picture.key] = picture
-    for at, own in sorted(by_receipt.items()):
+    for at, by_key in sorted(by_receipt.items()):
         receipt = receipts[at]
         file = receipt.file("data")
         assert file is not None  # its rows were read
-        for key, encoded in encoded_images(directory / file.path, set(own)):
-            pictures[own[key]] = page_picture(decode_reduced(encoded, f"{file.path}: {key}", SIDE))
-        missing = [key for key, image in own.items() if image not in pictures]
+        for key, encoded in encoded_images(directory / file.path, set(by_key)):
+            pictures[by_key[key]] = page_picture(decode_reduced(encoded, f"{file.path}: {key}", SIDE))
+        missing = [key for key, image in by_key.items() if image not in pictures]
         if missing:
             raise RunFailure(f"{directory / file.path} has no row {missing[0]}", remake_hint(directory, receipt.path))
     return pictures
@@ -158,7 +158,7 @@ def page_picture(image: Image) -> str:
 def asked_of_class(cls: RecipeClass) -> str:
     """Return “Select every image that shows a coat”."""
     name = _short(cls.name)
-    # What looks like a plural (“trousers”), or begins with no letter, stands alone.
+    # A name that looks plural (“trousers”), or starts without a letter, takes no article.
     plural = name.endswith("s") and not name.endswith(("ss", "us", "is"))
     if not plural and name[:1].isalpha():
         name = f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
@@ -209,11 +209,11 @@ def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source:
     pin = open_source(lies, recorded, as_recorded=True).pin
     known = SourcePin.of(recorded)
     for name in ("revision", "content") if known is not None else ():
-        there, here = getattr(known, name), getattr(pin, name)
-        if there is not None and there != here:
+        before, now = getattr(known, name), getattr(pin, name)
+        if before is not None and before != now:
             raise UserError(
-                f"the input dataset is not the one that the dataset was built from ({name} {str(there)[:12]}, here"
-                f" {str(here)[:12]})",
+                f"the input dataset is not the one that the dataset was built from ({name} {str(before)[:12]}, here"
+                f" {str(now)[:12]})",
                 "If the folder moved, name it with --source PATH.",
             )
     images = labelled_split(lies, lies.validation_split, recipe.classes, pin, units=False)
@@ -221,13 +221,13 @@ def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source:
     for label, most in wanted.items():
         keys = [images.keys[row] for row in np.flatnonzero(images.labels == label).tolist()]
         chosen |= dict.fromkeys(sorted(keys, key=lambda key: rank(seed, "real", key))[:most], label)
-    found: dict[int, list[Image]] = {}
+    images_of_label: dict[int, list[Image]] = {}
     for key, encoded in images.images(frozenset(chosen)):
         image = images.decoded(encoded)
         if image is not None:
             image.thumbnail((SIDE, SIDE))  # at once: photographs may be large
-            found.setdefault(chosen[key], []).append(image)
-    return found
+            images_of_label.setdefault(chosen[key], []).append(image)
+    return images_of_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,18 +288,20 @@ def review(
             images.
     """
     directory = named_path(directory)
-    place = directory / PAGE if page is None else named_path(page)
+    page_path = directory / PAGE if page is None else named_path(page)
     _refuse_odd(images, tasks)
     dataset = read_dataset(directory, "receipts").finished()
-    refuse_written_inside(place, directory, directory / PRIVATE)
-    try_folder(place.parent)
+    refuse_written_inside(page_path, directory, directory / PRIVATE)
+    try_folder(page_path.parent)
     recipe = dataset.recipe
     names, waiting = _shifts(dataset, tasks, shifts, seed)
     every = accepted_images(directory, dataset.plan, dataset.receipts)
     chosen = choose_images(every, names, images, seed, whole_classes="class" in tasks)
     base = _base(every, chosen, seed) if "shift" in tasks else []
     real, missing = _real_images(dataset, chosen, seed, source) if controls and "class" in tasks else ({}, None)
-    numbered = {label: [RealControl(label, number) for number in range(len(own))] for label, own in real.items()}
+    numbered = {
+        label: [RealControl(label, number) for number in range(len(real_images))] for label, real_images in real.items()
+    }
     grids: list[Grid] = []
     if "class" in tasks:
         grids += class_grids(recipe, chosen.images, numbered, seed)
@@ -311,12 +313,12 @@ def review(
     pictures = read_page_pictures(directory, dataset.receipts, grids, real)
     without = [name for name in names if all(image.shift != name for image in chosen.images)]
     html = page_of_review(recipe, directory.resolve().name, content, grids, pictures)
-    write_atomically(place, html.encode())
+    write_atomically(page_path, html.encode())
     if page is None:
         write_index(directory)
     return ReviewPage(
         directory=directory,
-        page=place,
+        page=page_path,
         tasks=tuple(task for task in TASKS if task in tasks),
         shifts=tuple(name for name in names if name not in without),
         classes=tuple(recipe.classes[label].id for label in chosen.classes),
@@ -341,7 +343,7 @@ def _refuse_odd(images: int | None, tasks: Sequence[Task]) -> None:
 
 
 def _shifts(
-    dataset: SoundDataset, tasks: Sequence[Task], asked: Sequence[str] | None, seed: int
+    dataset: SoundDataset, tasks: Sequence[Task], requested: Sequence[str] | None, seed: int
 ) -> tuple[list[str], list[str]]:
     """Return the shifts to ask about, in the recipe's order, and those of them that have no threshold yet.
 
@@ -349,16 +351,16 @@ def _shifts(
     """
     known = [shift.name for shift in dataset.recipe.all_shifts()]
     base, *others = known
-    unknown = [name for name in asked or () if name not in known]
+    unknown = [name for name in requested or () if name not in known]
     if unknown:
         raise UserError(
             [f"found '{name[:80]}', expected a shift{did_you_mean(name, known)}" for name in unknown],
             f"The shifts: {', '.join(known[:20])}{' …' if len(known) > 20 else ''}",
         )
-    if asked is None and len(known) > MOST_SHIFTS:
-        asked = [base, *sorted(others, key=lambda name: rank(seed, "shift", name))[: MOST_SHIFTS - 1]]
-    chosen = [name for name in known if asked is None or name in asked]
-    # Whether the base shows its shift is no question.
+    if requested is None and len(known) > MOST_SHIFTS:
+        requested = [base, *sorted(others, key=lambda name: rank(seed, "shift", name))[: MOST_SHIFTS - 1]]
+    chosen = [name for name in known if requested is None or name in requested]
+    # The base has no shift to ask about.
     names = chosen if "class" in tasks else [name for name in chosen if name != base] or chosen
     waiting = [name for name in open_shifts(dataset.recipe) if name in names]
     if waiting and not set(names) - {*waiting, BASE}:
@@ -373,8 +375,8 @@ def _shifts(
 def _base(every: Sequence[AcceptedImage], chosen: Chosen, seed: int) -> list[AcceptedImage]:
     """Return the base images that grids of shifts mix in; those that are on the page anyhow, if there are any."""
     shown = [image for image in chosen.images if image.shift == BASE]
-    own = [image for image in every if image.shift == BASE and image.label in chosen.classes]
-    return shown or sorted(own, key=lambda image: rank(seed, BASE, image.key))[:IMAGES_A_SHIFT]
+    base_images = [image for image in every if image.shift == BASE and image.label in chosen.classes]
+    return shown or sorted(base_images, key=lambda image: rank(seed, BASE, image.key))[:IMAGES_A_SHIFT]
 
 
 def _notes(

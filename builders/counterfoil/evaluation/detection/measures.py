@@ -61,17 +61,17 @@ class MeasuredModel:
         """Whether it finds next to nothing on the base, so that it has nothing to lose."""
         return self.scores[0].near_chance
 
-    def number(self, place: int, measure: str) -> Drawn:
+    def number(self, group: int, measure: str) -> Drawn:
         """Return a measure of one group."""
-        return self.scores[place].measures[measure]
+        return self.scores[group].measures[measure]
 
-    def drop(self, place: int, measure: str) -> Drawn:
-        """Return what a shift takes of a measure: base less shift."""
-        return combined([(1.0, self.number(0, measure)), (-1.0, self.number(place, measure))])
+    def drop(self, group: int, measure: str) -> Drawn:
+        """Return the drop of a measure under a shift: base less shift."""
+        return combined([(1.0, self.number(0, measure)), (-1.0, self.number(group, measure))])
 
-    def category_drop(self, place: int, category: int) -> Drawn:
-        """Return what a shift takes of a category's AP."""
-        base, shift = (self.scores[side].categories[category] for side in (0, place))
+    def category_drop(self, group: int, category: int) -> Drawn:
+        """Return the drop of a category's AP under a shift."""
+        base, shift = (self.scores[side].categories[category] for side in (0, group))
         return combined([(1.0, base), (-1.0, shift)])
 
 
@@ -82,10 +82,10 @@ def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: 
     matches = tuple(match(subject.truth, answer, subject.images, categories) for answer in answers)
     score = best_f1_score(matches[0])
     scores = []
-    for place, one in enumerate(matches):
-        report(f"measuring {detections.name}", place, groups)
-        scores.append(bootstrap_scores(one, score, seed, REPLICATES))
-    f1 = np.stack([image_f1(one, score) for one in matches])
+    for group, group_matches in enumerate(matches):
+        report(f"measuring {detections.name}", group, groups)
+        scores.append(bootstrap_scores(group_matches, score, seed, REPLICATES))
+    f1 = np.stack([image_f1(group_matches, score) for group_matches in matches])
     return MeasuredModel(detections, answers, matches, score, tuple(scores), f1)
 
 
@@ -93,36 +93,36 @@ def detector_rows(subject: DetectionSubject, models: Sequence[MeasuredModel]) ->
     """Yield every number of an evaluation of detectors; intervals of drops hold for all shifts at once."""
     groups = [group.name for group in subject.dataset.groups]
     for model in models:
-        own = {"model": model.name, "n": subject.images}
+        of_model = {"model": model.name, "n": subject.images}
         for name in NAMES:
-            for place, group in enumerate(groups):
-                number = model.number(place, name)
+            for index, group in enumerate(groups):
+                number = model.number(index, name)
                 if math.isfinite(number.value):
-                    yield row(name, number.interval(), group=group, **own)
+                    yield row(name, number.interval(), group=group, **of_model)
             shifts = [index for index in range(1, len(groups)) if math.isfinite(model.drop(index, name).value)]
             drops = [model.drop(shift, name) for shift in shifts]
-            for place, estimate in zip(shifts, simultaneous_intervals(drops) if drops else (), strict=True):
-                yield row(DROP, estimate, group=groups[place], at=name, **own)
+            for index, estimate in zip(shifts, simultaneous_intervals(drops) if drops else (), strict=True):
+                yield row(DROP, estimate, group=groups[index], at=name, **of_model)
         yield from mean_corruption_rows(subject, model)
         for category, name in enumerate(subject.categories):
-            for place, group in enumerate(groups):
-                number = model.scores[place].categories[category]
+            for index, group in enumerate(groups):
+                number = model.scores[index].categories[category]
                 if not math.isfinite(number.value):
                     continue
                 key = {"model": model.name, "group": group, "class_id": name, "n": number.images}
                 yield row(BY_CATEGORY, number.interval(), **key)
-                if place:
-                    yield row(DROP, model.category_drop(place, category).interval(), at=BY_CATEGORY, **key)
+                if index:
+                    yield row(DROP, model.category_drop(index, category).interval(), at=BY_CATEGORY, **key)
 
 
 def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
     """Yield mPC, the mean over shifts (of their levels' mean), and rPC, its share of the base (Michaelis 2019)."""
     by_shift: dict[str, list[int]] = {}
-    for place, group in enumerate(subject.dataset.groups[1:], start=1):
-        by_shift.setdefault(group.of or group.name, []).append(place)
-    weights = [(1 / len(by_shift) / len(places), place) for places in by_shift.values() for place in places]
+    for index, group in enumerate(subject.dataset.groups[1:], start=1):
+        by_shift.setdefault(group.of or group.name, []).append(index)
+    weights = [(1 / len(by_shift) / len(places), index) for places in by_shift.values() for index in places]
     for name in ("AP", "AP50", "AP75") if weights else ():
-        mean = combined([(weight, model.number(place, name)) for weight, place in weights])
+        mean = combined([(weight, model.number(index, name)) for weight, index in weights])
         if not math.isfinite(mean.value):
             continue
         key = {"model": model.name, "at": name, "n": subject.images}

@@ -20,27 +20,27 @@ def _groups(answered: AllAnswers) -> Iterator[tuple[int, int, NDArray[np.floatin
     for model in range(len(answered.models)):
         if answered.maps[model].most_ranked == 1:
             continue
-        for place in answered.places:
-            if len(rows := answered.rows(place)):
+        for index in answered.places:
+            if len(rows := answered.rows(index)):
                 sure = answered.confidence[rows, model].astype(np.float64).round(_DIGITS)
-                yield model, place, sure, answered.answers.correct[rows, model]
+                yield model, index, sure, answered.answers.correct[rows, model]
 
 
 def _error(answered: AllAnswers) -> Iterator[ResultRow]:
     groups = list(_groups(answered))
-    found: dict[tuple[int, int], Estimate] = {}
-    for place in answered.places:
-        own = [group for group in groups if group[1] == place]
-        if own:  # all models of a group are drawn alike
-            sure, right = (np.stack([one[side] for one in own], axis=1) for side in (2, 3))
-            errors = calibration_errors(sure, right, seeded(answered.seed, "calibration", answered.group(place).name))
-            found |= {one[:2]: error for one, error in zip(own, errors, strict=True)}
-    for model, place, _, right in groups:
+    errors_of: dict[tuple[int, int], Estimate] = {}
+    for index in answered.places:
+        members = [group for group in groups if group[1] == index]
+        if members:  # all models of a group are drawn alike
+            sure, right = (np.stack([member[side] for member in members], axis=1) for side in (2, 3))
+            errors = calibration_errors(sure, right, seeded(answered.seed, "calibration", answered.group(index).name))
+            errors_of |= {member[:2]: error for member, error in zip(members, errors, strict=True)}
+    for model, index, _, right in groups:
         yield row(
             "calibration_error",
-            found[model, place],
+            errors_of[model, index],
             model=answered.models[model],
-            group=answered.group(place).name,
+            group=answered.group(index).name,
             n=len(right),
         )
 
@@ -49,14 +49,14 @@ def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
     """Return a row a bin, named by its upper end: the accuracy of its answers, or their mean confidence."""
 
     def rows_of(answered: AllAnswers) -> Iterator[ResultRow]:
-        for model, place, confidence, right in _groups(answered):
+        for model, index, confidence, right in _groups(answered):
             bins = confidence_bins(confidence)
             for at in np.unique(bins).tolist():
-                own = bins == at
-                values = right[own] if name == "calibration" else confidence[own]
-                key = {"model": answered.models[model], "group": answered.group(place).name}
+                in_bin = bins == at
+                values = right[in_bin] if name == "calibration" else confidence[in_bin]
+                key = {"model": answered.models[model], "group": answered.group(index).name}
                 value = float(values.astype(np.float64).mean())
-                yield row(name, value, at=f"{(at + 1) / BINS:.4f}", n=int(own.sum()), **key)
+                yield row(name, value, at=f"{(at + 1) / BINS:.4f}", n=int(in_bin.sum()), **key)
 
     return rows_of
 
@@ -76,8 +76,10 @@ def reliability_figure(results: Results) -> str | None:
     colours = list(KIND_COLOURS.values())
     for index, model in enumerate(shown[:_MOST_LINES]):
         rows = results.rows.where("calibration", model=model.name, group=group)
-        sure = [results.rows.value("confidence", model=model.name, group=group, at=one.at) or 0.0 for one in rows]
-        points = sorted((share, one.value or 0.0, one.n) for share, one in zip(sure, rows, strict=True))
+        sure = [
+            results.rows.value("confidence", model=model.name, group=group, at=bin_row.at) or 0.0 for bin_row in rows
+        ]
+        points = sorted((share, bin_row.value or 0.0, bin_row.n) for share, bin_row in zip(sure, rows, strict=True))
         x, y = [100 * share for share, _, _ in points], [100 * value for _, value, _ in points]
         colour = colours[index % len(colours)]
         axes.plot(x, y, color=colour, linewidth=1.4, zorder=2)

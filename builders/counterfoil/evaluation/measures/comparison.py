@@ -35,18 +35,18 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
 
     Gains and tests use every class with enough images; accuracies and drops leave out what is near chance.
     """
-    asked = answered.request(ComparedModels)
-    if asked is None:
+    compared = answered.request(ComparedModels)
+    if compared is None:
         return None, []
-    pair = asked.mended, asked.original
+    pair = compared.mended, compared.original
     subject, near = answered.subject, answered.near_chance.classes
     places = [answered.models.index(name) for name in pair]
     readable, correct = answered.answers.readable, answered.answers.correct[:, places]
     measured = {group: _measured_rows(subject, readable, group, answered.min_images) for group in answered.places}
     gain = correct[:, 0].astype(np.float64) - correct[:, 1]
-    # A column a group, in the order of `measured`.
-    replicates = drawn_averages(subject, [(own, gain) for own in measured.values()], answered.seed)
-    origin = answered.asking.models.mended.get(asked.mended)
+    # A column per group, in the order of `measured`.
+    replicates = drawn_averages(subject, [(rows_of_group, gain) for rows_of_group in measured.values()], answered.seed)
+    origin = answered.asking.models.mended.get(compared.mended)
     original, note = answered.scored[places[1]].classifier.sha256, None
     if origin is not None and origin.model.sha256 is not None and original not in (None, origin.model.sha256):
         note = f"{pair[0]} was mended from {origin.model.name}, whose weights differ from those of {pair[1]}."
@@ -57,23 +57,23 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
                 subject.groups[group].name,
                 subject.groups[group].kind,
                 subject.base and group == 0,
-                len(np.unique(subject.labels[own])),
+                len(np.unique(subject.labels[rows_of_group])),
             )
-            for group, own in measured.items()
+            for group, rows_of_group in measured.items()
         ),
         note=note,
-        near_chance=tuple(name for name, place in zip(pair, places, strict=True) if answered.near_chance.models[place]),
+        near_chance=tuple(name for name, index in zip(pair, places, strict=True) if answered.near_chance.models[index]),
         classes_near_chance=tuple(cls.name for cls in subject.classes if cls.id in near),
     )
     rows: list[ResultRow] = []
-    for column, (group, own) in enumerate(measured.items()):
-        rows += _compared(answered, correct, group, own, replicates[:, column], comparison)
+    for column, (group, rows_of_group) in enumerate(measured.items()):
+        rows += _compared(answered, correct, group, rows_of_group, replicates[:, column], comparison)
         smaller = _drop_gain(answered, places, group) if subject.base and group else None
         if smaller is not None:
-            rows.append(row(DROP_GAIN, smaller, n=len(own), **comparison.key(subject.groups[group].name)))
-    adjusted = iter(holm([one.p for one in rows if one.p is not None]))
-    rows = [one if one.p is None else replace(one, q=next(adjusted)) for one in rows]
-    values = [one.value for one in rows if one.measure == GAIN and one.value is not None]
+            rows.append(row(DROP_GAIN, smaller, n=len(rows_of_group), **comparison.key(subject.groups[group].name)))
+    adjusted = iter(holm([result.p for result in rows if result.p is not None]))
+    rows = [result if result.p is None else replace(result, q=next(adjusted)) for result in rows]
+    values = [result.value for result in rows if result.measure == GAIN and result.value is not None]
     if values:
         # Each replicate is averaged over the groups that its draw holds.
         held = np.isfinite(replicates)
@@ -107,16 +107,16 @@ def _compared(
     only = [int((sides[0] & ~sides[1]).sum()), int((sides[1] & ~sides[0]).sum())]
     by_class = np.array([[right[labels == label].mean() for label in classes] for right in sides])
     known = np.array([subject.classes[label].id not in answered.near_chance.classes for label in classes], dtype=bool)
-    found = []
+    result_rows = []
     for index, side in enumerate(by_class):
         key = comparison.key(subject.groups[group].name, of_original=bool(index))
-        found.append(row(ACCURACY, float(side[known].mean()) if known.any() else None, n=len(rows), **key))
-        found.append(row(ONLY_RIGHT, only[index] / len(rows) if len(rows) else None, n=len(rows), **key))
+        result_rows.append(row(ACCURACY, float(side[known].mean()) if known.any() else None, n=len(rows), **key))
+        result_rows.append(row(ONLY_RIGHT, only[index] / len(rows) if len(rows) else None, n=len(rows), **key))
     value = float(by_class[0].mean() - by_class[1].mean()) if len(rows) else None
     gain = None if value is None else percentile_interval(value, replicates)
     p = sign_test(*only) if len(rows) else None
     key = comparison.key(subject.groups[group].name)
-    return [*found, row(GAIN, gain, n=len(rows), test=MCNEMAR, p=p, **key)]
+    return [*result_rows, row(GAIN, gain, n=len(rows), test=MCNEMAR, p=p, **key)]
 
 
 def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate | None:
@@ -125,12 +125,12 @@ def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate 
     if not kept:
         return None
     pair = [
-        replace(one, base_correct=one.base_correct[:, places], shift_correct=one.shift_correct[:, places])
-        for one in kept
+        replace(cls, base_correct=cls.base_correct[:, places], shift_correct=cls.shift_correct[:, places])
+        for cls in kept
     ]
     described = answered.group(group)
-    found = accuracy_stats.drops(pair, paired=described.paired, seed=answered.seed, salt=described.name)
-    return percentile_interval(float(found.drop[1] - found.drop[0]), found.replicates[:, 1] - found.replicates[:, 0])
+    drops = accuracy_stats.drops(pair, paired=described.paired, seed=answered.seed, salt=described.name)
+    return percentile_interval(float(drops.drop[1] - drops.drop[0]), drops.replicates[:, 1] - drops.replicates[:, 0])
 
 
 def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> NDArray[np.float64]:

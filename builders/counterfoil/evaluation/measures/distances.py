@@ -130,8 +130,8 @@ def skipped_because(error: CounterfoilError) -> str:
 def _measured(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel) -> tuple[Distances, list[ResultRow]]:
     subject, seed, cache = answered.subject, answered.seed, user_cache() / _FOLDER
     of_source = _features(opened.source.images, model, cache, answered.asking)
-    found = _readable(of_source)
-    source, near = _Side(of_source[found], _units(opened.source.images)[found]), None
+    decodable = _readable(of_source)
+    source, near = _Side(of_source[decodable], _units(opened.source.images)[decodable]), None
     if opened.other is not None:
         other = _features(opened.other.images, model, cache, answered.asking)
         has = _readable(other)
@@ -144,7 +144,7 @@ def _measured(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel
     groups = _groups(subject)
     for done, (what, name, labels, chosen) in enumerate(groups, 1):
         chosen = chosen & readable
-        fitting = opened.source.of_classes(subject.classes, labels)[found]
+        fitting = opened.source.of_classes(subject.classes, labels)[decodable]
         against = _Side(source.features[fitting], source.units[fitting])
         if labels not in statistics:
             statistics[labels] = _statistics(against)
@@ -157,7 +157,7 @@ def _measured(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel
         # Equal images have equal features, and go to one half.
         contents = [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest() for row in source.features]
         units = [str(unit) for unit in source.units.tolist()]
-        halves = deal_halves(opened.source.images.labels[found], 0, units, contents)
+        halves = deal_halves(opened.source.images.labels[decodable], 0, units, contents)
         first, another = (
             _Side(source.features[half], source.units[half]) for half in (halves.discover, halves.confirm)
         )
@@ -175,7 +175,7 @@ def _measured(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel
         source_rows=opened.source.rows,
         subsets=SUBSETS,
         seed=seed,
-        unreadable=int((~readable).sum() + (~found).sum()),
+        unreadable=int((~readable).sum() + (~decodable).sum()),
         sets=tuple(images for images, _, _, _ in measured),
     )
     rows = []

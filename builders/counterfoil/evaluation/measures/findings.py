@@ -41,10 +41,10 @@ def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...]
     mined, scored = answered.subject.mined, answered.scored
     if not mined.shifts:
         return (), []
-    asked = [one.classifier.name for one in scored if one.classifier.recorded(()) is None]
+    names = [scores.classifier.name for scores in scored if scores.classifier.recorded(()) is None]
     stored: dict[str, Scored] = {}
-    if mined.images is not None and asked:
-        stored = answered.asking.scored(mined.images, asked, answered.subject.workplace / "predictions")
+    if mined.images is not None and names:
+        stored = answered.asking.scored(mined.images, names, answered.subject.workplace / "predictions")
     measuring = _Measuring(answered, stored)
     return tuple(measuring.finding(shift) for shift in track(mined.shifts, "measuring findings")), measuring.numbers
 
@@ -80,25 +80,29 @@ class _Measuring:
         )
 
     def _models(self, shift: MinedShift) -> list[FindingModel]:
-        scored, own = self.answered.scored, shift.unpicked
+        scored, unpicked = self.answered.scored, shift.unpicked
         if shift.open or not shift.screened:
             why = _OPEN if shift.open else _NONE
-            return [self._unmeasured(one.classifier.name, _is_target(one, shift), shift, why) for one in scored]
+            return [
+                self._unmeasured(scores.classifier.name, _is_target(scores, shift), shift, why) for scores in scored
+            ]
         every = list(range(len(scored)))
-        if own is None:
+        if unpicked is None:
             side = AnsweredImages.of_group(self.subject, self.answered.answers, shift.place)
             return self._of_images(shift, side, every)
         judges = judges_among(scored, shift.judges, self.subject.mined.pins)
         complete = self.subject.mined.complete
-        seen = [at for at in every if own.accepted.all() or (complete and scored[at].classifier.name in self.stored)]
-        found = dict(zip(seen, self._of_images(shift, self._screened(own), seen), strict=True)) if seen else {}
-        for at, one in enumerate(scored):
-            if at in found:
+        seen = [
+            at for at in every if unpicked.accepted.all() or (complete and scored[at].classifier.name in self.stored)
+        ]
+        facts_of = dict(zip(seen, self._of_images(shift, self._screened(unpicked), seen), strict=True)) if seen else {}
+        for at, scores in enumerate(scored):
+            if at in facts_of:
                 continue
             if at in judges:
                 # What the judge is recorded to have answered, against its answers to the base.
-                units = self._units(shift, _recorded(own, judges[at]), [at])
-                found[at] = self._compared(shift, [at], units, "recorded", _RECORDED)[0]
+                units = self._units(shift, _recorded(unpicked, judges[at]), [at])
+                facts_of[at] = self._compared(shift, [at], units, "recorded", _RECORDED)[0]
                 continue
             reason = _FILE
             if not complete:
@@ -106,15 +110,15 @@ class _Measuring:
                     f"cannot be measured: a rule that asks {' and '.join(shift.judges)} kept failures only, and the"
                     " images of the other candidates are not stored (screen.keep_rejected is false)"
                 )
-            found[at] = self._unmeasured(one.classifier.name, _is_target(one, shift), shift, reason)
+            facts_of[at] = self._unmeasured(scores.classifier.name, _is_target(scores, shift), shift, reason)
         absent = [judge for judge in shift.judges if judge not in judges.values()]
-        return [found[at] for at in every] + [self._of_absent(shift, own, judge) for judge in absent]
+        return [facts_of[at] for at in every] + [self._of_absent(shift, unpicked, judge) for judge in absent]
 
     def _of_images(self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]) -> list[FindingModel]:
         side = replace(side, correct=side.correct[:, list(places)])
         return self._compared(shift, places, self._units(shift, side, places), "images", "")
 
-    def _of_absent(self, shift: MinedShift, own: Unpicked, judge: str) -> FindingModel:
+    def _of_absent(self, shift: MinedShift, unpicked: Unpicked, judge: str) -> FindingModel:
         """Return what a judge that is not scored here is recorded to have answered."""
         # Where a scored model, with other weights, has its name, it gets another name.
         taken = judge in {without_folders(name) for name in self.answered.models}
@@ -122,11 +126,11 @@ class _Measuring:
         pin = self.subject.mined.pins.get(judge)
         sha256 = pin.get("sha256") if isinstance(pin, Mapping) else None
         target = _is_target_model(shift, judge, sha256)
-        units = self._units(shift, _recorded(own, judge), [0])
+        units = self._units(shift, _recorded(unpicked, judge), [0])
         kept = self._kept(units)
         if not kept:
             return self._unmeasured(name, target, shift, self._none_left(units))
-        shares = [accuracy_stats.accuracy_per_class(one.shift_present, one.shift_correct)[0] for one in kept]
+        shares = [accuracy_stats.accuracy_per_class(cls.shift_present, cls.shift_correct)[0] for cls in kept]
         self._tell(name, shift, kept, 1 - float(np.mean(shares)), _NOT_SCORED)
         return FindingModel(name, target, "recorded", len(kept), _failures(kept, 0)[0])
 
@@ -143,18 +147,18 @@ class _Measuring:
         drops = None
         if kept:
             drops = accuracy_stats.drops(kept, paired=group.paired, seed=self.answered.seed, salt=group.name)
-        found = []
-        for column, place in enumerate(places):
-            one = self.answered.scored[place]
-            name, target = one.classifier.name, _is_target(one, shift)
+        models = []
+        for column, index in enumerate(places):
+            scores = self.answered.scored[index]
+            name, target = scores.classifier.name, _is_target(scores, shift)
             if drops is None:
-                found.append(self._unmeasured(name, target, shift, self._none_left(units)))
+                models.append(self._unmeasured(name, target, shift, self._none_left(units)))
                 continue
             rate, base_rate = (1 - float(side[column]) for side in (drops.accuracy, drops.base_accuracy))
             key = self._tell(name, shift, kept, rate, note, base_rate)
             self.numbers.append(row(DIFFERENCE, drops.interval(column), **key))
-            found.append(FindingModel(name, target, measured_on, len(kept), *_failures(kept, column)))
-        return found
+            models.append(FindingModel(name, target, measured_on, len(kept), *_failures(kept, column)))
+        return models
 
     def _tell(
         self,
@@ -167,7 +171,7 @@ class _Measuring:
     ) -> dict[str, str]:
         """Add the rows of both rates; return their key."""
         key = {"model": model, "group": self.subject.groups[shift.place].name}
-        base_images, images = (sum(one.counts[side] for one in kept) for side in (0, 1))
+        base_images, images = (sum(cls.counts[side] for cls in kept) for side in (0, 1))
         self.numbers += [row(RATE, rate, n=images, note=note, **key), row(BASE_RATE, base_rate, n=base_images, **key)]
         return key
 
@@ -177,7 +181,7 @@ class _Measuring:
 
     def _kept(self, units: Sequence[ClassUnits]) -> list[ClassUnits]:
         enough = accuracy_stats.surviving(units, self.answered.min_images)
-        return [one for one in enough if one.class_id not in self.answered.near_chance.classes]
+        return [cls for cls in enough if cls.class_id not in self.answered.near_chance.classes]
 
     def _none_left(self, units: Sequence[ClassUnits]) -> str:
         """Return why no class is measured."""
@@ -186,22 +190,25 @@ class _Measuring:
             return "cannot be measured: every class with enough images is near chance on the base"
         return f"cannot be measured: no class has {least} such candidates and as many base images"
 
-    def _screened(self, own: Unpicked) -> AnsweredImages:
+    def _screened(self, unpicked: Unpicked) -> AnsweredImages:
         """Return every candidate that passed the screen, accepted or stored beside them."""
         models = self.answered.models
-        present = np.zeros(len(own.keys), dtype=bool)
-        correct = np.zeros((len(own.keys), len(models)), dtype=bool)
+        present = np.zeros(len(unpicked.keys), dtype=bool)
+        correct = np.zeros((len(unpicked.keys), len(models)), dtype=bool)
         answers = [self.stored[name].predictions for name in models if name in self.stored]
         columns = [index for index, name in enumerate(models) if name in self.stored]
-        for at, (key, accepted) in enumerate(zip(own.keys, own.accepted.tolist(), strict=True)):
+        for at, (key, accepted) in enumerate(zip(unpicked.keys, unpicked.accepted.tolist(), strict=True)):
             if accepted:
-                place = self.rows[key]
-                present[at], correct[at] = self.answered.answers.readable[place], self.answered.answers.correct[place]
+                position = self.rows[key]
+                present[at], correct[at] = (
+                    self.answered.answers.readable[position],
+                    self.answered.answers.correct[position],
+                )
             elif answers and key in self.more:
-                place = self.more[key]
-                present[at] = all(answer.readable[place] for answer in answers)
-                correct[at, columns] = [answer.correct[place] for answer in answers]
-        return AnsweredImages(own.labels, own.indices, present, correct)
+                position = self.more[key]
+                present[at] = all(answer.readable[position] for answer in answers)
+                correct[at, columns] = [answer.correct[position] for answer in answers]
+        return AnsweredImages(unpicked.labels, unpicked.indices, present, correct)
 
     def _units(self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]) -> list[ClassUnits]:
         """Return the shift's planned classes, aligned by index with what these models answer to the base."""
@@ -209,15 +216,15 @@ class _Measuring:
         return aligned_units(self.subject, self.subject.groups[shift.place].class_labels, base, side)
 
 
-def _recorded(own: Unpicked, judge: str) -> AnsweredImages:
-    said = own.recorded[judge]
-    return AnsweredImages(own.labels, own.indices, said != NO_ANSWER, (said == IS_RIGHT)[:, None])
+def _recorded(unpicked: Unpicked, judge: str) -> AnsweredImages:
+    answers = unpicked.recorded[judge]
+    return AnsweredImages(unpicked.labels, unpicked.indices, answers != NO_ANSWER, (answers == IS_RIGHT)[:, None])
 
 
 def _failures(kept: Sequence[ClassUnits], column: int) -> tuple[int, int]:
     """Return a model's failures under the shift and on the base, summed over classes."""
-    shift = sum(int((one.shift_present & ~one.shift_correct[:, column]).sum()) for one in kept)
-    return shift, sum(int((one.base_present & ~one.base_correct[:, column]).sum()) for one in kept)
+    shift = sum(int((cls.shift_present & ~cls.shift_correct[:, column]).sum()) for cls in kept)
+    return shift, sum(int((cls.base_present & ~cls.base_correct[:, column]).sum()) for cls in kept)
 
 
 def _is_target(scored: Scored, shift: MinedShift) -> bool:
@@ -233,15 +240,15 @@ def _is_target_model(shift: MinedShift, name: str, sha256: Any) -> bool:
 
 def judges_among(scored: Sequence[Scored], judges: Sequence[str], pins: Mapping[str, Any]) -> dict[int, str]:
     """Return model → the judge that it is, by weights and right answers as the lock pins them, not by its name."""
-    found: dict[int, str] = {}
+    digests: dict[int, str] = {}
     pins = without_validation(pins)
-    for index, one in enumerate(scored):
-        model, targets = one.classifier, [list(outputs) for outputs in one.class_map.targets]
-        own = {"architecture": model.architecture, "sha256": model.sha256, "targets": targets}
-        judge = next((judge for judge in judges if pins.get(judge) == own), None)
+    for index, scores in enumerate(scored):
+        model, targets = scores.classifier, [list(outputs) for outputs in scores.class_map.targets]
+        identity = {"architecture": model.architecture, "sha256": model.sha256, "targets": targets}
+        judge = next((judge for judge in judges if pins.get(judge) == identity), None)
         if model.sha256 and judge is not None:
-            found[index] = judge
-    return found
+            digests[index] = judge
+    return digests
 
 
 MEASURE = NestedMeasure(measure_findings)

@@ -42,11 +42,13 @@ _TEN_POINTS, _HALF = 0.1, 0.5
 
 def shifts_with_levels(subject: Subject) -> dict[str, list[int]]:
     """Return the groups of each shift with levels, mildest first."""
-    found: dict[str, list[int]] = {}
-    for place, group in enumerate(subject.groups):
+    groups_of: dict[str, list[int]] = {}
+    for index, group in enumerate(subject.groups):
         if group.level is not None:
-            found.setdefault(group.of, []).append(place)
-    return {of: sorted(places, key=lambda place: subject.groups[place].level or 0.0) for of, places in found.items()}
+            groups_of.setdefault(group.of, []).append(index)
+    return {
+        of: sorted(places, key=lambda index: subject.groups[index].level or 0.0) for of, places in groups_of.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -96,24 +98,24 @@ def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories
     cells, scene = np.unique(
         np.stack([subject.labels[rows], subject.indices[rows]], axis=1), axis=0, return_inverse=True
     )
-    found = np.full((len(cells), len(places) + 1), -1, dtype=np.int64)
-    found[scene.ravel(), column[subject.shifts[rows]]] = rows
-    levels = np.array([subject.groups[place].level for place in places], dtype=np.float64)
-    right = answered.answers.correct[found] & (found >= 0)[:, :, None]
-    return Trajectories(levels, cells[:, 0], found, right)
+    rows_of_cells = np.full((len(cells), len(places) + 1), -1, dtype=np.int64)
+    rows_of_cells[scene.ravel(), column[subject.shifts[rows]]] = rows
+    levels = np.array([subject.groups[index].level for index in places], dtype=np.float64)
+    right = answered.answers.correct[rows_of_cells] & (rows_of_cells >= 0)[:, :, None]
+    return Trajectories(levels, cells[:, 0], rows_of_cells, right)
 
 
 def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], list[ResultRow]]:
     """Return a `Severity` for each shift with levels, in the dataset's order, and its rows."""
-    found, rows = [], []
+    severities, rows = [], []
     for shift, places in shifts_with_levels(answered.subject).items() if answered.subject.base else ():
         scenes = trajectories_of(answered, places)
         curve = _Curve.of(answered, shift, scenes)
         with_base = scenes.present[:, 0]
-        groups = [answered.group(place) for place in places]
+        groups = [answered.group(index) for index in places]
         lost = (~scenes.present[with_base]).sum(axis=0)[1:].tolist()
-        accepted = [int((answered.subject.shifts == place).sum()) for place in places]
-        found.append(
+        accepted = [int((answered.subject.shifts == index).sum()) for index in places]
+        severities.append(
             names.Severity(
                 shift=shift,
                 realised=groups[0].realised,
@@ -133,11 +135,11 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
         rows += _Curve.of(answered, shift, scenes.only(scenes.complete)).rows(names.COMPLETE)
         rows += _failures(answered, shift, scenes)
         rows += _compared(answered, shift, scenes, curve)
-    return tuple(found), rows
+    return tuple(severities), rows
 
 
 def _level_row(measure: str, level: trajectory_stats.Reached, **others: object) -> ResultRow:
-    value, low, high = (one if np.isfinite(one) else None for one in (level.value, level.low, level.high))
+    value, low, high = (number if np.isfinite(number) else None for number in (level.value, level.low, level.high))
     note = names.NOT_REACHED if value is None else names.END_NOT_REACHED if high is None else ""
     return ResultRow(measure, value=value, low=low, high=high, note=note, **others)  # type: ignore[arg-type]
 
@@ -183,12 +185,15 @@ class _Curve:
             accuracy, agreed = own.right.sum(axis=0) / images[:, None], np.zeros((2, sides, models))
             for side in range(sides):
                 both = own.present[:, 0] & own.present[:, side]
-                pairs, base, here = own.right[both], *((accuracy[one], int(images[one])) for one in (0, side))
-                squares[:, side] += np.square(distances_of_share(*here))
-                differing = distances_of_difference(base, here, pairs[:, 0], pairs[:, side])
+                pairs, base, on_side = (
+                    own.right[both],
+                    *((accuracy[column], int(images[column])) for column in (0, side)),
+                )
+                squares[:, side] += np.square(distances_of_share(*on_side))
+                differing = distances_of_difference(base, on_side, pairs[:, 0], pairs[:, side])
                 squares_of_drops[:, side] += np.square(differing)
                 # Where levels are lost, pairs that all agree leave as much open as if there were no other image.
-                first, last = ((pairs[:, one].sum(axis=0) / max(1, len(pairs)), len(pairs)) for one in (0, side))
+                first, last = ((pairs[:, column].sum(axis=0) / max(1, len(pairs)), len(pairs)) for column in (0, side))
                 alone = distances_of_difference(first, last, pairs[:, 0], pairs[:, side]) if len(pairs) else differing
                 agreed[:, side] = np.maximum(differing, alone)
             of_class.append(percentile_ends(accuracy[0] - accuracy, drawn[:, :1] - drawn, agreed))
@@ -239,8 +244,10 @@ class _Curve:
             if not ending:
                 for side, level in enumerate(ats):
                     value, agreed = float(self.accuracy[side, model]), self.agreed[:, side, model].tolist()
-                    own = percentile_interval(value, self.replicates[:, side, model], (agreed[0], agreed[1]), least=0.0)
-                    yield row(names.ACCURACY, own, at=level, n=images[side], **key)
+                    estimate = percentile_interval(
+                        value, self.replicates[:, side, model], (agreed[0], agreed[1]), least=0.0
+                    )
+                    yield row(names.ACCURACY, estimate, at=level, n=images[side], **key)
             for level, n, drop in zip(ats[1:], images[1:], drops, strict=True):
                 yield row(names.DROP + ending, drop, at=level, n=n, **key)
             weights = self.images[1:].astype(np.float64)
@@ -265,30 +272,30 @@ def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterato
     """Yield failure points of the trajectories that a model gets right at the base, by every definition."""
     levels, ats = scenes.levels, list(map(names.at, scenes.levels.tolist()))
     present, right = scenes.present[:, 1:], scenes.right[:, 1:]
-    everywhere, there = np.ones_like(present), present[:, :, None]
+    everywhere, known = np.ones_like(present), present[:, :, None]
     runs = {
         "": trajectory_stats.failure_runs(present, right),
         names.LASTING: trajectory_stats.failure_runs(present, right, lasting=True),
-        names.IF_LOST_FAIL: trajectory_stats.failure_runs(everywhere, right & there),
-        names.IF_LOST_HOLD: trajectory_stats.failure_runs(everywhere, right | ~there),
+        names.IF_LOST_FAIL: trajectory_stats.failure_runs(everywhere, right & known),
+        names.IF_LOST_HOLD: trajectory_stats.failure_runs(everywhere, right | ~known),
         names.COMPLETE: trajectory_stats.failure_runs(present, right),
     }
     again = trajectory_stats.recovered(present, right)
     for model, name in enumerate(answered.models):
         key = {"model": name, "group": shift}
         for ending, (first, last) in runs.items():
-            own = scenes.right_at_base[:, model] & (scenes.complete | (ending != names.COMPLETE))
-            if not own.any():
+            counting = scenes.right_at_base[:, model] & (scenes.complete | (ending != names.COMPLETE))
+            if not counting.any():
                 continue
             rng = seeded(answered.seed, "failed", shift)
-            n = int(own.sum())
-            curve = trajectory_stats.failed_curve(first[own, model], last[own, model], len(levels), rng)
+            n = int(counting.sum())
+            curve = trajectory_stats.failed_curve(first[counting, model], last[counting, model], len(levels), rng)
             for level, share in zip(ats, curve, strict=True):
                 yield row(names.FAILED + ending, share, at=level, n=n, **key)
             median = trajectory_stats.rising_reaches(curve, levels, np.ones(len(levels)), _HALF)
             yield _level_row(names.MEDIAN + ending, median, n=n, **key)
             if not ending:
-                yield row(names.RECOVERED, wilson_estimate(int(again[own, model].sum()), n), n=n, **key)
+                yield row(names.RECOVERED, wilson_estimate(int(again[counting, model].sum()), n), n=n, **key)
 
 
 def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
@@ -299,33 +306,33 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
     models = sound[np.argsort(-curve.accuracy[0, sound], kind="stable")][: names.MOST_COMPARED]
     called = [answered.models[model] for model in models]
     ats = ["0", *map(names.at, curve.levels.tolist())]
-    one, other = np.triu_indices(len(models), 1)
+    first, other = np.triu_indices(len(models), 1)
     keys = [
         {"model": called[first], "against": called[second], "group": shift}
-        for first, second in zip(one, other, strict=True)
+        for first, second in zip(first, other, strict=True)
     ]
     accuracy, drawn = curve.accuracy[:, models], curve.replicates[:, :, models]
-    values = accuracy[:, one] - accuracy[:, other]
+    values = accuracy[:, first] - accuracy[:, other]
     # Half a pair that only one, and half a pair that only the other is right about, where none is.
-    least, differences = 1 / curve.images[:, None], drawn[:, :, one] - drawn[:, :, other]
+    least, differences = 1 / curve.images[:, None], drawn[:, :, first] - drawn[:, :, other]
     reach = simultaneous_reach(values, differences, least)
     beside = reach * np.maximum(np.nanstd(differences, axis=0), least)
     low, high = values - beside, values + beside
     for side, level in enumerate(ats):
-        for place, key in enumerate(keys):
-            estimate = Estimate(*(float(each[side, place]) for each in (values, low, high)))
+        for index, key in enumerate(keys):
+            estimate = Estimate(*(float(each[side, index]) for each in (values, low, high)))
             yield row(names.DIFFERENCE, estimate, at=level, n=int(curve.images[side]), **key)
         ends = np.zeros((2, len(models), len(models)))
-        ends[:, one, other] = low[side], high[side]
-        ends[:, other, one] = -high[side], -low[side]
+        ends[:, first, other] = low[side], high[side]
+        ends[:, other, first] = -high[side], -low[side]
         for name, rank in zip(called, trajectory_stats.ranks(ends[0], ends[1], accuracy[side]).tolist(), strict=True):
             yield row(names.RANK, Estimate(*rank), model=name, group=shift, at=level, n=len(models))
     runs = trajectory_stats.failure_runs(scenes.present[:, 1:], scenes.right[:, 1:, models])
     scores = trajectory_stats.failure_scores(*runs, scenes.right_at_base[:, models], scenes.levels)
-    apart = scores[:, one] - scores[:, other]
+    apart = scores[:, first] - scores[:, other]
     p = trajectory_stats.swap_test(np.nan_to_num(apart), seeded(answered.seed, "swaps", shift))
-    for place, (key, p_one, q) in enumerate(zip(keys, p, holm(p), strict=True)):
-        both = apart[np.isfinite(apart[:, place]), place]
+    for index, (key, p_one, q) in enumerate(zip(keys, p, holm(p), strict=True)):
+        both = apart[np.isfinite(apart[:, index]), index]
         rng = seeded(answered.seed, "failure difference", shift)
         mean = mean_over_units(both, np.arange(len(both)), rng) if len(both) else None
         yield row(names.FAILURE_DIFFERENCE, mean, n=len(both), test=names.SWAPS, p=p_one, q=q, **key)
@@ -370,22 +377,22 @@ def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
         # By side of the strip; who is wrong at the base fails there.
         fails = np.where(scenes.right_at_base, cells + 1, 0)
         order = np.argsort(fails[:, of_model], kind="stable")
-        for place in sorted({len(order) * quartile // 4 for quartile in (1, 2, 3)} if len(order) else ()):
-            scene = int(order[place])
+        for position in sorted({len(order) * quartile // 4 for quartile in (1, 2, 3)} if len(order) else ()):
+            scene = int(order[position])
             name = subject.classes[int(scenes.labels[scene])].name
             chosen.append((severity, model, name, scenes.rows[scene].tolist(), fails[scene].tolist()))
     shown = frozenset(subject.keys[row] for *_, rows, _ in chosen for row in rows)
     images = subject.images(shown) if shown else ()
     pictures = {key: data_uri(webp(rgb_image(encoded), 88, THUMBNAIL)) for key, encoded in images}
-    found: dict[str, FilmStrips] = {}
+    strips: dict[str, FilmStrips] = {}
     for severity, model, name, rows, fails in chosen:
         frames = []
         for side, (at, shown_row) in enumerate(zip(severity.ats, rows, strict=True)):
-            here = [one for one, fail in zip(results.models, fails, strict=True) if fail == side]
-            failing = tuple(one.short_name for one in here)
-            frames.append(Frame(at, pictures[subject.keys[shown_row]], failing, model in here))
-        found.setdefault(severity.shift, (severity, model, []))[2].append((name, tuple(frames)))
-    return list(found.values())
+            failing_models = [model for model, fail in zip(results.models, fails, strict=True) if fail == side]
+            failing = tuple(model.short_name for model in failing_models)
+            frames.append(Frame(at, pictures[subject.keys[shown_row]], failing, model in failing_models))
+        strips.setdefault(severity.shift, (severity, model, []))[2].append((name, tuple(frames)))
+    return list(strips.values())
 
 
 MEASURE = NestedMeasure(measure_severity, _draw, pick_strips)
