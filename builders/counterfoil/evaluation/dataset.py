@@ -72,12 +72,12 @@ def read_judged(
     )
     if not judged:
         return JudgedImages()
-    groups = {every[one.place].group for one in judged}
+    groups = {every[judged_shift.place].group for judged_shift in judged}
     # By judge and by what of its record says whether it is wrong, the shifts that ask so.
     places: dict[tuple[str, str], list[int]] = {}
-    for one in judged:
-        for judge in one.judges:
-            places.setdefault((judge, one.rule.decides), []).append(one.place)
+    for judged_shift in judged:
+        for judge in judged_shift.judges:
+            places.setdefault((judge, judged_shift.rule.decides), []).append(judged_shift.place)
     row_of = {key: row for row, key in enumerate(keys)}
     wrong = {judge: np.zeros(len(keys), dtype=bool) for judge, _ in places}
     form = TableForm.of(recipe)
@@ -87,11 +87,11 @@ def read_judged(
             continue
         for batch in shard_batches(directory, receipt, ["key", *columns], "data", form):
             rows = np.array([row_of[key] for key in batch.column("key").to_pylist()], dtype=np.int64)
-            for (judge, what), own in places.items():
+            for (judge, what), asking_shifts in places.items():
                 # A judge that was not asked about an image, or gave no answer, is not wrong.
-                said = batch.column(judge_column(judge, what)).to_pylist()
-                found = np.array([one is (what == FAILED) for one in said], dtype=bool)
-                wrong[judge][rows] |= found & np.isin(shifts[rows], own)
+                answers = batch.column(judge_column(judge, what)).to_pylist()
+                fails = np.array([answer is (what == FAILED) for answer in answers], dtype=bool)
+                wrong[judge][rows] |= fails & np.isin(shifts[rows], asking_shifts)
     return JudgedImages(judged, wrong)
 
 
@@ -189,10 +189,10 @@ class Subject:
     def images(self, keys: frozenset[str] | None = None) -> Iterator[tuple[str, bytes | None]]:
         """Yield (key, encoded image) of every row, or of those named in `keys`, in order."""
         for part in self.parts:
-            own = None
+            part_keys = None
             if keys is not None:
-                own = frozenset(key.removeprefix(part.prefix) for key in keys if key.startswith(part.prefix))
-            for key, encoded in part.images.images(own):
+                part_keys = frozenset(key.removeprefix(part.prefix) for key in keys if key.startswith(part.prefix))
+            for key, encoded in part.images.images(part_keys):
                 yield f"{part.prefix}{key}", encoded
 
 
@@ -322,11 +322,11 @@ def read_judged_labels(
         right, form = judge_column(recipe.screen.judge, RIGHT), TableForm.of(recipe)
         for receipt in receipts:
             for batch in shard_batches(directory, receipt, ["shift", "label", right], "data", form):
-                for shift, label, said in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    if said is not None:
+                for shift, label, answer in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    if answer is not None:
                         cell = (shift, recipe.classes[label].id)
                         images, disagreed = counts.get(cell, (0, 0))
-                        counts[cell] = (images + 1, disagreed + (not said))
+                        counts[cell] = (images + 1, disagreed + (not answer))
     try:
         return checks_of_dataset(recipe, inputs, counts)
     except ValueError as error:

@@ -73,7 +73,12 @@ def detection_failures(
     height in pixels. keys: of each group, of each image. Where there are more than `most`, every detector and shift
     gives as many as it has, up to one bound.
     """
-    f1 = np.stack([[image_f1(matches, one.score) for _, matches in one.groups] for one in detectors])
+    f1 = np.stack(
+        [
+            [image_f1(matches, detector_answers.score) for _, matches in detector_answers.groups]
+            for detector_answers in detectors
+        ]
+    )
     lost = f1[:, :1] - f1[:, 1:]
     detector, shift, image = np.nonzero(f1[:, 1:] < 1)
     order = np.lexsort((image, shift, detector, -lost[detector, shift, image]))
@@ -101,7 +106,9 @@ def detection_failures(
     for (number, group, scene), mark in zip(answers, marks, strict=True):
         mark["f1"] = round(float(f1[number, group, scene]), 4)
     data = {
-        "detectors": [{"name": one.name, "score": one.score} for one in detectors],
+        "detectors": [
+            {"name": detector_answers.name, "score": detector_answers.score} for detector_answers in detectors
+        ],
         "groups": [{"id": name, "name": in_words(name)} for name in groups],
         "categories": list(categories),
         "sizes": _SIZES,
@@ -136,19 +143,19 @@ def _marked(detections: Detections, matches: Matches, score: float, scene: int, 
     object's number in its image or -1.
     """
     first = int(np.searchsorted(objects.image, scene))
-    found = [0] * len(_of_image(objects.image, scene))
-    said = np.flatnonzero((matches.image == scene) & (matches.score >= score) & ~matches.ignored[0, 0])
+    times_found = [0] * len(_of_image(objects.image, scene))
+    detected = np.flatnonzero((matches.image == scene) & (matches.score >= score) & ~matches.ignored[0, 0])
     boxes = []
-    for place in said[np.argsort(-matches.score[said], kind="stable")]:
-        box = detections.box[matches.row[place]]
-        met = int(matches.found[place]) - first if matches.matched[0, 0, place] else -1
+    for index in detected[np.argsort(-matches.score[detected], kind="stable")]:
+        box = detections.box[matches.row[index]]
+        met = int(matches.found[index]) - first if matches.matched[0, 0, index] else -1
         if met >= 0:
-            found[met] = 1
+            times_found[met] = 1
         size = int(_sizes(np.array([box[2] * box[3]]))[0])
         boxes.append(
-            [*_rounded(box), int(matches.category[place]), size, round(100 * float(matches.score[place])), met]
+            [*_rounded(box), int(matches.category[index]), size, round(100 * float(matches.score[index])), met]
         )
-    return {"found": found, "boxes": boxes}
+    return {"found": times_found, "boxes": boxes}
 
 
 def _of_image(image: NDArray[np.int64], scene: int) -> range:

@@ -254,8 +254,8 @@ def _results(answered: AllAnswers) -> Results:
     for measure in MEASURES.values():
         rows += measure.rows(answered)
     for name, measure in NESTED_MEASURES.items():
-        nested[name], own = measure.measure(answered)
-        rows += own
+        nested[name], measure_rows = measure.measure(answered)
+        rows += measure_rows
     return Results(
         content=subject.content,
         dataset=subject.name,
@@ -270,8 +270,8 @@ def _results(answered: AllAnswers) -> Results:
         outputs=answered.asking.models.outputs,
         classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.classes),
         models=tuple(_model_facts(answered, model) for model in range(len(answered.scored))),
-        groups=tuple(answered.facts(place) for place in answered.places),
-        measures=tuple(one.facts(name) for name, one in MEASURES.items()),
+        groups=tuple(answered.facts(index) for index in answered.places),
+        measures=tuple(measure.facts(name) for name, measure in MEASURES.items()),
         rows=ResultRows(rows),
         **nested,
     )
@@ -279,20 +279,20 @@ def _results(answered: AllAnswers) -> Results:
 
 def _model_facts(answered: AllAnswers, model: int) -> ModelFacts:
     scored, near_chance = answered.scored[model], bool(answered.near_chance.models[model])
-    one, shares = scored.classifier, scored.predictions.shares
+    classifier, shares = scored.classifier, scored.predictions.shares
     # Images whose two best answers have one softmax: a file's rounded scores, or a model that knows neither.
     tied = scored.predictions.readable & (shares[:, 0] == shares[:, 1]) if shares.shape[1] > 1 else np.zeros(1, bool)
     return ModelFacts(
-        name=one.name,
-        short_name=short_name(one.name),
-        architecture=one.architecture,
+        name=classifier.name,
+        short_name=short_name(classifier.name),
+        architecture=classifier.architecture,
         outputs=scored.class_map.outputs,
-        num_classes=one.num_classes,
-        img_size=one.input_size[-1] if one.input_size else None,
-        crop_pct=one.crop_pct,
-        interpolation=one.interpolation,
-        param_count=one.param_count,
-        sha256=one.sha256 or "",
+        num_classes=classifier.num_classes,
+        img_size=classifier.input_size[-1] if classifier.input_size else None,
+        crop_pct=classifier.crop_pct,
+        interpolation=classifier.interpolation,
+        param_count=classifier.param_count,
+        sha256=classifier.sha256 or "",
         top_k=scored.class_map.top_k,
         chance=float(scored.class_map.chances.mean()),
         near_chance=near_chance,

@@ -62,7 +62,7 @@ def _write(answered: AllAnswers, folder: Path) -> None:
     class_folders = [_stem(cls.name, label, taken) for label, cls in enumerate(subject.classes)]
     fields: set[str] = set()
     columns = [_stem(re.sub(r"\W+", "_", name), index, fields) for index, name in enumerate(answered.models)]
-    called = [answer_names(subject.classes, own) for own in answered.maps]
+    called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
     stems: set[str] = set()
     lines: list[dict[str, Any]] = []
     samples: list[dict[str, Any]] = []
@@ -95,8 +95,8 @@ def _write(answered: AllAnswers, folder: Path) -> None:
             output, share = int(answers.prediction[row, place]), float(answered.confidence[row, place])
             confidence = None if np.isnan(share) else round(share, 6)
             answer, correct = called[place](output), bool(answers.correct[row, place])
-            said = {"_cls": "Classification", "tags": [], "label": answer, "confidence": confidence}
-            sample |= {f"answer_{columns[place]}": said, f"right_{columns[place]}": correct}
+            classification = {"_cls": "Classification", "tags": [], "label": answer, "confidence": confidence}
+            sample |= {f"answer_{columns[place]}": classification, f"right_{columns[place]}": correct}
             coco["answers"].append(
                 {"image_id": row, "model": model, "answer": answer, "score": confidence, "right": correct}
             )

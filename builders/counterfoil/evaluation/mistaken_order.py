@@ -22,7 +22,7 @@ from counterfoil.stats import Estimate, chance_line, wilson_estimate
 MOST_CLASSES = 2_000
 # By so much (a fraction) the better order has to be above the given one, beyond both intervals.
 LEAST_GAIN = 0.1
-# An order with a name is told where it fits the first half nearly as well as the best of all orders.
+# Name a known order if it fits the first half nearly as well as the best of all orders.
 _NEARLY = 0.9
 
 
@@ -94,19 +94,19 @@ def likely_order(answered: AllAnswers, model: int) -> str:
     place_of_output[outputs] = place_of
     groups = (0,) if answered.subject.base else answered.places
     rows = np.concatenate([answered.rows(group) for group in groups])
-    found = better_order(
+    better = better_order(
         place_of[answered.subject.labels[rows]],
         place_of_output[answered.answers.prediction[rows, model]],
         len(outputs),
         [(f"to be in {whose} order of the class names", place_of[order])
          for whose, order in folder_orders(classes).items()],
     )  # fmt: skip
-    if found is None:
+    if better is None:
         return ""
-    moved = np.flatnonzero(found.means != np.arange(len(outputs)))
-    meant = [f"output {outputs[class_at[at]]} is {classes[class_at[found.means[at]]].name}" for at in moved[:3]]
-    told = f"{', '.join(meant)} and so on" if len(moved) > 3 else listed(meant)
+    moved = np.flatnonzero(better.means != np.arange(len(outputs)))
+    meant = [f"output {outputs[class_at[at]]} is {classes[class_at[better.means[at]]].name}" for at in moved[:3]]
+    matches = f"{', '.join(meant)} and so on" if len(moved) > 3 else listed(meant)
     return (
-        f"{found.kind}: {percent(found.better.value)} of images are right if {told}, and"
-        f" {percent(found.given.value)} as they are matched. Check --class-order."
+        f"{better.kind}: {percent(better.better.value)} of images are right if {matches}, and"
+        f" {percent(better.given.value)} as they are matched. Check --class-order."
     )

@@ -165,14 +165,14 @@ class Evaluation:
         shares = sorted(value for value in measured if value is not None)
         models = self.models[0].short_name if len(self.models) == 1 else counted(len(self.models), "model")
         ends = dict.fromkeys(points(share) for share in shares[:: max(1, len(shares) - 1)])
-        found = [f"{models}, {' to '.join(ends)} % right on {first}" if shares else models]
+        facts = [f"{models}, {' to '.join(ends)} % right on {first}" if shares else models]
         sound = {sound_model.name: sound_model.short_name for sound_model in self.results.sound_models}
         drops = [(score.drop.value, score) for score in self.scores if score.drop is not None and score.model in sound]
         if not drops:
-            return [*found, "no drop can be given" if self.base is not None else "no base, no drops"]
+            return [*facts, "no drop can be given" if self.base is not None else "no base, no drops"]
         value, worst = max(drops, key=lambda pair: pair[0])
         whose = f" ({sound[worst.model]})" if len(self.models) > 1 else ""
-        return [*found, f"largest drop {points(value)} points in {worst.shift}{whose}"]
+        return [*facts, f"largest drop {points(value)} points in {worst.shift}{whose}"]
 
     @property
     def name(self) -> str:
@@ -287,11 +287,11 @@ class Evaluation:
                 "pairs": score.pairs,
             }
             for name in measures:
-                found, column = score.get(name), _COLUMNS.get(name, name)
-                row[column] = found.value if found else None
+                estimate, column = score.get(name), _COLUMNS.get(name, name)
+                row[column] = estimate.value if estimate else None
                 if name not in _BARE:
-                    row[f"{column}_low"] = found.low if found else None
-                    row[f"{column}_high"] = found.high if found else None
+                    row[f"{column}_low"] = estimate.low if estimate else None
+                    row[f"{column}_high"] = estimate.high if estimate else None
             rows.append(row)
         return pa.Table.from_pylist(rows).to_pandas()
 
@@ -310,8 +310,10 @@ class Evaluation:
             for model in self.models:
                 key = {"model": model.name, "group": shift.shift}
                 for at in shift.ats:
-                    found = [number(name, at=at if level else "", **key) for name, level in _OF_LEVELS.values()]
-                    numbers = [getattr(one, end, None) for one in found for end in ("value", "low", "high")]
+                    level_rows = [number(name, at=at if level else "", **key) for name, level in _OF_LEVELS.values()]
+                    numbers = [
+                        getattr(level_row, end, None) for level_row in level_rows for end in ("value", "low", "high")
+                    ]
                     rows.append([model.name, shift.shift, float(at), *numbers])
         names = {"model": pa.string(), "shift": pa.string(), **dict.fromkeys(("level", *ends), pa.float64())}
         return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], pa.schema(names)).to_pandas()
@@ -325,7 +327,7 @@ class Evaluation:
         """
         from counterfoil.evaluation.failures import failures_frame
 
-        return failures_frame(self.files["predictions"], [one.name for one in self.models], model)
+        return failures_frame(self.files["predictions"], [score.name for score in self.models], model)
 
     def export_failures(self, folder: str | Path) -> Path:
         """Write the images that a model gets wrong as a folder that FiftyOne and other tools open; return its path.

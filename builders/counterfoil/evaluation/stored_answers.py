@@ -71,7 +71,7 @@ def _read(file: str, models: Sequence[str], subject: Subject) -> dict[str, Store
             f"{file}: is of other images ({results.dataset}, content {results.content[:12]}), expected those of"
             f" {subject.name} ({subject.content[:12]})"
         )
-    facts = {one.name: one for one in results.models}
+    facts = {model_facts.name: model_facts for model_facts in results.models}
     meant = {model: model if model in facts else next(iter(facts), "") for model in models}
     if len(facts) != 1 and (unknown := [model for model in models if model not in facts]):
         raise UserError(f"{file}: has {listed(list(facts)) or 'no model'}, and no model {unknown[0]!r}")

@@ -40,9 +40,9 @@ def labelled_subject(
         names = images.class_names or ()
         classes = [RecipeClass(f"{label:04d}", name, label, label, ()) for label, name in enumerate(names)]
     order = sorted(range(len(images.group_names)), key=lambda group: images.group_names[group] != base)
-    place = np.argsort(order)
+    position = np.argsort(order)
     ordered = replace(
-        images, groups=place[images.groups], group_names=tuple(images.group_names[group] for group in order)
+        images, groups=position[images.groups], group_names=tuple(images.group_names[group] for group in order)
     )
     defaults = Evaluate()
     return Subject(
@@ -70,7 +70,10 @@ def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subje
     """Return the subject with other labelled images beside it, each under a name; of several groups NAME/GROUP."""
     for name, images in others.items():
         groups = _groups(images, name)
-        clash = next((group.name for group in groups if group.name in {one.name for one in subject.groups}), None)
+        clash = next(
+            (group.name for group in groups if group.name in {group_before.name for group_before in subject.groups}),
+            None,
+        )
         if clash is not None:
             raise UserError(f"there are two groups '{clash}'", "Give the --beside images another name.")
         first = len(subject.groups)
@@ -141,7 +144,7 @@ def open_subject(
             raise UserError([neither, *(f"  {line}" for line in error.problems)], error.hint) from error
         subject = labelled_subject(str(dataset), images, None if chosen is None else chosen.classes, base)
         subject = replace(subject, recipe=chosen)
-    others = {name: _labelled(place, chosen, subject.classes, None) for name, place in beside.items()}
+    others = {name: _labelled(source, chosen, subject.classes, None) for name, source in beside.items()}
     return with_others(subject, others)
 
 
@@ -196,9 +199,9 @@ def _labelled(
 
 def usual_side(sets: Iterable[LabelledImages]) -> int | None:
     """Return the shorter side of a set's images, by the median of a few, in pixels: of the set with the smallest."""
-    found = []
+    shorter_sides = []
     for images in sets:
         decoded = (images.decoded(encoded) for _, encoded in thinned(images, _LOOKED_AT).images())
         sides = [min(image.size) for image in decoded if image is not None]
-        found += [int(median(sides))] if sides else []
-    return min(found, default=None)
+        shorter_sides += [int(median(sides))] if sides else []
+    return min(shorter_sides, default=None)

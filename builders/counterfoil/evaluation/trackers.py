@@ -67,7 +67,7 @@ def tracked_run(results: Results, files: Mapping[str, Path], gate: GateResult | 
             metrics |= {name: value for name, value in ends.items() if value is not None}
     if gate is not None:
         parameters["gate"] = gate.verdict
-        counts = Counter(one.verdict for one in gate.judged if not one.line.advisory)
+        counts = Counter(judged.verdict for judged in gate.judged if not judged.line.advisory)
         metrics |= {f"gate/{verdict}": float(counts[verdict]) for verdict in ("pass", "fail", "undecided")}
     kept = tuple(Path(files[name]) for name in _FILES if name in files)
     return TrackedRun(results.dataset, parameters, metrics, kept)
@@ -150,7 +150,7 @@ def check_trackers(names: Sequence[str]) -> None:
     """UserError with every name that is no tracker, or whose library is not installed."""
     problems = [f"there is no tracker {name!r}{did_you_mean(name, TRACKERS)}" for name in names if name not in TRACKERS]
     lacking = [name for name in names if name in TRACKERS and importlib.util.find_spec(name) is None]
-    problems += [f"{one} is not installed: pip install 'counterfoil[{one}]'" for one in lacking]
+    problems += [f"{name} is not installed: pip install 'counterfoil[{name}]'" for name in lacking]
     if problems:
         raise UserError(problems, f"The trackers are {', '.join(TRACKERS)}.")
 

@@ -51,10 +51,10 @@ def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None
     problems: list[str] = []
     scored = {part.images.content: part.images.name for part in subject.parts}
     for name, note in notes.items():
-        for one in (*note.on, *note.datasets):
-            if one.content in scored:
-                same = f"{scored[one.content]}: the same images"
-                problems.append(f"model {name!r} was mended on {one.name}, which is {same}")
+        for trained in (*note.on, *note.datasets):
+            if trained.content in scored:
+                same = f"{scored[trained.content]}: the same images"
+                problems.append(f"model {name!r} was mended on {trained.name}, which is {same}")
         problems += [
             f"model {name!r} was fitted to images of {scored[content]}"
             for content in dict.fromkeys(note.train_content)
@@ -131,13 +131,15 @@ def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[i
     row_of: dict[str, int] = {}
     form = TableForm.of(recipe)
     for receipt in read_receipts(directory):
-        row_of |= {one["key"]: one[ROW] for one in read_shard(directory, receipt, ["key", ROW], form=form)}
-    found = [row_of.get(key) for key in keys]
-    unknown = [key for key, row in zip(keys, found, strict=True) if row is None or row < 0]
+        row_of |= {
+            data_row["key"]: data_row[ROW] for data_row in read_shard(directory, receipt, ["key", ROW], form=form)
+        }
+    pool_rows = [row_of.get(key) for key in keys]
+    unknown = [key for key, row in zip(keys, pool_rows, strict=True) if row is None or row < 0]
     if unknown:
         raise UserError(
             f"{directory}: {ROW} of {unknown[0]} is not a row of a pool; the same holds for"
             f" {len(unknown) - 1:,} more images",
             f"See what is wrong with it: counterfoil verify {directory}",
         )
-    return [row for row in found if row is not None]
+    return [row for row in pool_rows if row is not None]

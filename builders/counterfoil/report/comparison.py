@@ -203,8 +203,8 @@ def compare_csv(results: Results) -> str | None:
 
 
 def _only(comparison: ModelComparison, group: str, rows: ResultRows, *, of_original: bool = False) -> int:
-    found = rows.one(ONLY_RIGHT, **comparison.key(group, of_original=of_original))
-    return found.count if found else 0
+    result = rows.one(ONLY_RIGHT, **comparison.key(group, of_original=of_original))
+    return result.count if result else 0
 
 
 def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:

@@ -92,7 +92,7 @@ def distances_table(distances: Distances, rows: ResultRows) -> Table:
     table = Table(
         f"Distances to {distances.source}, features of {distances.features}",
         (TableColumn("images", "shift"), TableColumn("KID"), TableColumn("FID"), TableColumn("images of both")),
-        tuple(_row(distances, one, rows) for one in distances.sets),
+        tuple(_row(distances, image_set, rows) for image_set in distances.sets),
     )
     return table.first(_MOST_ROWS, "sets of images", _FILE)
 
@@ -101,7 +101,7 @@ def how_measured(distances: Distances) -> str:
     """Return how the numbers of one model's features were computed, in words."""
     kind, _, value = distances.pin.partition(" ")
     scaled = f", unit vectors lengthened to √{distances.width}" if distances.scaled else ""
-    most = max((one.source_images for one in distances.sets if one.what != "source"), default=0)
+    most = max((image_set.source_images for image_set in distances.sets if image_set.what != "source"), default=0)
     part = f" ({most:,} of its {distances.source_rows:,} rows)" if most < distances.source_rows else ""
     return (
         f"Features of {distances.features} ({kind} {value[:_HASH]}): {distances.width:,} per image{scaled}. Against"
@@ -115,7 +115,7 @@ def how_measured(distances: Distances) -> str:
 
 def about_bias(distances: Distances) -> str:
     """Return what the mark beside a FID means; nothing where none has it."""
-    if not any(one.fid_biased for one in distances.sets):
+    if not any(image_set.fid_biased for image_set in distances.sets):
         return ""
     return (
         f"{_BIASED} Too high: a side has fewer than {IMAGES_A_FEATURE} images for each of the {distances.width:,}"
@@ -128,27 +128,27 @@ def distances_csv(results: Results) -> str | None:
     """Write one line a model of features and set of images; `note` says why a line has no numbers."""
     lines = []
     for distances in results.distances:
-        for one in distances.sets:
-            kid, fid = (results.rows.one(measure, **distances.key(one)) for measure in (KID, FID))
+        for image_set in distances.sets:
+            kid, fid = (results.rows.one(measure, **distances.key(image_set)) for measure in (KID, FID))
             known = kid is not None and kid.value is not None
             lines.append(
                 {
                     "features": distances.features,
                     "features_pin": distances.pin,
                     "source": distances.source,
-                    "what": one.what,
-                    "name": one.name,
-                    "n_classes": one.classes,
-                    "n_images": one.images,
-                    "n_source_images": one.source_images,
+                    "what": image_set.what,
+                    "name": image_set.name,
+                    "n_classes": image_set.classes,
+                    "n_images": image_set.images,
+                    "n_source_images": image_set.source_images,
                     "kid": _digits(kid.value if kid else None),
                     "kid_low": _digits(kid.low if kid else None),
                     "kid_high": _digits(kid.high if kid else None),
                     "kid_subsets": distances.subsets if known else "",
-                    "kid_subset": one.kid_subset or "",
-                    "kid_source_subset": one.kid_source_subset or "",
+                    "kid_subset": image_set.kid_subset or "",
+                    "kid_source_subset": image_set.kid_source_subset or "",
                     "fid": _digits(fid.value if fid else None),
-                    "fid_biased": int(one.fid_biased) if known else "",
+                    "fid_biased": int(image_set.fid_biased) if known else "",
                     "note": kid.note if kid else "",
                 }
             )
@@ -213,7 +213,9 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
 
 def _card(results: Results) -> CardSection | None:
     shown = results.distances[:_MOST_ON_CARD]
-    tables = [(how_measured(one), distances_table(one, results.rows), about_bias(one)) for one in shown]
+    tables = [
+        (how_measured(distance), distances_table(distance, results.rows), about_bias(distance)) for distance in shown
+    ]
     template = "dataset-card-distances.md.j2"
     return CardSection(place="alone", template=template, sentences=[WORTH], tables=tables) if tables else None
 
@@ -228,7 +230,7 @@ def _terminal(results: Results, most_models: int) -> list[str | Table]:
 
 def _skipped(results: Results) -> list[str]:
     unmeasured = [distance for distance in results.distances if distance.skipped is not None]
-    return [f"No distances in the features of {one.features}: {one.skipped}" for one in unmeasured]
+    return [f"No distances in the features of {distance.features}: {distance.skipped}" for distance in unmeasured]
 
 
 def _public(facts: Sequence[Distances], called: Callable[[str], str]) -> tuple[Distances, ...]:

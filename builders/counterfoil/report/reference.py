@@ -89,38 +89,38 @@ def gaps_table(results: Results) -> Table | None:
 def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ...]:
     """Return gaps over 10 points, smaller ones whose interval excludes 0, and classes that only the base lacks."""
     rows, reference = results.rows, results.reference
-    found: list[str] = []
+    sentences: list[str] = []
     gaps = [
         (model.short_name if short else model.name, model, gap)
         for model in results.models
         if (gap := rows.estimate(VALIDATION_GAP, model=model.name)) is not None
     ]
-    over = sorted((one for one in gaps if _is_large(one[2])), key=lambda one: -abs(one[2].value))
+    over = sorted((entry for entry in gaps if _is_large(entry[2])), key=lambda entry: -abs(entry[2].value))
     if over:
         name, model, gap = over[0]
-        there, here = (rows.value(measure, model=model.name) for measure in (VALIDATION, VALIDATION_BASE))
+        validation, base = (rows.value(measure, model=model.name) for measure in (VALIDATION, VALIDATION_BASE))
         subject = f"{len(over):,} of {len(gaps):,} models" if len(gaps) > 1 else "the model"
-        found.append(
+        sentences.append(
             "The base differs from the input dataset: from the source's validation images to the base, the"
             f" accuracy of {subject} changes by more than {100 * LARGE_GAP:.0f} points"
             f" ({'at most ' if len(over) > 1 else ''}{points(abs(gap.value))} points, for {name}:"
-            f" {percent(there)} → {percent(here)})."
+            f" {percent(validation)} → {percent(base)})."
         )
     smaller = [(name, gap) for name, _, gap in gaps if _excludes_0(gap) and not _is_large(gap)]
     if smaller:
         named = [f"{name} by {points(abs(gap.value))}" for name, gap in smaller]
-        found.append(
+        sentences.append(
             "Accuracy on the base differs significantly from accuracy on validation images (the interval of the gap"
             f" excludes 0): {some_of(named, _MOST_NAMES)} points."
         )
     classes = [cls.name for cls in results.near_chance_classes]
     if classes and reference is not None and reference.unseen is not None and reference.unseen_known:
         subject = "class near chance" if len(classes) == 1 else f"{len(classes):,} classes near chance"
-        found.append(
+        sentences.append(
             f"The {subject} on the base ({some_of(classes, _MOST_NAMES)}) {'has' if len(classes) == 1 else 'have'} an"
             f" accuracy of {percent(reference.unseen)} on validation images."
         )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def reference_note(results: Results) -> str | None:
@@ -152,24 +152,26 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
             for model in results.models
             if model.near_chance
         )
-    found = []
+    sentences = []
     classes = [cls.name for cls in results.near_chance_classes]
     models = [model.short_name if short else model.name for model in results.models if model.near_chance]
     named_classes, named_models = some_of(classes, _MOST_NAMES), some_of(models, _MOST_NAMES)
     every = base.classes + len(base.left_out)
     if classes and len(classes) == every:
         subject = "The only class" if every == 1 else f"All {every:,} classes"
-        found.append(f"{subject} ({named_classes}) {_are(classes)} near chance on the base: no drop can be measured.")
+        sentences.append(
+            f"{subject} ({named_classes}) {_are(classes)} near chance on the base: no drop can be measured."
+        )
     elif classes:
-        found.append(
+        sentences.append(
             f"{len(classes):,} of {every:,} classes ({named_classes}) {_are(classes)} near chance on the base and"
             f" {_are(classes)} left out of every average."
         )
     if models and len(models) == len(results.models):
         subject = "The only model" if len(models) == 1 else f"All {len(models):,} models"
-        found.append(f"{subject} ({named_models}) {_are(models)} near chance on the base: no average over models.")
+        sentences.append(f"{subject} ({named_models}) {_are(models)} near chance on the base: no average over models.")
     elif models:
-        found.append(
+        sentences.append(
             f"{len(models):,} of {len(results.models):,} models ({named_models}) {_are(models)} near chance on the"
             f" base and {_are(models)} left out of averages over models."
         )
@@ -177,12 +179,12 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
     if classes and reference is not None and reference.unseen is not None and not reference.unseen_known:
         what = "this class" if len(classes) == 1 else f"these {len(classes):,} classes"
         where = f"on validation images either ({percent(reference.unseen)} right there)"
-        found.append(f"The models do not know {what} {where}.")  # no word on the base
-    return tuple(found)
+        sentences.append(f"The models do not know {what} {where}.")  # no word on the base
+    return tuple(sentences)
 
 
 def size_sentences(results: Results) -> tuple[str, ...]:
-    """Return a hint for each timm folder by whose configuration these images are enlarged far; none where none are."""
+    """Return a hint for each timm folder whose configuration enlarges these images a lot; empty if none does."""
     side = results.image_side
     return tuple(
         f"{model.short_name} sees these images enlarged {model.img_size / side:.0f} times: they have {side} pixels a"

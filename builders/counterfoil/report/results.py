@@ -317,8 +317,8 @@ class Results(Strict):
 
     def averaged(self, measure: str, **key: str) -> float | None:
         """Return the mean of a measure over the sound models that have one; None if none has."""
-        found = [self.rows.value(measure, model=model.name, **key) for model in self.sound_models]
-        values = [value for value in found if value is not None]
+        measured_values = [self.rows.value(measure, model=model.name, **key) for model in self.sound_models]
+        values = [value for value in measured_values if value is not None]
         return sum(values) / len(values) if values else None
 
     def mean_of_sound(self, values: Sequence[float]) -> float | None:

@@ -30,7 +30,7 @@ IMAGES_A_SHIFT = 40
 MOST_IMAGES = 850
 # A class is asked about where so many images can be; of a dataset with more classes, some are taken.
 FEWEST_A_CLASS = 24
-# Real images of a class that a page may mix in. Their ids are of class and number alone, so that whoever counts answers
+# Real images of a class that a page may mix in. Their ids consist of class and number only, so that counting answers
 # needs no input dataset.
 MOST_CONTROLS = 64
 _ID_LENGTH = 20
@@ -121,7 +121,7 @@ def choose_images(
     if not any(of_shift.values()):
         raise UserError("no image of these shifts was accepted, so there is nothing to review")
     wanted = min(IMAGES_A_SHIFT, max(1, MOST_IMAGES // len(shifts))) if each is None else each
-    total = sum(min(wanted, len(own)) for own in of_shift.values())
+    total = sum(min(wanted, len(of_one_shift)) for of_one_shift in of_shift.values())
     if total > MOST_IMAGES:
         fits = MOST_IMAGES // len(shifts)
         hint = f"Use at most {fits} per shift, or name" if fits else "Name"
@@ -131,16 +131,17 @@ def choose_images(
             f"{hint} fewer shifts with --shift.",
         )
     labels = sorted(
-        {image.label for own in of_shift.values() for image in own}, key=lambda n: rank(seed, "class", f"{n}")
+        {image.label for of_one_shift in of_shift.values() for image in of_one_shift},
+        key=lambda n: rank(seed, "class", f"{n}"),
     )
     taken = labels[: max(1, total // FEWEST_A_CLASS)] if whole_classes else labels
     chosen: list[AcceptedImage] = []
     for shift in shifts:
         turns = []
         for index, label in enumerate(taken):
-            own = [image for image in of_shift[shift] if image.label == label]
-            own.sort(key=lambda image: rank(seed, "image", image.key))
-            turns += [(turn, index, image) for turn, image in enumerate(own)]
+            class_images = [image for image in of_shift[shift] if image.label == label]
+            class_images.sort(key=lambda image: rank(seed, "image", image.key))
+            turns += [(turn, index, image) for turn, image in enumerate(class_images)]
         # In turn one of each class.
         turns.sort(key=lambda turn: turn[:2])
         chosen += [image for *_, image in turns[:wanted]]
@@ -162,9 +163,9 @@ def class_grids(
     """Return every image under its class, with real images of the class and with images of other classes."""
     grids = []
     for cls in recipe.classes:
-        own = [image for image in images if image.label == cls.label]
+        labelled = [image for image in images if image.label == cls.label]
         others = [image for image in images if image.label != cls.label]
-        grids += _grids("class", cls.id, own, controls.get(cls.label, ()), others, seed)
+        grids += _grids("class", cls.id, labelled, controls.get(cls.label, ()), others, seed)
     return _shuffled(grids, seed)
 
 
@@ -176,8 +177,8 @@ def shift_grids(
     for shift in recipe.all_shifts()[1:]:
         if not shift.top:
             continue
-        own = [image for image in images if image.shift == shift.name]
-        grids += _grids("shift", shift.name, own, (), base, seed)
+        labelled = [image for image in images if image.shift == shift.name]
+        grids += _grids("shift", shift.name, labelled, (), base, seed)
     return _shuffled(grids, seed)
 
 

@@ -37,8 +37,8 @@ _MOST_UNKNOWN = 5
 def category_ids(categories: Sequence[str]) -> tuple[int, ...]:
     """Return the number of each category in a COCO file: COCO's own id if all are COCO's, else 1, 2 and so on."""
     of_coco = {plain_name(name): number for name, number in zip(COCO_NAMES, COCO_IDS, strict=True)}
-    own = tuple(of_coco.get(plain_name(name), 0) for name in categories)
-    return own if all(own) else tuple(range(1, len(categories) + 1))
+    coco_ids = tuple(of_coco.get(plain_name(name), 0) for name in categories)
+    return coco_ids if all(coco_ids) else tuple(range(1, len(categories) + 1))
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,12 @@ def map_found(
     if any(not 0 <= number <= 90 for number in numbers) or (looks_80 and looks_91 and order is None):
         raise UserError(f"{model}: its categories are numbered neither from 0 to 79 nor by COCO's ids", _HINT)
     from_zero = order == COCO_80 or (order is None and looks_80)
-    place = {}
+    index_of = {}
     for at, name in enumerate(categories):
         coco = of_coco[plain_name(name)]
-        place[coco if from_zero else COCO_IDS[coco]] = at
+        index_of[coco if from_zero else COCO_IDS[coco]] = at
     numbered = "0 to 79, in COCO's order" if from_zero else "COCO's ids, 1 to 90"
-    return CategoryMap(place, f"categories are numbered {numbered}")
+    return CategoryMap(index_of, f"categories are numbered {numbered}")
 
 
 def _by_own_number(numbers: Sequence[int], count: int, model: str) -> CategoryMap:
@@ -125,19 +125,19 @@ def _by_own_number(numbers: Sequence[int], count: int, model: str) -> CategoryMa
 
 def _by_name(names: Sequence[str], categories: Sequence[str], model: str) -> CategoryMap:
     known = {plain_name(name): index for index, name in enumerate(categories)}
-    place = {name: known[plain_name(name)] for name in names if plain_name(name) in known}
-    others = [name for name in names if name not in place]
-    if names and not place:
+    index_of = {name: known[plain_name(name)] for name in names if plain_name(name) in known}
+    others = [name for name in names if name not in index_of]
+    if names and not index_of:
         raise UserError(
             f"{model}: none of its categories is one of the dataset's: {', '.join(others)[:200]}",
             f"The dataset's categories are {', '.join(categories)[:300]}.",
         )
-    unused = [name for name in categories if known[plain_name(name)] not in place.values()]
+    unused = [name for name in categories if known[plain_name(name)] not in index_of.values()]
     alike = [(name, hint) for name in others if (hint := did_you_mean(name, unused))]
     if alike:
         raise UserError(
             first_of([f"{model}: there is no category '{name[:80]}'{hint}" for name, hint in alike]),
             f"The dataset's categories are {', '.join(categories)[:300]}.",
         )
-    said = f"left out, as no category of the dataset: {listed(others, _MOST_UNKNOWN)}" if others else ""
-    return CategoryMap(place, said)
+    note = f"left out, as no category of the dataset: {listed(others, _MOST_UNKNOWN)}" if others else ""
+    return CategoryMap(index_of, note)

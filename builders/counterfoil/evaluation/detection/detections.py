@@ -68,8 +68,8 @@ class ModelDetections:
         chosen = subject.of_group(place)
         number[subject.rows[chosen]] = subject.image[chosen]
         image = number[self.row]
-        own = image >= 0
-        return Detections.of(image[own], self.box[own], self.category[own], self.score[own])
+        on_group = image >= 0
+        return Detections.of(image[on_group], self.box[on_group], self.category[on_group], self.score[on_group])
 
 
 def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[str] | None) -> ModelDetections:
@@ -106,9 +106,9 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
         raise UserError(first_of(problems, count=wrong), _FORM)
     if not rows:
         raise UserError(f"{name} holds no detection", _FORM)
-    found = list(dict.fromkeys(category for _, _, category, _ in rows))
-    categories = map_found(found, subject.categories, name, order)
-    kept = [one for one in rows if one[2] in categories.place]
+    names = list(dict.fromkeys(category for _, _, category, _ in rows))
+    categories = map_found(names, subject.categories, name, order)
+    kept = [detection_row for detection_row in rows if detection_row[2] in categories.place]
     _refuse_other_images(name, subject, answered | {row for row, *_ in rows})
     return ModelDetections(
         name,
@@ -124,8 +124,8 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
 def _refuse_other_images(name: str, subject: DetectionSubject, answered: set[int]) -> None:
     """Raise UserError if a whole group has no detection: its images were not looked at."""
     dataset = subject.dataset
-    there = set(dataset.shifts[sorted(answered)].tolist())
-    silent = [group.name for index, group in enumerate(dataset.groups) if index not in there]
+    answered_groups = set(dataset.shifts[sorted(answered)].tolist())
+    silent = [group.name for index, group in enumerate(dataset.groups) if index not in answered_groups]
     if silent:
         raise UserError(
             f"{name} has no detection on any image of {', '.join(silent[:10])}",
@@ -243,9 +243,9 @@ def run_detector(
         if len(answers) != len(pictures):
             raise UserError(f"{name}: {len(answers)} answers to {len(pictures)} images, expected one an image")
         for (row, _), answer in zip(batch, answers, strict=True):
-            own = _answer(answer, name)
-            rows.append(np.full(len(own["scores"]), row, np.int64))
-            for key, values in own.items():
+            parts_of_image = _answer(answer, name)
+            rows.append(np.full(len(parts_of_image["scores"]), row, np.int64))
+            for key, values in parts_of_image.items():
                 parts[key].append(values)
         batch.clear()
 

@@ -40,13 +40,13 @@ class DetectionLine(GateLine):
 
 
 def read_detection_gate(gate: str | Path | Sequence[str]) -> tuple[DetectionLine, ...]:
-    """Read the lines of a file (a YAML list of texts), or texts. UserError with every line that is none."""
-    place = str(gate) if isinstance(gate, str | Path) else "gate"
-    texts = read_yaml(text_of(Path(gate)), place) if isinstance(gate, str | Path) else list(gate)
-    if not isinstance(texts, list) or not texts or not all(isinstance(one, str) for one in texts):
-        raise UserError(f"{place}: expected a list of lines, as in: - drop(fog, AP50) <= 5", _HINT)
+    """Read the lines of a file (a YAML list of texts), or of texts. Raise UserError with every invalid line."""
+    source = str(gate) if isinstance(gate, str | Path) else "gate"
+    texts = read_yaml(text_of(Path(gate)), source) if isinstance(gate, str | Path) else list(gate)
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise UserError(f"{source}: expected a list of lines, as in: - drop(fog, AP50) <= 5", _HINT)
     if len(texts) > MOST_LINES:
-        raise UserError(f"{place}: has {len(texts):,} lines, expected at most {MOST_LINES}")
+        raise UserError(f"{source}: has {len(texts):,} lines, expected at most {MOST_LINES}")
     lines: list[DetectionLine] = []
     problems: list[str] = []
     for number, text in enumerate(texts, start=1):
@@ -54,7 +54,7 @@ def read_detection_gate(gate: str | Path | Sequence[str]) -> tuple[DetectionLine
         if isinstance(line, DetectionLine):
             lines.append(line)
         else:
-            problems.append(f"{place}: line {number}, {text[:120]!r}: {line}")
+            problems.append(f"{source}: line {number}, {text[:120]!r}: {line}")
     if problems:
         raise UserError(problems, _HINT)
     return tuple(lines)
@@ -88,15 +88,17 @@ def judge_detection_gate(
     answered: DetectionAnswers, lines: Sequence[DetectionLine], allow_undecided: bool = False
 ) -> GateResult:
     """Judge every line for every model, with intervals that hold for all comparisons at once."""
-    asked = [one for line in lines for model in answered.models for one in _comparisons(answered, line, model)]
-    numbers = [number for _, number in asked if number is not None]
+    comparisons = [
+        comparison for line in lines for model in answered.models for comparison in _comparisons(answered, line, model)
+    ]
+    numbers = [number for _, number in comparisons if number is not None]
     estimates = iter(simultaneous_intervals(numbers) if numbers else ())
     judged = []
-    for one, number in asked:
+    for outcome, number in comparisons:
         if number is not None:
-            one = replace(one, estimate=next(estimates))
-            one = one if one.reason else _verdict(one)
-        judged.append(one)
+            outcome = replace(outcome, estimate=next(estimates))
+            outcome = outcome if outcome.reason else _verdict(outcome)
+        judged.append(outcome)
     models = tuple(model.name for model in answered.models)
     return GateResult(answered.subject.dataset.name, models, tuple(judged), allow_undecided)
 
@@ -107,17 +109,17 @@ def _comparisons(
     """Yield each comparison of a line for a model, and the number that it is of, if there is one."""
     groups = answered.subject.dataset.groups
     place_of = {group.name: index for index, group in enumerate(groups)}
-    for place, group in enumerate(groups):
+    for index, group in enumerate(groups):
         if not group.top:  # fog@3 is another name of fog_3
-            place_of.setdefault(f"{group.of}@{group.name.removeprefix(f'{group.of}_')}", place)
+            place_of.setdefault(f"{group.of}@{group.name.removeprefix(f'{group.of}_')}", index)
     drop = line.measure == DROP
     places = range(int(drop), len(groups)) if line.every else [place_of[line.group]] if line.group in place_of else []
     if not places:
         reason = f"the dataset has no such group{did_you_mean(line.group, place_of)}"
         yield Judged(line, model.name, line.group, "undecided", reason=reason), None
-    for place in places:
-        number = model.drop(place, line.of) if drop else model.number(place, line.measure)
-        judged = Judged(line, model.name, groups[place].name, "undecided", level=groups[place].level)
+    for index in places:
+        number = model.drop(index, line.of) if drop else model.number(index, line.measure)
+        judged = Judged(line, model.name, groups[index].name, "undecided", level=groups[index].level)
         if not math.isfinite(number.value):
             yield replace(judged, reason=f"no object shows {line.of if drop else line.measure} here"), None
         elif drop and model.near_chance:

@@ -64,12 +64,12 @@ def first_sentences(results: Results) -> list[str]:
 
 def _drops(results: Results, model: ModelFacts) -> list[tuple[GroupFacts, Estimate]]:
     """Return each shift with its drop of AP, the largest first."""
-    found = [
+    drops = [
         (group, drop)
         for group in results.shifts
         if (drop := results.rows.estimate(DROP, model=model.name, group=group.name, at="AP")) is not None
     ]
-    return sorted(found, key=lambda one: -one[1].value)
+    return sorted(drops, key=lambda entry: -entry[1].value)
 
 
 def _bars(drops: Sequence[tuple[GroupFacts, Estimate]]) -> list[Bar]:
@@ -135,7 +135,7 @@ def detection_report(results: Results, notes: Sequence[str]) -> str:
         sentences=first_sentences(results),
         notes=[*notes, *detection_notes(results)],
         drops=drops,
-        bars={name: _bars(own) for name, own in drops.items()},
+        bars={name: _bars(shift_drops) for name, shift_drops in drops.items()},
         categories={model.name: _categories(results, model) for model in results.models},
         most_categories=_MOST_CATEGORIES,
         measures=[name for name in (*MEASURES, F1) if name not in SIZES],

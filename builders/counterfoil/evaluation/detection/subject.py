@@ -48,9 +48,9 @@ class DetectionSubject:
     def truth(self) -> Objects:
         """The objects of every group, by the numbers of images: a shift leaves each where it is."""
         chosen = self.of_group(0)
-        own = [self.objects[self.rows[row]] for row in chosen]
-        counts = [len(objects["bbox"]) for objects in own]
-        parts = {name: [value for objects in own for value in objects[name]] for name in objects_feature(())}
+        base_objects = [self.objects[self.rows[row]] for row in chosen]
+        counts = [len(objects["bbox"]) for objects in base_objects]
+        parts = {name: [value for objects in base_objects for value in objects[name]] for name in objects_feature(())}
         return Objects.of(
             np.repeat(self.image[chosen], counts), parts["bbox"], parts["category"], parts["area"], parts["iscrowd"]
         )
@@ -96,7 +96,7 @@ def open_objects(dataset: OpenDataset) -> DetectionSubject:
     groups = range(len(dataset.groups))
     per_group = [set(dataset.indices[dataset.shifts == group].tolist()) for group in groups]
     shared = sorted(set.intersection(*per_group))
-    number = {index: place for place, index in enumerate(shared)}
+    number = {index: position for position, index in enumerate(shared)}
     rows = np.flatnonzero(np.isin(dataset.indices, shared))
     first = {index: objects[row] for row, index in enumerate(dataset.indices.tolist()) if dataset.shifts[row] == 0}
     for row in rows.tolist():

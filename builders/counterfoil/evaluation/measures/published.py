@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _TABLE = "published/timm.parquet"
-# A test set and what stands on the other axis: of R and A, ImageNet's validation images of the same 200 classes.
+# A test set and its base: for R and A, ImageNet's validation images of the same 200 classes.
 COUNTERPARTS = {"v2": "imagenet", "sketch": "imagenet", "r": "r_clean", "a": "a_clean"}
 _HUB = "hf-hub:timm/"
 
@@ -63,8 +63,8 @@ def timm_name(name: str) -> str | None:
         return name
     import timm
 
-    found = timm.get_pretrained_cfg(name)  # the weights that the bare name stands for
-    return f"{name}.{found.tag}" if found is not None and found.tag else name
+    config = timm.get_pretrained_cfg(name)  # the weights that the bare name stands for
+    return f"{name}.{config.tag}" if config is not None and config.tag else name
 
 
 def published_models(models: Mapping[str, tuple[str | None, int | None]]) -> dict[str, tuple[str, dict[str, float]]]:
@@ -76,17 +76,22 @@ def published_models(models: Mapping[str, tuple[str | None, int | None]]) -> dic
     if not wanted:
         return {}
     rows: dict[str, list[dict[str, Any]]] = {}
-    for one in read_published().to_pylist():
-        if one["model"] in wanted:
-            rows.setdefault(one["model"], []).append(one)
-    found = {}
+    for published_row in read_published().to_pylist():
+        if published_row["model"] in wanted:
+            rows.setdefault(published_row["model"], []).append(published_row)
+    published = {}
     for name, (timm, size) in models.items():
         if timm in rows:
-            own = min(rows[timm], key=lambda one: -one["img_size"] if size is None else abs(one["img_size"] - size))
-            accuracies = {column: own[column] / 100 for column in SETS if own[column] is not None}
+            nearest = min(
+                rows[timm],
+                key=lambda published_row: (
+                    -published_row["img_size"] if size is None else abs(published_row["img_size"] - size)
+                ),
+            )
+            accuracies = {column: nearest[column] / 100 for column in SETS if nearest[column] is not None}
             unknown = " (the largest published; the model's own size is not known)" if size is None else ""
-            found[name] = f"{timm}, {own['img_size']} px{unknown}", accuracies
-    return found
+            published[name] = f"{timm}, {nearest['img_size']} px{unknown}", accuracies
+    return published
 
 
 def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, list[ResultRow]]:
@@ -96,11 +101,11 @@ def measure_published(answered: AllAnswers) -> tuple[PublishedResults | None, li
         return None, []
     stands_for = answered.asking.models.stands_for
     names = {
-        one.classifier.name: (
-            timm_name(model) if isinstance(model := stands_for.get(one.classifier.name), str) else None,
-            one.classifier.input_size[-1] if one.classifier.input_size else None,
+        scores.classifier.name: (
+            timm_name(model) if isinstance(model := stands_for.get(scores.classifier.name), str) else None,
+            scores.classifier.input_size[-1] if scores.classifier.input_size else None,
         )
-        for one in answered.scored
+        for scores in answered.scored
     }
     known = published_models(names)
     commit = (read_published("model").schema.metadata or {})[b"commit"].decode()

@@ -121,19 +121,19 @@ def _measured(
 ) -> tuple[ReferenceResult, list[ResultRow]]:
     subject, near = answered.subject, answered.near_chance
     places = [answered.models.index(name) for name in scored]
-    readable = np.all([one.predictions.readable for one in scored.values()], axis=0)
-    correct = np.stack([one.predictions.correct for one in scored.values()], axis=1)
+    readable = np.all([scores.predictions.readable for scores in scored.values()], axis=0)
+    correct = np.stack([scores.predictions.correct for scores in scored.values()], axis=1)
     label_of = {cls.id: label for label, cls in enumerate(subject.classes)}
     both, enough = [], answered.enough(0)
-    for one in enough:
-        rows = np.flatnonzero((images.labels == label_of[one.class_id]) & readable)
+    for cls in enough:
+        rows = np.flatnonzero((images.labels == label_of[cls.class_id]) & readable)
         if rows.size:
             # A class's answers (n, models) on validation images as one side, and on base images as the other.
-            together = np.concatenate([correct[rows], one.base_correct[one.base_present][:, places]])
+            together = np.concatenate([correct[rows], cls.base_correct[cls.base_present][:, places]])
             first = np.arange(len(together)) < len(rows)
-            both.append(ClassUnits(one.class_id, first, together, ~first, together))
-    measured = [one for one in both if one.class_id not in near.classes]
-    others = [one for one in both if one.class_id in near.classes]
+            both.append(ClassUnits(cls.class_id, first, together, ~first, together))
+    measured = [cls for cls in both if cls.class_id not in near.classes]
+    others = [cls for cls in both if cls.class_id in near.classes]
     unseen, unseen_known = None, False
     if others:
         sound = ~near.models[places]
@@ -145,7 +145,7 @@ def _measured(
     why = "it has no readable image of these classes" if enough else "no class has enough images on the base"
     result = ReferenceResult(
         split=prepared.split,
-        images=sum(one.counts[0] for one in measured),
+        images=sum(cls.counts[0] for cls in measured),
         classes=len(measured),
         skipped=None if both else why,
         left_out=prepared.left_out,
@@ -154,17 +154,17 @@ def _measured(
     )
     if not measured:
         return result, []
-    found = accuracy_stats.drops(measured, paired=False, seed=answered.seed, salt=_SALT)
+    drops = accuracy_stats.drops(measured, paired=False, seed=answered.seed, salt=_SALT)
     shown = accuracy_stats.averages(measured, seed=answered.seed, salt=_SALT)
     bases = [
-        ClassUnits(one.class_id, one.shift_present, one.shift_correct, one.shift_present, one.shift_correct)
-        for one in measured
+        ClassUnits(cls.class_id, cls.shift_present, cls.shift_correct, cls.shift_present, cls.shift_correct)
+        for cls in measured
     ]
     base = accuracy_stats.averages(bases, seed=answered.seed, salt=subject.groups[0].name)
     return result, [
         row(measure, numbers.interval(column), model=name, n=result.images)
         for column, name in enumerate(scored)
-        for measure, numbers in ((VALIDATION, shown), (VALIDATION_BASE, base), (VALIDATION_GAP, found))
+        for measure, numbers in ((VALIDATION, shown), (VALIDATION_BASE, base), (VALIDATION_GAP, drops))
     ]
 
 

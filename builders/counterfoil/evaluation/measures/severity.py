@@ -171,22 +171,22 @@ class _Curve:
         total, counted = np.zeros((REPLICATES, sides, models)), np.zeros((REPLICATES, 1, 1))
         squares, squares_of_drops = np.zeros((2, sides, models)), np.zeros((2, sides, models))
         for label in np.unique(scenes.labels).tolist():
-            own = scenes.only(scenes.labels == label)
-            images = own.present.sum(axis=0)
+            label_scenes = scenes.only(scenes.labels == label)
+            images = label_scenes.present.sum(axis=0)
             if images.min() < answered.min_images:
                 continue
-            units = np.ones(len(own.labels), dtype=bool)
+            units = np.ones(len(label_scenes.labels), dtype=bool)
             rng = seeded(answered.seed, "severity", shift, answered.subject.classes[label].id)
-            parts = [(own.present[:, side], own.right[:, side], units) for side in range(sides)]
+            parts = [(label_scenes.present[:, side], label_scenes.right[:, side], units) for side in range(sides)]
             drawn = np.stack(drawn_accuracies(parts, rng, REPLICATES), axis=1)
             usable = ~np.isnan(drawn).any(axis=(1, 2), keepdims=True)
             total += np.where(usable, drawn, 0.0)
             counted += usable
-            accuracy, agreed = own.right.sum(axis=0) / images[:, None], np.zeros((2, sides, models))
+            accuracy, agreed = label_scenes.right.sum(axis=0) / images[:, None], np.zeros((2, sides, models))
             for side in range(sides):
-                both = own.present[:, 0] & own.present[:, side]
+                both = label_scenes.present[:, 0] & label_scenes.present[:, side]
                 pairs, base, on_side = (
-                    own.right[both],
+                    label_scenes.right[both],
                     *((accuracy[column], int(images[column])) for column in (0, side)),
                 )
                 squares[:, side] += np.square(distances_of_share(*on_side))
