@@ -1,7 +1,7 @@
-"""`build`: make a dataset directory from a recipe: resolve inputs, hand out spans of shards, close the dataset.
+"""`build`: make a dataset directory from a recipe: resolve inputs, hand spans of shards to workers, close the dataset.
 
-`build` and `regenerate` share `make_dataset`. A process that makes one part of the plan's shards (`--shards K/N`)
-closes nothing and reports how much of the whole is done.
+`build` and `regenerate` share `make_dataset`. A process that makes one part of the plan's shards (`--shards K/N`) does
+not close the dataset; it reports how much of the whole is done.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from counterfoil.store.replacement import settle_directory
 class PartResult:
     """The result of building a part: its shards, the finished shards of the whole plan, and this run's speed.
 
-    shards, shards_made: shards of the part, and those made in this run. all_shards, all_done: shards of the whole plan
-    when the part ended; other parts may still be running. closed: whether the dataset is complete already. `notes` are
-    sentences about what could not be measured.
+    shards, shards_made: shards of the part, and those made in this run. all_shards, all_done: shards of the whole plan,
+    and those finished when the part ended; other parts may still be running. closed: True if the dataset is complete.
+    notes: sentences about what could not be measured.
     """
 
     directory: Path
@@ -71,10 +71,10 @@ class PartResult:
 
 @dataclass(frozen=True, slots=True)
 class BuildProgress:
-    """How far a build is: shards and images of this run, and the counts by shift and reason so far.
+    """The progress of a build: shards and images of this run, and the counts by shift and reason so far.
 
-    lost: sentences about workers and devices that were lost so far, while the build goes on. there: images that earlier
-    runs made.
+    lost: sentences about workers and devices that failed while the build continues. there: images that earlier runs
+    made.
     """
 
     shards_done: int
@@ -90,9 +90,9 @@ class BuildProgress:
 class BuildResult:
     """The result of a finished build: counts by shift and reason over the whole dataset, and this run's speed.
 
-    `open_shifts` have no threshold yet (see `counterfoil calibrate`). `few_images` are classes whose object threshold
-    is a percentile of too few validation images. `notes` are sentences about what could not be measured.
-    `screen_doubts` says which classes CLIP may not know, as far as measured; None if there is no doubt.
+    open_shifts: shifts without a threshold yet (see `counterfoil calibrate`). few_images: classes whose object
+    threshold is a percentile of too few validation images. notes: sentences about what could not be measured.
+    screen_doubts: classes that CLIP may not know, as far as measured; None without doubts.
     """
 
     directory: Path
@@ -199,16 +199,16 @@ def _build_part(
     allow_mixed: bool = False,
     engine: EngineChoice | None = None,
 ) -> PartResult:
-    """Build one part of the plan's shards; the dataset stays open. Other processes may make other parts.
+    """Build one part of the plan's shards; the dataset stays open. Other processes may build other parts.
 
-    UserError if the recipe learns class tokens that are not learned yet.
+    Raise UserError if the recipe has class tokens that are not learned yet.
     """
     out, words = named_path(out), "RECIPE"
     if not isinstance(recipe, Recipe):
         words = shlex.join([str(recipe), *(word for override in overrides for word in ("--set", override))])
     recipe = load_recipe(recipe, overrides)
     refuse_foreign(out)
-    # Not in the folder itself, which others may be opening just now.
+    # Try the private folder, because other parts may be opening the directory itself.
     make_folder(out / PRIVATE)
     try_folder(out / PRIVATE)
     recipe, on, made_by = _ready(recipe, out, device, workers, engine)
@@ -230,7 +230,7 @@ def _build_part(
         lock = read_lock(out)
         if begun or lock is None or lock.hashes.get("inputs") == inputs.hash:
             raise
-    # Another part began the directory since. On another CPU a percentile can differ in the last digit: keep the lock's.
+    # Another part has begun the directory. On another CPU a percentile can differ in the last digit: use the lock's.
     inputs = resolve_inputs(recipe, out, on, made_by, learn=False)
     return _Build(inputs.settled(recipe), inputs, out, on, made_by, allow_mixed).part(part)
 
@@ -240,18 +240,18 @@ def _ready(
 ) -> tuple[Recipe, str, Engine]:
     """Run every check that needs no model; return the recipe with all its classes, the first device and the engine."""
     settle_directory(out)
-    made_by, here = engine_and_device(device, workers, engine)
+    made_by, first_device = engine_and_device(device, workers, engine)
     recipe = resolve_classes(recipe, out)
     lock = read_lock(out)
-    if lock is not None:  # the store refuses another plan or screen too, but only after models load
+    if lock is not None:  # the store also refuses another plan or screen, but only after models are loaded
         hashes = {**lock.hashes, "plan": recipe.plan_hash, "screen": recipe.screen_hash}
         documents = {"plan": recipe.plan_document, "screen": recipe.screen_document}
         refuse_other_hashes(out, lock, replace(lock, hashes=hashes, **documents))
     if recipe.generator.scheduler is not None:
-        check_scheduler(recipe.generator.scheduler)  # a mistake should not wait for tokens that are learned
+        check_scheduler(recipe.generator.scheduler)  # report a mistake before tokens are learned
     if not (out / MANIFEST).is_file():
         made_by.expect(imported_for(recipe))
-    return recipe, here, made_by
+    return recipe, first_device, made_by
 
 
 def make_dataset(
@@ -265,9 +265,9 @@ def make_dataset(
     recipe_yaml: str | None = None,
     repair: Mapping[str, Entry] | None = None,
 ) -> BuildResult:
-    """Make the missing shards of a recipe's dataset from resolved inputs, and close it.
+    """Make the missing shards of a recipe's dataset from resolved inputs, and close the dataset.
 
-    `recipe_yaml` is the directory's own recipe if it is written already; `repair` as `DatasetStore.open` takes it.
+    recipe_yaml: the directory's own recipe if it is written already. repair: as for `DatasetStore.open`.
     """
     build_of = _Build(recipe, inputs, out, device, engine, allow_mixed)
     with build_of.opened(recipe_yaml=recipe_yaml, repair=repair) as store:
@@ -276,7 +276,7 @@ def make_dataset(
         seconds = time.monotonic() - started
         manifest = close_dataset(store, recipe, store.plan.placeholders)
         by_name = counts_of(store.receipts())
-        # In the recipe's order, for people; receipts sort by name.
+        # Use the recipe's order; receipts sort by name.
         counts = {shift.name: by_name[shift.name] for shift in recipe.all_shifts() if shift.name in by_name}
     return BuildResult(
         directory=out,
@@ -297,7 +297,7 @@ def make_dataset(
 
 @dataclass(frozen=True, slots=True)
 class _Build:
-    """A recipe with its resolved inputs, where its dataset is and what makes it."""
+    """A recipe with its resolved inputs, the dataset's directory, and the engine that makes its shards."""
 
     recipe: Recipe
     inputs: Inputs
@@ -353,7 +353,7 @@ class _Build:
             )
 
     def make_pending(self, store: DatasetStore) -> list[Receipt]:
-        """Make the shards that the store lacks; return their receipts, and report progress."""
+        """Make the shards that the store lacks, report progress, and return their receipts."""
         pending = store.pending()
         made: dict[tuple[str, int, int], Receipt] = {}
         if not pending:
@@ -392,7 +392,7 @@ class _Build:
                 made |= new
                 counts = counts_of(new.values(), counts)
                 tell(BuildProgress(len(made), len(pending), drawn, images, counts, tuple(lost)))
-        if lost and store.part is None:  # beside other parts nobody knows whose files are half-written
+        if lost and store.part is None:  # with other parts running, half-written files may be theirs
             store.remove_leftovers()
         return list(made.values())
 

@@ -1,9 +1,9 @@
-"""Find the share of the way at which a shift reaches a share of its gain in CLIP, before a build begins.
+"""Find the scale at which a shift reaches a fraction of its gain in CLIP score, before a build begins.
 
-A level's number says how far a prompt is from the base's, and most of a shift may happen within a quarter of that. With
-`levels: {realised: …}` the axis is CLIP's: the mean shift score of the screen's model, from the base (0) to the whole
-shift (1). Images of a few scenes are drawn at points all along the way, from a seed of their own: none is in the
-dataset. The lock pins the resulting numbers of the recipe.
+A level is a scale between the base's prompt (0) and the shift's prompt (1), and most of a shift may happen within a
+quarter of that. With `levels: {realised: …}` a level is a fraction of the gain in the mean shift score of the screen's
+CLIP, from the base (0) to the whole shift (1). Images of a few scenes are drawn at many scales, with another seed than
+the dataset's images. The lock pins the resulting scales.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from counterfoil.generate.tokens.class_tokens import ClassTokens
     from counterfoil.plan import Plan, Sample
 
-# Points of the way, at which each scene is drawn.
+# The scales at which each scene is drawn.
 POINTS = tuple((np.arange(POINTS_A_SEARCH) / (POINTS_A_SEARCH - 1)).tolist())
-# Standard errors by which the score has to rise in all, and by which it may fall nowhere.
+# The least rise of the score over all scales, and the largest fall between two, in standard errors.
 _CLEAR = 2.0
 
 
 def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> list[float]:
-    """Return the shares of the way at which the mean score reaches these shares of its whole gain.
+    """Return the scales at which the mean score reaches these fractions of its whole gain.
 
-    scores: (scenes, points) of images at `POINTS`. Between two points the curve is a line. ValueError, in words, for a
-    score that does not gain, or that clearly falls on the way.
+    scores: (scenes, points) of images at `POINTS`. The curve is linear between points. Raise ValueError with a message
+    for a score that does not rise, or that clearly falls between points.
     """
     from scipy.optimize import isotonic_regression
 
@@ -65,23 +65,23 @@ def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> lis
                 f" {scores[:, point].mean():.3f} at {POINTS[point]:g}"
             )
     curve = isotonic_regression(scores.mean(axis=0)).x
-    # Where the curve is flat, its first point.
+    # On a flat part of the curve, take its first point.
     steps, first = np.unique((curve - curve[0]) / (curve[-1] - curve[0]), return_index=True)
     reached = np.interp(shares, steps, np.asarray(POINTS)[first])
-    # All of it is the whole shift, wherever the curve goes flat: its images are those without levels.
-    found = [1.0 if share == 1 else round(float(at), 3) for share, at in zip(shares, reached, strict=True)]
-    if any(later <= earlier for earlier, later in pairwise([0.0, *found])):
+    # The level 1 is the whole shift even if the curve is flat before it: its images equal those without levels.
+    scales = [1.0 if share == 1 else round(float(at), 3) for share, at in zip(shares, reached, strict=True)]
+    if any(later <= earlier for earlier, later in pairwise([0.0, *scales])):
         raise ValueError(f"the shares {', '.join(f'{share:g}' for share in shares)} are reached at one place")
-    return found
+    return scales
 
 
 def realised_scales(
     recipe: Recipe, device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
 ) -> dict[str, list[float]]:
-    """Return shift → the share of the way for each of its realised levels.
+    """Return shift → the scale of each of its realised levels.
 
-    Scales in the recipe are measured again: they belong to the dataset that it comes from, and prompts, generator or
-    CLIP may differ here. RunFailure, collected, for shifts whose score does not rise on the way.
+    Scales in the recipe are measured again: they belong to the dataset that the recipe comes from, and prompts,
+    generator or CLIP may differ. Raise RunFailure with every shift whose score does not rise.
     """
     scales: dict[str, list[float]] = {}
     problems: list[str] = []
@@ -103,13 +103,13 @@ def _levels_of(recipe: Recipe, shift: str) -> SeverityLevels:
 
 
 def with_scales(recipe: Recipe, scales: Mapping[str, Sequence[float]] | None) -> Recipe:
-    """Return the recipe with the share of the way of each realised level. ValueError for scales of another form."""
-    asked = {shift.of for shift in recipe.all_shifts() if shift.realised}
-    if asked != set(scales or ()):
-        raise ValueError(f"scales of {', '.join(map(str, scales or ()))}, expected those of {', '.join(asked)}")
+    """Return the recipe with the scale of each realised level. Raise ValueError for scales of another form."""
+    expected = {shift.of for shift in recipe.all_shifts() if shift.realised}
+    if expected != set(scales or ()):
+        raise ValueError(f"scales of {', '.join(map(str, scales or ()))}, expected those of {', '.join(expected)}")
     shifts = dict(recipe.prompts.shifts)
-    for name, own in (scales or {}).items():
-        levels = SeverityLevels(realised=_levels_of(recipe, name).realised, scales=tuple(own))
+    for name, shift_scales in (scales or {}).items():
+        levels = SeverityLevels(realised=_levels_of(recipe, name).realised, scales=tuple(shift_scales))
         severity = shifts[name].severity
         assert severity is not None
         shifts[name] = shifts[name].model_copy(update={"severity": severity.model_copy(update={"levels": levels})})
@@ -123,14 +123,14 @@ def _measured(
     """Return shift → shift scores (scenes, points) of images that are drawn only for this."""
     from PIL import Image
 
-    seed = sample_seed(recipe.samples.seed, "levels", 0, None)  # of no class
-    own = recipe.model_copy(update={"samples": recipe.samples.model_copy(update={"seed": seed})})
-    plan = make_plan(own, tokens.placeholders if tokens else None)
+    seed = sample_seed(recipe.samples.seed, "levels", 0, None)  # without a class
+    search = recipe.model_copy(update={"samples": recipe.samples.model_copy(update={"seed": seed})})
+    plan = make_plan(search, tokens.placeholders if tokens else None)
     models, generator = pins["models"], recipe.generator
     with computing_on(device):
         vectors = tokens.by_placeholder() if tokens else None
         pipeline = generator_pipeline(generator, device, models["generator"].get("revision"), vectors)
-        renderer = Renderer(pipeline, own, loras=load_loras(pipeline, generator.lora, pins.get("loras") or {}))
+        renderer = Renderer(pipeline, search, loras=load_loras(pipeline, generator.lora, pins.get("loras") or {}))
         clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=models["screen"].get("revision"))
         scorer = Scorer.for_plan(clip, plan)
         found = {}
@@ -147,8 +147,8 @@ def _measured(
             for start in range(0, len(samples), generator.batch_size):
                 batch = samples[start : start + generator.batch_size]
                 images = [None if pixels is None else Image.fromarray(pixels) for pixels in renderer.render(batch)]
-                drawn = [(image, one) for image, one in zip(images, batch, strict=True) if image is not None]
-                seen = iter(scorer.score([image for image, _ in drawn], [one for _, one in drawn])[1])
+                drawn = [(image, sample) for image, sample in zip(images, batch, strict=True) if image is not None]
+                seen = iter(scorer.score([image for image, _ in drawn], [sample for _, sample in drawn])[1])
                 scores += [None if image is None else next(seen)[1] for image in images]
                 report("looking for levels", number * len(samples) + len(scores), len(shifts) * len(samples))
             table = np.array(scores, dtype=np.float64).reshape(len(scenes), len(POINTS))
@@ -158,11 +158,11 @@ def _measured(
 
 def _scenes(plan: Plan, shift: str) -> list[Sample]:
     """Return samples of a shift, spread over its classes."""
-    level = next(one for one in plan.recipe.all_shifts() if one.of == shift)
+    level = next(shift_level for shift_level in plan.recipe.all_shifts() if shift_level.of == shift)
     cells = [cell for cell in plan.cells() if cell.shift == level.name]
-    if len(cells) > SCENES_A_SEARCH:  # of many classes some from every part of the list
+    if len(cells) > SCENES_A_SEARCH:  # with many classes, take some from every part of the list
         cells = [cells[index * len(cells) // SCENES_A_SEARCH] for index in range(SCENES_A_SEARCH)]
-    each = -(-SCENES_A_SEARCH // len(cells))
-    chosen = [replace(cell, candidates=each) for cell in cells]
+    scenes_of_class = -(-SCENES_A_SEARCH // len(cells))
+    chosen = [replace(cell, candidates=scenes_of_class) for cell in cells]
     rounds = zip(*(plan.samples(cell) for cell in chosen), strict=True)
     return [sample for some in rounds for sample in some][:SCENES_A_SEARCH]

@@ -1,7 +1,7 @@
-"""`build --from`: a dataset made again from what it tells of itself, compared with what stands, or repaired in place.
+"""`build --from`: rebuild a dataset from its own files and compare it with the original, or repair it in place.
 
-Recipe, lock, thresholds and tokens are each proved before anything is made from them. The input dataset takes no
-part: thresholds stand as numbers in the directory, and tokens as vectors.
+Recipe, lock, thresholds and tokens are verified before they are used. The input dataset is not needed: the directory
+holds thresholds as numbers and tokens as vectors.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ from counterfoil.store.receipts import standing_shards
 from counterfoil.store.replacement import settle_directory
 from counterfoil.store.sealed_folder import SEALED_FOLDERS
 
-# What making a dataset again needs of a published one, and comparing with it.
+# The files of a published dataset that rebuilding and comparing need.
 WANTED = (RECIPE, LOCK, THRESHOLDS, MANIFEST, f"{TOKENS}/**", "receipts/**", ROWS, EMBEDDINGS)
 
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A dataset and what it is made again from: its recipe, with overrides, and its inputs."""
+    """A dataset, and what rebuilds it: its recipe with overrides, and its inputs."""
 
     dataset: SoundDataset
     recipe: Recipe
@@ -72,11 +72,11 @@ class Original:
 
 
 def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool = True) -> Original:
-    """Return the original in a directory, with `a.b=c` overrides that change no image and no row of it.
+    """Return the original in a directory, with `a.b=c` overrides that change none of its images and rows.
 
-    `own` is False for a published copy, in which nothing is settled. UserError where there is no dataset, or an
-    override would make another; RunFailure, with every damaged file, when one of those that cannot be made again is not
-    as the lock or the manifest says.
+    `own` is False for a published copy, in which no interrupted replacement is settled. Raise UserError if there is no
+    dataset or an override would change it. Raise RunFailure, with every damaged file, if a file that cannot be rebuilt
+    differs from the lock or the manifest.
     """
     dataset = read_dataset(directory, "words", "thresholds", "tokens", "embeddings", "rows", own=own).sound()
     recipe = _overridden(dataset, overrides)
@@ -92,25 +92,25 @@ def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool =
 
 
 def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
-    """Raise UserError when a model that lies in a folder is not here, or has other content than the lock pins.
+    """Raise UserError if a model in a folder is missing, or has other content than the lock pins.
 
-    Models of the Hub need no look: their pinned commits are what is loaded.
+    Models of the Hub are loaded at their pinned commits, so they are not checked.
     """
     pins = lock.inputs["models"]
     problems: list[str] = []
     if recipe.kind.draws:
         problems += wrong_model("generator.model", recipe.generator.model, pins["generator"])
         if recipe.generator.adapter is not None:
-            own = pins.get("adapter") or {"revision": None, "sha256": None}
-            problems += wrong_model("generator.adapter", recipe.generator.adapter, own)
+            pin = pins.get("adapter") or {"revision": None, "sha256": None}
+            problems += wrong_model("generator.adapter", recipe.generator.adapter, pin)
         problems += wrong_loras(recipe.generator.lora, lock.inputs.get("loras") or {})
     if recipe.kind.takes_rows:
         problems += wrong_pool(recipe, lock.inputs.get("pool"))
     if recipe.screen.model is not None and recipe.screen.weights is None:  # else the name is one of open_clip's own
         problems += wrong_model("screen.model", recipe.screen.model, pins["screen"])
     if not problems and recipe.judges and pin_judges(recipe) != without_validation(lock.inputs.get("judges") or {}):
-        place = "screen.keep" if recipe.screen.judge is None else "screen.judge"
-        problems.append(f"{place}: the judges are not those that {LOCK} pins")
+        key = "screen.keep" if recipe.screen.judge is None else "screen.judge"
+        problems.append(f"{key}: the judges are not those that {LOCK} pins")
     if problems:
         raise UserError(
             problems,
@@ -120,20 +120,22 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
 
 
 def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
-    own = dataset.recipe
+    original = dataset.recipe
     if not overrides:
-        return own
+        return original
     recipe = load_own_recipe(dataset.directory, overrides)
     lines: list[str] = []
-    if own.plan_hash != recipe.plan_hash:
-        lines += differences(own.plan_document, recipe.plan_document) or ["plan: the hash differs"]
-    if own.screen_hash != recipe.screen_hash:
-        lines += differences(own.screen_document, recipe.screen_document) or ["screen: the hash differs"]
-    # These make no image here, but the recipe would no longer say where the thresholds and the tokens come from.
+    if original.plan_hash != recipe.plan_hash:
+        lines += differences(original.plan_document, recipe.plan_document) or ["plan: the hash differs"]
+    if original.screen_hash != recipe.screen_hash:
+        lines += differences(original.screen_document, recipe.screen_document) or ["screen: the hash differs"]
+    # These change no image here, but the recipe would no longer name the origin of thresholds and tokens.
     for section in ("source", TOKENS):
-        before, after = (getattr(each, section) for each in (own, recipe))
+        before, after = (getattr(each, section) for each in (original, recipe))
         lines += differences(_portable(before), _portable(after), section)
-    before, after = ({s.name: s.embedding and s.embedding.model_dump() for s in r.all_shifts()} for r in (own, recipe))
+    before, after = (
+        {s.name: s.embedding and s.embedding.model_dump() for s in r.all_shifts()} for r in (original, recipe)
+    )
     lines += differences(before, after, "embedding")
     if lines:
         raise UserError(
@@ -152,7 +154,7 @@ def _portable(section: Any) -> Any:
     return values
 
 
-# What a build writes beside shards; whatever else lies in a directory is not its business.
+# The files that a build writes beside shards; other files in a directory are not compared.
 _DESCRIBING = (CARD, CROISSANT, BENCHMARK)
 _WRITTEN = (*_DESCRIBING, RECIPE, LOCK, THRESHOLDS, TIMM_INFO, EMBEDDINGS, ROWS)
 _FOLDERS = (*WHATS, TOKENS, RECEIPTS, FIGURES)
@@ -165,7 +167,10 @@ Shards = Mapping[tuple[str, int], Receipt]
 
 @dataclass(frozen=True, slots=True)
 class DecisionChange:
-    """A candidate that the screen decided otherwise; None where it was not rendered."""
+    """A candidate with another decision of the screen: the original's (`there`) and the new one (`here`).
+
+    None if it was not rendered.
+    """
 
     key: str
     there: str | None
@@ -174,10 +179,10 @@ class DecisionChange:
 
 @dataclass(frozen=True, slots=True)
 class RowDifferences:
-    """How rows of differing shards differ: `rows` with an image on both sides were compared, at most 200.
+    """The differences between rows of differing shards. `rows` are the compared rows, at most 200, with two images.
 
-    The others of these, neither of `same_bytes` nor of `same_pixels`, have `least_psnr` and `median_psnr` in decibels.
-    `decisions` counts candidates of these shards that were decided otherwise; `changed` lists the first of them.
+    same_bytes, same_pixels: rows with equal images. least_psnr, median_psnr: of the other rows, in decibels.
+    decisions: candidates of these shards with another decision. changed: the first of them.
     """
 
     rows: int
@@ -191,12 +196,12 @@ class RowDifferences:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How the files of a dataset that was made again are to those that its original's manifest lists.
+    """The comparison of a rebuilt dataset's files with the manifest of the original.
 
-    `shard_files` of data, candidates and rejected were compared, of which `differing` are others, missing or new;
-    `others` are further files of a build that differ; `left_out` those that could not be equal or that no build writes.
-    `stack` has a line for each field of the stack that differs; `unexplained` are what differs without one, cards not.
-    `rows` is None where no row was compared: nothing differs, or the original's images are not at hand.
+    shard_files: the compared files of data, candidates and rejected. differing: those that differ, are missing or are
+    new. others: other files of a build that differ. left_out: files that cannot be equal or that no build writes.
+    stack: a line for each field of the stack that differs. unexplained: files, except cards, that differ although the
+    stack does not. rows: None if no row was compared, because nothing differs or the original's images are missing.
     """
 
     shard_files: int
@@ -209,22 +214,24 @@ class Comparison:
 
     @property
     def identical(self) -> bool:
-        """Return whether all compared files are byte-identical."""
+        """Return whether all compared files are identical byte for byte."""
         return not self.differing and not self.others
 
 
-def compare(original: Original, there: Shards, out: Path, *, described: bool, images: bool) -> Comparison | None:
-    """Compare the dataset in `out` with its original; None if the original has no manifest.
+def compare(
+    original: Original, original_shards: Shards, out: Path, *, described: bool, images: bool
+) -> Comparison | None:
+    """Compare the dataset in `out` with its original; return None if the original has no manifest.
 
-    `there` are the original's receipts from before. `described`: recipe and card may be compared, which overrides of
-    their text forbid. `images`: the original's images are still here.
+    original_shards: the original's receipts, read before the rebuild. described: compare recipe and card, which is
+    pointless if overrides change their text. images: the original's images still exist.
     """
-    here = read_manifest(out)
+    rebuilt = read_manifest(out)
     lock = read_lock(out)
-    if not original.dataset.listed or here is None or lock is None:
+    if not original.dataset.listed or rebuilt is None or lock is None:
         return None
-    paths = sorted(original.dataset.listed.keys() | here.keys())
-    hashes = {path: [e and e.sha256 for e in (original.dataset.listed.get(path), here.get(path))] for path in paths}
+    paths = sorted(original.dataset.listed.keys() | rebuilt.keys())
+    hashes = {path: [e and e.sha256 for e in (original.dataset.listed.get(path), rebuilt.get(path))] for path in paths}
     other = {path for path, (before, after) in hashes.items() if before != after}
     evaluated = any(path.startswith(f"{folder.name}/") for path in other for folder in SEALED_FOLDERS)
     left_out = {path for path in paths if path not in _WRITTEN and path.partition("/")[0] not in _FOLDERS}
@@ -232,14 +239,16 @@ def compare(original: Original, there: Shards, out: Path, *, described: bool, im
         left_out |= {*_DESCRIBING} & set(paths)
     if not described:
         left_out |= {RECIPE} & set(paths)
-    if BENCHMARK not in here:  # one that somebody wrote
+    if BENCHMARK not in rebuilt:  # a user wrote it
         left_out |= {BENCHMARK} & set(paths)
     differing = tuple(path for path in paths if path in other and _is_shard(path))
     others = tuple(path for path in paths if path in other and not _is_shard(path) and path not in left_out)
     after = {(receipt.group, receipt.shard): receipt for receipt in read_receipts(out)}
     stacks = [differences(original.dataset.lock.stack, lock.stack)]
     by_shard = {
-        shard: differences(there[shard].stack if shard in there else original.dataset.lock.stack, receipt.stack)
+        shard: differences(
+            original_shards[shard].stack if shard in original_shards else original.dataset.lock.stack, receipt.stack
+        )
         for shard, receipt in after.items()
     }
     stack = tuple(dict.fromkeys(line for lines in [*stacks, *by_shard.values()] for line in lines))
@@ -250,9 +259,11 @@ def compare(original: Original, there: Shards, out: Path, *, described: bool, im
         others=others,
         left_out=tuple(path for path in sorted(left_out) if path in original.dataset.listed),
         stack=stack,
-        # Another version of Counterfoil may word a card otherwise, and the stack does not hold that version.
+        # Another version of Counterfoil may word a card differently, and the stack does not record that version.
         unexplained=(*alike, *(path for path in others if not stack and path not in _DESCRIBING)),
-        rows=_compare_rows(original.dataset.directory, there, out, after, differing) if images and differing else None,
+        rows=_compare_rows(original.dataset.directory, original_shards, out, after, differing)
+        if images and differing
+        else None,
     )
 
 
@@ -266,12 +277,12 @@ def _shard_of(path: str) -> tuple[str, int]:
 
 
 def _compare_rows(
-    directory: Path, there: Shards, out: Path, here: Shards, differing: Sequence[str]
+    directory: Path, original_shards: Shards, out: Path, new_shards: Shards, differing: Sequence[str]
 ) -> RowDifferences | None:
     shards = [
         shard
         for shard in dict.fromkeys(map(_shard_of, differing))
-        if shard in here and shard in there and _at_hand(directory, shard, there[shard])
+        if shard in new_shards and shard in original_shards and _at_hand(directory, shard, original_shards[shard])
     ]
     if not shards:
         return None
@@ -279,15 +290,15 @@ def _compare_rows(
     same_bytes = 0
     changed: list[DecisionChange] = []
     decisions = 0
-    each = max(1, MOST_ROWS // len(shards))
+    rows_of_shard = max(1, MOST_ROWS // len(shards))
     for shard in shards:
         if len(apart) + same_bytes < MOST_ROWS:
-            before = dict(islice(_images(directory, there[shard]), each))
-            for key, image in _images(out, here[shard]):
+            before = dict(islice(_images(directory, original_shards[shard]), rows_of_shard))
+            for key, image in _images(out, new_shards[shard]):
                 if key in before:
                     same_bytes += before[key] == image
                     apart += [] if before[key] == image else [_apart(before[key], image)]
-        for change in _changed(directory, there[shard], out, here[shard]):
+        for change in _changed(directory, original_shards[shard], out, new_shards[shard]):
             decisions += 1
             changed += [change] if len(changed) < MOST_LISTED else []
     finite = [decibels for decibels in apart if decibels != float("inf")]
@@ -305,16 +316,16 @@ def _compare_rows(
 def _apart(before: bytes, after: bytes) -> float:
     """Return the PSNR of two encoded images in decibels; 0 if one does not decode or the sizes differ."""
     try:
-        one, other = decoded(before), decoded(after)
+        before_pixels, after_pixels = decoded(before), decoded(after)
     except UnreadableImage:
         return 0.0
-    return psnr(one, other) if one.shape == other.shape else 0.0
+    return psnr(before_pixels, after_pixels) if before_pixels.shape == after_pixels.shape else 0.0
 
 
 def _at_hand(directory: Path, shard: tuple[str, int], receipt: Receipt) -> bool:
     """Return whether the original's files of a shard are present and unchanged."""
     if any(_shard_of(file.path) != shard for file in receipt.files):
-        return False  # nor is another path opened because a receipt names it
+        return False  # never open another path that a receipt names
     return not any(file_faults(directory, receipt.files))
 
 
@@ -325,10 +336,10 @@ def _images(directory: Path, receipt: Receipt) -> Iterator[tuple[str, bytes]]:
             yield row["key"], (row["image"] or {}).get("bytes") or b""
 
 
-def _changed(directory: Path, there: Receipt, out: Path, here: Receipt) -> Iterator[DecisionChange]:
+def _changed(directory: Path, original_receipt: Receipt, out: Path, new_receipt: Receipt) -> Iterator[DecisionChange]:
     before, after = (
-        {row["key"]: row["reason"] for row in read_shard(place, receipt, ["key", "reason"], "candidates")}
-        for place, receipt in ((directory, there), (out, here))
+        {row["key"]: row["reason"] for row in read_shard(folder, receipt, ["key", "reason"], "candidates")}
+        for folder, receipt in ((directory, original_receipt), (out, new_receipt))
     )
     for key in {**before, **after}:
         if before.get(key) != after.get(key):
@@ -380,9 +391,9 @@ def regenerate(
     out = named_path(out)
     try_folder(out)
     located = locate_dataset(source, WANTED)
-    here = located.reference is None
-    in_place = here and out.resolve() == located.directory.resolve()
-    original = read_original(located.directory, overrides, own=here)
+    is_local = located.reference is None
+    in_place = is_local and out.resolve() == located.directory.resolve()
+    original = read_original(located.directory, overrides, own=is_local)
     settle_directory(out)
     made_by, here_on = engine_and_device(device, workers, engine)
     refuse_other_models(original.recipe, original.dataset.lock)
@@ -402,6 +413,6 @@ def regenerate(
         recipe_yaml=original.recipe_yaml,
         repair=original.dataset.listed if in_place else None,
     )
-    comparison = compare(original, before, out, described=described, images=here and not in_place)
+    comparison = compare(original, before, out, described=described, images=is_local and not in_place)
     made = {field.name: getattr(result, field.name) for field in fields(BuildResult)}
     return Regeneration(**made, comparison=comparison, repaired=in_place)

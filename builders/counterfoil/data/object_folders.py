@@ -4,8 +4,8 @@
     YOLO   `data.yaml` with the names of categories and a folder of images for each split, and beside each folder
            `images/` a folder `labels/` with a text file for each image: category, centre and size as shares
 
-Both may come from anyone. An image that a file names is opened only if the folder's own listing has it, so that no name
-leads out of the folder. Boxes come out in COCO's form, `[x, y, width, height]` in pixels from the top left.
+Both may come from a stranger. An image that a file names is opened only if the listing of the folder has it, so no name
+leads out of the folder. Boxes are returned in COCO's form, `[x, y, width, height]` in pixels from the top left.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ObjectLists = dict[str, list[Any]]
 _MOST_JSON = 1 << 30
 _MOST_TEXT = 16_000_000
 _MOST_IMAGE = 1 << 28
-# Other annotations of COCO's own release, of which each image has one file too.
+# Prefixes of COCO's files without boxes, which list the same images.
 _NO_BOXES = ("captions_", "person_keypoints_", "panoptic_", "stuff_", "image_info_")
 _COCO_KEYS = ("images", "annotations", "categories")
 _FORM = "A COCO file has the lists images (id, file_name), annotations (image_id, category_id, bbox) and categories."
@@ -42,10 +42,11 @@ _FORM = "A COCO file has the lists images (id, file_name), annotations (image_id
 
 @dataclass(frozen=True)
 class ObjectFolder:
-    """A folder of images with boxes. form: whose files it has. names: of the categories, in the order of their numbers.
+    """A folder of images with boxes. form: the format of its files. names: the categories, in the order of their
+    numbers.
 
-    splits: split → the images and their objects, in the order of the files. absent: images that a file lists and the
-    folder does not have, by split.
+    splits: split → the images and their objects, in the order of the files. absent: split → the number of images that
+    a file lists and the folder does not have.
     """
 
     folder: Path
@@ -55,7 +56,7 @@ class ObjectFolder:
     absent: Mapping[str, int]
 
     def table(self, split: str) -> Any:
-        """Return a split's rows as a table of `datasets`. UserError for an unknown split."""
+        """Return a split's rows as a table of `datasets`. Raise UserError for an unknown split."""
         import datasets
         import pyarrow
         from datasets.table import InMemoryTable
@@ -77,14 +78,14 @@ class ObjectFolder:
             InMemoryTable(pyarrow.table(columns)),
             info=datasets.DatasetInfo(features=features),
             split=datasets.NamedSplit(split),
-            fingerprint="counterfoil",  # otherwise computed from the content, and not used here
+            fingerprint="counterfoil",  # unused; without it `datasets` would hash the content
         )
 
 
 def read_object_folder(folder: Path, listing: Listing, split: str | None = None) -> ObjectFolder | None:
-    """Return a folder of COCO or YOLO files with the boxes of every split, or of `split` alone; None for any other.
+    """Return a folder of COCO or YOLO files with the boxes of every split, or of `split` alone; None for other folders.
 
-    UserError, collected, for files of another form, names that are no category, and splits that cannot be told apart.
+    Raise UserError with every problem: files of another form, unknown categories, and ambiguous splits.
     """
     names = [name for name in listing.files if not in_junk(name)]
     images = [name for name in names if posixpath.splitext(name)[1].lower() in PHOTOGRAPH_ENDINGS]
@@ -98,7 +99,7 @@ def _text(path: Path) -> str:
 
 
 def _content(path: Path, most: int) -> bytes:
-    """Read a file of a dataset that may be anybody's. RunFailure if it cannot be read."""
+    """Read at most `most` bytes of a file, which may be a stranger's. Raise RunFailure if it cannot be read."""
     try:
         return read_regular(path, most, follow=False)
     except OSError as error:
@@ -107,7 +108,7 @@ def _content(path: Path, most: int) -> bytes:
 
 @dataclass
 class _Problems:
-    """What is wrong with the files at a place, of which only the first lines are kept: there may be millions."""
+    """The problems of a file. Only the first lines are kept, because there may be millions."""
 
     place: str
     lines: list[str] = field(default_factory=list)
@@ -131,7 +132,7 @@ def _coco(folder: Path, names: Sequence[str], images: Sequence[str], split: str 
     documents: dict[str, Any] = {}
     for name in files:
         content = _content(folder / name, _MOST_JSON)
-        # Most JSON files are something else, and need not be parsed to know it.
+        # Skip other JSON files without parsing them.
         if all(f'"{key}"'.encode() in content for key in _COCO_KEYS):
             try:
                 documents[name] = parse_json(content)
@@ -142,9 +143,9 @@ def _coco(folder: Path, names: Sequence[str], images: Sequence[str], split: str 
         return None
     by_split: dict[str, list[str]] = {}
     for name in documents:
-        # The name of the file, or else of its folder (train/_annotations.coco.json).
-        told = split_of_name(posixpath.splitext(_basename(name))[0]) or split_of_name(name.rpartition("/")[0])
-        by_split.setdefault(told or DEFAULT_SPLIT, []).append(name)
+        # The split is in the name of the file, or else of its folder (train/_annotations.coco.json).
+        split_name = split_of_name(posixpath.splitext(_basename(name))[0]) or split_of_name(name.rpartition("/")[0])
+        by_split.setdefault(split_name or DEFAULT_SPLIT, []).append(name)
     if twice := [files for files in by_split.values() if len(files) > 1]:
         raise UserError(
             [f"{folder}: {some_of([*map(shown_name, files)])} are annotations of one split" for files in twice],
@@ -159,8 +160,10 @@ def _coco(folder: Path, names: Sequence[str], images: Sequence[str], split: str 
         )
     position = _positions(images)
     splits, absent = {}, {}
-    for told, (name,) in sorted(by_split.items()):
-        splits[told], absent[told] = _coco_rows(folder / name, name, documents[name], categories[name], position)
+    for split_name, (name,) in sorted(by_split.items()):
+        splits[split_name], absent[split_name] = _coco_rows(
+            folder / name, name, documents[name], categories[name], position
+        )
     return ObjectFolder(folder, "COCO", tuple(categories[first].values()), splits, absent)
 
 
@@ -189,60 +192,62 @@ def _coco_categories(path: Path, document: Mapping[str, Any]) -> dict[int, str]:
 
 def _positions(images: Sequence[str]) -> dict[str, list[str]]:
     """Return basename → the images of that name."""
-    found: dict[str, list[str]] = {}
+    by_basename: dict[str, list[str]] = {}
     for image in images:
-        found.setdefault(_basename(image), []).append(image)
-    return found
+        by_basename.setdefault(_basename(image), []).append(image)
+    return by_basename
 
 
 def _coco_rows(
     path: Path, name: str, document: Mapping[str, Any], categories: Mapping[int, str], position: Mapping[str, list[str]]
 ) -> tuple[list[tuple[str, ObjectLists]], int]:
-    """Return the images of a COCO file that the folder has, with their objects, and how many it does not have."""
+    """Return the images of a COCO file that the folder has, with their objects, and the number of missing images."""
     problems = _Problems(str(path))
     number = {identity: index for index, identity in enumerate(categories)}
     rows: list[tuple[str, ObjectLists]] = []
     objects_of: dict[Any, ObjectLists] = {}
     absent = 0
     used: set[str] = set()
-    for place, entry in enumerate(document["images"]):
+    for number_in_list, entry in enumerate(document["images"]):
         identity, file = (entry.get(key) if isinstance(entry, Mapping) else None for key in ("id", "file_name"))
         if type(identity) not in (int, str) or not isinstance(file, str) or identity in objects_of:
-            problems.add(f"images[{place}] is {quoted(str(entry))}, expected a file_name, and an id of its own")
+            problems.add(
+                f"images[{number_in_list}] is {quoted(str(entry))}, expected a file_name, and an id of its own"
+            )
             continue
         objects = objects_of[identity] = no_objects()
         matches = _files_named(file, name, position)
         if len(matches) > 1:
-            problems.add(f"images[{place}]: {quoted(file)} may be {some_of([*map(shown_name, matches)])}")
+            problems.add(f"images[{number_in_list}]: {quoted(file)} may be {some_of([*map(shown_name, matches)])}")
         elif matches and matches[0] in used:
-            problems.add(f"images[{place}]: {quoted(file)} is listed again")
+            problems.add(f"images[{number_in_list}]: {quoted(file)} is listed again")
         elif matches:
             used.add(matches[0])
             rows.append((matches[0], objects))
         else:
             absent += 1
-    for place, entry in enumerate(document["annotations"]):
+    for number_in_list, entry in enumerate(document["annotations"]):
         if not isinstance(entry, Mapping):
-            problems.add(f"annotations[{place}] is {quoted(str(entry))}, expected a mapping")
+            problems.add(f"annotations[{number_in_list}] is {quoted(str(entry))}, expected a mapping")
             continue
         identity, category = entry.get("image_id"), entry.get("category_id")
         box, area, crowd = entry.get("bbox"), entry.get("area"), entry.get("iscrowd", 0)
-        own = objects_of.get(identity) if type(identity) in (int, str) else None
-        if own is None:
-            problems.add(f"annotations[{place}]: there is no image {quoted(str(identity))}")
+        lists = objects_of.get(identity) if type(identity) in (int, str) else None
+        if lists is None:
+            problems.add(f"annotations[{number_in_list}]: there is no image {quoted(str(identity))}")
         elif type(category) is not int or category not in number:
-            problems.add(f"annotations[{place}]: there is no category {quoted(str(category))}")
+            problems.add(f"annotations[{number_in_list}]: there is no category {quoted(str(category))}")
         elif not isinstance(box, list) or not is_box(box):
-            problems.add(f"annotations[{place}]: bbox is {quoted(str(box))}, expected [x, y, width, height]")
+            problems.add(f"annotations[{number_in_list}]: bbox is {quoted(str(box))}, expected [x, y, width, height]")
         elif crowd not in (0, 1):
-            problems.add(f"annotations[{place}]: iscrowd is {quoted(str(crowd))}, expected 0 or 1")
+            problems.add(f"annotations[{number_in_list}]: iscrowd is {quoted(str(crowd))}, expected 0 or 1")
         else:
-            told = entry.get("id")
-            own["id"].append(told if type(told) is int and abs(told) < 1 << 63 else len(own["id"]))
-            own["bbox"].append([float(value) for value in box])
-            own["category"].append(number[category])
-            own["area"].append(float(area) if area is not None and is_number(area) else float(box[2]) * float(box[3]))
-            own["iscrowd"].append(bool(crowd))
+            object_id = entry.get("id")
+            lists["id"].append(object_id if type(object_id) is int and abs(object_id) < 1 << 63 else len(lists["id"]))
+            lists["bbox"].append([float(value) for value in box])
+            lists["category"].append(number[category])
+            lists["area"].append(float(area) if area is not None and is_number(area) else float(box[2]) * float(box[3]))
+            lists["iscrowd"].append(bool(crowd))
     problems.refuse(_FORM)
     if not rows:
         raise UserError(
@@ -253,7 +258,7 @@ def _coco_rows(
 
 
 def _files_named(file: str, name: str, position: Mapping[str, list[str]]) -> list[str]:
-    """Return the images that a COCO file at `name` may mean by `file`: the one in its own folder, or that fits best."""
+    """Return the images that `file` may mean in a COCO file at `name`: the one in its own folder, or the best fits."""
     written = posixpath.normpath(file.replace("\\", "/")).lstrip("/")
     matches = [image for image in position.get(_basename(written), ()) if f"/{image}".endswith(f"/{written}")]
     if len(matches) < 2:
@@ -266,12 +271,12 @@ def _files_named(file: str, name: str, position: Mapping[str, list[str]]) -> lis
 
 
 def is_number(value: Any) -> bool:
-    """Check for a finite number that is no bool."""
+    """Return whether a value is a finite number and not a bool."""
     return type(value) in (int, float) and math.isfinite(value) and abs(value) < 1e15
 
 
 def is_box(value: Any) -> TypeGuard[list[float]]:
-    """Check for four finite numbers."""
+    """Return whether a value is a list of four finite numbers."""
     return isinstance(value, list | tuple) and len(value) == 4 and all(map(is_number, value))
 
 
@@ -294,7 +299,7 @@ def _yolo(folder: Path, names: Sequence[str], images: Sequence[str], split: str 
     written = [name for name in names if name.endswith((".yaml", ".yml")) and "/" not in name]
     if not labels or not written:
         return None
-    found: dict[str, Mapping[str, Any]] = {}
+    documents: dict[str, Mapping[str, Any]] = {}
     for name in written:
         text = _text(folder / name)
         try:
@@ -305,24 +310,26 @@ def _yolo(folder: Path, names: Sequence[str], images: Sequence[str], split: str 
                 f"{folder / name}: is not YAML: {' '.join(str(error).split())[:200]}", _YAML_FORM
             ) from error
         if isinstance(document, Mapping) and isinstance(document.get("names"), list | Mapping):
-            found[name] = document
-    if not found:
+            documents[name] = document
+    if not documents:
         return None
-    if len(found) > 1:
-        raise UserError(f"{folder} has {some_of([*found])}, each with names of categories", "Keep one.")
-    ((name, document),) = found.items()
-    place = folder / name
-    categories = _yolo_names(place, document["names"])
-    listed = {told: _listed(place, document.get(key), names, images) for key, told in _YOLO_SPLITS.items()}
-    listed = {told: paths for told, paths in listed.items() if paths}
+    if len(documents) > 1:
+        raise UserError(f"{folder} has {some_of([*documents])}, each with names of categories", "Keep one.")
+    ((name, document),) = documents.items()
+    yaml_path = folder / name
+    categories = _yolo_names(yaml_path, document["names"])
+    listed = {
+        split_name: _listed(yaml_path, document.get(key), names, images) for key, split_name in _YOLO_SPLITS.items()
+    }
+    listed = {split_name: paths for split_name, paths in listed.items() if paths}
     if not listed:
-        raise UserError(f"{place}: train, val and test name no folder that has an image", _YAML_FORM)
+        raise UserError(f"{yaml_path}: train, val and test name no folder that has an image", _YAML_FORM)
     points = "kpt_shape" in document
     splits: dict[str, list[tuple[str, ObjectLists]]] = {}
-    for told, paths in listed.items():
+    for split_name, paths in listed.items():
         problems = _Problems(str(folder))
-        wanted = split in (None, told)
-        splits[told] = [
+        wanted = split in (None, split_name)
+        splits[split_name] = [
             (path, _yolo_objects(folder, path, labels, len(categories), points, problems) if wanted else no_objects())
             for path in paths
         ]
@@ -330,48 +337,48 @@ def _yolo(folder: Path, names: Sequence[str], images: Sequence[str], split: str 
     return ObjectFolder(folder, "YOLO", categories, splits, {})
 
 
-def _yolo_names(place: Path, names: Any) -> tuple[str, ...]:
-    """Return the names in the order of their numbers: a list, or a mapping from 0 on."""
+def _yolo_names(path: Path, names: Any) -> tuple[str, ...]:
+    """Return the category names in the order of their numbers, from a list or a mapping that starts at 0."""
     if isinstance(names, Mapping):
         if set(names) != set(range(len(names))):
-            raise UserError(f"{place}: names has numbers that are not 0 to {len(names) - 1}", _YAML_FORM)
+            raise UserError(f"{path}: names has numbers that are not 0 to {len(names) - 1}", _YAML_FORM)
         names = [names[number] for number in range(len(names))]
     texts = tuple(str(name) for name in names)
     problem = categories_problem(texts) if texts else "found no name"
     if problem is not None:
-        raise UserError(f"{place}: names: {problem}", _YAML_FORM)
+        raise UserError(f"{path}: names: {problem}", _YAML_FORM)
     return texts
 
 
-def _listed(place: Path, told: Any, names: Sequence[str], images: Sequence[str]) -> list[str]:
-    """Return the images of a split: those in the folders, or in the lists of files, that `told` names."""
-    found: dict[str, None] = {}
-    for text in told if isinstance(told, list) else [told]:
+def _listed(yaml_path: Path, entry: Any, names: Sequence[str], images: Sequence[str]) -> list[str]:
+    """Return the images of a split, from the folders or lists of files in `entry`."""
+    listed_images: dict[str, None] = {}
+    for text in entry if isinstance(entry, list) else [entry]:
         if text is None:
             continue
         if not isinstance(text, str):
-            raise UserError(f"{place}: found {quoted(str(text))}, expected the name of a folder", _YAML_FORM)
+            raise UserError(f"{yaml_path}: found {quoted(str(text))}, expected the name of a folder", _YAML_FORM)
         # Exports write ../train/images for a folder beside the file.
         name = posixpath.normpath(text.replace("\\", "/"))
         while name.startswith("../"):
             name = name[3:]
         if name.endswith(".txt"):
             known = frozenset(images)
-            lines = _text(place.parent / name).splitlines() if name in names else []
+            lines = _text(yaml_path.parent / name).splitlines() if name in names else []
             paths = (posixpath.normpath(line.strip()) for line in lines)
-            found |= dict.fromkeys(path for path in paths if path in known)
+            listed_images |= dict.fromkeys(path for path in paths if path in known)
         else:
             inside = "" if name == "." else f"{name}/"
-            found |= dict.fromkeys(image for image in images if image.startswith(inside))
-    return [*found]
+            listed_images |= dict.fromkeys(image for image in images if image.startswith(inside))
+    return [*listed_images]
 
 
 def _yolo_objects(
     folder: Path, path: str, labels: frozenset[str] | set[str], categories: int, points: bool, problems: _Problems
 ) -> ObjectLists:
-    """Return the objects of an image in pixels; none without a file of labels."""
+    """Return the objects of an image in pixels, without any if it has no file of labels."""
     objects = no_objects()
-    # As YOLO's own loaders: the last folder images/ becomes labels/.
+    # As in YOLO's own loaders: the last folder images/ becomes labels/.
     before, inside, after = f"/{path}".rpartition("/images/")
     file = posixpath.splitext(f"{before}/labels/{after}" if inside else f"/labels{after}")[0].lstrip("/") + ".txt"
     if file not in labels:
@@ -393,7 +400,7 @@ def _yolo_objects(
         except ValueError:
             category, numbers = -1, []
         polygon = len(numbers) >= 6 and len(numbers) % 2 == 0 and not points
-        # A fifth number is a score, and what follows a pose's box are its points.
+        # A fifth number is a score; a pose has its points after the box.
         has_box = polygon or len(numbers) in (4, 5) or (points and len(numbers) > 4)
         if not (0 <= category < categories and has_box and all(map(is_number, numbers))):
             expected = f"a number from 0 to {categories - 1} and four shares"
@@ -415,6 +422,6 @@ def _yolo_objects(
 
 
 def from_shares(centre: Sequence[float], width: int, height: int) -> list[float]:
-    """Return [x, y, width, height] in pixels of a box whose centre and size are shares of the image."""
+    """Return [x, y, width, height] in pixels for a box whose centre and size are fractions of the image."""
     across, down, wide, high = centre
     return [(across - wide / 2) * width, (down - high / 2) * height, wide * width, high * height]

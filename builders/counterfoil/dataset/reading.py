@@ -1,7 +1,7 @@
-"""Read a dataset directory: recipe, lock, manifest, and on demand thresholds, class tokens and receipts, compared.
+"""Read a dataset directory: recipe, lock and manifest, and on demand thresholds, class tokens and receipts.
 
-Recipe, lock, thresholds and tokens are enough to make a dataset again, and each is proved before anything is made
-from it. Workers load the commits that are pinned, never a branch.
+Recipe, lock, thresholds and tokens suffice to rebuild a dataset. Each is verified before it is used. Workers load
+pinned commits, never a branch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from counterfoil.generate.image_embeddings import ImageEmbeddings
 
 
-# "words": the texts of the recipe that enter no hash, which the manifest alone proves.
+# "words": the texts of the recipe that are in no hash; only the manifest verifies them.
 # "rows": the table of the rows that a build retrieved, edited or was given.
 Part = Literal["thresholds", "tokens", "embeddings", "rows", "receipts", "words"]
 
@@ -63,16 +63,16 @@ _OTHER_RECIPE = (
     " build another dataset: `counterfoil build RECIPE --out NEW`."
 )
 _MOST_LINES = 20
-# Errors of a file's own reader beside those for people: a stranger may have written it.
+# Errors of a file's reader, besides our own: a stranger may have written the file.
 _ODD = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDataset:
     """Read recipe, lock, manifest and these parts of a directory, and collect its faults.
 
-    `sound()` and `finished()` of the result raise them. A replacement that a killed cut left is settled first, unless
-    the directory is a published copy and not one's `own`. UserError if another process is at work in the directory,
-    RunFailure if the replacement cannot be settled.
+    `sound()` and `finished()` of the result raise the faults. A replacement that a killed process left is finished
+    first if the directory is the user's `own`, not a published copy. Raise UserError if another process works in the
+    directory, RunFailure if the replacement cannot be finished.
     """
     faults: list[Fault] = []
     sha256_of = functools.cache(functools.partial(_sha256, directory))
@@ -113,7 +113,7 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
 
 
 def _unfit(directory: Path) -> RunFailure | None:
-    """Return why the directory is not opened: links, pipes, names that are no text, unreadable folders."""
+    """Return an error for a directory with links, pipes, names that are not text or unreadable folders, or None."""
     try:
         refuse_unfit(directory)
     except RunFailure as error:
@@ -147,7 +147,7 @@ def _lock(directory: Path, faults: list[Fault]) -> Lock | None:
 
 
 def _pins_as_a_build(lock: Lock) -> bool:
-    """Check that the lock has every pin that the plan's kind of generator takes, in the form of a pin."""
+    """Return whether the lock has a well-formed pin for each that the generator's kind takes."""
     try:
         kind = kind_of(lock.plan["generator"])
         parts = kind.models if lock.screen.get("model") is None else ("screen", *kind.models)
@@ -180,11 +180,11 @@ def _recipe(directory: Path, lock: Lock | None, odd: Mapping[str, str], faults: 
         recipe = load_own_recipe(directory)
         lines: list[str] = []
         if lock is not None:
-            for name, here, document in (
+            for name, recipe_hash, document in (
                 ("plan", recipe.plan_hash, recipe.plan_document),
                 ("screen", recipe.screen_hash, recipe.screen_document),
             ):
-                if lock.hashes[name] != here:
+                if lock.hashes[name] != recipe_hash:
                     lines += differences(getattr(lock, name), document) or [f"its {name} hash"]
             lines += differences(lock.inputs.get(LEVELS, {}), recipe.scales, LEVELS)
         groups = {shard.group: shard.of for shard in make_plan(recipe).shards}
@@ -203,34 +203,34 @@ def _recipe(directory: Path, lock: Lock | None, odd: Mapping[str, str], faults: 
 def _thresholds(
     directory: Path, recipe: Recipe, lock: Lock | None, faults: list[Fault]
 ) -> tuple[Thresholds | None, Mapping[Measured, ThresholdEntry]]:
-    """Return the thresholds that the rows must have, and the measured ones that the lock pins."""
-    there: Thresholds | None = None  # those of the file, unless something is wrong with it
+    """Return the thresholds that the rows must have, and the measured thresholds that the lock pins."""
+    stored: Thresholds | None = None  # those of the file, unless something is wrong with it
     known: Mapping[Measured, ThresholdEntry] = {}
     content = b""
     try:
         content = read_inside(directory, THRESHOLDS)
-        there = Thresholds.read(content)
-        if lock is not None and there.pin() != lock.inputs.get("thresholds"):
+        stored = Thresholds.read(content)
+        if lock is not None and stored.pin() != lock.inputs.get("thresholds"):
             faults.append(Fault(THRESHOLDS, f"is changed: its measured thresholds are not those that {LOCK} pins"))
-            there = None
+            stored = None
         else:
-            known = there.measured({shift.name: shift.object_caption for shift in recipe.all_shifts()})
+            known = stored.measured({shift.name: shift.object_caption for shift in recipe.all_shifts()})
     except FileNotFoundError:
         faults.append(Fault(THRESHOLDS, "is missing"))
     except ValueError as error:
-        there = None
+        stored = None
         faults.append(Fault(THRESHOLDS, "is damaged", (str(error),)))
     except _ODD as error:
-        there = None
+        stored = None
         faults.append(Fault(THRESHOLDS, "cannot be read", error_lines(error, directory / THRESHOLDS)))
     if needs_validation(recipe, known):
-        if there is not None:
+        if stored is not None:
             what = "lacks thresholds that the recipe takes from validation images"
             faults.append(Fault(THRESHOLDS, what, consequence=True))
         return None, known
-    expected = resolve_thresholds(recipe, None, known).with_known(None if there is None else there.known, recipe)
-    if there is not None and content != expected.content():
-        lines = differences(expected.document(), there.document()) or ["the same values, written differently"]
+    expected = resolve_thresholds(recipe, None, known).with_known(None if stored is None else stored.known, recipe)
+    if stored is not None and content != expected.content():
+        lines = differences(expected.document(), stored.document()) or ["the same values, written differently"]
         faults.append(Fault(THRESHOLDS, "differs from the recipe (“there”)", tuple(lines)))
     return expected, known
 
@@ -238,7 +238,7 @@ def _thresholds(
 def _tokens(
     directory: Path, recipe: Recipe, lock: Lock | None, odd: Mapping[str, str], faults: list[Fault], sha256_of: HashOf
 ) -> ClassTokens | None:
-    """Return the class tokens if every one is as the lock pins it."""
+    """Return the class tokens if each equals its pin in the lock."""
     if recipe.tokens is None:
         return None
     if linked := [path for path in odd if path.partition("/")[0] == TOKENS]:
@@ -270,7 +270,7 @@ def _tokens(
 def _embeddings(
     recipe: Recipe, lock: Lock | None, odd: Mapping[str, str], faults: list[Fault]
 ) -> ImageEmbeddings | None:
-    """Return the image embeddings if every one is as the lock pins it."""
+    """Return the image embeddings if each equals its pin in the lock."""
     if all(shift.embedding is None for shift in recipe.all_shifts()):
         return None
     if EMBEDDINGS in odd:
@@ -295,7 +295,7 @@ def _embeddings(
 def _table(
     directory: Path, recipe: Recipe, kind: ChosenKind, lock: Lock | None, faults: list[Fault]
 ) -> RowTable | None:
-    """Return the rows that a build chose if they are those that the lock pins."""
+    """Return the rows that a build chose if they equal their pin in the lock."""
     try:
         table = RowTable.read(read_inside(directory, ROWS, MOST_BYTES), ROWS, kind)
     except FileNotFoundError:
@@ -325,7 +325,8 @@ def _sha256(directory: Path, path: str) -> str | None:
 
 
 def _receipts(directory: Path, plan: Plan, lock: Lock | None, faults: list[Fault]) -> Iterator[Receipt]:
-    """Yield the receipts in the plan's order; add a fault for each that is unreadable or of no shard of the plan."""
+    """Yield the receipts in the plan's order; add a fault for each unreadable one and each without a shard in the
+    plan."""
     hashes = {} if lock is None else lock.hashes
     try:
         for standing in standing_shards(directory, plan.shards):
@@ -353,9 +354,9 @@ def _unlisted(
     parts: tuple[Part, ...],
     sha256_of: HashOf,
 ) -> Iterator[Fault]:
-    """Yield a fault for each file that was read, cannot be made again, and differs from the manifest.
+    """Yield a fault for each file that was read, cannot be rebuilt, and differs from the manifest.
 
-    A recipe that the lock's hashes prove may have other words than the manifest knew, unless "words" are read.
+    The text of a recipe may differ from the manifest if the lock's hashes match and "words" are not read.
     """
     wanted = [LOCK, ROWS]
     wanted += [RECIPE] if recipe is None or "words" in parts else []
@@ -387,6 +388,6 @@ def wrong_model(key: str, name: str, pin: Mapping[str, Any]) -> Iterator[str]:
     if folder is None and pin["revision"] is None:
         yield f"{key}: {LOCK} has no commit of {name}, so its version is unknown"
     elif sha256 != pin["sha256"]:
-        here = f"sha256 {sha256}" if sha256 else "a name of the Hub"
-        there = f"sha256 {pin['sha256']}" if pin["sha256"] else f"commit {pin['revision']} of the Hub"
-        yield f"{key}: '{name}' is not the one that {LOCK} pins: found {here}, expected {there}"
+        actual = f"sha256 {sha256}" if sha256 else "a name of the Hub"
+        pinned = f"sha256 {pin['sha256']}" if pin["sha256"] else f"commit {pin['revision']} of the Hub"
+        yield f"{key}: '{name}' is not the one that {LOCK} pins: found {actual}, expected {pinned}"

@@ -1,12 +1,12 @@
-"""Render fixed batches of samples: each prompt encoded once, each sample with its own noise and image embedding.
+"""Render batches of fixed size: each prompt is encoded once, each sample has its own noise and image embedding.
 
-In a batch each kind of sample, by prompt alone or by a vector, fills a batch of its own, and an adapter is taken out
-for the first, bit for bit.
+Samples drawn from a prompt alone and samples drawn from an image embedding are never in one batch. The adapter is
+removed for the first, so their images are the same bit for bit as without it.
 
-Each image has a CPU generator of its own and is drawn in a batch of one size, which is padded where it is short, so
-neighbours and place change no bit. Batches may therefore run across shards: how shards are dealt is in no hash and
-may change even amid a build. A quota's full batches are of its cell alone. Prompts that a pipeline would pad by each
-other share no batch.
+Each image has its own CPU generator, and short batches are padded to the fixed size, so an image does not depend on its
+neighbours or on its position in the batch. Batches may therefore cross shards: the assignment of shards is in no hash
+and may change during a build. A full batch of a quota holds samples of one cell only. Prompts that a pipeline would pad
+to a common length share no batch.
 """
 
 from __future__ import annotations
@@ -42,17 +42,18 @@ if TYPE_CHECKING:
     from counterfoil.plan import Sample
     from counterfoil.recipe import Recipe
 
-# What the prompts that are kept may take: a thousand of XL's, or sixty of FLUX.1's in 16 bits.
+# Bytes of encoded prompts to cache: a thousand prompts of SDXL, or sixty of FLUX.1 in 16 bits.
 _REMEMBERED = 2**28
 
 
 class Renderer:
     """Turns batches of samples into images with one loaded pipeline.
 
-    The noise of a sample comes from a CPU generator of its own seed, and short batches are padded to
-    the recipe's batch size, so an image depends on its batch's size and on nothing else around it.
-    `embeddings` are those that some samples are drawn from; `adapter` is by which the pipeline takes them, if by one.
-    `loras` are the weights that are added to it.
+    The noise of a sample comes from a CPU generator with the sample's seed, and short batches are padded to the
+    recipe's batch size. So an image depends on the batch size, but not on the other samples.
+
+    embeddings: image embeddings that some samples are drawn from. adapter: the adapter through which the pipeline
+    takes them, if it needs one. loras: weights that are added to the pipeline.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Renderer:
         self._negative: dict[str, Any] = {}
 
     def _family(self, recipe: Recipe) -> Family:
-        """Return the family that drives the pipeline. UserError for settings without effect."""
+        """Return the pipeline's family. Raise UserError for settings without effect."""
         name, unet = type(self.pipeline).__name__, getattr(self.pipeline, "unet", None)
         problems = list(pipeline_problems(recipe, {"_class_name": name}, None if unet is None else dict(unet.config)))
         if problems:
@@ -89,9 +90,9 @@ class Renderer:
         return family
 
     def encode(self, prompt: str) -> dict[str, Any]:
-        """Return the embeddings of a prompt, encoded alone (its neighbours change no bit) and remembered for a while.
+        """Return the embeddings of a prompt, which are cached. It is encoded alone, so other prompts change no bit.
 
-        The negative prompt's are encoded once: they do not depend on the prompt.
+        The negative prompt is encoded once, because it does not depend on the prompt.
         """
         if prompt not in self._encoded:
             import torch
@@ -108,19 +109,21 @@ class Renderer:
                 )
             if negative_too:
                 self._negative = {name: part for name, part in parts.items() if name.startswith("negative")}
-            taken = sum(bytes_of(each) for each in self._encoded.values())
+            taken = sum(bytes_of(encoded) for encoded in self._encoded.values())
             while self._encoded and taken + bytes_of(parts) > _REMEMBERED:
                 taken -= bytes_of(self._encoded.pop(next(iter(self._encoded))))  # the oldest: one prompt after another
             self._encoded[prompt] = parts | self._negative
         return self._encoded[prompt]
 
     def conditioning(self, sample: Sample) -> dict[str, Any]:
-        """Return the encoded prompt of a sample's first step: its own, or one on the way from its base's."""
-        own, between = self.encode(sample.prompt or ""), sample.between
+        """Return the encoded prompt for a sample's first step: its own, or a mixture with the base's prompt."""
+        encoded, between = self.encode(sample.prompt or ""), sample.between
         if between is None or between.by == "lora":
-            return own
+            return encoded
         try:
-            return interpolated(self.encode(between.base_prompt), own, 0 if between.by == "steps" else between.scale)
+            return interpolated(
+                self.encode(between.base_prompt), encoded, 0 if between.by == "steps" else between.scale
+            )
         except ValueError as error:
             raise RunFailure(
                 f"{sample.key}: there is no way from the base's prompt to its own: {error}",
@@ -128,7 +131,7 @@ class Renderer:
             ) from error
 
     def _ids_in_bounds(self) -> contextlib.AbstractContextManager[None]:
-        """Bound the ids that text encoders look up by their tables."""
+        """Check that token ids are within the embedding tables of the text encoders."""
         import torch
 
         from counterfoil.models.trials import ids_in_bounds
@@ -137,9 +140,9 @@ class Renderer:
         return ids_in_bounds(self.generator.model, *[part for part in parts if isinstance(part, torch.nn.Module)])
 
     def render(self, samples: Sequence[Sample]) -> list[np.ndarray | None]:
-        """uint8 [side, side, 3] of each sample; None where the pipeline gave no finite numbers.
+        """Return a uint8 array [side, side, 3] for each sample; None if the pipeline gave numbers that are not finite.
 
-        Raises ValueError for more samples than a batch, RunFailure when memory runs out or the model cannot do it.
+        Raise ValueError for more samples than a batch, RunFailure if memory runs out or the model fails.
         """
         return self.ahead(samples)()
 
@@ -148,7 +151,7 @@ class Renderer:
         count = len(samples)
         if not 0 < count <= self.generator.batch_size:
             raise ValueError(f"{count} samples, expected 1 to {self.generator.batch_size}")
-        drawn = list(self._lots(samples))  # all of them, before any is waited for
+        drawn = list(self._lots(samples))  # start all of them before waiting for one
 
         def pictures() -> list[np.ndarray | None]:
             images: list[np.ndarray | None] = [None] * count
@@ -160,16 +163,16 @@ class Renderer:
         return pictures
 
     def _lots(self, samples: Sequence[Sample]) -> Iterator[tuple[list[int], DrawnAhead]]:
-        """Yield the indices of samples that are drawn together, and their pictures under way."""
+        """Yield the indices of samples that share a batch, and a function that waits for their images."""
         companies: dict[Hashable, list[int]] = {}
         for index, sample in enumerate(samples):
             companies.setdefault(self._company(sample), []).append(index)
-        # Each in a full batch of its own: a picture must not depend on whether its neighbours are of its kind.
+        # Each group is padded to a full batch: an image must not depend on the kinds of its neighbours.
         for indices in companies.values():
             yield indices, self._drawn([samples[index] for index in indices])
 
     def _company(self, sample: Sample) -> Hashable:
-        """Return what samples must have in common to share a batch: kind, and prompts that join as they are."""
+        """Return a key that samples of one batch share: their kind, and the shape of their encoded prompts."""
         if sample.base_prompt is not None:
             encoded = self.encode(sample.base_prompt), self.conditioning(sample)
             return "pair", *(company(self.family, parts) for parts in encoded)
@@ -204,7 +207,7 @@ class Renderer:
             return as_pictures(self._called(arguments, padded)[: len(samples)])
 
     def _beside_bases(self, samples: Sequence[Sample]) -> torch.Tensor:
-        """Draw shifted images, each beside its base in one full batch: bases first, from the same noise."""
+        """Draw shifted images in one full batch with their bases: bases first, each from the same noise."""
         half = self.generator.batch_size // 2
         padded = [*samples, *[samples[-1]] * (half - len(samples))]
         bases = [replace(sample, prompt=sample.base_prompt, base_prompt=None, between=None) for sample in padded]
@@ -214,7 +217,7 @@ class Renderer:
             return self._called(arguments, [*bases, *padded], held)[half : half + len(samples)]
 
     def _plain(self, sample: Sample) -> dict[str, Any]:
-        """Return the arguments of a prompt that the pipeline encodes itself."""
+        """Return the pipeline's arguments for a prompt that it encodes itself."""
         negative = self.generator.negative_prompt
         if negative is None and self.guided:
             negative = self.family.blank
@@ -223,7 +226,7 @@ class Renderer:
     def _called(
         self, arguments: Mapping[str, Any], samples: Sequence[Sample], held: HeldParts | None = None
     ) -> torch.Tensor:
-        """Call the pipeline: pixels [n, 3, side, side] of each sample, each from its own noise."""
+        """Call the pipeline; return pixels [n, 3, side, side], each sample drawn from its own noise."""
         import torch
 
         family, generator = self.family, self.generator
@@ -253,7 +256,7 @@ class Renderer:
         return pixels
 
     def _later(self, samples: Sequence[Sample]) -> LaterPrompts | None:
-        """Return the prompts that come in only after some steps, or None."""
+        """Return the prompts that replace the base's after some steps, or None if no sample has one."""
         ways = [sample.between for sample in samples]
         begin = [1 - way.scale if way is not None and way.by == "steps" else 0.0 for way in ways]
         if not any(begin):
@@ -261,10 +264,9 @@ class Renderer:
         return LaterPrompts(join_encoded([self.encode(sample.prompt or "") for sample in samples]), begin)
 
     def _lora_scales(self, sample: Sample) -> dict[str, float]:
-        """Return the scales of the LoRA weights that levels are of: a share for a level of this one, none for any other
-        image.
+        """Return the scale of each LoRA that a shift uses, for this sample; 0 if its shift does not use the LoRA.
 
-        Samples of other scales share no call.
+        A level takes its share of the scale. Samples with different scales share no call.
         """
         level = 1 if sample.between is None else sample.between.scale
         scales = {name: level * self.generator.lora[name].scale for name in self._lora_of.values()}
@@ -274,7 +276,7 @@ class Renderer:
         return None if self.embeddings is None else self.embeddings.of(sample.shift, sample.class_id)
 
     def _conditioned(self, vectors: Sequence[Any]) -> Mapping[str, Any]:
-        """Return the arguments of image embeddings."""
+        """Return the pipeline's arguments for image embeddings."""
         import torch
 
         assert self.family.conditioned is not None
@@ -284,7 +286,7 @@ class Renderer:
         return self.family.conditioned(stacked, guided)
 
     def computing(self, doing: str) -> contextlib.AbstractContextManager[None]:
-        """Raise RunFailure for whatever the pipeline raises; `doing` is what it was about to do."""
+        """Turn exceptions of the pipeline into RunFailure; `doing` names the step for the message."""
         return computing(
             f"generator.model: '{self.generator.model}'",
             doing,
@@ -296,7 +298,7 @@ class Renderer:
 
 @contextlib.contextmanager
 def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
-    """Inside, torch's global generators begin at `seed`, on the CPU and on `device`; afterwards they are as before."""
+    """Seed torch's global generators on the CPU and on `device` within the block, and restore them afterwards."""
     import torch
 
     if device.type in ("cpu", "meta"):
@@ -305,9 +307,9 @@ def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
             yield
         return
     module = torch.get_device_module(device)
-    place = device.index if device.index is not None else torch.accelerator.current_device_index()
-    with torch.random.fork_rng([place], device_type=device.type), torch.accelerator.device_index(place):
-        # Not torch.manual_seed, which seeds every GPU: only what is set back may change.
+    index = device.index if device.index is not None else torch.accelerator.current_device_index()
+    with torch.random.fork_rng([index], device_type=device.type), torch.accelerator.device_index(index):
+        # torch.manual_seed would seed every GPU, also those whose state is not restored.
         torch.default_generator.manual_seed(seed)
         module.manual_seed(seed)
         yield

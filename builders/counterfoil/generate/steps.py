@@ -1,10 +1,11 @@
-"""What happens within the steps of a call that diffusers has no setting for.
+"""Changes within the steps of a pipeline's call for which diffusers has no setting.
 
-Guidance in a part of the steps, a picture of a pair that attends to its base, and the part of it that stays its base's.
+These are guidance in a part of the steps, prompts that begin later, a shifted image that attends to its base, and the
+part of a shifted image that is held equal to its base.
 
-Half of a call are bases, half their shifted images, which for some steps also have the part of the base that they
-change least. The base that is stored is drawn by itself, as it always was. Samples by prompt and in pairs never share
-a call, and none of a pair is drawn from an embedding. In spans and estimates such a sample is two images.
+A call for pairs has bases in its first half and their shifted images in the second. The base that is stored is drawn
+in another call, alone. Samples in pairs share no call with other samples, and are never drawn from an embedding. In
+spans and estimates a sample in a pair counts as two images.
 """
 
 from __future__ import annotations
@@ -22,70 +23,72 @@ if TYPE_CHECKING:
     from counterfoil.models.generators.family import Family
     from counterfoil.recipe.schema_inputs import Generator
 
-# What a step multiplies its difference by where it asks once: at 1 a pipeline does not double its batch.
+# The guidance scale of a step without guidance: at 1 a pipeline does not double its batch.
 _OFF = 1.0
 
 
 def guidance_of(generator: Generator, embeddings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a call of a pipeline takes for its guidance: the scale, and where a part of the steps has it, what
-    switches.
+    """Return the pipeline's arguments for guidance: the scale, and the callback that switches it in some steps.
 
-    `embeddings` are what else the call takes: those of the prompts and, where they are guided, of what to steer from.
+    `embeddings` are the call's embeddings of prompts and, under guidance, of negative prompts.
     """
     if generator.guidance_interval is None or "negative_prompt_embeds" not in embeddings:
         return {"guidance_scale": generator.guidance}
     switch = _Switch(generator.guidance, generator.guidance_interval, embeddings)
-    held = ["prompt_embeds"]
+    names = ["prompt_embeds"]
     if "negative_pooled_prompt_embeds" in embeddings:
-        held += ["add_text_embeds", "add_time_ids"]
+        names += ["add_text_embeds", "add_time_ids"]
     return {
         "guidance_scale": generator.guidance if switch.guided(0, 1) else _OFF,
         "callback_on_step_end": switch,
-        "callback_on_step_end_tensor_inputs": held,
+        "callback_on_step_end_tensor_inputs": names,
     }
 
 
 class _Switch:
-    """Called at the end of every step: makes the next one guided or not."""
+    """A callback at the end of every step, which turns guidance of the next step on or off."""
 
     def __init__(self, guidance: float, interval: tuple[float, float], embeddings: Mapping[str, Any]) -> None:
         self.guidance = guidance
         self.interval = interval
-        # By the names that a step has for them: what stands before the prompts' own where both are asked.
+        # The tensors that precede those of the prompts under guidance, by their names in a step.
         self.negative = {
             "prompt_embeds": embeddings["negative_prompt_embeds"],
             "add_text_embeds": embeddings.get("negative_pooled_prompt_embeds"),
         }
 
     def guided(self, step: int, steps: int) -> bool:
-        """Return whether a step has guidance: the share of steps before it is in the interval."""
+        """Return whether a step has guidance: the fraction of steps before it is in the interval."""
         begin, end = self.interval
         return begin <= step / steps < end
 
-    def __call__(self, pipeline: Any, place: int, timestep: Any, held: Mapping[str, Any]) -> dict[str, Any]:
-        # A scheduler of second order asks the model twice a step, but for the last: both are of one kind.
+    def __call__(self, pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        # A scheduler of second order calls the model twice a step, except in the last. Both calls get equal guidance.
         order = getattr(pipeline.scheduler, "order", 1)
         steps = -(-pipeline.num_timesteps // order)
-        now, then = self.guided(place // order, steps), self.guided((place + 1) // order, steps)
+        now, then = self.guided(step // order, steps), self.guided((step + 1) // order, steps)
         if now == then:
             return {}
         pipeline._guidance_scale = self.guidance if then else _OFF
-        return {name: self._doubled(name, own) if then else own[len(own) // 2 :] for name, own in held.items()}
+        return {
+            name: self._doubled(name, tensor) if then else tensor[len(tensor) // 2 :]
+            for name, tensor in tensors.items()
+        }
 
-    def _doubled(self, name: str, own: Any) -> Any:
+    def _doubled(self, name: str, tensor: Any) -> Any:
         import torch
 
         before = self.negative.get(name)
         # Sizes and crops (`add_time_ids`) are the same for both.
-        return torch.cat([own if before is None else before.to(own), own])
+        return torch.cat([tensor if before is None else before.to(tensor), tensor])
 
 
 @contextlib.contextmanager
 def paired_attention(pipeline: Any, family: Family, half: int) -> Iterator[None]:
-    """Inside, a call for `half` bases and then as many shifted images has row half + i attend to row i as well.
+    """Let row half + i of a call also attend to row i: the rows are `half` bases, then as many shifted images.
 
-    Under guidance a model is asked for all images twice, one lot after the other, and each lot is paired in itself.
-    RunFailure where an attention of the model is not computed in a way that can be extended.
+    Under guidance the model gets all rows twice, and each half is paired in itself. Raise RunFailure if an attention
+    of the model cannot be extended.
     """
     model = pipeline.unet if family.pairs == "unet" else pipeline.transformer
     before = dict(model.attn_processors)
@@ -111,7 +114,7 @@ def _alone(what: str) -> RunFailure:
 
 
 class _BesideBase:
-    """A self-attention of a UNet, where keys and values are made of what is given as the text."""
+    """A self-attention of a UNet, whose keys and values are computed from the argument for text."""
 
     def __init__(self, processor: Any, half: int, met: list[bool]) -> None:
         self.processor = processor
@@ -134,16 +137,16 @@ class _BesideBase:
 
 
 class _TextTokens:
-    """How many tokens of text stand before an image's, as the last block said that had them apart."""
+    """The number of text tokens before the image tokens, from the last block that separates them."""
 
     count = 0
 
 
 class _BesideBaseJointly:
-    """An attention of a transformer over an image and its text together; the base lends its image's tokens alone.
+    """A transformer's attention over image and text tokens; the shifted image also attends to the base's image tokens.
 
-    What the processor does before and after (projections, norms, places, splitting) differs by model and release, so
-    it stays as it is, and its one call of torch's attention is answered here.
+    Projections, norms, positions and splitting differ by model and release, so the processor keeps them. Only its one
+    call of torch's attention is replaced.
     """
 
     def __init__(self, processor: Any, half: int, text_first: bool, text: _TextTokens) -> None:
@@ -158,9 +161,9 @@ class _BesideBaseJointly:
         if encoder_hidden_states is not None:
             self.text.count = encoder_hidden_states.shape[1]
             alone = hidden_states.shape[1]
-        elif self.text_first:  # blocks behind those: text and image as one
+        elif self.text_first:  # later blocks, with text and image in one sequence
             alone = hidden_states.shape[1] - self.text.count
-        else:  # an attention of the image alone
+        else:  # an attention over image tokens alone
             alone = hidden_states.shape[1]
         image = slice(-alone, None) if self.text_first else slice(0, alone)
         with _extending(self.half, image) as extended:
@@ -172,7 +175,7 @@ class _BesideBaseJointly:
 
 @contextlib.contextmanager
 def _extending(half: int, image: slice) -> Iterator[Callable[[], bool]]:
-    """Append inside the block the bases' keys and values to those of shifted rows in torch's attention."""
+    """Within the block, append the keys and values of bases to those of shifted rows in torch's attention."""
     import torch
     from torch.nn import functional
     from torch.overrides import TorchFunctionMode
@@ -199,7 +202,7 @@ def _extending(half: int, image: slice) -> Iterator[Callable[[], bool]]:
                 return base.flatten(0, 1), shifted.flatten(0, 1)
 
             (q_base, q), (k_base, k), (v_base, v) = lots(query), lots(key), lots(value)
-            k, v = (torch.cat([own, base[..., image, :]], dim=-2) for own, base in ((k, k_base), (v, v_base)))
+            k, v = (torch.cat([tensor, base[..., image, :]], dim=-2) for tensor, base in ((k, k_base), (v, v_base)))
             drawn = func(q_base, k_base, v_base, **named), func(q, k, v, **named)
             return torch.cat([part.unflatten(0, (-1, half)) for part in drawn], dim=1).flatten(0, 1)
 
@@ -207,14 +210,15 @@ def _extending(half: int, image: slice) -> Iterator[Callable[[], bool]]:
         yield lambda: bool(answered)
 
 
-# Latents around one whose differences are averaged with its own, as the side of a square.
+# Side of the square of latents over which differences are averaged.
 _AROUND = 3
 
 
 class HeldParts:
-    """Called at the end of every step: puts the held part of each shifted image back onto its base.
+    """A callback at the end of every step, which resets the held part of each shifted image to its base.
 
-    Rows are `half` bases and then as many shifted images. `share` of each picture is held, `until` that share of steps.
+    Rows are `half` bases, then as many shifted images. The fraction `share` of each image is held, until the fraction
+    `until` of the steps.
     """
 
     def __init__(self, half: int, share: float, until: float) -> None:
@@ -223,11 +227,11 @@ class HeldParts:
         self.until = until
         self._held: torch.Tensor | None = None
 
-    def __call__(self, pipeline: Any, place: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
         import torch
 
         steps = pipeline.num_timesteps
-        if not first_compared(steps) <= place + 1 <= self.until * steps + 1e-6:
+        if not first_compared(steps) <= step + 1 <= self.until * steps + 1e-6:
             return {}
         base, shifted = tensors["latents"].split(self.half)
         if self._held is None:
@@ -236,17 +240,17 @@ class HeldParts:
 
 
 def called_back(call: Mapping[str, Any], back: Callable[..., dict[str, Any]], names: Sequence[str]) -> dict[str, Any]:
-    """Return what a call takes for its steps' ends, with `back` after whatever it is called back for already.
+    """Return a call's arguments with `back` added after the callback that they have already, if any.
 
-    `names` are the tensors that `back` looks at.
+    `names` are the tensors that `back` reads.
     """
     other, others = call.get("callback_on_step_end"), call.get("callback_on_step_end_tensor_inputs", ())
 
-    def both(pipeline: Any, place: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    def both(pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
         if other is None:
-            return back(pipeline, place, timestep, tensors)
-        found = other(pipeline, place, timestep, {name: tensors[name] for name in others})
-        return found | back(pipeline, place, timestep, {**tensors, **found})
+            return back(pipeline, step, timestep, tensors)
+        changed = other(pipeline, step, timestep, {name: tensors[name] for name in others})
+        return changed | back(pipeline, step, timestep, {**tensors, **changed})
 
     return {
         **call,
@@ -255,39 +259,39 @@ def called_back(call: Mapping[str, Any], back: Callable[..., dict[str, Any]], na
     }
 
 
-# A prompt's tensors by the names that a step has for them, beside those of a call.
+# The names of a prompt's tensors: in a call → in a step.
 _OF_STEP = {"prompt_embeds": "prompt_embeds", "pooled_prompt_embeds": "add_text_embeds"}
 
 
 class LaterPrompts:
-    """Called at the end of every step: gives each row its own prompt once its share of the steps has gone by.
+    """A callback at the end of every step, which gives each row its own prompt after its fraction of the steps.
 
-    `prompts` are those of a call's rows, and each begins at the first step that has `begin` of the steps before it.
+    `prompts` are the encoded prompts of the rows. A row's prompt begins at the first step with the row's fraction
+    `begin` of the steps before it.
     """
 
     def __init__(self, prompts: Mapping[str, Any], begin: Sequence[float]) -> None:
         self.own = {step: prompts[name] for name, step in _OF_STEP.items() if name in prompts}
         self.begin = begin
 
-    def __call__(self, pipeline: Any, place: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
         import torch
 
         order = getattr(pipeline.scheduler, "order", 1)  # the next step, as `_Switch` counts them
-        passed = ((place + 1) // order) / -(-pipeline.num_timesteps // order)
-        found = {}
-        for name, own in self.own.items():
-            # Under guidance what is led away from stands before the prompts' own.
-            led, now = tensors[name][: -len(own)], tensors[name][-len(own) :]
-            rows = [own[row] if begin <= passed + 1e-6 else now[row] for row, begin in enumerate(self.begin)]
-            found[name] = torch.cat([led, torch.stack(rows)])
-        return found
+        passed = ((step + 1) // order) / -(-pipeline.num_timesteps // order)
+        changed = {}
+        for name, prompts in self.own.items():
+            # Under guidance the negative prompts precede the prompts.
+            led, now = tensors[name][: -len(prompts)], tensors[name][-len(prompts) :]
+            rows = [prompts[row] if begin <= passed + 1e-6 else now[row] for row, begin in enumerate(self.begin)]
+            changed[name] = torch.cat([led, torch.stack(rows)])
+        return changed
 
 
 def least_changed(base: torch.Tensor, shifted: torch.Tensor, share: float) -> torch.Tensor:
-    """Return where two batches of latents differ least: bool, for `share` of each picture, of a shape that goes with
-    theirs.
+    """Return a bool mask of the fraction `share` of each image in which two batches of latents differ least.
 
-    Latents are [n, channels, height, width], or a square's places in rows, [n, places, channels].
+    Latents are [n, channels, height, width], or square images as [n, positions, channels]; the mask broadcasts to them.
     """
     import torch
     from torch.nn import functional
@@ -298,5 +302,5 @@ def least_changed(base: torch.Tensor, shifted: torch.Tensor, share: float) -> to
     grid = changed.reshape(len(changed), 1, side, -1)
     smooth = functional.avg_pool2d(grid, _AROUND, 1, _AROUND // 2, count_include_pad=False)
     limit = smooth.flatten(1).quantile(share, dim=1)[:, None, None, None]
-    found = smooth < limit if share < 1 else torch.ones_like(smooth, dtype=torch.bool)
-    return found.reshape(*changed.shape, 1) if packed else found
+    mask = smooth < limit if share < 1 else torch.ones_like(smooth, dtype=torch.bool)
+    return mask.reshape(*changed.shape, 1) if packed else mask

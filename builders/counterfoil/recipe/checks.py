@@ -1,7 +1,6 @@
-"""Checks across the sections of a recipe, tolerant of parts that are themselves wrong.
+"""Checks across the sections of a recipe, which tolerate invalid parts.
 
-They read plain mappings, not models, so that a recipe with a wrong type in one place still hears about
-everything else.
+They read plain mappings, not models, so that a value of a wrong type does not hide other problems.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def _duplicate_ids(parts: RecipeParts) -> Iterator[RecipeProblem]:
     for index, class_id in parts.ids.items():
         if class_id in first:
             message = f"found '{class_id}' again, expected unique ids (first at classes[{first[class_id]}])"
-            name, other = (mapping(parts.classes[place]).get("name") for place in (index, first[class_id]))
+            name, other = (mapping(parts.classes[position]).get("name") for position in (index, first[class_id]))
             if isinstance(name, str) and isinstance(other, str) and class_slug(name) == class_id:
                 message += f"; the names '{name[:80]}' and '{other[:80]}' give the same id: write an id for one of them"
             yield ("source", "classes", index, "id"), message
@@ -56,15 +55,15 @@ def _shift_names(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 def _unknown_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
     unknown = 0
-    for place, spec in parts.specs:
+    for section, spec in parts.specs:
         seen: set[str] = set()
         for index, class_id in enumerate(sequence(spec.get("classes"))):
-            path = (*place, "classes", index)
+            path = (*section, "classes", index)
             if not isinstance(class_id, str):
                 continue
             if parts.every and class_id not in parts.every:
                 unknown += 1
-                # Looking for the nearest of thousands takes long; nobody reads thousands of suggestions.
+                # Finding the nearest of thousands of names is slow, and thousands of suggestions are useless.
                 close = did_you_mean(class_id, parts.known) if unknown <= _MOST_SUGGESTIONS else ""
                 yield path, f"found '{class_id}', expected the id of a class{close}"
             elif class_id in seen:
@@ -74,10 +73,10 @@ def _unknown_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 def _unknown_thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find object thresholds of unknown classes, or of classes that the base or shift does not have."""
-    for place, spec in [(("screen",), parts.screen), *parts.specs]:
-        chosen = parts.every if place == ("screen",) else parts.ids_of(spec)
+    for section, spec in [(("screen",), parts.screen), *parts.specs]:
+        chosen = parts.every if section == ("screen",) else parts.ids_of(spec)
         for class_id, value in mapping(mapping(spec.get("object_threshold")).get("classes")).items():
-            path = (*place, "object_threshold", "classes", class_id)
+            path = (*section, "object_threshold", "classes", class_id)
             if value is None or not parts.every or class_id in chosen:
                 continue
             if class_id in parts.every:
@@ -87,28 +86,28 @@ def _unknown_thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _shifts_without_base(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find shifts of classes that the base does not have, so that nothing compares with them."""
+    """Find shifts of classes that the base does not have, which have no images to compare with."""
     base = parts.specs[0][1]
     if base.get("classes") is None:
         return
     has = parts.ids_of(base)
-    for place, spec in parts.of_shifts:
+    for section, spec in parts.of_shifts:
         lacking = sorted(parts.ids_of(spec) & parts.every - has)
         if lacking:
             shown = some_of([f"'{class_id}'" for class_id in lacking], 1)
-            path = (*place, *(() if spec.get("classes") is None else ("classes",)))
+            path = (*section, *(() if spec.get("classes") is None else ("classes",)))
             yield path, f"has the class {shown}, expected classes that prompts.base.classes lists too"
 
 
 def _without_a_class(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Prompts and object captions that do not say `{class}`.
+    """Find prompts and object captions without `{class}`.
 
-    What was mined for named classes may call them otherwise: a top by the pullover that it is.
+    Mined prompts for named classes may use another word for the class, such as "pullover" for a top.
     """
     reported: set[RecipePath] = set()
     for path, template, spec in parts.templates():
         named = spec.get("kind") == "mined" and bool(spec.get("classes")) and path[0] == "prompts"
-        captioned = path[-1] == "prompt"  # whether there are captions is asked elsewhere
+        captioned = path[-1] == "prompt"  # another check looks for missing captions
         problem = template_problem(template, with_class=not named or None, about_class=True, captioned=captioned)
         if problem is not None and f"expected it to contain '{{{CLASS}}}'" in problem and path not in reported:
             reported.add(path)
@@ -116,16 +115,16 @@ def _without_a_class(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _words_of_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find classes without the parent or category that their texts use: one problem a word."""
+    """Find classes without the parent or category that their texts use: one problem for each word."""
     for word in ABOUT_CLASS:
         without = [class_id for index, class_id in parts.ids.items() if parts.classes[index].get(word) is None]
         users: dict[RecipePath, None] = {}
         lacking: dict[str, None] = {}
         for path, template, spec in parts.templates() if without else ():
             chosen = parts.ids_of(spec) if word in uses(template) else ()
-            if own := [class_id for class_id in without if class_id in chosen]:
+            if chosen_without := [class_id for class_id in without if class_id in chosen]:
                 users[path] = None
-                lacking |= dict.fromkeys(own)
+                lacking |= dict.fromkeys(chosen_without)
         if lacking:
             named = some_of(list(lacking), _MOST_SUGGESTIONS)
             which = f"1 class ({named}) does" if len(lacking) == 1 else f"{len(lacking):,} classes ({named}) do"
@@ -148,73 +147,73 @@ def _nothing_to_draw(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 def _thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
     default = parts.screen.get("shift_threshold")
-    for place, spec in parts.of_shifts:
-        caption, own = spec.get("caption"), spec.get("threshold")
-        path = (*place, "threshold")
+    for section, spec in parts.of_shifts:
+        caption, threshold = spec.get("caption"), spec.get("threshold")
+        path = (*section, "threshold")
         levels = mapping(spec.get("severity")).get("levels")
-        if caption is not None and own is None and default is None and levels is None:
+        if caption is not None and threshold is None and default is None and levels is None:
             yield (
                 path,
                 "missing; the shift has a caption, expected a threshold here or screen.shift_threshold",
             )
-        if caption is None and own is not None:
+        if caption is None and threshold is not None:
             yield path, "a threshold without a caption; expected a `caption` to compare images with"
 
 
 def _has_quota(spec: Mapping[str, Any], samples: Mapping[str, Any]) -> bool:
     """Return whether a shift's cells have a quota, from its own samples or the recipe's."""
-    own = spec.get("samples")
-    return mapping(samples if own is None else own).get("accepted") is not None
+    shift_samples = spec.get("samples")
+    return mapping(samples if shift_samples is None else shift_samples).get("accepted") is not None
 
 
 def _open_quotas(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find quotas beside a percentile over all candidates, which is known only after all are rendered."""
+    """Find quotas with a threshold that is a percentile over all candidates, known only after all are rendered."""
     message = (
         "a percentile over all candidates, but a quota (samples.accepted) stops before all are rendered;"
         " expected a value here, or samples.candidates instead of the quota"
     )
     default = mapping(parts.screen.get("shift_threshold")).get("percentile")
     inherits = False
-    for place, spec in parts.of_shifts:
-        own = spec.get("threshold")
+    for section, spec in parts.of_shifts:
+        threshold = spec.get("threshold")
         if spec.get("caption") is None or not _has_quota(spec, parts.samples):
             continue
-        inherits = inherits or own is None
-        if mapping(own).get("percentile") is not None:
-            yield (*place, "threshold"), message
+        inherits = inherits or threshold is None
+        if mapping(threshold).get("percentile") is not None:
+            yield (*section, "threshold"), message
     if default is not None and inherits:
         yield ("screen", "shift_threshold"), message
 
 
 def _whole_cells(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find rules that rank a whole cell beside a quota or an open threshold."""
+    """Find rules that rank a whole cell together with a quota or an open threshold."""
     default = _ranking(parts.screen.get("keep"))
     if default and parts.samples.get("accepted") is not None:
         yield ("screen", "keep"), _FILLED.format(default)
-    for place, own in parts.of_shifts:
-        rule = _ranking(own.get("keep")) if own.get("keep") is not None else default
-        reported = own.get("keep") is None and own.get("samples") is None
-        if rule and _has_quota(own, parts.samples) and not reported:
-            yield (*place, "keep" if own.get("keep") is not None else "samples"), _FILLED.format(rule)
-        threshold = own.get("threshold") if own.get("threshold") is not None else parts.screen.get("shift_threshold")
-        if rule and own.get("caption") is not None and mapping(threshold).get("percentile") is not None:
-            where = "threshold" if own.get("threshold") is not None else "keep"
+    for section, spec in parts.of_shifts:
+        rule = _ranking(spec.get("keep")) if spec.get("keep") is not None else default
+        reported = spec.get("keep") is None and spec.get("samples") is None
+        if rule and _has_quota(spec, parts.samples) and not reported:
+            yield (*section, "keep" if spec.get("keep") is not None else "samples"), _FILLED.format(rule)
+        threshold = spec.get("threshold") if spec.get("threshold") is not None else parts.screen.get("shift_threshold")
+        if rule and spec.get("caption") is not None and mapping(threshold).get("percentile") is not None:
+            where = "threshold" if spec.get("threshold") is not None else "keep"
             message = (
                 f"a percentile over all candidates with the keep rule '{rule}', which ranks what passes the threshold;"
                 " expected a value"
             )
-            yield (*place, where), message
+            yield (*section, where), message
 
 
 def _compared_with_nothing(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find `same_image` without edits, and `top` without a screening CLIP."""
     unscreened = not parts.kind.needs_screen and parts.screen.get("model") is None
-    for section, own in [(("screen",), parts.screen), *parts.of_shifts]:
-        place, rules = (*section, "keep"), _rule_names(own.get("keep"))
+    for section, spec in [(("screen",), parts.screen), *parts.of_shifts]:
+        path, rules = (*section, "keep"), _rule_names(spec.get("keep"))
         if "same_image" in rules and not parts.kind.edits:
-            yield place, "'same_image' compares an edit with its row, expected it with generator.kind edit alone"
+            yield path, "'same_image' compares an edit with its row, expected it with generator.kind edit alone"
         if "top" in rules and unscreened:
-            yield place, "'top' ranks by a score of CLIP, expected one that screens (screen.model)"
+            yield path, "'top' ranks by a score of CLIP, expected one that screens (screen.model)"
 
 
 def _captions_of_rows(parts: RecipeParts) -> Iterator[RecipeProblem]:
@@ -240,31 +239,31 @@ def _captions_of_rows(parts: RecipeParts) -> Iterator[RecipeProblem]:
 def _judges_apart(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find different judges that would share their columns."""
     owners: dict[str, str] = {}
-    places = [((*place, "keep"), own) for place, own in (((("screen",), parts.screen)), *parts.of_shifts)]
-    judges = [(place, [own[key] for own, key in texts_at(spec, *KEEP_JUDGES)]) for place, spec in places]
+    sections = [((*path, "keep"), values) for path, values in (((("screen",), parts.screen)), *parts.of_shifts)]
+    judges = [(path, [values[key] for values, key in texts_at(spec, *KEEP_JUDGES)]) for path, spec in sections]
     second = parts.screen.get("judge")
     judges.insert(1, (("screen", "judge"), [second] if isinstance(second, str) else []))
-    for place, names in judges:
+    for path, names in judges:
         for judge in names:
             other = owners.setdefault(judge_column(judge, ""), judge)
             if without_folders(other) != without_folders(judge):
                 yield (
-                    place,
+                    path,
                     f"the judges '{other}' and '{judge}' would share columns, expected judges whose names end"
                     f" differently",
                 )
 
 
 def _second_opinion(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Yield a second judge that is the screening CLIP by name: it would agree with itself.
+    """Yield a problem if the second judge has the name of the screening CLIP: it would agree with itself.
 
-    Of folders elsewhere only the last names are known, which two may share.
+    Only the last part of a folder on another machine is known, and two folders may share it.
     """
     model, weights, judge = (parts.screen.get(key) for key in ("model", "weights", "judge"))
     if not isinstance(model, str) or not isinstance(judge, str) or model.startswith(ELSEWHERE):
         return
-    own = f"{model}/{weights}" if weights is not None else model.removeprefix(LOCAL)
-    if judge.startswith(OPEN_CLIP) and judge.removeprefix(OPEN_CLIP).removeprefix(LOCAL) == own:
+    clip_name = f"{model}/{weights}" if weights is not None else model.removeprefix(LOCAL)
+    if judge.startswith(OPEN_CLIP) and judge.removeprefix(OPEN_CLIP).removeprefix(LOCAL) == clip_name:
         yield (
             ("screen", "judge"),
             f"found '{judge}', the screening model (screen.model), expected another one: it would agree with itself",
@@ -274,20 +273,20 @@ def _second_opinion(parts: RecipeParts) -> Iterator[RecipeProblem]:
 def _unknown_failures(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find failure rules with unknown classes, or that need parents that classes lack."""
     without = [mapping(entry).get("id") for entry in parts.classes if mapping(entry).get("parent") is None]
-    for place, spec in [(("screen",), parts.screen), *parts.of_shifts]:
+    for section, spec in [(("screen",), parts.screen), *parts.of_shifts]:
         for index, step in enumerate(sequence(spec.get("keep"))):
             rule = mapping(mapping(step).get("misclassified")).get("failure")
-            where = (*place, "keep", index, "misclassified", "failure")
-            asked = answered_class(rule) if isinstance(rule, str) else None
-            if asked is not None and parts.known and asked not in parts.every:
-                yield where, f"found '{rule}', expected the id of a class{did_you_mean(asked, parts.known)}"
+            where = (*section, "keep", index, "misclassified", "failure")
+            answered = answered_class(rule) if isinstance(rule, str) else None
+            if answered is not None and parts.known and answered not in parts.every:
+                yield where, f"found '{rule}', expected the id of a class{did_you_mean(answered, parts.known)}"
             elif rule == PARENT and without:
                 shown = some_of([f"'{class_id}'" for class_id in without], 1)
                 yield where, f"found 'parent', but the class {shown} has no `parent` in the list of classes"
 
 
 def _ranking(keep: Any) -> str | None:
-    """Return the first keep rule that decides a candidate by the others of its cell."""
+    """Return the first keep rule whose decision depends on the other candidates of a cell."""
     return next((name for name in _rule_names(keep) if name in KEEP_RULES and KEEP_RULES[name].whole_cell), None)
 
 
@@ -298,9 +297,9 @@ def _rule_names(keep: Any) -> list[str]:
 
 
 def _ambiguous_keys(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find keys `{shift}_{class id}_{index}` that meet: shift a_b of class c, and shift a of class b_c."""
+    """Find equal keys `{shift}_{class id}_{index}`: shift a_b with class c, and shift a with class b_c."""
     ids = parts.every
-    # By b: the pairs of c and b_c that are both class ids. Most recipes have none.
+    # b → the pairs (c, b_c) in which both are class ids. Most recipes have no such pair.
     meeting: dict[str, list[tuple[str, str]]] = {}
     for longer in sorted(ids):
         for at in (index for index, letter in enumerate(longer) if letter == "_"):
@@ -314,11 +313,15 @@ def _ambiguous_keys(parts: RecipeParts) -> Iterator[RecipeProblem]:
         cells |= {
             level_name(str(name), value, corrupts=parts.kind.corrupts): parts.ids_of(mapping(spec)) for value in values
         }
-    for name, own in cells.items():
+    for name, class_ids in cells.items():
         for at in (index for index, letter in enumerate(name) if letter == "_"):
             other = cells.get(name[:at])
             pairs = meeting.get(name[at + 1 :], ())
-            clash = next(((c, longer) for c, longer in pairs if c in own and longer in other), None) if other else None
+            clash = (
+                next(((c, longer) for c, longer in pairs if c in class_ids and longer in other), None)
+                if other
+                else None
+            )
             if clash is not None:
                 message = (
                     f"the keys of class '{clash[0]}' would clash with those of shift '{name[:at]}' and class"
@@ -331,7 +334,7 @@ _SCREENED_BY = {"model": "the CLIP that screens, such as lab:clip", "object_thre
 
 
 def _of_its_kind(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find what the generator's kind refuses, and corruptions of other kinds."""
+    """Find settings that the generator's kind refuses, and corruptions with another kind."""
     yield from parts.kind.problems(parts)
     for path, spec in () if parts.kind.corrupts else parts.of_shifts:
         if spec.get("corruption") is not None:
@@ -339,74 +342,92 @@ def _of_its_kind(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Yield levels that a generator has no way to, whose scenes would differ, or that are none of it."""
+    """Find levels that the generator cannot draw, levels with different scenes, and invalid levels."""
     kind = parts.kind
     for path, spec in parts.of_shifts:
         severity = spec.get("severity")
-        own = severity if isinstance(severity, Mapping) else {"fixed": severity}
-        place = (*path, "severity")
+        settings = severity if isinstance(severity, Mapping) else {"fixed": severity}
+        at = (*path, "severity")
         if severity is None:
             continue
-        if own.get("fixed") is not None:
+        if settings.get("fixed") is not None:
             if not kind.corrupts:
-                yield place, "only generator.kind corrupt takes a number, expected `levels`"
+                yield at, "only generator.kind corrupt takes a number, expected `levels`"
         elif not kind.levels:
-            yield place, f"generator.kind {kind.name} draws nothing, so it has no levels; expected null"
+            yield at, f"generator.kind {kind.name} draws nothing, so it has no levels; expected null"
         else:
-            yield from _way_to_levels(parts, path, spec, own)
-            # What would leave other scenes at each level.
+            yield from _way_to_levels(parts, path, spec, settings)
+            # Settings that give each level other scenes.
             if parts.samples.get("noise", "paired") != "paired":
-                yield place, "samples.noise is independent, so levels would show other scenes; expected noise: paired"
+                yield (
+                    at,
+                    "samples.noise is independent, so levels would show other scenes; expected noise: paired",
+                )
             if _has_quota(spec, parts.samples):
-                yield place, "a quota (samples.accepted) draws other scenes at each level, expected samples.candidates"
+                yield (
+                    at,
+                    "a quota (samples.accepted) draws other scenes at each level, expected samples.candidates",
+                )
             if "misclassified" in _rule_names(parts.screen.get("keep") if spec.get("keep") is None else spec["keep"]):
                 yield (*path, "keep"), "'misclassified' keeps other scenes at each level, expected rules without it"
             if spec.get("threshold") is not None:
                 yield (*path, "threshold"), "mild levels would fail it, expected null: levels have no shift threshold"
-            levels, shift = _level_values(own), str(place[-2])
+            levels, shift = _level_values(settings), str(at[-2])
             steps = parts.generator.get("steps")
-            if own.get("by") == "steps" and isinstance(steps, int) and not isinstance(steps, bool) and steps > 0:
+            if settings.get("by") == "steps" and isinstance(steps, int) and not isinstance(steps, bool) and steps > 0:
                 with_shift = [math.floor(level * steps + 1e-6) for level in levels]
-                # Images of levels that begin with the same step, or with none, would be equal.
+                # Levels that begin at the same step, or at no step, would have equal images.
                 if 0 in with_shift or len(set(with_shift)) < len(with_shift):
                     message = (
                         f"of {steps} steps, these levels have the shift's prompt in {', '.join(map(str, with_shift))};"
                         " expected 1 or more, and other numbers for other levels"
                     )
-                    yield (*place, "levels"), message
+                    yield (*at, "levels"), message
             if kind.corrupts and any(round(value * MOST_SEVERE, 6) % 1 for value in levels):
                 fifths = ", ".join(f"{step / MOST_SEVERE:g}" for step in range(1, MOST_SEVERE + 1))
-                yield (*place, "levels"), f"a corruption has five severities, expected some of {fifths}"
+                yield (*at, "levels"), f"a corruption has five severities, expected some of {fifths}"
             for name in (level_name(shift, value, corrupts=kind.corrupts) for value in levels):
                 if name != shift and name in parts.shifts:
-                    yield place, f"a level would be named '{name}', as another shift is; expected another name for one"
+                    yield (
+                        at,
+                        f"a level would be named '{name}', as another shift is; expected another name for one",
+                    )
 
 
 def _way_to_levels(
     parts: RecipeParts, path: RecipePath, spec: Mapping[str, Any], severity: Mapping[str, Any]
 ) -> Iterator[RecipeProblem]:
-    """Check that the generator's kind and LoRA weights offer the way to a shift's levels."""
-    kind, place, by, lora = parts.kind, (*path, "severity"), severity.get("by"), severity.get("lora")
+    """Check that the generator's kind and LoRA weights support the levels of a shift."""
+    kind, at, by, lora = parts.kind, (*path, "severity"), severity.get("by"), severity.get("lora")
     if by is not None and by not in kind.levels:
-        yield (*place, "by"), f"found '{by}', expected {' or '.join(kind.levels)} with generator.kind {kind.name}"
+        yield (
+            (*at, "by"),
+            f"found '{by}', expected {' or '.join(kind.levels)} with generator.kind {kind.name}",
+        )
     named = mapping(parts.generator.get("lora"))
     if (by == "lora") != (lora is not None):
-        yield (*place, "lora"), f"found {lora or 'null'}, expected one of generator.lora with by: lora, else null"
+        yield (
+            (*at, "lora"),
+            f"found {lora or 'null'}, expected one of generator.lora with by: lora, else null",
+        )
     elif isinstance(lora, str):
         if lora not in named:
-            yield (*place, "lora"), f"generator.lora has no '{lora[:80]}'{did_you_mean(lora, named)}"
+            yield (*at, "lora"), f"generator.lora has no '{lora[:80]}'{did_you_mean(lora, named)}"
         if parts.samples.get("pairs") == "attention":
-            yield place, f"{PAIRS_SHARE}: a base and its level are one call, with one scale; expected another way"
+            yield (
+                at,
+                f"{PAIRS_SHARE}: a base and its level are one call, with one scale; expected another way",
+            )
     if mapping(severity.get("levels")).get("realised") is not None:
         if not kind.from_noise or by == "lora":
             what = "by: lora" if by == "lora" else f"generator.kind {kind.name}"
-            yield (*place, "levels"), f"{what} takes no `realised:`, expected a list of levels"
+            yield (*at, "levels"), f"{what} takes no `realised:`, expected a list of levels"
         elif spec.get("caption") is None:
             yield (*path, "caption"), "missing, expected the caption whose score `realised:` is measured by"
     if not kind.corrupts:
         for where, drawn in ((("prompts", "base"), mapping(parts.prompts.get("base"))), (path, spec)):
             if drawn.get("embedding") is not None:
-                yield place, f"{'.'.join(map(str, where))} is drawn from an embedding, expected a prompt alone"
+                yield at, f"{'.'.join(map(str, where))} is drawn from an embedding, expected a prompt alone"
 
 
 def _level_values(severity: Mapping[str, Any]) -> list[float]:
@@ -418,7 +439,7 @@ def _level_values(severity: Mapping[str, Any]) -> list[float]:
 
 
 def _unscreened(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find a missing CLIP, and settings of the screen without one."""
+    """Find a missing CLIP, and screen settings that need a CLIP."""
     screen = parts.recipe.get("screen", {})
     if not isinstance(screen, Mapping) or screen.get("model") is not None:
         return
@@ -443,14 +464,14 @@ def _unscreened(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _pairs(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find pairs by attention of a kind that draws no noise, and `held` without such pairs."""
+    """Find pairs by attention with a kind that draws no noise, and `held` without such pairs."""
     if parts.samples.get("pairs") == "attention":
         if not parts.kind.from_noise:
             message = f"images of generator.kind {parts.kind.name} cannot see their base, expected noise"
             yield ("samples", "pairs"), message
         return
-    held, none = parts.samples.get("held"), HeldFromBase().model_dump()
-    if isinstance(held, Mapping) and none | dict(held) != none:
+    held_settings, none = parts.samples.get("held"), HeldFromBase().model_dump()
+    if isinstance(held_settings, Mapping) and none | dict(held_settings) != none:
         yield ("samples", "held"), "found with pairs that share only noise, expected none (null drops an inherited one)"
 
 

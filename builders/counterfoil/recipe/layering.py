@@ -1,14 +1,13 @@
-"""How recipes are found and lie over one another: `extends`, `--set`, and paths relative to the file that names them.
+"""Find recipes and merge their layers: `extends`, `--set`, and paths relative to the file that names them.
 
-A bundled recipe goes by its bare name, any other by its path, a dataset directory's by its folder. Plain texts that can
-only mean one thing are spelled out before layers are laid: `classes: [mug]` is a class of that name, `base: a photo of
-a {class}` a prompt. So a prompt that is laid over a whole shift changes the prompt alone, and a class list reads the
-same whether ids were written or not.
+A bundled recipe is named by its bare name, a dataset's recipe by the directory, any other recipe by its path. Short
+forms are expanded before layers are merged: `classes: [mug]` is a class of that name, `base: a photo of a {class}` a
+prompt. So a prompt over a whole shift changes the prompt alone, and class lists with and without ids are equal.
 
-A dataset's own recipe comes from whoever made the dataset. It stands alone: it extends nothing, lists its classes, and
-names models, tokens and the input dataset by the Hub or the lab. A folder in it is one of the machine that it was built
-on, so here it is kept as a name that opens nothing (`elsewhere:./photos`), until the person at the keyboard says
-where it lies. The one exception is the dataset's own `./tokens`.
+A dataset's own recipe may come from a stranger. It extends nothing, lists its classes, and names models, tokens and
+the input dataset by the Hub or the lab. Its folders are those of the machine that built the dataset. They are kept as
+names that open nothing (`elsewhere:./photos`) until the user gives their path. The one exception is the dataset's own
+`./tokens`.
 """
 
 from __future__ import annotations
@@ -84,22 +83,23 @@ def find_recipe(source: str | Path) -> Path:
 
 
 def is_of_a_dataset(path: Path) -> bool:
-    """Return whether a recipe's file is the one that a dataset directory brings: only there lies a lock beside it."""
+    """Return whether a recipe's file belongs to a dataset directory: only there it has a lock beside it."""
     return path.name == RECIPE and (path.parent / LOCK).exists()
 
 
 def class_slug(name: str) -> str:
-    """Return the id that a class has by its name: lower case, `-` for what an id cannot hold; empty where nothing is
-    left.
+    """Return a class id made from a name: lower case, other characters become `-`. It is empty if nothing is left.
 
-    `Café au lait` is `cafe-au-lait`, `coffee_mug` stays.
+    `Café au lait` gives `cafe-au-lait`; `coffee_mug` is unchanged.
     """
-    plain = "".join(each for each in unicodedata.normalize("NFKD", name) if not unicodedata.combining(each))
+    plain = "".join(
+        character for character in unicodedata.normalize("NFKD", name) if not unicodedata.combining(character)
+    )
     return re.sub(r"[^a-z0-9_]+", "-", plain.lower()).strip("-")
 
 
 def spell_out(recipe: LocatedMapping) -> None:
-    """Spell out the short forms of a file's recipe, in place. What is of another form is left to the schema."""
+    """Expand the short forms of a file's recipe, in place. The schema reports other forms."""
     source, prompts = recipe.get("source"), recipe.get("prompts")
     if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), LocatedList):
         listed = source["classes"]
@@ -129,7 +129,7 @@ def _prompt(specs: LocatedMapping, name: str) -> None:
 
 
 def names_every_label(classes: Any) -> bool:
-    """Return whether a list of classes, of any form, has the source label of each."""
+    """Return whether every class of a list, which may have any form, has a source label."""
     if classes is None:
         return False
     return not isinstance(classes, list | tuple) or all(
@@ -137,21 +137,21 @@ def names_every_label(classes: Any) -> bool:
     )
 
 
-def same_classes(given: Any, found: Sequence[Any]) -> bool:
-    """Return whether resolved classes agree with those that a recipe gives; null means all."""
+def same_classes(given: Any, resolved: Sequence[Any]) -> bool:
+    """Return whether resolved classes agree with the classes of a recipe; null means all classes."""
     if given is None:
         return True
-    if not isinstance(given, list | tuple) or len(given) != len(found):
+    if not isinstance(given, list | tuple) or len(given) != len(resolved):
         return False
     return all(
-        isinstance(one, Mapping)
-        and isinstance(other, Mapping)
-        and all(value is None or other.get(key) == value for key, value in one.items())
-        for one, other in zip(given, found, strict=True)
+        isinstance(entry, Mapping)
+        and isinstance(class_found, Mapping)
+        and all(value is None or class_found.get(key) == value for key, value in entry.items())
+        for entry, class_found in zip(given, resolved, strict=True)
     )
 
 
-# How a dataset's own recipe names what lies beside it.
+# Names of the files beside a dataset's own recipe, as that recipe writes them.
 OWN_TOKENS = f"./{TOKENS}"
 OWN_ROWS = f"./{ROWS}"
 OWN_EMBEDDINGS = f"./{EMBEDDINGS}"
@@ -159,9 +159,9 @@ EXTENDS, EXTENDS_SHA256 = "extends", "extends_sha256"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_CHAIN = 20
 _LONGEST_SHOWN = 300
-# Where the names of classifiers stand in keep rules, as one rule or a list of them; `*` is every value or item.
+# Keys of classifiers in keep rules, for one rule or a list of rules; `*` is every value or item.
 KEEP_JUDGES = ("keep.*.models.*", "keep.*.*.models.*")
-# Where a name stands that may be a folder's.
+# Keys of names that may be folders.
 _NAMES = (
     "source.dataset", "tokens.path", "generator.model", "generator.adapter", "generator.lora.*.path",
     "generator.dataset", "generator.captioner", "generator.clip.model", "screen.model", "screen.judge",
@@ -170,13 +170,14 @@ _NAMES = (
     "mine.settings.chat.model", "mine.settings.chat.base_url",
     *(f"{section}.{judges}" for section in ("screen", "prompts.shifts.*") for judges in KEEP_JUDGES),
 )  # fmt: skip
-# Where it is always a path, also one that does not begin like one.
+# Keys of values that are always paths, even without a leading `./`.
 _PATHS = ("mine.settings.examples.*.image", "mine.settings.chat.answers")
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The sha256 that a layer records of what it `extends`, where it does, and what now lies `below` it."""
+    """A layer's record of the recipe that it `extends`: its `sha256` and where that is written; `below` is the recipe
+    as it is now."""
 
     extends: str
     sha256: str
@@ -186,30 +187,30 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """A recipe's layers, laid, and the seals of those that have one, the lowest first."""
+    """The merged layers of a recipe, and the seals of its layers, the lowest first."""
 
     laid: LocatedMapping
     seals: tuple[Seal, ...] = ()
 
 
 def read_layers(path: Path) -> Layers:
-    """Return the recipe of a file with everything it extends laid under it; a dataset's own recipe stands alone."""
+    """Return the recipe of a file merged over everything that it extends; a dataset's own recipe extends nothing."""
     if is_of_a_dataset(path):
         return Layers(own_layers(text_of(path), _shown(path), path.parent))
     return _read_chain(path, ())
 
 
-def text_layers(text: str, place: str, folder: Path) -> Layers:
-    """Read the layers of a recipe's text from `folder`, which is not a dataset's own."""
-    return _layered(text, place, folder, ())
+def text_layers(text: str, shown_name: str, folder: Path) -> Layers:
+    """Read the layers of a recipe's text, which is not a dataset's own; its paths are relative to `folder`."""
+    return _layered(text, shown_name, folder, ())
 
 
-def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
-    """Return the recipe that a dataset brings: folders in it are names of another machine.
+def own_layers(text: str, shown_name: str, dataset: Path) -> LocatedMapping:
+    """Return a dataset's own recipe; its folders become names of another machine.
 
-    UserError for what names a file.
+    Raise UserError if it extends a recipe, lists no classes, or names a file outside the dataset.
     """
-    recipe = _read_mapping(text, place)
+    recipe = _read_mapping(text, shown_name)
     spell_out(recipe)
     problems = []
     if recipe.get("extends") is not None:
@@ -219,7 +220,7 @@ def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
         origin = source.origins["classes"]
         problems.append(f"source.classes ({origin}): found a path; a dataset's own recipe lists its classes")
     elif isinstance(source, LocatedMapping) and not names_every_label(source.get("classes")):
-        origin = source.origins.get("classes", place)
+        origin = source.origins.get("classes", shown_name)
         problems.append(
             f"source.classes ({origin}): a dataset's own recipe lists its classes, each with its source_label"
         )
@@ -230,8 +231,8 @@ def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
     drawn_from = list(embedding_specs(recipe))
     for path, spec in drawn_from:
         if isinstance(spec, LocatedMapping) and spec.get("file") not in (None, OWN_EMBEDDINGS):
-            place = f"{'.'.join(map(str, path))}.file ({spec.origins['file']})"
-            problems.append(f"{place}: found a path; a dataset's own embeddings are in {OWN_EMBEDDINGS}")
+            shown_name = f"{'.'.join(map(str, path))}.file ({spec.origins['file']})"
+            problems.append(f"{shown_name}: found a path; a dataset's own embeddings are in {OWN_EMBEDDINGS}")
     if problems:
         raise UserError(problems, "A dataset's recipe is what `counterfoil build` wrote: restore it from a copy.")
     tokens = recipe.get("tokens")
@@ -248,10 +249,9 @@ def own_layers(text: str, place: str, dataset: Path) -> LocatedMapping:
 
 
 def lay_over(lower: LocatedMapping, upper: LocatedMapping, path: tuple[str, ...] = ()) -> LocatedMapping:
-    """Lay one mapping over another: mappings merge deeply, lists and scalars replace, null deletes what lies below.
+    """Merge `upper` over `lower`: mappings merge deeply, lists and scalars replace, null deletes the lower value.
 
-    `prompts.shifts: {}` drops every inherited shift: laid over others, it could mean nothing else. `path` is where the
-    two mappings stand in a recipe.
+    `prompts.shifts: {}` drops every inherited shift. `path` is the key of the two mappings in the recipe.
     """
     merged = LocatedMapping(lower, lower.origins)
     for key, value in upper.items():
@@ -259,21 +259,21 @@ def lay_over(lower: LocatedMapping, upper: LocatedMapping, path: tuple[str, ...]
             del merged[key], merged.origins[key]
             continue
         below = merged.get(key)
-        here = (*path, key)
+        key_path = (*path, key)
         if key == "object_threshold" and isinstance(value, LocatedMapping) and set(value) == {"classes"}:
-            # A bare number becomes the mapping that it stands for, so that classes can be laid over it.
+            # Expand a bare number into a mapping, so that thresholds of classes can be merged over it.
             origin = merged.origins.get(key)
             if origin is not None and isinstance(below, int | float) and not isinstance(below, bool):
                 below = LocatedMapping({"value": below}, {"value": origin})
-        drops = here == ("prompts", "shifts") and not value
+        drops = key_path == ("prompts", "shifts") and not value
         if isinstance(below, LocatedMapping) and isinstance(value, LocatedMapping) and not drops:
-            value = lay_over(below, value, here)
+            value = lay_over(below, value, key_path)
         merged[key], merged.origins[key] = value, upper.origins[key]
     return merged
 
 
 def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedMapping:
-    """Return the recipe with each `a.b=c` laid over it in turn; c is YAML, paths are relative to here."""
+    """Return the recipe with each `a.b=c` merged over it in turn; c is YAML, relative to the working directory."""
     problems: list[str] = []
     for override in overrides:
         key, equals, text = override.partition("=")
@@ -284,12 +284,12 @@ def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedM
         if len(parts) > DEEPEST:
             problems.append(f"--set {override[:200]}…: a key of {len(parts):,} parts, expected at most {DEEPEST}")
             continue
-        place = f"--set {override}" if len(override) <= _LONGEST_SHOWN else f"--set {override[:_LONGEST_SHOWN]}…"
+        option = f"--set {override}" if len(override) <= _LONGEST_SHOWN else f"--set {override[:_LONGEST_SHOWN]}…"
         try:
-            value = read_yaml(text, place) if text.strip() else None
-            layer = _located(value, Origin(place))
+            value = read_yaml(text, option) if text.strip() else None
+            layer = _located(value, Origin(option))
             for part in reversed(parts):
-                layer = LocatedMapping({part: layer}, {part: Origin(place)})
+                layer = LocatedMapping({part: layer}, {part: Origin(option)})
             _resolve_paths(layer, Path.cwd())
         except UserError as error:
             problems += error.problems
@@ -301,7 +301,7 @@ def with_overrides(recipe: LocatedMapping, overrides: Sequence[str]) -> LocatedM
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a YAML file, of bounded size. UserError for one that cannot be read."""
+    """Return the text of a YAML file of bounded size. Raise UserError if it cannot be read."""
     try:
         return read_regular(path, MOST_CHARACTERS).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -320,16 +320,16 @@ def _read_chain(path: Path, above: tuple[Path, ...]) -> Layers:
     return _layered(text_of(path), _shown(path), real.parent, (*above, real))
 
 
-def _read_mapping(text: str, place: str) -> LocatedMapping:
-    recipe = read_yaml(text, place)
+def _read_mapping(text: str, shown_name: str) -> LocatedMapping:
+    recipe = read_yaml(text, shown_name)
     if not isinstance(recipe, LocatedMapping):
-        found = "a list" if isinstance(recipe, list) else repr(recipe)[:60]
-        raise UserError(f"{place}: found {found}, expected a mapping of a recipe's keys")
+        kind = "a list" if isinstance(recipe, list) else repr(recipe)[:60]
+        raise UserError(f"{shown_name}: found {kind}, expected a mapping of a recipe's keys")
     return recipe
 
 
-def _layered(text: str, place: str, folder: Path, above: tuple[Path, ...]) -> Layers:
-    recipe = _read_mapping(text, place)
+def _layered(text: str, shown_name: str, folder: Path, above: tuple[Path, ...]) -> Layers:
+    recipe = _read_mapping(text, shown_name)
     _resolve_paths(recipe, folder)
     origin, sealed = recipe.origins.pop(EXTENDS, None), recipe.origins.pop(EXTENDS_SHA256, None)
     parent, sha256 = recipe.pop(EXTENDS, None), recipe.pop(EXTENDS_SHA256, None)
@@ -344,38 +344,40 @@ def _layered(text: str, place: str, folder: Path, above: tuple[Path, ...]) -> La
     if not isinstance(parent, str):
         raise UserError(f"extends ({origin}): expected one bundled name or path of a recipe")
     try:
-        found = find_recipe(parent if "/" not in parent and "." not in parent else folder / named_path(parent))
+        lower_path = find_recipe(parent if "/" not in parent and "." not in parent else folder / named_path(parent))
     except UserError as error:
         raise UserError([f"extends ({origin}): {problem}" for problem in error.problems], error.hint) from error
-    lower = read_layers(found) if is_of_a_dataset(found) else _read_chain(found, above)
+    lower = read_layers(lower_path) if is_of_a_dataset(lower_path) else _read_chain(lower_path, above)
     sealed_below = _with_classes_of(lower.laid, recipe)
-    own = (Seal(parent, sha256, sealed, sealed_below),) if sha256 is not None and sealed is not None else ()
-    return Layers(lay_over(lower.laid, recipe), (*lower.seals, *own))
+    seals = (Seal(parent, sha256, sealed, sealed_below),) if sha256 is not None and sealed is not None else ()
+    return Layers(lay_over(lower.laid, recipe), (*lower.seals, *seals))
 
 
 def _with_classes_of(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMapping:
-    """Return what a layer was written for: the lower recipe with the classes that the layer found for it.
+    """Return the recipe that a layer was written for: the lower recipe with the classes that the layer resolved.
 
-    The seal is over a recipe whose classes are all known. Where the lower one leaves that to its source, the layer
-    holds what was found there; it is taken where it says nothing else than the lower one does.
+    A seal covers a recipe whose classes are all known. If the lower recipe takes its classes from the source, the layer
+    holds the resolved classes. They are used if they agree with the lower recipe.
     """
     below, above = lower.get("source"), upper.get("source")
     if not isinstance(below, LocatedMapping) or not isinstance(above, LocatedMapping):
         return lower
-    given, found = below.get("classes"), above.get("classes")
-    if names_every_label(given) or not isinstance(found, LocatedList) or not same_classes(given, found):
+    given, resolved = below.get("classes"), above.get("classes")
+    if names_every_label(given) or not isinstance(resolved, LocatedList) or not same_classes(given, resolved):
         return lower
-    return lay_over(lower, LocatedMapping({"source": LocatedMapping({"classes": found}, above.origins)}, upper.origins))
+    return lay_over(
+        lower, LocatedMapping({"source": LocatedMapping({"classes": resolved}, above.origins)}, upper.origins)
+    )
 
 
 def _shown(path: Path) -> str:
     absolute = path.resolve()
-    here = Path.cwd()
-    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)
+    working_directory = Path.cwd()
+    return str(absolute.relative_to(working_directory)) if absolute.is_relative_to(working_directory) else str(absolute)
 
 
 def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
-    """Make the paths in one file's recipe absolute, and read the file of classes where it names one."""
+    """Make the paths of one file's recipe absolute, and read the file of classes if it names one."""
 
     def absolute(name: str) -> str:
         match = _LOCAL.fullmatch(name)
@@ -402,7 +404,7 @@ def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
 
 
 def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> None:
-    """Replace every name of a recipe that may be a folder's."""
+    """Replace every name in a recipe that may be a folder."""
     for values, key in texts_at(recipe, *_NAMES):
         values[key] = replaced(values[key])
     for values, key in texts_at(recipe, *_PATHS):
@@ -410,25 +412,30 @@ def replace_names(recipe: dict[str, Any], replaced: Callable[[str], str]) -> Non
             values[key] = replaced(values[key] if is_local(values[key]) else f"./{values[key]}")
 
 
-def texts_at(recipe: Any, *places: str) -> Iterator[tuple[Any, Any]]:
-    """Yield the texts at these places of a recipe of any form: the mapping or list that holds each, and its key."""
-    for place in places:
-        found: list[Any] = [recipe]
-        *parts, last = place.split(".")
+def texts_at(recipe: Any, *dotted_keys: str) -> Iterator[tuple[Any, Any]]:
+    """Yield each text at these dotted keys of a recipe of any form: the mapping or list that holds it, and its key."""
+    for dotted_key in dotted_keys:
+        containers: list[Any] = [recipe]
+        *parts, last = dotted_key.split(".")
         for part in parts:
-            found = [values[key] for values in found for key in _keys(values, part)]
-        yield from ((v, key) for v in found for key in _keys(v, last) if isinstance(v[key], str))
+            containers = [values[key] for values in containers for key in _keys(values, part)]
+        yield from (
+            (container, key)
+            for container in containers
+            for key in _keys(container, last)
+            if isinstance(container[key], str)
+        )
 
 
 def _keys(values: Any, part: str) -> list[Any]:
-    """Return the keys that one part of a place stands for."""
+    """Return the keys or indices of `values` that one part of a dotted key matches."""
     if isinstance(values, Mapping):
         return [*values] if part == "*" else [part] if part in values else []
     return [*range(len(values))] if part == "*" and isinstance(values, list | tuple) else []
 
 
 def embedding_specs(recipe: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the path and embedding of the base and each shift, in a recipe of any form."""
+    """Yield the path and embedding of the base and of each shift, in a recipe of any form."""
     prompts = recipe.get("prompts")
     prompts = prompts if isinstance(prompts, Mapping) else {}
     shifts = prompts.get("shifts")
@@ -449,7 +456,7 @@ def _absolute_file(name: str, folder: Path) -> str:
 
 def _elsewhere(name: str) -> str:
     if _ADDRESS.match(name):
-        # Whoever mines a stranger's dataset sends no question, and no key, to an address of the stranger's.
+        # Mining a stranger's dataset must send no question and no key to an address that the stranger chose.
         return f"{ELSEWHERE}{name}"
     return f"{ELSEWHERE}{without_folders(name)}" if is_local(name) else name
 
@@ -461,16 +468,16 @@ def _with_rows_of_a_file(recipe: LocatedMapping) -> LocatedMapping | None:
 
 
 def _read_rows(path: Path, origin: Origin) -> LocatedMapping:
-    place = f"generator.rows ({origin}): {_shown(path)}"
+    table = f"generator.rows ({origin}): {_shown(path)}"
     try:
         content = read_regular(path, MOST_BYTES)
     except OSError as error:
-        raise UserError(f"{place}: {error.strerror or error}; expected a CSV file, or a mapping of rows") from error
-    return _located(read_rows_table(content, place), origin)
+        raise UserError(f"{table}: {error.strerror or error}; expected a CSV file, or a mapping of rows") from error
+    return _located(read_rows_table(content, table), origin)
 
 
 def _located(value: Any, origin: Origin) -> Any:
-    """Return a value with `origin` as the place of every part."""
+    """Return a value with `origin` as the origin of every part."""
     if isinstance(value, dict):
         items = {key: _located(item, origin) for key, item in value.items()}
         return LocatedMapping(items, dict.fromkeys(items, origin))

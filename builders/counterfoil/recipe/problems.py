@@ -1,4 +1,4 @@
-"""Turns validation errors into lines for people: path, place, found, expected, nearest valid name."""
+"""Turn validation errors into lines for users: key, file and line, value found, expectation, nearest valid name."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from counterfoil.recipe.parts import RecipePath, RecipeProblem
 from counterfoil.recipe.section import Section
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin
 
-# More are not looked at one by one: a recipe of nonsense has tens of thousands.
+# Only so many errors are explained: a recipe of nonsense has tens of thousands.
 MOST_PROBLEMS = 300
-# What a message says of a key is short; what was found there may have any length.
+# Bounds the value in a message, which may have any length.
 _LONGEST_MESSAGE = 800
 _TYPES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -34,30 +34,30 @@ def problem_lines(
 ) -> list[str]:
     """Return every problem of a recipe that failed validation, in the order of its files and lines.
 
-    `across` finds what is wrong between sections; what is no recipe but written like one has another.
+    `across` checks between sections; files that are written like recipes pass another check.
     """
-    found: dict[tuple[RecipePath, str], None] = {}
+    problems: dict[tuple[RecipePath, str], None] = {}
     errors = error.errors(include_url=False)
     for details in errors[:MOST_PROBLEMS]:
         path: RecipePath = ()
         value: Any = raw
         for part in details["loc"]:
-            # Up to a value that is no mapping: a bare number stands for a whole threshold.
+            # Stop at a value that is not a mapping: a bare number may replace a whole threshold.
             if not isinstance(value, Mapping | list | tuple) or part == "[key]":
                 break
             path, value = (*path, part), _child(value, part)
         if details["type"] == "too_short" and len(details["input"]) >= details.get("ctx", {}).get("min_length", 1):
-            continue  # its items are wrong, each of which is a problem of its own
+            continue  # its invalid items are reported one by one
         if details["loc"] or details["type"] != "value_error":  # the recipe's own check is repeated below
-            found[path, _message(model, raw, path, details)] = None
+            problems[path, _message(model, raw, path, details)] = None
     for path, message in islice(across(raw), MOST_PROBLEMS):
-        found[path, message] = None
+        problems[path, message] = None
 
     def order(problem: tuple[RecipePath, str]) -> tuple[bool, str, int]:
         origin = origin_of(raw, problem[0])
         return (False, origin.place, origin.line) if origin else (True, "", 0)
 
-    ordered = sorted(found, key=order)
+    ordered = sorted(problems, key=order)
     more = [f"… and {len(errors) - MOST_PROBLEMS} more"] if len(errors) > MOST_PROBLEMS else []
     return [_line(raw, path, message) for path, message in ordered] + more
 
@@ -105,17 +105,17 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, deta
     if error_type == "value_error":
         return str(details.get("ctx", {}).get("error", details["msg"]))
     if error_type == "extra_forbidden":
-        # Where a bare name stands for a section, the place is the name's, and the keys are those of the section.
+        # If a bare name replaces a section, the path is that of the name, and the keys are those of the section.
         whole = tuple(details["loc"])
         bare = path != whole
         section = _without_none(_annotation(_place_at(model, whole[:-1] if bare else path[:-1])))
         keys = list(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
         what = f"unknown name {quoted(str(whole[-1]))}" if bare else "unknown key"
         return f"{what}{did_you_mean(str(whole[-1]), keys)} ({'names' if bare else 'keys'} here: {', '.join(keys)})"
-    place = _place_at(model, details["loc"])
-    expected = _expected(place, details)
+    field = _place_at(model, details["loc"])
+    expected = _expected(field, details)
     if error_type == "missing":
-        about = place.description if isinstance(place, FieldInfo) else None
+        about = field.description if isinstance(field, FieldInfo) else None
         return f"missing, expected {expected}" + (f": {about}" if about else "")
     detail = details["input"]
     text = f"found {_shown(detail)}, expected {expected}"
@@ -130,7 +130,7 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, deta
     if isinstance(detail, str) and error_type.startswith(("int", "float", "bool")) and detail.strip():
         return f"{text}; write it without quotes" if _reads_as(detail, error_type) else text
     if error_type == "literal_error":
-        return text + did_you_mean(str(detail), [str(choice) for choice in _choices(_annotation(place))])
+        return text + did_you_mean(str(detail), [str(choice) for choice in _choices(_annotation(field))])
     return text
 
 
@@ -160,7 +160,7 @@ def _shown(value: Any) -> str:
             return "an empty list" if not value else "a list"
 
 
-def _expected(place: Any, details: ErrorDetails) -> str:
+def _expected(field: Any, details: ErrorDetails) -> str:
     error_type = details["type"]
     if error_type == "too_short":
         return "at least one item"
@@ -172,9 +172,9 @@ def _expected(place: Any, details: ErrorDetails) -> str:
         return "a finite number"
     if error_type == "multiple_of":
         return f"a multiple of {details.get('ctx', {}).get('multiple_of')}"
-    if place is None:
+    if field is None:
         return details["msg"].removeprefix("Input should be ")
-    return _described(_annotation(place)) + (_bounds(place) if isinstance(place, FieldInfo) else "")
+    return _described(_annotation(field)) + (_bounds(field) if isinstance(field, FieldInfo) else "")
 
 
 def _described(annotation: Any) -> str:
@@ -189,9 +189,9 @@ def _described(annotation: Any) -> str:
     return plain.written_as if isinstance(plain, type) and issubclass(plain, Section) else "a mapping of keys"
 
 
-def _bounds(place: FieldInfo) -> str:
-    low = next((rule for rule in place.metadata if isinstance(rule, Ge | Gt)), None)
-    high = next((rule for rule in place.metadata if isinstance(rule, Le | Lt)), None)
+def _bounds(field: FieldInfo) -> str:
+    low = next((rule for rule in field.metadata if isinstance(rule, Ge | Gt)), None)
+    high = next((rule for rule in field.metadata if isinstance(rule, Le | Lt)), None)
     match low, high:
         case Ge(), Le():
             return f" from {low.ge} to {high.le}"
@@ -211,8 +211,8 @@ def _choices(annotation: Any) -> tuple[Any, ...]:
     return get_args(plain) if get_origin(plain) is typing.Literal else ()
 
 
-def _annotation(place: Any) -> Any:
-    return place.annotation if isinstance(place, FieldInfo) else place
+def _annotation(field: Any) -> Any:
+    return field.annotation if isinstance(field, FieldInfo) else field
 
 
 def _without_none(annotation: Any) -> Any:
@@ -223,18 +223,18 @@ def _without_none(annotation: Any) -> Any:
 
 
 def _place_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
-    """Return the field, or the type of the item, at a path; None if the schema has none."""
-    place: Any = model
+    """Return the field or the item's type at a path; None if the schema lacks it."""
+    field: Any = model
     for part in path:
-        plain = _without_none(_annotation(place))
+        plain = _without_none(_annotation(field))
         if isinstance(plain, type) and issubclass(plain, BaseModel):
-            place = plain.model_fields.get(str(part))
+            field = plain.model_fields.get(str(part))
         elif get_origin(plain) in (dict, tuple):
-            place = get_args(plain)[1 if get_origin(plain) is dict else 0]
-            if get_origin(place) is typing.Annotated:  # bounds of an item stand as those of a field do
-                place = FieldInfo.from_annotation(place)
+            field = get_args(plain)[1 if get_origin(plain) is dict else 0]
+            if get_origin(field) is typing.Annotated:  # bounds of an item stand as those of a field do
+                field = FieldInfo.from_annotation(field)
         else:
             return None
-        if place is None:
+        if field is None:
             return None
-    return place
+    return field

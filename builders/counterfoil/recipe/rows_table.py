@@ -1,5 +1,5 @@
-"""Rows as CSV: of a pool by shift and class, chosen, or retrieved with ranks and scores; to be edited, by class; or of
-images drawn elsewhere, with what is known of each."""
+"""Tables of rows as CSV: rows of a pool by shift and class, chosen by a person or retrieved with ranks and scores; rows
+to edit, by class; and images drawn elsewhere, with their seeds and prompts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 from counterfoil.errors import UserError
 
-# Two million rows and more; what a stranger's file may take.
+# The largest file that is read: more than two million rows.
 MOST_BYTES = 64_000_000
 
 _HEADER = ["shift", "class_id", "row"]
@@ -22,12 +22,12 @@ _EDITED = ["class_id", "row", "caption"]
 _GIVEN = [*_HEADER, "index", "seed", "prompt"]
 _MOST_PROBLEMS = 20
 MOST_LINES = 3_000_000
-# Of a caption, in characters, so that a stranger's table is bounded. Models may read less: rows with whose caption a
-# prompt would be cut are not chosen (generate/kinds/edit.py).
+# The longest caption, in characters. Models may read less: rows whose caption would cut a prompt are not chosen
+# (generate/kinds/edit.py).
 LONGEST_CAPTION = 1000
-# Of a prompt of images drawn elsewhere: workflows write long ones.
+# The longest prompt of an image drawn elsewhere, in characters; workflows write long prompts.
 LONGEST_PROMPT = 10_000
-# Seeds are stored in 64 bits with a sign. What has none is told by one that no seed is.
+# Seeds are stored as signed 64-bit integers. This value means no seed.
 MOST_SEED, NO_SEED = 2**63 - 1, -1
 
 ChosenRows = Mapping[str, Mapping[str, Sequence[int]]]
@@ -37,11 +37,11 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class PoolRow:
-    """A row that a build chose: of a pool, or of the split that is edited.
+    """A row that a build chose from a pool or from the split that is edited.
 
-    rank: its place in the order of the whole pool by nearness to its prompt (1 is the nearest), and score: its cosine
-    with the prompt, as a float32 holds it; both where it was retrieved. caption: of a row that is edited, where prompts
-    ask for one. index, seed, prompt: of an image that was drawn elsewhere; no seed and an empty prompt where unknown.
+    rank: of a retrieved row, its rank in the whole pool by nearness to its prompt (1 is the nearest). score: its cosine
+    with the prompt, float32. caption: of an edited row, if prompts need one. index, seed, prompt: of an image drawn
+    elsewhere; seed None and prompt empty if unknown.
     """
 
     row: int
@@ -53,34 +53,34 @@ class PoolRow:
     prompt: str = ""
 
 
-# What a lock's inputs call a table of rows that a build chose.
+# Keys of tables of chosen rows in a lock's inputs.
 ChosenKind = Literal["retrieved", "edited", "given"]
-# (shift, class id) → rows by index; the shift is None where a class has the same rows under every shift.
+# (shift, class id) → rows by index; the shift is None if a class has the same rows under every shift.
 RowsByCell = Mapping[tuple[str | None, str], Sequence[PoolRow]]
 
 
-def read_rows_table(content: bytes, place: str) -> dict[str, dict[str, list[int]]]:
-    """Read shift → class id → rows, in the file's order. UserError with the lines of an invalid table."""
+def read_rows_table(content: bytes, source: str) -> dict[str, dict[str, list[int]]]:
+    """Read shift → class id → rows, in the file's order. Raise UserError with every invalid line."""
     rows: dict[str, dict[str, list[int]]] = {}
-    for (shift, class_id), row in _lines(content, place, _HEADER, 2, lambda cells: _number(cells[0])):
+    for (shift, class_id), row in _lines(content, source, _HEADER, 2, lambda cells: _number(cells[0])):
         rows.setdefault(shift, {}).setdefault(class_id, []).append(row)
     return rows
 
 
-def read_chosen_rows(content: bytes, place: str, kind: ChosenKind) -> dict[tuple[str | None, str], list[PoolRow]]:
-    """Return the chosen rows by cell, in the file's order. UserError, with the lines, for what is no such table."""
+def read_chosen_rows(content: bytes, source: str, kind: ChosenKind) -> dict[tuple[str | None, str], list[PoolRow]]:
+    """Return the chosen rows by cell, in the file's order. Raise UserError with every invalid line."""
     header, value = {"retrieved": (_RETRIEVED, _retrieved), "edited": (_EDITED, _edited), "given": (_GIVEN, _given)}[
         kind
     ]
     rows: dict[tuple[str | None, str], list[PoolRow]] = {}
-    for names, row in _lines(content, place, header, header.index("row"), value):
+    for names, row in _lines(content, source, header, header.index("row"), value):
         shift = None if kind == "edited" else names[0]
         rows.setdefault((shift, names[-1]), []).append(row)
     return rows
 
 
 def caption_problem(text: str) -> str | None:
-    """Return a problem with a caption for a table of rows, or None."""
+    """Return the problem with a caption of a table of rows, or None."""
     if len(text) > LONGEST_CAPTION:
         return f"a caption of {len(text):,} characters, expected at most {LONGEST_CAPTION:,}"
     if not text.isprintable() or text != text.strip():
@@ -90,18 +90,21 @@ def caption_problem(text: str) -> str | None:
 
 def rows_csv(rows: ChosenRows) -> bytes:
     """Write the table as `read_rows_table` reads it."""
-    return _text(_HEADER, ((shift, cls, row) for shift, own in rows.items() for cls, of in own.items() for row in of))
+    return _text(
+        _HEADER,
+        ((shift, cls, row) for shift, by_class in rows.items() for cls, numbers in by_class.items() for row in numbers),
+    )
 
 
 def chosen_rows_csv(rows: RowsByCell, kind: ChosenKind) -> bytes:
-    """Write the table as `read_chosen_rows` reads it: nine digits keep scores distinct."""
-    every = [(shift, class_id, one) for (shift, class_id), own in rows.items() for one in own]
+    """Write the table as `read_chosen_rows` reads it. Scores have nine digits, which keep float32 numbers distinct."""
+    every = [(shift, class_id, row) for (shift, class_id), cell_rows in rows.items() for row in cell_rows]
     if kind == "retrieved":
-        return _text(_RETRIEVED, ((shift, cls, one.row, one.rank, f"{one.score:.9g}") for shift, cls, one in every))
+        return _text(_RETRIEVED, ((shift, cls, row.row, row.rank, f"{row.score:.9g}") for shift, cls, row in every))
     if kind == "given":
-        cells = ((*cell, one.row, one.index, "" if one.seed is None else one.seed, one.prompt) for *cell, one in every)
+        cells = ((*cell, row.row, row.index, "" if row.seed is None else row.seed, row.prompt) for *cell, row in every)
         return _text(_GIVEN, cells)
-    return _text(_EDITED, ((class_id, one.row, one.caption or "") for _, class_id, one in every))
+    return _text(_EDITED, ((class_id, row.row, row.caption or "") for _, class_id, row in every))
 
 
 def _edited(cells: Sequence[str]) -> PoolRow | None:
@@ -136,30 +139,30 @@ def _number(text: str, most: int = 10**15 - 1) -> int | None:
 
 
 def _lines(
-    content: bytes, place: str, header: Sequence[str], named: int, value: Callable[[Sequence[str]], Value | None]
+    content: bytes, source: str, header: Sequence[str], named: int, value: Callable[[Sequence[str]], Value | None]
 ) -> list[tuple[tuple[str, ...], Value]]:
-    """Return the first `named` cells and the parsed others of each line."""
+    """Return the first `named` cells of each line and the parsed value of the other cells."""
     rows: list[tuple[tuple[str, ...], Value]] = []
     problems: list[str] = []
     try:
         lines = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
         first = next(lines, [])
         if first != list(header):
-            raise UserError(f"{place}: the first line is {','.join(first)[:80]!r}, expected {','.join(header)!r}")
+            raise UserError(f"{source}: the first line is {','.join(first)[:80]!r}, expected {','.join(header)!r}")
         for number, line in enumerate(lines, start=2):
             if number > MOST_LINES:
-                raise UserError(f"{place}: more than {MOST_LINES:,} lines")
-            found = value(line[named:]) if len(line) == len(header) else None
-            if found is None:
-                problems.append(f"{place}, line {number}: found {','.join(line)[:80]!r}, expected {','.join(header)}")
+                raise UserError(f"{source}: more than {MOST_LINES:,} lines")
+            parsed = value(line[named:]) if len(line) == len(header) else None
+            if parsed is None:
+                problems.append(f"{source}, line {number}: found {','.join(line)[:80]!r}, expected {','.join(header)}")
             else:
-                rows.append((tuple(line[:named]), found))
+                rows.append((tuple(line[:named]), parsed))
             if len(problems) == _MOST_PROBLEMS:
                 break
     except UnicodeDecodeError as error:
-        raise UserError(f"{place}: not UTF-8 text (byte {error.start})") from error
+        raise UserError(f"{source}: not UTF-8 text (byte {error.start})") from error
     except csv.Error as error:
-        raise UserError(f"{place}: not CSV: {error}") from error
+        raise UserError(f"{source}: not CSV: {error}") from error
     if problems:
         raise UserError(problems)
     return rows

@@ -28,7 +28,7 @@ from counterfoil.recipe.strict_yaml import LocatedMapping
 
 LONGEST = 200
 MOST_CLASSES = 12
-# A set against the rest of its class; images rendered for it against their base; or both in pairs of one noise.
+# A set and the rest of its class; images rendered for it and their base; or both, rendered in pairs of equal noise.
 TESTED_ON = ("rows", "rendered", "both", "pairs")
 PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED = "perhaps wrong labels", "words untrusted"
 MARKS = (PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED)
@@ -36,11 +36,11 @@ MARKS = (PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED)
 
 @dataclass(frozen=True, slots=True)
 class MinedFacts:
-    """What a mined shift came from; None for what is not given, or not in this form.
+    """The origin of a mined shift; None for facts that are missing or in another form.
 
-    set_rate, rest_rate: the failure rates of the finding's images and of those that they were compared with, as
-    fractions, by the rule `failure`. tested_on: what these images were; only the words of `TESTED_ON` are believed.
-    marks: what speaks against the finding, of `MARKS`.
+    set_rate, rest_rate: failure rates, as fractions by the rule `failure`, of the finding's images and of the images
+    that they were compared with. tested_on: the kind of these images, one of `TESTED_ON`. marks: doubts about the
+    finding, of `MARKS`.
     """
 
     words: str | None = None
@@ -60,7 +60,7 @@ class MinedFacts:
 
 
 def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
-    """Return the facts in a shift's `mined_from`, all empty without one."""
+    """Return the facts in a shift's `mined_from`, or empty facts without one."""
     record = record or {}
     target = record.get("target")
     classes = record.get("classes")
@@ -86,7 +86,7 @@ def shown_text(value: Any) -> str | None:
     """Return a text in one printable line, cut if long; None for other types and empty texts."""
     if not isinstance(value, str):
         return None
-    # What cannot be printed steers terminals, or turns the direction of what stands beside it.
+    # Unprintable characters control terminals, or reverse the direction of the text beside them.
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in value[: 4 * LONGEST]).split())
     return (line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…") or None
 
@@ -183,10 +183,10 @@ _CLASS_PLACE = "{class}"
 
 
 class MostDrawn(NamedTuple):
-    """How many images a method draws at most, for the estimate.
+    """The most images that a method draws, for the estimate.
 
     a_hypothesis: images of one hypothesis, and as many of its base. described, base: of all hypotheses, which share the
-    base of a class. a_finding: pairs that tell the rates of one that is confirmed, on top of these.
+    base of a class. a_finding: additional pairs that estimate the rates of a confirmed finding.
     """
 
     a_hypothesis: int
@@ -197,9 +197,9 @@ class MostDrawn(NamedTuple):
 
 
 def drawn_for(sizes: Iterable[int], classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
-    """Return what `mine.confirm` draws for hypotheses of so many classes each; None where it draws nothing.
+    """Return what `mine.confirm` draws for hypotheses with these numbers of classes; None if it draws nothing.
 
-    Each takes `mine.rendered` images, dealt over its classes and rounded up; the base of a class is drawn once.
+    A hypothesis takes `mine.rendered` images, divided over its classes and rounded up; a class's base is drawn once.
     """
     if mine.confirm == "rows":
         return None
@@ -341,14 +341,14 @@ class BugsSettings(MethodSection):
 
 CONTEXT = "context"
 _CONTEXT_PLACES = ("{class}", f"{{{CONTEXT}}}")
-# What is asked of each axis that is known. Chegini 2023, section 3.1, asks for uncommon backgrounds.
+# The question to a chat model for each known axis. Chegini 2023, section 3.1, asks for uncommon backgrounds.
 QUESTIONS = {
     "background": "What are uncommon backgrounds that a {class} can appear in?",
     "colour": "What are uncommon colours that a {class} can have?",
     "size": "What are uncommon sizes or distances at which a {class} can appear?",
     "light": "What are uncommon lights or weathers that a {class} can be photographed in?",
 }
-# Where a context of an axis stands in a sentence. Chegini 2023, Table 4, for the first and for all others.
+# The sentence for a context of an axis. Chegini 2023, Table 4, for the first and for all others.
 _BEHIND = "a photo of a {class} {context}"
 _PROMPTS = {"colour": "a photo of a {context} {class}"}
 
@@ -496,11 +496,11 @@ class ContextsSettings(MethodSection):
         return self
 
     def asked(self) -> str:
-        """Return the question to a chat model, with {class}. Only where `chat` is set is there one for certain."""
+        """Return the question to a chat model, with {class}. It certainly exists only if `chat` is set."""
         return self.question if self.question is not None else QUESTIONS[self.axis]
 
     def caption(self, class_name: str, context: str) -> str:
-        """Return the prompt of a class in a context; what is filled in is never read as a template."""
+        """Return the prompt of a class in a context; inserted text is never read as a template."""
         words = dict(zip(_CONTEXT_PLACES, (class_name, context), strict=True))
         first, second = sorted(_CONTEXT_PLACES, key=self.prompt.index)
         before, _, rest = self.prompt.partition(first)
@@ -513,10 +513,10 @@ class ContextsSettings(MethodSection):
 
 def _prompt_problem(prompt: str) -> str | None:
     bare = prompt
-    for place in _CONTEXT_PLACES:
-        if prompt.count(place) != 1:
-            return f"found '{prompt}', expected {place} once"
-        bare = bare.replace(place, "")
+    for placeholder in _CONTEXT_PLACES:
+        if prompt.count(placeholder) != 1:
+            return f"found '{prompt}', expected {placeholder} once"
+        bare = bare.replace(placeholder, "")
     return f"found '{prompt}', expected no braces but {' and '.join(_CONTEXT_PLACES)}" if {*"{}"} & {*bare} else None
 
 
@@ -582,8 +582,8 @@ class DirectionsSettings(MethodSettings):
     )
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
-        """Return at most one hypothesis a class, by its hardest caption (what lies far from a caption no caption
-        draws), and one a category of several classes.
+        """Return the budget for one hypothesis for each class, by its hardest caption, and one for each category of
+        several classes. (No caption draws images that are far from every caption.)
         """
         categories = Counter(cls.category for cls in classes if cls.category is not None)
         pooled = [size for size in categories.values() if size > 1 and self.pool]
@@ -602,7 +602,7 @@ class SlicesSettings(MethodSection):
     )
 
 
-# The method that needs no CLIP.
+# The method without a CLIP.
 SLICES = "slices"
 METHOD_SETTINGS: Mapping[str, type[MethodSection]] = {
     "directions": DirectionsSettings,
@@ -613,7 +613,7 @@ METHOD_SETTINGS: Mapping[str, type[MethodSection]] = {
 
 
 def method_settings(mine: Mine) -> MethodSection:
-    """Return the settings of the method that `mine` names. UserError for unknown or wrong ones."""
+    """Return the settings of the method that `mine` names. Raise UserError for unknown keys and invalid values."""
     if mine.method not in METHOD_SETTINGS:
         raise unknown_method(mine.method, METHOD_SETTINGS)
     return validate_settings(METHOD_SETTINGS[mine.method], mine.settings, "mine.settings")
@@ -631,7 +631,11 @@ def validate_settings(section: type[_Section], values: Mapping[str, Any], place:
         return section.model_validate(values)
     except ValidationError as error:
         problems = problem_lines(section, LocatedMapping(values), error, across=lambda raw: ())
-        # What is wrong between keys is of no one of them.
-        between = [one for one in error.errors(include_url=False) if not one["loc"] and one["type"] == "value_error"]
-        across = [f"{place}: {one.get('ctx', {}).get('error', one['msg'])}" for one in between]
+        # A problem between keys belongs to the whole section.
+        between = [
+            error_entry
+            for error_entry in error.errors(include_url=False)
+            if not error_entry["loc"] and error_entry["type"] == "value_error"
+        ]
+        across = [f"{place}: {error_entry.get('ctx', {}).get('error', error_entry['msg'])}" for error_entry in between]
         raise UserError([*(f"{place}.{problem}" for problem in problems), *across]) from error

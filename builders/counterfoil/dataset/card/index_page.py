@@ -1,8 +1,7 @@
-"""The index page: one file in a directory that leads to every page there, each with what it says in a line.
+"""The index page of a directory, `index.html`: a link to every page in it, each with a line about its content.
 
-It lies at the top as `index.html`, where a person looks, and is of this copy alone: `store.layout` lists it beside
-`.counterfoil/`, so that no manifest has it, nothing publishes it and verification passes over it. Every command that
-writes a page writes it anew from what then lies there.
+It belongs to this copy alone: `store.layout` lists it beside `.counterfoil/`, so manifests, publishing and verification
+ignore it. Every command that writes a page rewrites it from the pages that exist.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from counterfoil.store.reading import read_receipts
 TEMPLATE = "index.html.j2"
 CALIBRATE, ANSWER = f"{PRIVATE}/calibrate.html", f"{PRIVATE}/review.html"
 FINDINGS, MENDED = "findings.json", "mend.json"
-# What distinguishes a page of ours from somebody's own, which is left alone; within so many bytes.
+# A marker in the first bytes of our page; a user's own index.html lacks it and is left alone.
 _OURS, _HEAD = b'<meta name="generator" content="Counterfoil', 500
 _MOST_LINE = 300
 _MOST_FOLDERS = 100
@@ -40,7 +39,7 @@ _MOST_FOLDERS = 100
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """A page of a directory: where it lies there, what it is called, what it says, and (name, path) of more like it."""
+    """A page of a directory: its path, name and line of content, and (name, path) of related pages."""
 
     path: str
     title: str
@@ -49,24 +48,24 @@ class IndexEntry:
 
 
 def write_index(directory: Path) -> None:
-    """Write the index page of a directory, unless a page of somebody's own lies there. Raises as `write_atomically`."""
-    place, content = directory / INDEX, index_html(directory, index_entries(directory)).encode()
+    """Write the index page of a directory, unless it has a user's own. Raises as `write_atomically`."""
+    path, content = directory / INDEX, index_html(directory, index_entries(directory)).encode()
     try:
-        there = read_inside(directory, INDEX)
-        if there == content or _OURS not in there[:_HEAD]:
+        existing = read_inside(directory, INDEX)
+        if existing == content or _OURS not in existing[:_HEAD]:
             return
     except FileNotFoundError:
         pass
     except OSError:
-        return  # a link, or too large to be ours
-    # A killed run leaves nothing half-written among the files that a manifest lists.
+        return  # a link, or too large for a page of ours
+    # Write in the private folder first, so that a killed run leaves nothing half-written beside listed files.
     private = directory / PRIVATE
     if not private.is_dir():
-        write_atomically(place, content)
+        write_atomically(path, content)
         return
     write_atomically(private / INDEX, content)
-    with disk_errors(place):
-        (private / INDEX).replace(place)
+    with disk_errors(path):
+        (private / INDEX).replace(path)
 
 
 def index_html(
@@ -87,19 +86,19 @@ def index_html(
 
 
 def index_entries(directory: Path, served: Collection[str] = ()) -> list[IndexEntry]:
-    """List the pages that lie in a directory now, and those that are `served` whether or not they do, by path."""
-    found = [*_dataset(directory), *_reports(directory)]
+    """List the pages that exist in a directory, and the `served` pages even if they do not exist."""
+    entries = [*_dataset(directory), *_reports(directory)]
     for name in _folders(directory / "rounds"):  # the datasets that rounds of mining drew
         page = f"rounds/{name}/dataset/{INDEX}"
-        found.append(IndexEntry(page, f"Round {name}", "The images that test the descriptions."))
-    return [one for one in found if one.path in served or _is_there(directory, one.path)]
+        entries.append(IndexEntry(page, f"Round {name}", "The images that test the descriptions."))
+    return [entry for entry in entries if entry.path in served or _is_there(directory, entry.path)]
 
 
 def _dataset(directory: Path) -> Iterator[IndexEntry]:
     if not (directory / LOCK).is_file():
         return
     recipe, counts = None, ""
-    with contextlib.suppress(CounterfoilError, OSError):  # a directory that is damaged has pages all the same
+    with contextlib.suppress(CounterfoilError, OSError):  # list the pages of a damaged directory too
         recipe = load_own_recipe(directory)
         reasons = [reasons for receipt in read_receipts(directory) for reasons in receipt.counts.values()]
         accepted = sum(each.get(ACCEPTED, 0) for each in reasons)
@@ -141,10 +140,10 @@ def _reports(directory: Path) -> Iterator[IndexEntry]:
 
 
 def _found(document: Mapping[str, Any]) -> str:
-    """Return what findings.json comes to, in words."""
+    """Summarize findings.json in words."""
     try:
-        confirmed = [one for one in document["findings"] if one["confirmed"]]
-        words = listed([f"“{one['words']}”" for one in confirmed], most=3)
+        confirmed = [finding for finding in document["findings"] if finding["confirmed"]]
+        words = listed([f"“{finding['words']}”" for finding in confirmed], most=3)
         tested = counted(int(document["tested"]), "hypothesis", "hypotheses")
         if not confirmed:
             return _said(f"{document['target']['name']}: none of {tested} confirmed.")
@@ -155,7 +154,7 @@ def _found(document: Mapping[str, Any]) -> str:
 
 def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
     line, path = "", f"{below}results.json"
-    with contextlib.suppress(CounterfoilError, OSError):  # a page is there all the same
+    with contextlib.suppress(CounterfoilError, OSError):  # the page exists anyway
         results = results_from(read_inside(directory, path, MOST_DOCUMENT), path)
         line = f"{counted(len(results.models), 'model')}: "
         right = {
@@ -175,7 +174,7 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
 def _folders(folder: Path) -> list[str]:
     if folder.is_symlink() or not folder.is_dir():
         return []
-    return sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.is_symlink())[:_MOST_FOLDERS]
+    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.is_symlink())[:_MOST_FOLDERS]
 
 
 def _is_there(directory: Path, path: str) -> bool:
@@ -191,6 +190,6 @@ def _document(directory: Path, path: str) -> dict[str, Any]:
 
 
 def _said(line: Any) -> str:
-    """Return a line that a document says, as plain text of a bounded length."""
+    """Return a line of a document as plain text of bounded length."""
     text = " ".join(line.encode(errors="replace").decode().split()) if isinstance(line, str) else ""
     return text if len(text) <= _MOST_LINE else f"{text[: _MOST_LINE - 1]}…"

@@ -1,6 +1,7 @@
-"""`verify`: files against the manifest, inputs against each other, receipts against files, rows against the plan.
+"""`verify`: compare files with the manifest, inputs with each other, receipts with files, and rows with the plan.
 
-Also the numbers of the card (rows and bytes of each config and split, the table of yields) and Croissant's hashes.
+It also checks the numbers of the card (rows and bytes of each config and split, the table of yields) and the hashes in
+croissant.json.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def verify(
     if not any((directory / name).is_file() for name in (LOCK, MANIFEST)):
         raise no_dataset(directory)
     generator = None
-    if rerender:  # before gigabytes are read: a mistake in the options should not wait for them
+    if rerender:  # report a mistake in the options before gigabytes are read
         from counterfoil.models.devices import resolve_device
 
         device = resolve_device(device)
@@ -115,7 +116,7 @@ def verify(
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A dataset as far as it could be read: its files, its parts, and its sound receipts by group and shard number."""
+    """The readable part of a dataset: its files, its documents, and its sound receipts by group and shard number."""
 
     directory: Path
     findings: ProblemsFound
@@ -152,15 +153,15 @@ class _Reading:
         return cls(directory, findings, files, described, receipts)
 
     def is_sound(self, path: str) -> bool:
-        """Check that a file exists and has no problem so far."""
+        """Return whether a file exists and has no problem so far."""
         return path in self.files.found and not self.findings.is_damaged(path)
 
     def check_shards(self) -> tuple[int, int]:
-        """Check rows and images of every shard; return how many candidates and images were read."""
+        """Check the rows and images of every shard; return the numbers of candidates and images that were read."""
         total = sum(receipt.rows["data"] + receipt.rows["rejected"] for receipt in self.receipts.values())
         plan = self.described.plan
         if plan is not None and plan.recipe.kind.drawn_elsewhere and not plan.counts:
-            plan = None  # only the table says which rows there are
+            plan = None  # only the damaged table lists the rows
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             if plan is None:
                 stored = [(file.path, receipt.path) for receipt in self.receipts.values() for file in receipt.files]
@@ -201,7 +202,7 @@ class _Reading:
             check_croissant(self.directory, self.files.found, self.findings)
 
     def rerender(self, count: int, seed: int, device: str, generator: Materials | None) -> list[Rerendered]:
-        """Render rows again, unless files that this needs are damaged."""
+        """Render some rows again, unless files that this needs are damaged."""
         plan = self.described.plan
         known = self.described.prompts_known and self.described.embeddings_known
         if generator is None or plan is None or self.described.lock is None or not known:
@@ -226,12 +227,12 @@ def read_shard_receipts(
 ) -> dict[tuple[str, int], Receipt]:
     """Return the sound receipts by group and shard number, in the plan's order if there is a plan.
 
-    Receipts that are missing, damaged, of another dataset or of no shard, files that differ from their receipt, and
-    files that no receipt lists go to `findings`.
+    Add to `findings`: receipts that are missing, damaged, of another dataset or without a shard in the plan; files that
+    differ from their receipt; and files that no receipt lists.
     """
     plan, output = described.plan, None if described.recipe is None else described.recipe.output
     split, format = (None, None) if output is None else (output.split, output.format)
-    # If the lock is damaged, receipts must have the recipe's hashes.
+    # If the lock is damaged, compare receipts with the recipe's hashes.
     hashes: dict[str, str] = {}
     if described.lock is not None:
         hashes = dict(described.lock.hashes)
@@ -240,7 +241,7 @@ def read_shard_receipts(
     receipts: dict[tuple[str, int], Receipt] = {}
     known: set[str] = set()
     listed: set[str] = set()
-    # Files that a damaged receipt may have listed are not unexpected.
+    # Files of shards whose receipt is damaged, which are not reported as unexpected.
     planned: set[str] = set()
     for standing in standing_shards(directory, () if plan is None else plan.shards):
         path, shard, receipt = standing.path, standing.shard, standing.receipt
@@ -286,13 +287,13 @@ def read_shard_receipts(
     return receipts
 
 
-_BAR = re.compile(r"(?<!\\)\|")  # code in a cell escapes its own bars
-# The columns of the table of yields that do not count a reason.
+_BAR = re.compile(r"(?<!\\)\|")  # a bar within a cell is escaped
+# Columns of the table of yields that are not counts of a reason.
 _NAME, _CANDIDATES, _REASONS_AFTER, _REASONS_BEFORE = ("Shift", "Group"), "Candidates", "Accepted", "Pairs"
 
 
 def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsFound) -> None:
-    """Compare README.md with the receipts of all shards; differences go to `findings`."""
+    """Compare README.md with the receipts of all shards; add differences to `findings`."""
     if not (directory / CARD).exists():
         findings.add(CARD, "is missing")
         return
@@ -310,8 +311,8 @@ def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsF
         findings.add(CARD, fault)
 
 
-def check_croissant(directory: Path, found: Mapping[str, Entry], findings: ProblemsFound) -> None:
-    """Compare the hashes in croissant.json with the files that were `found`."""
+def check_croissant(directory: Path, files: Mapping[str, Entry], findings: ProblemsFound) -> None:
+    """Compare the hashes in croissant.json with the dataset's files, by path; add differences to `findings`."""
     try:
         document = parse_json(read_inside(directory, CROISSANT))
         hashes = {node["contentUrl"]: node["sha256"] for node in document["distribution"] if "sha256" in node}
@@ -319,10 +320,10 @@ def check_croissant(directory: Path, found: Mapping[str, Entry], findings: Probl
         findings.add(CROISSANT, f"cannot be read: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
         return
     for path, sha256 in hashes.items():
-        entry = found.get(path)
+        entry = files.get(path)
         if not findings.is_damaged(path) and (entry is None or entry.sha256 != sha256):
-            here = "there is no such file" if entry is None else f"the file has {entry.sha256[:12]}…"
-            findings.add(CROISSANT, f"lists the sha256 {str(sha256)[:12]}… for {path}, but {here}")
+            actual = "there is no such file" if entry is None else f"the file has {entry.sha256[:12]}…"
+            findings.add(CROISSANT, f"lists the sha256 {str(sha256)[:12]}… for {path}, but {actual}")
 
 
 def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> Iterator[str]:
@@ -338,16 +339,16 @@ def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> I
         for split in config["data_files"]:
             name = (config["config_name"], split["split"])
             globs = [split["path"]] if isinstance(split["path"], str) else split["path"]
-            own = [path for path in stored if any(fnmatchcase(path, glob) for glob in globs)]
-            matched.update(own)
+            paths = [path for path in stored if any(fnmatchcase(path, glob) for glob in globs)]
+            matched.update(paths)
             split_info = info.pop(name, None)
             shown = f"config '{name[0]}', split '{name[1]}'"
             if split_info is None:
                 yield f"has no entry in dataset_info for {shown}"
                 continue
             for key, unit, count in (
-                ("num_examples", "rows", sum(stored[path].rows for path in own)),
-                ("num_bytes", "bytes", sum(stored[path].size for path in own)),
+                ("num_examples", "rows", sum(stored[path].rows for path in paths)),
+                ("num_bytes", "bytes", sum(stored[path].size for path in paths)),
             ):
                 if split_info.get(key) != count:
                     yield f"lists {split_info.get(key)} {unit} for {shown}, but its files have {count}"
@@ -359,7 +360,7 @@ def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> I
 
 
 def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
-    """Yield a fault for each count in the table of yields (a row a shift, or a group) that receipts contradict."""
+    """Yield a fault for each count in the table of yields that the receipts contradict. A row is a shift or a group."""
     table = _yield_table(text)
     if not table:
         return
@@ -371,12 +372,16 @@ def yield_faults(text: str, receipts: Sequence[Receipt]) -> Iterator[str]:
                 for reason, count in reasons.items():
                     total[reason] = total.get(reason, 0) + count
     header, names = table[0][0][0], {row[0][1].strip("`") for row in table}
-    for name in [name for of, name in counts if of == header and name not in names]:
+    for name in [name for column_of, name in counts if column_of == header and name not in names]:
         yield f"has no row for {name} in its table of yields"
     for row in table:
         name = row[0][1].strip("`")
-        found = counts.get((header, name), {})
-        expected = {_CANDIDATES: sum(found.values()), _REASONS_AFTER: found.get(ACCEPTED, 0), **found}
+        reasons_found = counts.get((header, name), {})
+        expected = {
+            _CANDIDATES: sum(reasons_found.values()),
+            _REASONS_AFTER: reasons_found.get(ACCEPTED, 0),
+            **reasons_found,
+        }
         reason = False
         for column, cell in row:
             if column == _REASONS_BEFORE:

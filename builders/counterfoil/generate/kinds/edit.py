@@ -1,4 +1,4 @@
-"""Kind `edit`: rows of the input dataset, with captions where prompts ask for them, drawn anew under every shift."""
+"""Kind `edit`: rows of the input dataset, with captions if prompts use them, drawn again under every shift."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class EditMaker(DiffusersMaker):
-    """Draws rows of the input dataset anew."""
+    """Draws rows of the input dataset again."""
 
     tags = (("synthetic",), ("edited",))
 
@@ -35,15 +35,15 @@ class EditMaker(DiffusersMaker):
         return device if recipe.generator.captioner is not None else "cpu"
 
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
-        """Choose rows with usable captions, whose prompts the model reads whole; notes count the others.
+        """Choose rows with usable captions and prompts that the model reads whole; notes count the others.
 
-        Captions come from the recipe's column or captioner. UserError with every class that has fewer rows than
-        candidates; raises what reading and captioning raise.
+        Captions come from the recipe's column or captioner. Raise UserError with every class that has fewer rows than
+        candidates, and the errors of reading and captioning.
         """
         rows = pool_rows(recipe, pool)
         of_class, wanted = rows_of_classes(recipe, rows), rows_wanted(recipe)
-        own = [cls for cls in recipe.classes if cls.id in wanted]
-        ordered = {cls.id: in_drawn_order(of_class(cls), recipe.samples.seed) for cls in own}
+        classes = [cls for cls in recipe.classes if cls.id in wanted]
+        ordered = {cls.id: in_drawn_order(of_class(cls), recipe.samples.seed) for cls in classes}
         captions: Mapping[int, str | None] | None = None  # by row; None where no row needs one
         captioner: Mapping[str, Any] = {}
         without, cut, prompts = 0, 0, _Prompts(recipe)
@@ -54,7 +54,7 @@ class EditMaker(DiffusersMaker):
             captions, captioner = _captions_of_captioner(recipe, pool, ordered, wanted, prompts, device)
         table: dict[tuple[str | None, str], list[PoolRow]] = {}
         problems: list[str] = []
-        for cls in own:
+        for cls in classes:
             chosen, wordless, too_long = list[PoolRow](), 0, 0
             for row in ordered[cls.id]:
                 if len(chosen) == wanted[cls.id]:
@@ -97,19 +97,19 @@ class EditMaker(DiffusersMaker):
 
 
 class _Prompts:
-    """The prompts that hold a row's caption, and how much of one the model reads, where captions are asked for.
+    """The prompts that contain a row's caption, and the number of tokens that the model reads.
 
     A class token counts as the name of its class.
     """
 
     def __init__(self, recipe: Recipe) -> None:
         self._shifts = [shift for shift in recipe.all_shifts() if asks_caption(shift.prompt)]
-        asked = captions_asked(recipe)
-        self._length = prompt_length(recipe.generator.model, recipe.generator.revision) if asked else None
+        captioned = captions_asked(recipe)
+        self._length = prompt_length(recipe.generator.model, recipe.generator.revision) if captioned else None
         self.most = 0 if self._length is None else self._length.most
 
     def read_whole(self, cls: RecipeClass, caption: str | None) -> bool:
-        """Return whether the model reads every row's prompt to its end."""
+        """Return whether the model reads every prompt of a row to its end."""
         if self._length is None or caption is None:
             return True
         own = [prompt_for(shift, cls, None, caption) for shift in self._shifts if cls.label in shift.class_labels]
@@ -127,34 +127,34 @@ def _captions_of_captioner(
 ) -> tuple[Mapping[int, str | None], Mapping[str, Any]]:
     """Caption as many rows of each class as are needed; return captions by row, and the captioner's pin."""
     name = recipe.generator.captioner
-    assert name is not None  # the recipe says what captions its rows
+    assert name is not None  # a checked recipe names its captioner
     images, _ = every_row(pool_of(recipe), pool)
     captioner = load_captioner(name, device)
-    found: dict[int, str | None] = {}
+    caption_of: dict[int, str | None] = {}
     with one_thread():
         classes = {cls.id: cls for cls in recipe.classes}
 
         def chosen(class_id: str, row: int) -> bool:
-            return (own := found.get(row)) is not None and prompts.read_whole(classes[class_id], own)
+            return (usable := caption_of.get(row)) is not None and prompts.read_whole(classes[class_id], usable)
 
         def missing() -> list[int]:
-            """Return the rows to caption next: as many of each class as are lacking."""
+            """Return the rows to caption next: for each class as many as it lacks."""
             rows: list[int] = []
-            for class_id, own in ordered.items():
-                lacking = wanted[class_id] - sum(chosen(class_id, row) for row in own)
-                rows += [row for row in own if row not in found][: max(lacking, 0)]
+            for class_id, class_rows in ordered.items():
+                lacking = wanted[class_id] - sum(chosen(class_id, row) for row in class_rows)
+                rows += [row for row in class_rows if row not in caption_of][: max(lacking, 0)]
             return rows
 
         while rows := missing():
             keys = {images.keys[row]: row for row in sorted(set(rows))}
             captions = caption_images(images, captioner, user_cache() / "captions", keys=tuple(keys), number=1)
-            found |= {row: _usable((captions[key] or (None,))[0]) for key, row in keys.items()}
+            caption_of |= {row: _usable((captions[key] or (None,))[0]) for key, row in keys.items()}
     pin = {"name": without_folders(name), "revision": describe_captioner(name).revision, "sha256": captioner.sha256}
-    return found, {"captioner": pin}
+    return caption_of, {"captioner": pin}
 
 
 def _usable(value: Any) -> str | None:
-    """Return a caption in one line without its final full stop; None for no caption."""
+    """Return a caption in one line without its final full stop, or None for an unusable one."""
     if not isinstance(value, str):
         return None
     text = one_line(value).rstrip(". ")

@@ -1,7 +1,7 @@
-"""Whether the screening CLIP knows the classes: whose caption it finds nearest to their own validation images.
+"""Measure whether the screening CLIP knows the classes: which caption is nearest to their own validation images.
 
-What CLIP does not know is reported and decides nothing. No hash is over it, so that directories without it stand; it is
-measured once, goes along wherever a measured threshold does, and goes with the last.
+Unknown classes are reported and decide nothing. The result is in no hash, so directories without it remain valid. It
+is measured once, kept with measured thresholds, and dropped with the last of them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MOST_CLASSES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class KnownClass:
-    """What CLIP says of the `n` validation images of a class.
+    """CLIP's answers to the `n` validation images of a class.
 
-    `right` of them are nearer to the class's own caption than to every other one's (a tie is not). `margin` is the mean
-    of the own cosine minus the best other one, `taken_for` the class whose caption comes first most often among the
-    rest; None where every image is right.
+    right: images nearer to the caption of their class than to every other caption (a tie does not count). margin: the
+    mean cosine with the own caption minus the best other cosine. taken_for: the class whose caption is most often the
+    nearest to the other images; None if every image is right.
     """
 
     n: int
@@ -67,7 +67,7 @@ class KnownClasses:
         return wilson_interval(right, n)[0] < chance_line(self.chance)
 
     def is_of(self, recipe: Recipe) -> bool:
-        """Return whether it is about the recipe's classes and captions."""
+        """Return whether the answers are for the recipe's classes and captions."""
         texts = own_captions(recipe)
         named = self.classes.keys() | {cls.taken_for for cls in self.classes.values() if cls.taken_for is not None}
         return self.caption == base_caption(recipe) and self.captions == len(texts) and named <= texts.keys()
@@ -78,15 +78,12 @@ class KnownClasses:
             "captions": self.captions,
             "n": self.n,
             "right": self.right,
-            "classes": {class_id: asdict(one) for class_id, one in self.classes.items()},
+            "classes": {class_id: asdict(known) for class_id, known in self.classes.items()},
         }
 
     @classmethod
     def read(cls, document: Any) -> KnownClasses:
-        """Return the document back.
-
-        ValueError for what is not of the form that is written: anybody may have written it.
-        """
+        """Read a document, which may be a stranger's. Raise ValueError for a form that `document` does not write."""
         if not isinstance(document, dict) or document.keys() != {"caption", "captions", "n", "right", "classes"}:
             raise ValueError("not thresholds: `known` does not have the expected form")
         caption, captions, classes = document["caption"], document["captions"], document["classes"]
@@ -96,11 +93,11 @@ class KnownClasses:
             and _is_count(captions, 2, _MOST_CLASSES)
             and isinstance(classes, dict)
             and 1 <= len(classes) <= captions
-            and all(_is_class(one) and one["taken_for"] != class_id for class_id, one in classes.items())
+            and all(_is_class(entry) and entry["taken_for"] != class_id for class_id, entry in classes.items())
         )
         if not sound:
             raise ValueError("not thresholds: an entry of `known` does not have the expected form")
-        known = cls(caption, captions, {class_id: KnownClass(**one) for class_id, one in classes.items()})
+        known = cls(caption, captions, {class_id: KnownClass(**entry) for class_id, entry in classes.items()})
         if (document["n"], document["right"]) != (known.n, known.right):
             raise ValueError("not thresholds: the counts of `known` do not add up")
         return known
@@ -112,7 +109,7 @@ def base_caption(recipe: Recipe) -> str:
 
 
 def own_captions(recipe: Recipe) -> dict[str, str]:
-    """Return the object caption by class id, of classes that have the words for it."""
+    """Return class id → object caption, for classes that have the words of the caption."""
     caption = base_caption(recipe)
     return {cls.id: cls.text(caption) for cls in recipe.classes if cls.has_words_for(caption)}
 
@@ -120,16 +117,16 @@ def own_captions(recipe: Recipe) -> dict[str, str]:
 def known_classes(
     caption: str, texts: Mapping[str, str], captions: NDArray[np.floating], images: Mapping[str, NDArray[np.floating]]
 ) -> KnownClasses | None:
-    """Measure it. `texts` are the classes' own captions by class id, in whose order `captions` [classes, width] are
-    their unit embeddings; `images` [n, width] are those of a class's own validation images, for some or all classes.
+    """Measure which classes CLIP knows; return None with fewer than two classes or without images.
 
-    None where there is nothing to tell apart: less than two classes, or no image.
+    texts: class id → the class's caption. captions: [classes, width], their unit embeddings in the same order. images:
+    class id → [n, width], the embeddings of its validation images, for some or all classes.
     """
     ids = list(texts)
     shown = {class_id: images[class_id] for class_id in ids if class_id in images and len(images[class_id])}
     if len(ids) < 2 or not shown:
         return None
-    # Classes of one name share a caption, and one column: nothing tells them apart, to the last bit.
+    # Classes of one name share a caption and one column, so that their scores are equal to the last bit.
     first: dict[str, int] = {}
     columns = [first.setdefault(texts[class_id], len(first)) for class_id in ids]
     rows = [columns.index(column) for column in range(len(first))]
@@ -139,7 +136,10 @@ def known_classes(
     return KnownClasses(
         caption,
         len(ids),
-        {class_id: _known(class_id, own_column[class_id], own, different, owners) for class_id, own in shown.items()},
+        {
+            class_id: _known(class_id, own_column[class_id], embeddings, different, owners)
+            for class_id, embeddings in shown.items()
+        },
     )
 
 
@@ -153,19 +153,19 @@ def _known(
     margins: list[NDArray[np.float64]] = []
     taken = np.zeros(len(owners), dtype=np.int64)
     for start in range(0, len(images), _ROWS_AT_ONCE):
-        # Float32, as scores are stored: what a threshold cannot tell apart is a tie here.
+        # Compare in float32, as scores are stored: scores that are equal to a threshold are a tie here.
         scores = (images[start : start + _ROWS_AT_ONCE].astype(np.float64) @ captions.T).astype(np.float32)
-        own = scores[:, column].astype(np.float64)
+        own_score = scores[:, column].astype(np.float64)
         if len(owners[column]) == 1:
             scores[:, column] = -np.inf
         best = scores.argmax(axis=1)
-        margin = own - scores[np.arange(len(scores)), best].astype(np.float64)
+        margin = own_score - scores[np.arange(len(scores)), best].astype(np.float64)
         np.add.at(taken, best[margin <= 0], 1)
         margins.append(margin)
     every = np.concatenate(margins)
     right = int((every > 0).sum())
     others = [other for other in owners[int(taken.argmax())] if other != class_id]
-    # Rounded, since the last bits of a sum depend on the machine.
+    # Round, because the last bits of a sum depend on the machine.
     return KnownClass(len(every), right, round(float(every.mean()), 6), others[0] if right < len(every) else None)
 
 
@@ -173,13 +173,13 @@ def _is_count(value: Any, least: int, most: int) -> bool:
     return type(value) is int and least <= value <= most
 
 
-def _is_class(one: Any) -> bool:
+def _is_class(entry: Any) -> bool:
     return (
-        isinstance(one, dict)
-        and one.keys() == {"n", "right", "margin", "taken_for"}
-        and _is_count(one["n"], 1, 2**53)
-        and _is_count(one["right"], 0, one["n"])
-        and type(one["margin"]) in (int, float)
-        and -2.001 <= one["margin"] <= 2.001  # cosines, rounded; no NaN is in there
-        and (isinstance(one["taken_for"], str) if one["right"] < one["n"] else one["taken_for"] is None)
+        isinstance(entry, dict)
+        and entry.keys() == {"n", "right", "margin", "taken_for"}
+        and _is_count(entry["n"], 1, 2**53)
+        and _is_count(entry["right"], 0, entry["n"])
+        and type(entry["margin"]) in (int, float)
+        and -2.001 <= entry["margin"] <= 2.001  # cosines, rounded; no NaN is in there
+        and (isinstance(entry["taken_for"], str) if entry["right"] < entry["n"] else entry["taken_for"] is None)
     )

@@ -1,6 +1,6 @@
-"""What a keep rule is, and what it reads: the scores of a candidate by name, and the thresholds they must reach.
+"""The interface of keep rules. A rule reads the scores and thresholds of candidates, by the score's name.
 
-A rule is a section of a recipe that decides a whole cell, and says what it needs to know for that.
+A rule is a section of a recipe. It decides a whole cell and lists the scores that it needs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# The two cosines of Vendrow 2023, section 3.1. Others have names beside them.
+# The two cosines of Vendrow 2023, section 3.1. Other rules add scores under other names.
 OBJECT = "object"
 SHIFT = "shift"
 CLIP_SCORES = (OBJECT, SHIFT)
@@ -24,11 +24,11 @@ CLIP_SCORES = (OBJECT, SHIFT)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Scores and thresholds of one candidate, by the score's name; None where there is none.
+    """Scores and thresholds of one candidate, by the score's name; a missing one is None.
 
-    The object's score is None where rendering failed, the shift's where the shift is not screened (the base); where
-    nothing is screened both are, and so is the object's threshold. `open` says that the shift's threshold is not known
-    yet: a percentile over candidates that are still being made.
+    The object score is None if rendering failed. The shift score is None if the shift is not screened, as the base.
+    Without a screen both scores and the object threshold are None. `open`: the shift's threshold is not known yet,
+    because it is a percentile over candidates that are still being made.
     """
 
     scores: Mapping[str, float | None]
@@ -53,24 +53,24 @@ def as_stored(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a dataset's tables: its type in `datasets`, and what cards say of it. Its cells may be empty."""
+    """A column of a dataset's tables: its type in `datasets` and its description for cards. Cells may be empty."""
 
     type: Literal["int32", "int64", "float32", "bool", "string", "Image", "ClassLabel", "list<float32>", "objects"]
     description: str
 
 
 class KeepRule(Section):
-    """Settings and a pure function. Rules are applied in order, each to what those before it left.
+    """The settings of a rule and a pure function. Rules run in order, each on the candidates that earlier rules kept.
 
-    `whole_cell` says that a candidate's fate depends on the others of its cell: such a rule cannot fill a quota, which
-    stops drawing by what passes so far. `measures` are columns that `measure` fills from the pixels of an image as it
-    is stored, each with the least and the most that it can be.
+    `whole_cell`: the decision on a candidate depends on the other candidates of its cell. Such a rule cannot be used
+    with a quota, which stops drawing once enough candidates pass. `measures`: columns that `measure` fills from the
+    pixels of a stored image, each with its minimum and maximum.
     """
 
     whole_cell: ClassVar[bool] = False
-    # Rules that must stand before this one in the list.
+    # Rules that must precede this one in the list.
     after: ClassVar[tuple[str, ...]] = ()
-    # Every reason that `dropped` may give: by them one tells of a stored candidate which rule dropped it.
+    # Every reason that `dropped` may return; a stored candidate's reason identifies the rule that dropped it.
     reasons: ClassVar[tuple[str, ...]] = ()
     measures: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
@@ -79,11 +79,11 @@ class KeepRule(Section):
         raise NotImplementedError
 
     def columns(self) -> dict[str, Column]:
-        """Return columns that the rule adds to every row; the value of each is the score of the same name."""
+        """Return the columns that the rule adds to every row; a column holds the score of the same name."""
         return {}
 
     def judges(self) -> tuple[str, ...]:
-        """Return names of the classifiers whose answers are among the scores; what asks any never filters the base."""
+        """Return the names of classifiers whose answers are scores. A rule with such classifiers skips the base."""
         return ()
 
     def measure(self, pixels: NDArray[Any]) -> dict[str, float]:
@@ -91,5 +91,5 @@ class KeepRule(Section):
         return {}
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        """Return for each remaining candidate of a cell, in order of index, why it is dropped, or None."""
+        """Return the reason to drop each remaining candidate of a cell, or None to keep it, in order of index."""
         raise NotImplementedError
