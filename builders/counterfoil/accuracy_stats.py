@@ -46,6 +46,7 @@ from counterfoil.stats import (
     wilson_reach,
 )
 
+# If the base may be zero, the interval of a relative drop ends at this ratio of the shift to the base.
 _LARGEST_RATIO = 100.0
 _DRAWN_AT_ONCE = 1 << 24  # units of some replicates: 400 MB of counts
 # Fit no line through fewer models than this.

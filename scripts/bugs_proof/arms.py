@@ -90,8 +90,8 @@ def _other(
     for label, description in named(audit, drawer, base, captioner):
         if len(hypotheses) == wanted:
             break
-        if (label, description) not in {(hypothese.label, hypothese.description) for hypothese in hypotheses}:
-            name = name_of(audit.class_names[label], description, [hypothese.name for hypothese in hypotheses])
+        if (label, description) not in {(hypothesis.label, hypothesis.description) for hypothesis in hypotheses}:
+            name = name_of(audit.class_names[label], description, [hypothesis.name for hypothesis in hypotheses])
             hypotheses.append(BugHypothesis(name, label, description))
     with progress_printed(f"{audit.target} {arm}"):
         trials = carry_to_test(hypotheses, drawer, budget, audit.mine, audit.settings, family=max(1, len(hypotheses)))

@@ -47,7 +47,6 @@ ANY = "any"
 # Exit codes of a command; 1 is a failed run, 2 a user's mistake.
 FAILED, UNDECIDED = 3, 4
 MOST_LINES = 500
-# Where the base may be zero, the interval of a relative drop ends at this ratio of the shift to the base.
 # Do not advise more images per class than this.
 MOST_NEEDED = 100_000
 

@@ -255,15 +255,15 @@ class HypothesisTests:
         rows = [half_rows(audited, audited.halves.confirm) for audited in audits]
         sets = {} if rendered is None else rendered.sets
         hypotheses = [
-            hypothese for hypothese in outcome.hypotheses if mine.confirm != "rendered" or hypothese.name in sets
+            hypothesis for hypothesis in outcome.hypotheses if mine.confirm != "rendered" or hypothesis.name in sets
         ]
-        of_audit = [_audit_index(audits, hypothese.labels[0]) for hypothese in hypotheses]
+        of_audit = [_audit_index(audits, hypothesis.labels[0]) for hypothesis in hypotheses]
         counted = [
             Counted(
-                rows=None if mine.confirm == "rendered" else count_hypothesis(hypothese, rows[index]),
-                rendered=sets[hypothese.name].counts if hypothese.name in sets else None,
+                rows=None if mine.confirm == "rendered" else count_hypothesis(hypothesis, rows[index]),
+                rendered=sets[hypothesis.name].counts if hypothesis.name in sets else None,
             )
-            for hypothese, index in zip(hypotheses, of_audit, strict=True)
+            for hypothesis, index in zip(hypotheses, of_audit, strict=True)
         ]
         p = [counts.p(mine.margin) for counts in counted]
         results = confirm_sets([counts.first for counts in counted], mine.margin, mine.fdr, p)
@@ -340,13 +340,13 @@ def collect_findings(
         whitened_by=audited.whitened_by or None,
         not_tested=tuple(
             NotTested(
-                hypothese.name,
-                tuple(recipe.classes[label].id for label in hypothese.labels),
-                hypothese.words,
+                hypothesis.name,
+                tuple(recipe.classes[label].id for label in hypothesis.labels),
+                hypothesis.words,
                 NO_PROMPT,
             )
-            for hypothese in outcome.hypotheses
-            if hypothese.name not in carried
+            for hypothesis in outcome.hypotheses
+            if hypothesis.name not in carried
         ),
         notes=notes,
         doubts=without_words,

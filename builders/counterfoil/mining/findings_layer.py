@@ -183,9 +183,7 @@ def drawing_prompt(hypothesis: Hypothesis, outcome: Found, recipe: Recipe) -> st
     if hypothesis.role == "hard":
         return prompt_of(hypothesis.caption, classes)
     drawn = {
-        hypothese.caption
-        for hypothese in outcome.hypotheses
-        if hypothese.role == "hard" and hypothese.labels == hypothesis.labels
+        other.caption for other in outcome.hypotheses if other.role == "hard" and other.labels == hypothesis.labels
     }
     hard = outcome.notes[hypothesis.labels[0]].hard if len(classes) == 1 else ()
     left = [caption.caption for caption in hard if caption.score < 0 and caption.caption not in drawn]

@@ -369,7 +369,7 @@ def _vectors(tests: HypothesisTests) -> bytes:
     for name, vector in tests.found.vectors.items():
         label, _, what = name.partition("_")
         arrays[f"{ids[int(label)]}_{what}" if label.isdecimal() else name] = np.asarray(vector)
-    arrays |= {f"caption_{hypothese.name}": np.asarray(hypothese.vector) for hypothese in tests.found.hypotheses}
+    arrays |= {f"caption_{hypothesis.name}": np.asarray(hypothesis.vector) for hypothesis in tests.found.hypotheses}
     return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
 
 

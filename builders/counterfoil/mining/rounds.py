@@ -157,7 +157,7 @@ def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
     prompts = prompts_of(run.recipe, run.mine, outcome)
     if not prompts:
         return None
-    drawn = [hypothese for hypothese in outcome.hypotheses if hypothese.name in prompts]
+    drawn = [hypothesis for hypothesis in outcome.hypotheses if hypothesis.name in prompts]
     answered = answered_round(run, ROUND, round_layer(drawn, prompts, run))
     if answered is None:
         raise RunFailure(
@@ -225,7 +225,7 @@ def prompts_of(recipe: Recipe, mine: Mine, outcome: Found) -> dict[str, str]:
     if mine.confirm == "rows":
         return {}
     # No prompt renders images far from a caption; another prompt would test other words.
-    near = [hypothese for hypothese in outcome.hypotheses if hypothese.role == "hard"]
+    near = [hypothesis for hypothesis in outcome.hypotheses if hypothesis.role == "hard"]
     prompts = {hypothesis.name: drawing_prompt(hypothesis, outcome, recipe) for hypothesis in near}
     return {name: prompt for name, prompt in prompts.items() if prompt is not None}
 

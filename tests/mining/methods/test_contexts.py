@@ -124,7 +124,7 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 def test_the_sets_of_all_contexts_are_a_partition_of_the_class() -> None:
     half, found = made(dict.fromkeys(range(4), 0.5), k=4)
-    members = np.stack([hypothese.members(half.features, half.labels) for hypothese in found.hypotheses])
+    members = np.stack([hypothesis.members(half.features, half.labels) for hypothesis in found.hypotheses])
     assert len(members) == 4 and (members.sum(axis=0) == 1).all()
 
 
@@ -159,7 +159,7 @@ def test_failures_of_further_classifiers_choose_too_each_counted_for_itself() ->
     at_beach = nearest_context(half.features, half.captions.vectors[1:]) == 2
     settings = ContextsSettings(contexts="wardrobe", k=2, similarity=0.995)
     both = find_contexts(replace(half, pooled={"other": at_beach}), Mine(), settings, 1)
-    assert [hypothese.words for hypothese in both.hypotheses] == ["thing on the beach", "thing in the snow"]
+    assert [hypothesis.words for hypothesis in both.hypotheses] == ["thing on the beach", "thing in the snow"]
     found = {context.words: context for context in both.notes[0].contexts}
     assert found["on the beach"].failures == at_beach.sum() and found["on the beach"].right >= at_beach.sum()
     # An image that both fail on is drawn for once, whoever counts.

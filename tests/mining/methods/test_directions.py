@@ -131,14 +131,16 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 def test_a_context_that_fails_is_the_hard_caption_and_its_set() -> None:
     found = made("in the snow", None)
-    (one,) = [hypothese for hypothese in found.hypotheses if hypothese.labels == (0,) and hypothese.role == "hard"]
+    (one,) = [hypothesis for hypothesis in found.hypotheses if hypothesis.labels == (0,) and hypothesis.role == "hard"]
     assert one.caption == "a photo of a thing in the snow"
     assert found.notes[0].hard[0].caption == one.caption and found.notes[0].hard[0].score < 0
 
 
 def test_the_absence_of_a_context_is_far_from_the_easy_caption() -> None:
     found = made(None, "on the beach")
-    (one,) = [hypothese for hypothese in found.hypotheses if hypothese.labels == (0,) and hypothese.role == "far_from"]
+    (one,) = [
+        hypothesis for hypothesis in found.hypotheses if hypothesis.labels == (0,) and hypothesis.role == "far_from"
+    ]
     assert one.caption == "a photo of a thing on the beach" and one.words == "thing not on the beach"
     assert found.notes[0].easy[0].caption == one.caption
     # Along what the caption adds, not along the whole of it: the class itself is no part of the set.
@@ -147,10 +149,12 @@ def test_the_absence_of_a_context_is_far_from_the_easy_caption() -> None:
 
 def test_classes_of_a_category_are_pooled_and_names_are_told_apart() -> None:
     found = made("in the snow", None, ("kind", "kind"))
-    (pooled,) = [hypothese for hypothese in found.hypotheses if len(hypothese.labels) == 2 and hypothese.role == "hard"]
+    (pooled,) = [
+        hypothesis for hypothesis in found.hypotheses if len(hypothesis.labels) == 2 and hypothesis.role == "hard"
+    ]
     assert pooled.caption == "a photo of a thing in the snow" and pooled.name == "kind_hard"
     assert len(pooled.cutoffs) == 2
-    names = [hypothese.name for hypothese in found.hypotheses]
+    names = [hypothesis.name for hypothesis in found.hypotheses]
     assert len(set(names)) == len(names)
 
 

@@ -97,7 +97,7 @@ def test_a_confusion_counts_one_answer_among_other_classes() -> None:
     first = len(half.labels)
     half.taken_for[bird[:first]], half.failed[bird[:first]] = 2, True
     rows.taken_for[bird[first:]], rows.failed[bird[first:]] = 2, True
-    found = {hypothese.name: hypothese for hypothese in find_slices(half, Mine(), SlicesSettings(), 1).hypotheses}
+    found = {hypothesis.name: hypothesis for hypothesis in find_slices(half, Mine(), SlicesSettings(), 1).hypotheses}
     pair, whole = found["cat_answered_bird"], found["cat_the_whole_class"]
     in_set, rest = count_hypothesis(pair, rows)
     assert (in_set.rows, rest.rows) == ((rows.labels == 0).sum(), (rows.labels == 1).sum())  # no bird in either
@@ -112,9 +112,9 @@ def test_a_confusion_counts_one_answer_among_other_classes() -> None:
 def test_a_group_over_all_classes_takes_the_same_share_of_each_and_no_answer_decides_who_is_in() -> None:
     half, rows = made(3, lambda features, labels: 0.5 * (features[:, 0] < 90))
     found = next(
-        hypothese
-        for hypothese in find_slices(half, Mine(), SlicesSettings(), 1).hypotheses
-        if "any_class_dark" in hypothese.name
+        hypothesis
+        for hypothesis in find_slices(half, Mine(), SlicesSettings(), 1).hypotheses
+        if "any_class_dark" in hypothesis.name
     )
     inside = found.members(half.features, half.labels)
     shares = [inside[half.labels == label].mean() for label in range(CLASSES)]
@@ -130,17 +130,17 @@ def test_a_measure_of_few_values_cuts_single_classes_only() -> None:
     half.features[:, 0] = np.where(half.labels == 0, 75, 95)  # the classes' own: no class has both
     half.features[::7, 1] = 0
     half.failed[:] = half.failed | (half.features[:, 0] == 75)
-    for hypothese in find_slices(half, Mine(margin=0), SlicesSettings(most=20), 1).hypotheses:
-        assert "dark" not in hypothese.name and "bright" not in hypothese.name
-        assert not hypothese.name.startswith("any_class_low")
+    for hypothesis in find_slices(half, Mine(margin=0), SlicesSettings(most=20), 1).hypotheses:
+        assert "dark" not in hypothesis.name and "bright" not in hypothesis.name
+        assert not hypothesis.name.startswith("any_class_low")
 
 
 def test_what_is_carried_promises_something_on_the_discover_half_and_few_failures_are_not_searched() -> None:
     half, _ = made(5, dark_cats)
     rows = LabelledRows(half.features, half.labels, half.failed, half.units, half.taken_for)
     found = find_slices(half, Mine(), SlicesSettings(), 1)
-    assert all(score_test(*count_hypothesis(hypothese, rows), 0.05) <= PROMISING_P for hypothese in found.hypotheses)
-    assert len({hypothese.name for hypothese in found.hypotheses}) == len(found.hypotheses) > 0
+    assert all(score_test(*count_hypothesis(hypothesis, rows), 0.05) <= PROMISING_P for hypothesis in found.hypotheses)
+    assert len({hypothesis.name for hypothesis in found.hypotheses}) == len(found.hypotheses) > 0
     none = find_slices(half, Mine(), SlicesSettings(fewest_errors=10_000), 1)
     assert not none.hypotheses and {note.reason for note in none.notes} == {
         "fewer than 10000 failures on the discover half"

@@ -171,7 +171,7 @@ def test_every_hypothesis_comes_from_failures_of_the_base_or_is_shorter_words_of
     hypotheses = [finding for finding in findings.findings if finding.origin == "found"]
     reasons = {cls.name: cls.reason for cls in findings.classes}
     # A class that was looked at has a hypothesis, a cluster that nobody could describe, or a reason.
-    result = {hypothese.class_names[0] for hypothese in hypotheses} | {
+    result = {hypothesis.class_names[0] for hypothesis in hypotheses} | {
         one.words.partition(":")[0] for one in findings.not_tested
     }
     assert all(name in result or reason for name, reason in reasons.items())

@@ -303,7 +303,7 @@ def carry_to_test(
     images. Hypotheses that the budget does not reach stay open.
     """
     threshold = log(max(family, 1) / mine.fdr)
-    tested = {hypothese.name: Trial(hypothese) for hypothese in hypotheses}
+    tested = {hypothesis.name: Trial(hypothesis) for hypothesis in hypotheses}
     rounds: list[DrawnRound] = []
     drawn_pairs = 0
     while drawn_pairs < settings.pairs:

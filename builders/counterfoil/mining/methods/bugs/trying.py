@@ -77,7 +77,7 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
     audited = replace(audited, whitened_by="")
     captions = _captions(hypotheses, recipe, settings, clip.model)
     outcome = Found(
-        tuple(_on_rows(hypothese, audited, captions, recipe, settings, mine.margin) for hypothese in hypotheses),
+        tuple(_on_rows(hypothesis, audited, captions, recipe, settings, mine.margin) for hypothesis in hypotheses),
         tuple(ClassNote(reason="not searched: the findings come from drawn images") for _ in recipe.classes),
     )
     tests = HypothesisTests.of(run, [audited], captions, outcome)
@@ -95,9 +95,9 @@ def _captions(
     candidates = tuple(
         np.asarray(
             [
-                rows.setdefault(_said(hypothese, recipe, settings), len(rows))
-                for hypothese in hypotheses
-                if hypothese.label == cls.label
+                rows.setdefault(_said(hypothesis, recipe, settings), len(rows))
+                for hypothesis in hypotheses
+                if hypothesis.label == cls.label
             ],
             dtype=np.int64,
         )
@@ -203,7 +203,7 @@ def try_descriptions(
         names = [finding.name for finding in before.findings]
         hypotheses: list[BugHypothesis] = []
         for description in descriptions:
-            name = name_of(cls.name, description, [*names, *(hypothese.name for hypothese in hypotheses)])
+            name = name_of(cls.name, description, [*names, *(hypothesis.name for hypothesis in hypotheses)])
             hypotheses.append(BugHypothesis(name, cls.label, description, "tried"))
         family = before.tested + len(hypotheses)
         kept_images = KeptImages(RoundDrawer(run, past_others=True))
