@@ -1,4 +1,4 @@
-"""What `counterfoil evaluate` prints of detectors: a sentence for each, a table, and the paths of the files."""
+"""Print an evaluation of detectors: a sentence for each, a table, and the paths of the files."""
 
 from __future__ import annotations
 

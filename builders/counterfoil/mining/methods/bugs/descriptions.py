@@ -59,7 +59,6 @@ _THERE_IS = re.compile(
 _LONGEST_LEAD = 8
 _LONGEST_PIECE = 400
 _MOST_CHARACTERS = 1000
-_A_PHOTO = "a photo"
 
 
 @dataclass(frozen=True, slots=True)
