@@ -337,7 +337,7 @@ def test_a_new_kind_is_one_file_and_one_line(folder: str) -> None:
 def test_the_guide_names_the_file_and_the_line(folder: str) -> None:
     name, _ = TABLES[folder]
     guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    entries = [part for part in guide.split("\n\n") if part.startswith("**Add ")]
+    entries = re.findall(r"^\*\*An? .*?(?=\n\n)", guide, re.MULTILINE | re.DOTALL)
     assert [entry for entry in entries if f"`{folder}/" in entry and f"`{name}`" in entry], folder
 
 
