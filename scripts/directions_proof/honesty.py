@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data.labelled_images import deal_halves
-from counterfoil.mining.collected import Confirmation, LabelledRows, confirm_sets, count_hypothesis
-from counterfoil.mining.hypotheses import CandidateCaptions, DiscoverHalf, Hypothesis, Role
+from counterfoil.mining.collected import Confirmation, confirm_sets
+from counterfoil.mining.hypotheses import CandidateCaptions, DiscoverHalf, Hypothesis, LabelledRows, Role
 from counterfoil.mining.methods.directions import find_directions
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
 from directions_proof.captions import captions_of, claims_of, holding, says_context
@@ -74,7 +74,7 @@ def mined_rows(
     answered = other.answers[:, 0].astype(np.int64)
     held_out = LabelledRows(other.features, other.labels, other.failed, other.units, answered)
     after, before = (
-        confirm_sets([count_hypothesis(one, held_out) for one in several], MINE.margin, MINE.fdr)
+        confirm_sets([one.count(held_out) for one in several], MINE.margin, MINE.fdr)
         for several in (hypotheses, [replace(one, outside=()) for one in hypotheses])
     )
     return [Outcome(*each) for each in zip(hypotheses, after, before, strict=True)]

@@ -1,8 +1,7 @@
-"""Audited images: labels, the target's answers as questions, CLIP's features, and the two halves.
+"""The audited images with the target's answers, CLIP's features, and the discover and confirm halves.
 
-Everything heavy is found again in the user's cache by its content, so an interrupted run resumes. One label an image is
-one question. Of K conditions, condition k is a question of two classes: label 2k for rows that have it, 2k + 1 for rows
-that do not. All questions share rows, features and halves. A method sees the discover half alone, cut-offs included.
+With K conditions, the target answers K questions of two classes: label 2k marks rows with condition k, and label 2k + 1
+rows without it. All questions share rows, features and halves.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from counterfoil.store.layout import user_cache
 def opened_images(
     recipe: Recipe, on: Sequence[str], source: OpenSource
 ) -> tuple[tuple[LabelledImages, ...], ConditionLabels | None]:
-    """Return the images that `mine.on` names, part after part, and the conditions of their rows, if they have any."""
+    """Return the images that `mine.on` names, and the conditions of their rows if the recipe has conditions."""
     if recipe.source.conditions is None:
         return opened_parts(recipe, on, source), None
     names = list(dict.fromkeys(on))
@@ -78,17 +77,19 @@ def opened_parts(
             "Name a split, such as validation, or the folder of a dataset that `counterfoil build` made.",
         )
     opened = open_dataset(names[0])
-    built, wanted = ([(cls.id, cls.name) for cls in of.classes] for of in (opened.recipe, recipe))
-    if built != wanted:
+    built = [(cls.id, cls.name) for cls in opened.recipe.classes]
+    expected = [(cls.id, cls.name) for cls in recipe.classes]
+    if built != expected:
         raise UserError(
-            f"{key}: {names[0]} has {len(built)} classes, and they are not the {len(wanted)} of the recipe",
+            f"{key}: {names[0]} has {len(built)} classes, and they are not the {len(expected)} of the recipe",
             f"Mine it by its own recipe: counterfoil mine {names[0]} --on {names[0]}",
         )
     images = opened.labelled()
-    # Images of one class and index begin with the same noise in every shift: they are no two observations.
-    paired = opened.recipe.samples.noise == "paired"
+    if opened.recipe.samples.noise != "paired":
+        return (replace(images, units=None),)
+    # Images of one class and index start from the same noise in every shift, so they are not independent.
     numbers = zip(opened.labels.tolist(), opened.indices.tolist(), strict=True)
-    return (replace(images, units=tuple(f"{label}_{index}" for label, index in numbers) if paired else None),)
+    return (replace(images, units=tuple(f"{label}_{index}" for label, index in numbers)),)
 
 
 def _may_be_a_split(name: str) -> bool:
@@ -107,7 +108,7 @@ def _refuse_train_split(recipe: Recipe, splits: Sequence[str], source: OpenSourc
 
 
 def audited_train_rows(recipe: Recipe, source: OpenSource) -> tuple[LabelledImages, ConditionLabels | None]:
-    """Return the train split of a recipe's source, without units, and the conditions of its rows, if it has any."""
+    """Return the source's train split without units, and the conditions of its rows if the recipe has conditions."""
     split = recipe.source.train_split
     if recipe.source.conditions is not None:
         return labelled_conditions(recipe.source, split, source.pin, units=False)
@@ -115,15 +116,14 @@ def audited_train_rows(recipe: Recipe, source: OpenSource) -> tuple[LabelledImag
 
 
 _DIGEST = hashlib.sha256().digest_size
-# The content of rows without an image.
+# Content hash of a row without an image.
 NO_CONTENT = hashlib.sha256(b"").hexdigest()
 
 
 class ContentsSeen:
-    """The content of each of some images, noted whenever somebody reads `images`.
+    """Hashes images while they are read through `images`, and keeps all hashes in `folder`.
 
-    Once all are known they are kept in `folder`, so that a run which finds predictions and features in their caches
-    reads no image for this either.
+    A later run of the same images reads the hashes from there.
     """
 
     def __init__(self, images: LabelledImages, folder: Path | None = None):
@@ -131,17 +131,17 @@ class ContentsSeen:
         self._plain, self._file, self._seen = images, folder / f"{images.content[:64]}.contents", dict[str, bytes]()
         self.images = replace(images, read=self._read)
 
-    def _read(self, wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-        for key, image in self._plain.read(wanted):
+    def _read(self, keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
+        for key, image in self._plain.read(keys):
             self._seen[key] = hashlib.sha256(image or b"").digest()
             yield key, image
 
     def known(self) -> list[str]:
-        """Return the content of each row, in order, as text; read what is not known yet."""
+        """Return the hash of each row's image, in order; read the images that were not read yet."""
         plain = self._plain
-        known = kept_digests(self._file, len(plain))
-        if known is not None:
-            return known
+        digests = kept_digests(self._file, len(plain))
+        if digests is not None:
+            return digests
         missing = frozenset(plain.keys) - self._seen.keys()
         read = self.images.images(missing) if missing else ()
         for _ in track(read, f"{plain.name}: hashing images", len(missing), 1000):
@@ -152,7 +152,7 @@ class ContentsSeen:
 
 
 def kept_digests(file: Path, rows: int) -> list[str] | None:
-    """Return the hashes, as text, that a file holds for exactly so many rows; None for anything else."""
+    """Return the hashes in a file; None unless it holds exactly `rows` of them."""
     try:
         content = file.read_bytes()
     except OSError:
@@ -167,12 +167,12 @@ def keys_sha256(keys: Sequence[str]) -> str:
 
 
 def condition_labels(present: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return (n, K) labels of each condition: 2k where it is present (n, K), 2k + 1 where not."""
+    """Return (n, K) labels: 2k where condition k is present (n, K), 2k + 1 where it is absent."""
     return (2 * np.arange(present.shape[1]) + ~present).astype(np.int64)
 
 
 def row_labels(present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return rows and labels, int64 [n * K]: each row with each of its K labels."""
+    """Return rows and labels, int64 [n * K], with each row once for each of its K labels."""
     n, k = present.shape
     rows = np.repeat(np.arange(n, dtype=np.int64), k)
     return rows, condition_labels(present).reshape(-1)
@@ -183,7 +183,7 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class AuditedTarget:
-    """The audited classifier, without its weights. `about` is what the findings say of it."""
+    """A classifier without its weights, and its answers. `about` holds further facts for the findings."""
 
     classifier: Classifier
     class_map: ClassMap
@@ -193,10 +193,10 @@ class AuditedTarget:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about all n images and a classifier's answers to it; some images may have no answer.
+    """A question about all n images, and a classifier's answers.
 
-    classes: labels that the question tells apart. labels, failed: (n,), False where an image has no answer. target: of
-    a condition, its answers are labels.
+    classes: the labels to distinguish. labels: (n,). failed: (n,), False where an image has no answer. For a condition,
+    the target's outputs are its two labels.
     """
 
     classes: tuple[int, ...]
@@ -207,10 +207,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A classifier's answers to n images, as questions.
+    """A classifier's answers to n images.
 
-    readable: (n,) which images have an answer. dealt_evenly: (n,) labels that both halves have as often. questions: of
-    rows of the discover half, on which thresholds are chosen.
+    readable: (n,), whether an image has an answer. dealt_evenly: (n,) labels that are balanced between the halves.
+    questions: returns the questions, with thresholds chosen on the given rows.
     """
 
     readable: NDArray[np.bool_]
@@ -222,29 +222,29 @@ def condition_questions(
     classifier: Classifier,
     class_map: ClassMap,
     values: NDArray[np.float64],
-    has: ConditionLabels,
+    conditions: ConditionLabels,
     rows: NDArray[np.int64],
 ) -> list[Question]:
     """Return a question for each of K conditions, in order; a wrong yes and a wrong no are both failures.
 
-    values: (n, K) scores, NaN where an image has no answer. Thresholds have the best F1 on `rows`. UserError for a
-    condition that all of these rows have, or none.
+    values: (n, K) scores, NaN where an image has no answer. Thresholds maximise F1 on `rows`. Raise UserError for a
+    condition that all or none of these rows have.
     """
-    present, readable = has.present, np.asarray(~np.isnan(values).any(axis=1))
-    limits = best_thresholds(values[rows], present[rows], has.names)
+    present, readable = conditions.present, np.asarray(~np.isnan(values).any(axis=1))
+    limits = best_thresholds(values[rows], present[rows], conditions.names)
     failed = np.zeros(present.shape, dtype=bool)
     failed[readable] = binary_answers(values[readable], present[readable], limits)
-    about = {"outputs": class_map.outputs, "thresholds": dict(zip(has.names, limits.tolist(), strict=True))}
-    # Of a condition's answers output and label are one number.
-    labels_of = tuple((label,) for label in range(2 * len(has.names)))
+    about = {"outputs": class_map.outputs, "thresholds": dict(zip(conditions.names, limits.tolist(), strict=True))}
+    # The outputs of a condition's classifier are the condition's labels.
+    labels_of = tuple((label,) for label in range(2 * len(conditions.names)))
     plain = replace(class_map, num_classes=len(labels_of), targets=labels_of, label_names=None)
-    form = replace(Predictions.empty(len(present), 2), readable=readable, correct_top_k=readable)
+    empty = replace(Predictions.empty(len(present), 2), readable=readable, correct_top_k=readable)
     questions = []
     for k, (labels, wrong) in enumerate(zip(condition_labels(present).T.copy(), failed.T.copy(), strict=True)):
-        # Of two labels a wrong answer is the other one.
+        # A wrong answer is the condition's other label.
         answered = (labels ^ wrong).astype(np.int32)
         answers = np.stack([answered, answered ^ 1], axis=1)
-        predictions = replace(form, answers=answers, correct=readable & ~wrong)
+        predictions = replace(empty, answers=answers, correct=readable & ~wrong)
         target = AuditedTarget(classifier, plain, predictions, about)
         questions.append(Question((2 * k, 2 * k + 1), labels, wrong, target))
     return questions
@@ -258,9 +258,9 @@ def collect_answers(
     placement: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
 ) -> dict[str, AuditedTarget]:
-    """Return the answers of several classifiers to all images, part after part, from their cache where they are known.
+    """Return each classifier's answers to all images, from its cache where possible.
 
-    load: gives the classifier of a name; by default it is loaded anew.
+    load: returns the classifier of a name; by default it is loaded anew.
     """
     names = list(maps)
     predictions: dict[str, list[Predictions]] = {name: [] for name in names}
@@ -290,9 +290,9 @@ def collect_answers(
 def conditions_scored(
     parts: Sequence[LabelledImages], name: str, class_map: ClassMap, classes: Sequence[RecipeClass], device: str
 ) -> tuple[Classifier, NDArray[np.float64]]:
-    """Return a classifier and its scores (n, K) of n images for K conditions, NaN without an answer.
+    """Return a classifier and its scores (n, K) for K conditions; NaN for an image without an answer.
 
-    class_map: as of `map_conditions`. Raises as `condition_scores`.
+    class_map: from `map_conditions`. Raises as `condition_scores`.
     """
     scored = [
         condition_scores(
@@ -315,19 +315,19 @@ def _answers_by(
     recipe: Recipe,
     mine: Mine,
     parts: Sequence[LabelledImages],
-    has: ConditionLabels | None,
+    conditions: ConditionLabels | None,
     maps: Mapping[str, ClassMap],
     device: str,
     placement: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
 ) -> dict[str, Answers]:
-    """Return the answers of classifiers. UserError for a failure rule that a condition cannot have."""
+    """Return each classifier's answers. Raise UserError for a failure rule that conditions do not support."""
     answers: dict[str, Answers] = {}
-    if has is None:
-        labels, every = np.concatenate([part.labels for part in parts]), tuple(range(len(recipe.classes)))
+    if conditions is None:
+        labels, all_labels = np.concatenate([part.labels for part in parts]), tuple(range(len(recipe.classes)))
         for name, target in collect_answers(parts, maps, recipe, device, placement, load).items():
             failed = failures(mine.failure, target.predictions, labels, recipe.classes, target.class_map)
-            question = Question(every, labels, failed, target)
+            question = Question(all_labels, labels, failed, target)
             answers[name] = Answers(target.predictions.readable, labels, lambda rows, question=question: [question])
         return answers
     if mine.failure != "top1":
@@ -337,8 +337,8 @@ def _answers_by(
         )
     for name, class_map in maps.items():
         classifier, values = conditions_scored(parts, name, class_map, recipe.classes, device)
-        questions = partial(condition_questions, classifier, class_map, values, has)
-        answers[name] = Answers(np.asarray(~np.isnan(values).any(axis=1)), has.sets()[0], questions)
+        questions = partial(condition_questions, classifier, class_map, values, conditions)
+        answers[name] = Answers(np.asarray(~np.isnan(values).any(axis=1)), conditions.sets()[0], questions)
     return answers
 
 
@@ -347,11 +347,11 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Audited:
-    """The n images that can be decoded and have an answer, part after part, and one question about them.
+    """The n images that can be decoded and have an answer, and one question about them.
 
-    classes: labels that the question tells apart. labels, failed: (n,). features: (n, width), CLIP's unit vectors.
-    units: (n,), equal where rows share one. halves: rows of each. centre, deviation: (width,) of the rows that
-    `whitened_by` names. unreadable: keys that were left out. rows: (n,) indices among all images.
+    classes: the labels to distinguish. labels, failed: (n,). features: (n, width), CLIP's unit vectors. units: (n,),
+    equal for rows of one unit. halves: rows of each half. centre, deviation: (width,), over the rows that `whitened_by`
+    describes. unreadable: keys of the images left out. rows: (n,), indices among all images.
     """
 
     parts: tuple[LabelledImages, ...]
@@ -372,22 +372,22 @@ class Audited:
 
     @cached_property
     def taken_for(self) -> NDArray[np.int64]:
-        """(n,) the class that the target answers, -1 for none of these."""
+        """(n,) the class that the target answers, -1 if the answer is no class."""
         return class_of_output(self.target.class_map)[self.target.predictions.prediction[self.rows]]
 
     @cached_property
     def paths(self) -> Mapping[str, str]:
-        """Key → path of the image below its folder, if it is in one."""
+        """Paths of images by key, relative to the dataset's folder; empty unless it is a folder of files."""
         return {key: path for part in self.parts for key, path in zip(part.keys, part.paths or (), strict=False)}
 
     @property
     def by_start(self) -> list[tuple[str, LabelledImages]]:
-        """The parts, each with the beginning of its keys: nothing."""
+        """The parts, each with an empty key prefix (see `page_pictures`)."""
         return [("", part) for part in self.parts]
 
 
 def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a note about images that cannot be decoded, by their keys; nothing where there is none."""
+    """Return a note that names images which cannot be decoded; empty without any."""
     count = len(unreadable)
     named = [on_a_line(paths.get(key, key)) for key in unreadable[:_MOST_NAMED]]
     words = "1 image cannot be decoded and is" if count == 1 else f"{count:,} images cannot be decoded and are"
@@ -396,21 +396,21 @@ def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class RecipeClip:
-    """The CLIP of a recipe's screen, loaded."""
+    """The CLIP model of a recipe's screen."""
 
     model: ClipModel
     embedder: Embedder
 
 
 def recipe_clip(recipe: Recipe, device: str) -> RecipeClip | RunFailure:
-    """Load the CLIP of a recipe's screen, or return why there is none here. UserError for a name that is a mistake."""
+    """Load the CLIP model of a recipe's screen, or return why none is available. Raise UserError for a wrong name."""
     screen = recipe.screen
     try:
         pin = pin_clip(screen.clip, screen.weights)
         model = load_clip(screen.clip, screen.weights, device, revision=pin.revision)
         return RecipeClip(model, clip_embedder(model, pin, screen.weights))
     except CounterfoilError as error:
-        # A wrong name is a mistake; that there is none, or none here, is not.
+        # A wrong name is the user's mistake; a missing model or network is not.
         if isinstance(error, UserError) and screen.model is not None:
             raise
         return RunFailure(error.problems, error.hint)
@@ -418,10 +418,10 @@ def recipe_clip(recipe: Recipe, device: str) -> RecipeClip | RunFailure:
 
 @dataclass(frozen=True)
 class AskedTarget:
-    """The images that `mine.on` names and the target's answers to them, before CLIP looks at any.
+    """The images of `mine.on` with the target's answers, before CLIP embeds them.
 
-    seen: `parts`, which note the contents of what is read. has: the conditions of rows, if any. elsewhere: whose
-    workers look at the images; None for this process.
+    seen: `parts`, hashed as they are read. has: the conditions of rows, if any. elsewhere: workers that embed the
+    images; None for this process.
     """
 
     recipe: Recipe
@@ -434,29 +434,29 @@ class AskedTarget:
     elsewhere: Placement | None
 
     def audits(self, clip: RecipeClip | None) -> tuple[Audited, ...]:
-        """Return an audit for each question, with CLIP's features; without a CLIP these have no width.
+        """Return an audit for each question. Without a CLIP, features have width 0.
 
-        RunFailure where no image can be decoded, or a disk refuses.
+        Raise RunFailure if no image can be decoded.
         """
         names = ", ".join(part.name for part in self.parts)
         by_part = []
         for images in (seen.images for seen in self.seen):
-            nothing = np.zeros((len(images), 0))
-            by_part.append(nothing if clip is None else features_of(images, clip.embedder, self.elsewhere))
+            no_features = np.zeros((len(images), 0))
+            by_part.append(no_features if clip is None else features_of(images, clip.embedder, self.elsewhere))
         raw = np.concatenate([np.asarray(part, dtype=np.float32) for part in by_part])
         keys = [key for part in self.parts for key in part.keys]
-        whole = self.answers.readable & np.isfinite(raw).all(axis=1)
-        if not whole.any():
+        usable = self.answers.readable & np.isfinite(raw).all(axis=1)
+        if not usable.any():
             raise RunFailure(f"{names}: no image can be decoded")
-        rows = np.flatnonzero(whole)
+        rows = np.flatnonzero(usable)
         features, contents = raw[rows], [content for seen in self.seen for content in seen.known()]
-        # Rows share the dataset's unit, or their content where it has none. Halves go by these names, so that another
-        # row, or one that cannot be decoded, does not move other rows between halves.
+        # Rows without a unit share their content. Halves are dealt by these names, so that adding or dropping a row
+        # moves no other row to the other half.
         units = [unit for part in self.parts for unit in part.units or (None,) * len(part)]
         names_of_units = [content if unit is None else unit for unit, content in zip(units, contents, strict=True)]
         shared = np.asarray(names_of_units, dtype=object)[rows].astype(str)
-        own_contents = [contents[row] for row in rows.tolist()]
-        halves = deal_halves(self.answers.dealt_evenly[rows], self.mine.seed, shared.tolist(), own_contents)
+        row_contents = [contents[row] for row in rows.tolist()]
+        halves = deal_halves(self.answers.dealt_evenly[rows], self.mine.seed, shared.tolist(), row_contents)
         train, whitened_by = np.zeros((2, 0)), ""
         if clip is not None:
             train, whitened_by = self._train_features(clip.embedder) or (
@@ -487,14 +487,14 @@ class AskedTarget:
                 deviation=deviation,
                 whitened_by=whitened_by,
                 dealt_by="content" if any(part.units is None for part in self.parts) else "unit",
-                unreadable=tuple(keys[row] for row in np.flatnonzero(~whole).tolist()),
+                unreadable=tuple(keys[row] for row in np.flatnonzero(~usable).tolist()),
                 rows=rows,
             )
             for question in self.answers.questions(rows[halves.discover])
         )
 
     def _train_features(self, embedder: Embedder) -> tuple[NDArray[np.floating], str] | None:
-        """Return features of at most `mine.train_rows` rows of the train split, evenly spaced, and their description.
+        """Return features of at most `mine.train_rows` evenly spaced rows of the train split, and their description.
 
         Return None if the source has no such split, or if it is the audited split.
         """
@@ -517,9 +517,8 @@ def ask_target(
 ) -> AskedTarget:
     """Open the images of `mine` and collect the target's answers. `device` must be resolved.
 
-    load: returns the target by name; by default it is loaded anew. Raise UserError for a target whose classes do not
-    fit, a missing split, labels without a class, or a predictions file with missing, duplicate or unknown rows. Raise
-    RunFailure if the network or the disk fails.
+    load: returns the target by name; by default it is loaded anew. Raise UserError for classes, splits, labels or a
+    predictions file that do not fit.
     """
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
@@ -535,7 +534,7 @@ def ask_target(
 def audit_target(
     recipe: Recipe, mine: Mine, source: OpenSource, device: str, load: Callable[[str], Classifier] | None = None
 ) -> tuple[tuple[Audited, ...], RecipeClip]:
-    """Ask the target and look with CLIP: an audit for each question. Raises as `ask_target`, and without a CLIP."""
+    """Return an audit for each question, and CLIP. Raises as `ask_target`, and RunFailure without a CLIP."""
     target_audit = ask_target(recipe, mine, source, device, load=load)
     clip = recipe_clip(recipe, device)
     if isinstance(clip, RunFailure):
@@ -546,10 +545,7 @@ def audit_target(
 def clip_doubts(
     recipe: Recipe, clip: ClipModel, audits: Sequence[Audited], decides: Literal["words", "contexts"]
 ) -> ScreenDoubts | None:
-    """Return `build`'s doubts about CLIP on the audited images; None without any.
-
-    Of several audits each asks a question of two classes, and CLIP is asked the same.
-    """
+    """Return the doubts of `build` about CLIP on the audited images; None without any."""
     known: KnownClasses | None = None
     for audited in audits:
         scores = ValidationScores(recipe, clip, audited.labels, audited.features)
@@ -560,16 +556,14 @@ def clip_doubts(
 
 
 def features_of(images: LabelledImages, embedder: Embedder, placement: Placement | None = None) -> NDArray[np.floating]:
-    """Return CLIP's features [n, width] of n images, from the user's cache where they are known; NaN for what is no
-    image.
-    """
+    """Return CLIP's features [n, width], from the cache where possible; NaN for an image that cannot be decoded."""
     engine, device = (None, "cpu") if placement is None else (placement.engine, placement.device)
     with renamed(f"CLIP: {images.name}"):
         return embed(images, embedder, user_cache() / "embeddings", engine=engine, device=device)
 
 
 def class_map_of(recipe: Recipe, name: str) -> ClassMap:
-    """Return which outputs of a classifier are which classes, or which conditions."""
+    """Return which outputs of a classifier stand for each class or condition."""
     facts, conditions = describe_classifier(name, recipe.classes), recipe.source.conditions
     if conditions is None:
         return map_classes(recipe.classes, facts)
@@ -577,7 +571,7 @@ def class_map_of(recipe: Recipe, name: str) -> ClassMap:
 
 
 def class_of_output(class_map: ClassMap) -> NDArray[np.int64]:
-    """Return (outputs + 1,) the class of each output of a classifier, -1 where it has none, and for no answer."""
+    """Return (outputs + 1,) the class of each output; -1 for an output without a class, and in the last place."""
     labels = np.full(class_map.num_classes + 1, -1, dtype=np.int64)
     for label, outputs in enumerate(class_map.targets):
         labels[list(outputs)] = label
@@ -585,7 +579,7 @@ def class_of_output(class_map: ClassMap) -> NDArray[np.int64]:
 
 
 def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages]) -> None:
-    """Raise UserError if a predictions file has rows that are not audited: it is probably from another dataset.
+    """Raise UserError if a predictions file has rows that are not audited: it probably belongs to another dataset.
 
     Rows of the audited split without a class of the recipe are allowed.
     """
@@ -617,9 +611,8 @@ _MEASURED = "Findings are also measured on other classifiers; without them: --se
 
 
 def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str, ClassMap]:
-    """Return the class maps of the classifiers beside the target that findings are measured on.
-
-    UserError, before anything heavy, for those that do not exist or do not fit.
+    """Return the class maps of the classifiers other than the target. Raise UserError for any that does not exist or
+    fit.
     """
     names = recipe.evaluate.models if mine.others is None else mine.others
     maps: dict[str, ClassMap] = {}
@@ -637,19 +630,18 @@ def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str,
 def other_failures(
     target_audit: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
 ) -> list[dict[str, NDArray[np.bool_]]]:
-    """Return, by audit, (n,) failures of other classifiers on the same images, by the same rule.
+    """Return, for each audit, (n,) failures of other classifiers by the same rule.
 
-    Each has its own thresholds of conditions, from the same discover half as the target's.
+    Thresholds of conditions are chosen on the same discover half as the target's.
     """
     by_audit: list[dict[str, NDArray[np.bool_]]] = [{} for _ in audits]
+    if not maps:
+        return by_audit
     rows = audits[0].rows
-    discover = rows[audits[0].halves.discover]
-    answers = (
-        _answers_by(target_audit.recipe, target_audit.mine, target_audit.parts, target_audit.has, maps, device)
-        if maps
-        else {}
-    )
-    for name, of_model in answers.items():
-        for failed, question in zip(by_audit, of_model.questions(discover), strict=True):
+    discover_rows = rows[audits[0].halves.discover]
+    recipe, mine = target_audit.recipe, target_audit.mine
+    answers = _answers_by(recipe, mine, target_audit.parts, target_audit.has, maps, device)
+    for name, model_answers in answers.items():
+        for failed, question in zip(by_audit, model_answers.questions(discover_rows), strict=True):
             failed[name] = question.failed[rows]
     return by_audit

@@ -1,10 +1,7 @@
-"""Hypotheses, their tests and everything beside them, gathered into the findings document.
+"""Tests of hypotheses on the confirm half or on rendered images, and the findings document with everything beside them.
 
-Each set's failure rate is compared with the rest's on the confirm half, with its test, interval and q-value.
-
-A set far from a caption is tested on rows outside its classes' hard sets, which the discover half fixed; it counts in
-the family even if these are not confirmed. Tests are one-sided against the rest of the class, with a margin, on counts
-divided by the design effect of units. q-values are over all tested hypotheses, and the document lists them all.
+A set far from a caption is tested outside its classes' hard sets, whether these are confirmed or not. Tests are
+one-sided with a margin, on counts divided by the design effect of units; q-values are over all tested hypotheses.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ from counterfoil.mining.findings import (
     Target,
 )
 from counterfoil.mining.findings_layer import drawing_prompt
-from counterfoil.mining.hypotheses import CandidateCaptions, Found, Hypothesis, MiningRun
+from counterfoil.mining.hypotheses import CandidateCaptions, ClassNote, Found, Hypothesis, LabelledRows, MiningRun
 from counterfoil.mining.rounds import NO_PROMPT, AnsweredRound
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.progress import track
@@ -64,22 +61,8 @@ from counterfoil.stats import (
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledRows:
-    """n rows of one half: features (n, width), labels, failed, units (n,); taken_for (n,), the class answered or -1."""
-
-    features: NDArray[np.floating]
-    labels: NDArray[np.int64]
-    failed: NDArray[np.bool_]
-    units: NDArray[np.int64]
-    taken_for: NDArray[np.int64]
-
-    def of_classes(self, labels: Sequence[int]) -> NDArray[np.int64]:
-        return np.flatnonzero(np.isin(self.labels, labels))
-
-
-@dataclass(frozen=True, slots=True)
 class Confirmation:
-    """The test of one hypothesis. level: of a reported finding's intervals, None if not confirmed."""
+    """The test of one hypothesis. level: confidence of a reported finding's intervals; None if not confirmed."""
 
     in_set: FailureCount
     rest: FailureCount
@@ -94,7 +77,7 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A hypothesis' counts, (set, rest), on rows of the confirm half and on rendered images."""
+    """A hypothesis' failures in the set and in the rest, on rows of the confirm half and on rendered images."""
 
     rows: tuple[FailureCount, FailureCount] | None
     rendered: tuple[FailureCount, FailureCount] | None
@@ -107,40 +90,32 @@ class Counted:
 
     @property
     def first(self) -> tuple[FailureCount, FailureCount]:
-        """The counts that its rates are of: rows, where it is tested on them."""
+        """The counts that give its rates: those of rows, if it is tested on rows."""
         counts = self.rendered if self.rows is None else self.rows
         assert counts is not None
         return counts
 
     def p(self, margin: float) -> float:
-        """Return the larger p of the two tests, because both must reject."""
+        """Return the larger p-value, because both tests must reject."""
         return max(score_test(*counts, margin) for counts in (self.rows, self.rendered) if counts is not None)
-
-
-def count_hypothesis(hypothesis: Hypothesis, rows: LabelledRows) -> tuple[FailureCount, FailureCount]:
-    """Count failures of the set, and of the rest of its classes, among the rows that it is tested on."""
-    tested_rows = np.flatnonzero(hypothesis.tested_on(rows.features, rows.labels))
-    members = hypothesis.members(rows.features[tested_rows], rows.labels[tested_rows])
-    counted = hypothesis.counted(rows.failed[tested_rows], rows.taken_for[tested_rows])
-    return count_failures(counted, rows.units[tested_rows], members)
 
 
 def confirm_sets(
     counts: Sequence[tuple[FailureCount, FailureCount]], margin: float, fdr: float, p: Sequence[float] | None = None
 ) -> list[Confirmation]:
-    """Test m sets against their rests; a set with q ≤ `fdr` is confirmed (Benjamini and Hochberg over all m).
+    """Test sets against their rests; a set is confirmed if q ≤ `fdr` (Benjamini and Hochberg over all sets).
 
-    Sets of one class overlap, mostly with positive dependence, for which the procedure holds. p: p-values to use
+    The sets of one class overlap, mostly with positive dependence, for which the procedure holds. p: p-values to use
     instead of those of the counts.
     """
-    values = [score_test(in_set, rest, margin) for in_set, rest in counts] if p is None else list(p)
-    adjusted = benjamini_hochberg(values)
-    reported = sum(q <= fdr for q in adjusted)
-    # On average, 95 % of the reported intervals cover. They are never narrower than the usual ones.
+    p_values = [score_test(in_set, rest, margin) for in_set, rest in counts] if p is None else list(p)
+    q_values = benjamini_hochberg(p_values)
+    reported = sum(q <= fdr for q in q_values)
+    # On average 95 % of the reported intervals cover; none is narrower than a plain 95 % interval.
     level = false_coverage_level(reported, len(counts), min(fdr, MISSING))
     return [
         Confirmation(in_set, rest, value, q, q <= fdr, level if q <= fdr else None)
-        for (in_set, rest), value, q in zip(counts, values, adjusted, strict=True)
+        for (in_set, rest), value, q in zip(counts, p_values, q_values, strict=True)
     ]
 
 
@@ -166,24 +141,24 @@ _TYPICAL_SHARE = 0.2  # share of a class, used if no hypothesis was tested
 
 
 def minimum_detectable_difference(
-    counted: Sequence[Counted], rows: Sequence[LabelledRows], mine: Mine
+    counted_hypotheses: Sequence[Counted], rows: Sequence[LabelledRows], mine: Mine
 ) -> SmallestDifference | None:
-    """Return the smallest difference that this run would have shown in its typical (median) set; None without any row.
+    """Return the smallest difference that this run could show in its median set; None without any row.
 
-    rows: by audit. If two tests must both reject, the less sensitive one counts. Without a tested hypothesis, the
-    typical set is a fifth of a class, or rendered images that fail as often as the class.
+    rows: by audit. If two tests must both reject, the less sensitive one counts. Without a tested hypothesis, the set
+    is a fifth of a class, or rendered images that fail as often as the class.
     """
     families: list[list[tuple[FailureCount, FailureCount]]] = []
     labels = [(row, label) for row in rows for label in np.unique(row.labels).tolist()]
     if mine.confirm != "rendered":
-        sets = [counts.rows for counts in counted if counts.rows is not None]
-        for audit_half, label in () if counted else labels:
+        sets = [counts.rows for counts in counted_hypotheses if counts.rows is not None]
+        for audit_half, label in () if counted_hypotheses else labels:
             of_class = audit_half.of_classes([label])
             members = np.zeros(len(of_class), dtype=bool)
             members[: max(1, round(len(of_class) * _TYPICAL_SHARE))] = True
             sets.append(count_failures(audit_half.failed[of_class], audit_half.units[of_class], members))
         families.append(sets)
-    drawn = [counts.rendered for counts in counted if counts.rendered is not None]
+    drawn = [counts.rendered for counts in counted_hypotheses if counts.rendered is not None]
     if mine.confirm == "rendered" and not drawn:
         for audit_half, label in labels:
             failed = round(mine.rendered * float(audit_half.failed[audit_half.of_classes([label])].mean()))
@@ -192,11 +167,14 @@ def minimum_detectable_difference(
     families.append(drawn)
     typical = []
     for sets in families:
-        seen = [(smallest_difference(*counts, mine.margin, mine.fdr, max(len(counted), 1)), counts) for counts in sets]
-        if seen:
+        detectable = [
+            (smallest_difference(*counts, mine.margin, mine.fdr, max(len(counted_hypotheses), 1)), counts)
+            for counts in sets
+        ]
+        if detectable:
             # A set that can show no difference comes last.
-            seen.sort(key=lambda pair: (pair[0] is None, pair[0] or 0.0))
-            difference, (in_set, rest) = seen[(len(seen) - 1) // 2]
+            detectable.sort(key=lambda pair: (pair[0] is None, pair[0] or 0.0))
+            difference, (in_set, rest) = detectable[(len(detectable) - 1) // 2]
             rest_rate = rest.rate if rest.rows else 0.0
             typical.append(SmallestDifference(difference, POWER, in_set.rows, rest.rows, rest_rate))
     return max(typical, key=lambda smallest: 1.0 if smallest.difference is None else smallest.difference, default=None)
@@ -210,7 +188,7 @@ _CURVE = (10, 20, 30, 50, 75, 100, 150, 200, 300, 500)
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A hypothesis carried to the test: which audit it is of, its counts, and the result."""
+    """A tested hypothesis. audit: the index of its audit."""
 
     hypothesis: Hypothesis
     audit: int
@@ -218,17 +196,14 @@ class Carried:
     result: Confirmation
 
     def order(self) -> tuple[bool, float, str]:
-        """The sort key of findings: confirmed ones first, the largest difference first."""
+        """Return the sort key of findings: confirmed first, then the largest difference."""
         difference = self.result.compared().difference.value
         return not self.result.confirmed, -(difference or 0.0), self.hypothesis.name
 
 
 @dataclass(frozen=True)
 class HypothesisTests:
-    """What a method found among audited images, and a test of each hypothesis, in the order in which it found them.
-
-    audits: one per question; shared data is in each of them. rendered: images rendered for hypotheses.
-    """
+    """The hypotheses of a method and their tests, in the method's order. audits: one for each question."""
 
     run: MiningRun
     audits: Sequence[Audited]
@@ -246,10 +221,9 @@ class HypothesisTests:
         outcome: Found,
         rendered: AnsweredRound | None = None,
     ) -> HypothesisTests:
-        """Test every hypothesis as `mine.confirm` says, on its audit's rows or rendered images, as one family.
+        """Test every hypothesis on rows or rendered images, as `mine.confirm` says, as one family.
 
-        A hypothesis without rendered images is tested on the confirm half alone, or not at all if only rendered images
-        may test.
+        A hypothesis without rendered images is tested on rows alone, or not at all if only rendered images may test.
         """
         mine = run.mine
         rows = [half_rows(audited, audited.halves.confirm) for audited in audits]
@@ -260,7 +234,7 @@ class HypothesisTests:
         of_audit = [_audit_index(audits, hypothesis.labels[0]) for hypothesis in hypotheses]
         counted = [
             Counted(
-                rows=None if mine.confirm == "rendered" else count_hypothesis(hypothesis, rows[index]),
+                rows=None if mine.confirm == "rendered" else hypothesis.count(rows[index]),
                 rendered=sets[hypothesis.name].counts if hypothesis.name in sets else None,
             )
             for hypothesis, index in zip(hypotheses, of_audit, strict=True)
@@ -275,13 +249,12 @@ class HypothesisTests:
 
     @property
     def confirmed_sets(self) -> dict[str, NDArray[np.bool_]]:
-        """By confirmed finding of the first audit, (n,) the rows in its set that have the answer that it is of."""
+        """Rows (n,) bool of each confirmed finding's set in the first audit, by name; of one answer if it is of one."""
         audited, sets = self.audits[0], {}
         for hypothesis in (carried.hypothesis for carried in self.tested if carried.result.confirmed):
-            inside = hypothesis.members(audited.features, audited.labels)
-            inside &= hypothesis.tested_on(audited.features, audited.labels)
-            of_answer = hypothesis.answered is None or audited.taken_for == hypothesis.answered
-            sets[hypothesis.name] = inside & of_answer
+            sets[hypothesis.name] = hypothesis.tested_members(audited.features, audited.labels)
+            if hypothesis.answered is not None:
+                sets[hypothesis.name] &= audited.taken_for == hypothesis.answered
         return sets
 
 
@@ -310,9 +283,14 @@ def collect_findings(
         class_audit = audits[_audit_index(audits, label)]
         of_class = class_audit.labels == label
         rows, errors = int(of_class.sum()), int(class_audit.failed[of_class].sum())
-        note = {name.name: getattr(outcome.notes[label], name.name) for name in fields(outcome.notes[label])}
+        note = {field.name: getattr(outcome.notes[label], field.name) for field in fields(ClassNote)}
         classes.append(ClassAudit(cls.id, cls.name, rows, errors, errors / rows if rows else None, **note))
-    carried = {carried.hypothesis.name for carried in tests.tested}
+    tested_names = {carried.hypothesis.name for carried in tests.tested}
+    not_tested = []
+    for hypothesis in outcome.hypotheses:
+        if hypothesis.name not in tested_names:
+            ids = tuple(recipe.classes[label].id for label in hypothesis.labels)
+            not_tested.append(NotTested(hypothesis.name, ids, hypothesis.words, NO_PROMPT))
     classifier = audited.target.classifier
     return Findings(
         recipe=MinedRecipe(recipe.name, recipe.recipe_hash),
@@ -338,16 +316,7 @@ def collect_findings(
         findings=tuple(findings),
         unreadable=len(audited.unreadable),
         whitened_by=audited.whitened_by or None,
-        not_tested=tuple(
-            NotTested(
-                hypothesis.name,
-                tuple(recipe.classes[label].id for label in hypothesis.labels),
-                hypothesis.words,
-                NO_PROMPT,
-            )
-            for hypothesis in outcome.hypotheses
-            if hypothesis.name not in carried
-        ),
+        not_tested=tuple(not_tested),
         notes=notes,
         doubts=without_words,
         answered=answered,
@@ -373,13 +342,13 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDAr
     half = half_rows(audited, confirm_rows)
     tested_rows = np.flatnonzero(hypothesis.tested_on(half.features, half.labels))
     members = hypothesis.members(half.features[tested_rows], half.labels[tested_rows])
-    towards = hypothesis.cosines(half.features[tested_rows]) * (1 if hypothesis.role == "hard" else -1)
-    order = np.argsort(-towards, kind="stable")
+    closeness = hypothesis.cosines(half.features[tested_rows]) * (1 if hypothesis.role == "hard" else -1)
+    order = np.argsort(-closeness, kind="stable")
     # A column that only says whether a row is in the set gives no order.
-    ordered = len(np.unique(towards)) > 2
+    ordered = len(np.unique(closeness)) > 2
     inside = order[members[order]]
     evidence = _AuditEvidence(tests, audited, hypothesis.counted(audited.failed, audited.taken_for))
-    shown = evidence.first_of_both(confirm_rows[tested_rows[inside]], towards[inside], "confirm")
+    shown = evidence.first_of_both(confirm_rows[tested_rows[inside]], closeness[inside], "confirm")
     test = None
     if tests.rendered is not None and carried.counts.rendered is not None:
         drawn = evidence.rendered(tests.rendered, hypothesis.name)
@@ -389,10 +358,10 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDAr
             rates.set, rates.rest, rates.difference, score_test(*carried.counts.rendered, run.mine.margin)
         )
     shown += evidence.first_of_both(audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover")
-    of_other = {}
+    other_counts = {}
     if hypothesis.answered is None:
         for name, failed in others.items():
-            of_other[name] = count_hypothesis(hypothesis, replace(half, failed=failed[confirm_rows]))
+            other_counts[name] = hypothesis.count(replace(half, failed=failed[confirm_rows]))
     easiest = zip(audited.halves.discover[hypothesis.easiest], hypothesis.easiest_scores, strict=True)
     failures = replace(evidence, counted=audited.failed)
     return Finding(
@@ -409,7 +378,7 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDAr
         difference=numbers.difference,
         p=carried.result.p,
         q=carried.result.q,
-        discover=compared(*count_hypothesis(hypothesis, half_rows(audited, audited.halves.discover))),
+        discover=compared(*hypothesis.count(half_rows(audited, audited.halves.discover))),
         evidence=tuple(shown),
         caption_check=_caption_check(audited, tests.captions, hypothesis),
         nearest_curve=tuple(
@@ -417,7 +386,7 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDAr
             for k in _CURVE
             if ordered and k <= len(tested_rows)
         ),
-        others=tuple(OtherClassifier(name, *map(rate_of, counts)) for name, counts in of_other.items()),
+        others=tuple(OtherClassifier(name, *map(rate_of, counts)) for name, counts in other_counts.items()),
         tested_on=carried.counts.tested_on,
         rendered=test,
         against_others=bool(hypothesis.against),
@@ -430,7 +399,7 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDAr
 
 @dataclass(frozen=True)
 class _AuditEvidence:
-    """Images of an audit as evidence; counted: (n,) which audited rows a hypothesis counts as failing."""
+    """Makes evidence of an audit's images. counted: (n,), which rows count as failing."""
 
     tests: HypothesisTests
     audited: Audited
@@ -455,12 +424,12 @@ class _AuditEvidence:
     def first_of_both(
         self, rows: NDArray[np.int64], scores: NDArray[np.floating], half: Literal["discover", "confirm"]
     ) -> list[Evidence]:
-        """Return the first right and the first wrong ones of some rows, in their order."""
+        """Return the first right and the first wrong rows, in their order."""
         positions = _first_of_both(self.counted[rows])
         return [self.of_row(int(rows[position]), float(scores[position]), half) for position in positions]
 
     def rendered(self, rendered: AnsweredRound, name: str) -> list[Evidence]:
-        """Return the first right and the first wrong ones of the images that were rendered for a hypothesis."""
+        """Return the first right and the first wrong images rendered for a hypothesis."""
         drawn = rendered.sets[name]
         evidence = []
         for position in _first_of_both(rendered.failed[drawn.rows]):
@@ -479,25 +448,25 @@ class _AuditEvidence:
 
 
 def _first_of_both(failed: NDArray[np.bool_]) -> list[int]:
-    """Return the indices of the first wrong and the first right ones."""
     rank = np.where(failed, np.cumsum(failed), np.cumsum(~failed))
     return np.flatnonzero(rank <= _MOST_EVIDENCE // 2).tolist()
 
 
 def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
-    """Return a name for each output: the class that it means, else the classifier's own name."""
+    """Return a name for each output: its class, or else the classifier's own name."""
     label_names = class_map.label_names
     names = [label_names[output] if label_names else f"output {output}" for output in range(class_map.num_classes)]
-    for cls, outputs in reversed(list(zip(recipe.classes, class_map.targets, strict=True))):
+    targets = list(zip(recipe.classes, class_map.targets, strict=True))
+    for cls, outputs in reversed(targets):
         for output in outputs:
             names[output] = cls.name
     return names
 
 
 def _caption_check(audited: Audited, captions: CandidateCaptions, hypothesis: Hypothesis) -> CaptionCheck | None:
-    """Check whether the images nearest to a caption are nearest, of all candidates, to one that says the same or more.
+    """Check how many of the images nearest to a caption are best described by a caption that says the same or more.
 
-    Images are those of its classes on the confirm half. None without captions, or without such images.
+    Images are the confirm half's of its classes, captions the class's candidates. None without either.
     """
     rows = audited.halves.confirm
     rows = rows[np.isin(audited.labels[rows], hypothesis.labels)]
@@ -527,6 +496,5 @@ def _caption_check(audited: Audited, captions: CandidateCaptions, hypothesis: Hy
 
 
 def half_of(audited: Audited, rows: NDArray[np.int64]) -> Half:
-    """Return one half of what is audited, as documents have it."""
     keys = [audited.keys[row] for row in rows.tolist()]
     return Half(len(rows), len(np.unique(audited.units[rows])), keys_sha256(keys))

@@ -1,7 +1,6 @@
-"""Input and output of a mining method: half of the images as arrays, and hypotheses, each with its set of images.
+"""Input and output of a mining method: one half of the images as arrays, and hypotheses with their sets of images.
 
-A set is bounded by the cosine with its caption. The bound takes a share of each class's rows; it is chosen on the
-discover half and then fixed.
+A set is bounded by a cut-off of the cosine with a caption, chosen on the discover half.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.stats import FailureCount, count_failures, score_test
 
-# The images in a set: those nearest to its caption (hard), or those with the least of what the caption adds (far_from).
+# hard: the images nearest to a caption. far_from: those with the least of what the caption adds to the class.
 Role = Literal["hard", "far_from"]
 # Shares of a class that a set may take. Below 0.1, few rows are left to test; above 0.5, the set is the normal case.
 SHARES = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
@@ -35,10 +34,10 @@ def choose_cutoffs(
     role: Role,
     margin: float,
 ) -> tuple[tuple[float, ...], NDArray[np.bool_], tuple[FailureCount, FailureCount]]:
-    """Return each class's cut-off, the set (n,) bool, and the failures inside and outside it, for n rows of `classes`.
+    """Return each class's cut-off, the set (n,) bool, and the failures inside and outside it.
 
-    cosines: (n,) with the caption. Every class gives the same share, so that a set does not select among classes. The
-    share with the smallest p-value of `score_test` wins; of equal ones, the largest share.
+    cosines: (n,) with the caption, for rows of `classes`. Every class contributes the same share of its rows: the share
+    with the smallest p-value of `score_test`, or the largest of equal ones.
     """
     tried = []
     for share in SHARES:
@@ -64,7 +63,6 @@ def members_within(
     cutoffs: Sequence[float],
     role: Role,
 ) -> NDArray[np.bool_]:
-    """Return (n,) bool, the rows in the set."""
     limits = np.full(int(labels.max(initial=-1)) + 1, np.nan)
     for label, cutoff in zip(classes, cutoffs, strict=True):
         if label < len(limits):
@@ -92,21 +90,20 @@ class MiningRun:
 
     def in_round(self, folder: Path) -> MiningRun:
         """Return this run for a round in `folder`, with only the overrides that can change an image."""
-        sections = [override.partition("=")[0].strip().split(".")[0] for override in self.overrides]
-        overrides = [
-            override
-            for override, section in zip(self.overrides, sections, strict=True)
-            if section not in _SECTIONS_WITHOUT_EFFECT_ON_IMAGES
-        ]
+        overrides = []
+        for override in self.overrides:
+            section = override.partition("=")[0].strip().split(".")[0]
+            if section not in _SECTIONS_WITHOUT_EFFECT_ON_IMAGES:
+                overrides.append(override)
         return replace(self, overrides=overrides, folder=folder)
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateCaptions:
-    """Distinct candidate captions and their CLIP vectors.
+    """Distinct captions with their CLIP vectors.
 
-    texts: all captions, with references. vectors: (len(texts), width), unit vectors. references: by label, the row of
-    the caption that names only the class. candidates: by label, rows of the captions that say more.
+    vectors: (len(texts), width), unit vectors. references: by label, the row of the caption that names only the class.
+    candidates: by label, rows of the captions that say more.
     """
 
     texts: tuple[str, ...]
@@ -120,9 +117,8 @@ NO_CAPTIONS = CandidateCaptions((), np.zeros((0, 0), np.float32), (), ())
 
 @dataclass(frozen=True, slots=True)
 class SliceColumns:
-    """The columns of features other than CLIP's: measures that vary, shifts (1 for rows of the shift), own features.
-
-    The last `width` columns are unit vectors of the classifier's own features.
+    """The columns of slices' features: measures that vary, shifts (1 for rows of the shift), and `width` columns of
+    unit vectors from the classifier.
     """
 
     measures: tuple[ImageMeasure, ...] = ()
@@ -134,20 +130,31 @@ NO_COLUMNS = SliceColumns()
 
 
 @dataclass(frozen=True, slots=True)
-class DiscoverHalf:
-    """The n rows of the discover half.
+class LabelledRows:
+    """n rows of one half.
 
-    features: (n, width), CLIP's unit vectors, or what `columns` describes. labels: (n,), indices of the recipe's
-    classes. failed: (n,) bool. taken_for: (n,), the target's answer as a class index, -1 if it is no class. units:
-    (n,), equal for rows of one unit. centre, deviation: (width,), mean and standard deviation (ddof 1) of the train
-    split's features. categories: by label. pooled: name → (n,) failures of a further classifier.
+    features: (n, width). labels, failed: (n,). units: (n,), equal for rows of one unit. taken_for: (n,), the label that
+    the target answers, -1 if its answer is no class.
     """
 
     features: NDArray[np.floating]
     labels: NDArray[np.int64]
     failed: NDArray[np.bool_]
-    taken_for: NDArray[np.int64]
     units: NDArray[np.int64]
+    taken_for: NDArray[np.int64]
+
+    def of_classes(self, labels: Sequence[int]) -> NDArray[np.int64]:
+        return np.flatnonzero(np.isin(self.labels, labels))
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoverHalf(LabelledRows):
+    """The rows of the discover half, whose features are CLIP's unit vectors, or what `columns` describes.
+
+    centre, deviation: (width,), mean and standard deviation (ddof 1) of the train split's features. categories: by
+    label. pooled: name → (n,) failures of a further classifier.
+    """
+
     centre: NDArray[np.float64]
     deviation: NDArray[np.float64]
     captions: CandidateCaptions
@@ -159,15 +166,14 @@ class DiscoverHalf:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A set of images that, according to a method, fails more than the rest of its classes, with words for it.
+    """A set of images that a method expects to fail more often than the rest of its classes, with words for it.
 
-    name: unique in a run. labels: one class, or the classes of a category. vector: (width,). An image is in the set if
-    its cosine with `vector` is at least (role `hard`) or at most (role `far_from`) the cut-off of its class. cutoffs:
-    in the order of `labels`. evidence: rows of the discover half, best first, with `scores`. easiest: rows of that half
-    that the method expects to be answered rightly, easiest first, with `easiest_scores`. about: the method's own
-    numbers, as JSON. alternatives: vectors that a member is less similar to than to `vector`. outside: hypotheses whose
-    sets are left out of the test. against: labels whose rows join the rest. answered: a class; answers of it are
-    counted instead of failures.
+    name: unique in a run. labels: one class, or the classes of a category. vector: (width,). The set holds the images
+    whose cosine with `vector` is at least (`hard`) or at most (`far_from`) their class's cut-off. cutoffs: in the order
+    of `labels`. evidence: rows of the discover half, best first, with `scores`. easiest: rows that the method expects
+    to be right, easiest first, with `easiest_scores`. about: the method's own numbers, as JSON. alternatives: vectors
+    to which a member is less similar than to `vector`. outside: hypotheses whose sets are left out of the test.
+    against: labels whose rows join the rest. answered: a class whose answers are counted instead of failures.
     """
 
     name: str
@@ -188,23 +194,34 @@ class Hypothesis:
     answered: int | None = None
 
     def counted(self, failed: NDArray[np.bool_], taken_for: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return (n,) bool, the rows that its rates count: failures, or answers of the class `answered`."""
+        """Return (n,) bool, what its rates count: failures, or answers of the class `answered`."""
         return failed if self.answered is None else taken_for == self.answered
 
     def tested_on(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return (n,) bool, rows of its classes or of `against` that are in none of the sets `outside`."""
+        """Return (n,) bool, rows of its classes or of `against` that are in no set of `outside`."""
         rows = np.isin(labels, (*self.labels, *self.against))
         for other in self.outside:
             rows &= ~other.members(features, labels)
         return rows
 
     def members(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return (n,) bool, the rows in the set. features: (n, width). labels: (n,)."""
+        """Return (n,) bool, the rows in the set."""
         cosines = self.cosines(features)
         members = members_within(cosines, labels, self.labels, self.cutoffs, self.role)
         if self.alternatives is None or not len(self.alternatives):
             return members
         return members & (cosines > (np.asarray(features, dtype=np.float32) @ self.alternatives.T).max(axis=1))
+
+    def tested_members(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return (n,) bool, the rows in the set that enter its test."""
+        return self.members(features, labels) & self.tested_on(features, labels)
+
+    def count(self, rows: LabelledRows) -> tuple[FailureCount, FailureCount]:
+        """Count failures in the set, and in the rest of its classes, among the tested rows."""
+        tested_rows = np.flatnonzero(self.tested_on(rows.features, rows.labels))
+        members = self.members(rows.features[tested_rows], rows.labels[tested_rows])
+        counted = self.counted(rows.failed[tested_rows], rows.taken_for[tested_rows])
+        return count_failures(counted, rows.units[tested_rows], members)
 
     def cosines(self, features: NDArray[np.floating]) -> NDArray[np.float32]:
         return np.asarray(features, dtype=np.float32) @ self.vector
@@ -223,10 +240,10 @@ class ClassNote:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A method's result: hypotheses to test, a note for each class (by label), and arrays to store, by name.
+    """A method's result: hypotheses, a note for each class (by label), and arrays to store, by name.
 
-    decide: label → a function from finite features (n, width) to decision values (n,), for classes with a direction. A
-    value below 0 predicts a failure.
+    decide: label → a function from features (n, width) to decision values (n,), for classes with a direction. A value
+    below 0 predicts a failure.
     """
 
     hypotheses: tuple[Hypothesis, ...]

@@ -1,11 +1,10 @@
-"""Check whether rows that a classifier gets wrong look mislabelled: does CLIP see the class that it answers?
+"""Check with CLIP whether rows that a classifier gets wrong look mislabelled, as the class that it answers.
 
-A row looks mislabelled where CLIP finds the caption of the answer nearer than the label's, and the row's neighbours of
-that class are nearer than those of its own. Neighbours are of other units and were answered right, so that a wrong
-label speaks for none. Where classifier and CLIP err alike both agree too. So a finding is judged by how deep its rows
-lie in the class that was answered: half of those that are truly of it lie beyond the median of its right rows; those
-that are only taken for it lie at its edge. Twice the share beyond the median estimates the share of wrong labels, as
-p-values above one half estimate the share of true nulls (Storey 2002, J. R. Stat. Soc. B).
+A row looks mislabelled if the answer's caption is nearer than the label's, and right rows of the answer's class, of
+other units, are nearer than those of the label's class. Since CLIP may share the classifier's mistakes, a finding is
+judged by depth: half of the rows that truly belong to a class lie deeper in it than its median right row, while rows
+mistaken for it lie at its edge. Twice the share of deeper rows estimates the share of wrong labels, as p-values above
+one half estimate the share of true nulls (Storey 2002, J. R. Stat. Soc. B).
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ _ROWS_AT_ONCE = 1024
 
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """m rows between the class of their label and another one; all (m,).
+    """m rows, each between the class of its label and another class; all arrays (m,).
 
-    captions: the cosine to the other class's caption minus that to the label's. neighbours: the mean cosine to its
-    nearest right rows minus that to the label's. depth: the share of its right rows that are less of it than the row,
-    by both together: 1 is the deepest.
+    captions: the cosine to the other class's caption minus that to the label's. neighbours: the mean cosine to the
+    nearest right rows of the other class minus that of the label's. depth: the share of the other class's right rows
+    that are less typical of it, by both margins together.
     """
 
     rows: NDArray[np.int64]
@@ -65,10 +64,10 @@ class CheckedRows:
 
 @dataclass(frozen=True)
 class SeenLabels:
-    """n labelled rows as CLIP sees them.
+    """n labelled rows with CLIP's features (n, width).
 
-    features: (n, width), unit vectors. right: (n,), whether the classifier answers the label. captions: (classes,
-    width), unit vectors by label. known: (classes,), whether CLIP knows a class.
+    right: (n,), whether the classifier answers the label. captions: (classes, width), unit vectors by label. known:
+    (classes,), whether CLIP knows a class.
     """
 
     features: NDArray[np.float32]
@@ -79,7 +78,7 @@ class SeenLabels:
     known: NDArray[np.bool_]
 
     def check(self, rows: NDArray[np.int64], taken_for: NDArray[np.int64]) -> tuple[LabelCheck, CheckedRows]:
-        """Check the labels of failing rows (m,), and the classes (m,) that they are taken for, -1 for none."""
+        """Check the labels of failing rows (m,). taken_for: (m,) the classes that they are taken for, -1 for none."""
         labels = self.labels[rows]
         usable = (taken_for >= 0) & self.known[labels] & self.known[taken_for]
         rows, others, labels = rows[usable], taken_for[usable], labels[usable]
@@ -103,13 +102,13 @@ class SeenLabels:
         return LabelCheck(len(rows), int(checked.mislabelled.sum()), checked.share, right, suspected), checked
 
     def _between(self, rows: NDArray[np.int64], label: int, other: int) -> CheckedRows:
-        """Place rows, whatever their label, between two classes."""
+        """Measure rows, whatever their label, between two classes."""
         right_rows = self._some_right(other)
         every = np.concatenate([rows, right_rows])
         towards = self.captions[other].astype(np.float64) - self.captions[label]
         captions = self.features[every] @ towards
         neighbours = self._nearness(every, other) - self._nearness(every, label)
-        # Both as they vary among the right rows of the other class.
+        # Scale both margins by their deviation among right rows of the other class.
         scales = [
             float(np.std(margins[len(rows) :])) or 1.0 if len(right_rows) else 1.0 for margins in (captions, neighbours)
         ]
@@ -119,26 +118,26 @@ class SeenLabels:
         return CheckedRows(rows, np.full(len(rows), other), captions[first], neighbours[first], depth)
 
     def _some_right(self, label: int) -> NDArray[np.int64]:
-        """Return right rows of a class, at most so many, evenly spaced."""
+        """Return at most `_MOST_RIGHT` right rows of a class, evenly spaced."""
         right_rows = np.flatnonzero((self.labels == label) & self.right)
         if len(right_rows) <= _MOST_RIGHT:
             return right_rows
         return right_rows[np.linspace(0, len(right_rows) - 1, _MOST_RIGHT).round().astype(np.int64)]
 
     def _nearness(self, rows: NDArray[np.int64], label: int) -> NDArray[np.float64]:
-        """Return (m,) the mean cosine to the nearest right rows of a class in other units; -1 for none."""
+        """Return (m,) the mean cosine to the nearest right rows of a class in other units; -1 without any."""
         right_rows = np.flatnonzero((self.labels == label) & self.right)
         nearness = np.full(len(rows), -1.0)
         count = min(NEIGHBOURS, len(right_rows))
         for start in range(0, len(rows) if count else 0, _ROWS_AT_ONCE):
-            some = rows[start : start + _ROWS_AT_ONCE]
-            cosines = (self.features[some] @ self.features[right_rows].T).astype(np.float64)
-            cosines[self.units[some][:, None] == self.units[right_rows][None]] = np.nan
-            # What shares a unit comes last.
+            batch = rows[start : start + _ROWS_AT_ONCE]
+            cosines = (self.features[batch] @ self.features[right_rows].T).astype(np.float64)
+            cosines[self.units[batch][:, None] == self.units[right_rows][None]] = np.nan
+            # Rows of the same unit, NaN, come last.
             nearest = -np.sort(np.partition(-cosines, count - 1, axis=1)[:, :count], axis=1)
             finite = np.isfinite(nearest)
             sums, counts = np.where(finite, nearest, 0).sum(axis=1), finite.sum(axis=1)
-            nearness[start : start + len(some)] = np.where(counts > 0, sums / np.maximum(counts, 1), -1.0)
+            nearness[start : start + len(batch)] = np.where(counts > 0, sums / np.maximum(counts, 1), -1.0)
         return nearness
 
 
@@ -151,10 +150,9 @@ COLUMNS = (
 def check_labels(
     tests: HypothesisTests, clip: ClipModel, doubts: ScreenDoubts | None
 ) -> tuple[dict[str, LabelCheck], str | None]:
-    """Return CLIP's check of labels, by name of each hypothesis tested on rows, and the table of rows to relabel.
+    """Return a check by name of each hypothesis that was tested on rows, and the CSV table of rows to relabel.
 
-    doubts: reasons to distrust CLIP on these images (`clip_doubts`). The table is None if no confirmed finding may be
-    due to wrong labels.
+    The table is None unless wrong labels may explain a confirmed finding.
     """
     checks: dict[str, LabelCheck] = {}
     on_rows = [carried for carried in tests.by_weight if carried.counts.rows is not None]
@@ -162,7 +160,7 @@ def check_labels(
         return checks, None
     classes, texts = tests.run.recipe.classes, own_captions(tests.run.recipe)
     encoded = np.asarray(clip.embed_texts(list(texts.values())), dtype=np.float32)
-    # NaN for a class without the words.
+    # NaN for a class without words for a caption.
     captions = np.full((len(classes), encoded.shape[1]), np.nan, dtype=np.float32)
     captions[[cls.label for cls in classes if cls.id in texts]] = encoded
     known = np.asarray([doubts is None or not doubts.of_any([cls.id]) for cls in classes])
@@ -173,10 +171,8 @@ def check_labels(
     listed: dict[tuple[str, str], dict[str, Any]] = {}
     for carried in on_rows:
         hypothesis, audited = carried.hypothesis, tests.audits[carried.audit]
-        inside = hypothesis.members(audited.features, audited.labels)
-        inside &= hypothesis.tested_on(audited.features, audited.labels)
-        rows = np.flatnonzero(inside & audited.failed)
-        # The first answer that is of another class of the question.
+        rows = np.flatnonzero(hypothesis.tested_members(audited.features, audited.labels) & audited.failed)
+        # The first answer that is another class of the question.
         outputs = audited.target.predictions.answers[audited.rows[rows]]
         answers = class_of_output(audited.target.class_map)[outputs]
         fits = np.isin(answers, audited.classes) & (answers != audited.labels[rows][:, None])

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterfoil.mining.collected import LabelledRows, confirm_sets, count_hypothesis
+from counterfoil.mining.collected import confirm_sets
 from counterfoil.mining.findings_layer import unique_slugs
-from counterfoil.mining.hypotheses import CandidateCaptions, DiscoverHalf, Found
+from counterfoil.mining.hypotheses import CandidateCaptions, DiscoverHalf, Found, LabelledRows
 from counterfoil.mining.methods import METHODS
 from counterfoil.mining.methods.directions import (
     caption_scores,
@@ -90,7 +90,7 @@ def confirmed_words(cause: str, absent: bool, seed: int) -> list[tuple[str, str]
     )
     found = find_directions(half, Mine(), DirectionsSettings(permutations=0), 1).hypotheses
     rows = LabelledRows(features[ROWS:], labels[ROWS:], failed[ROWS:], units[ROWS:], labels[ROWS:])
-    tested = confirm_sets([count_hypothesis(one, rows) for one in found], 0.05, 0.1)
+    tested = confirm_sets([one.count(rows) for one in found], 0.05, 0.1)
     return [(one.role, one.caption) for one, result in zip(found, tested, strict=True) if result.confirmed]
 
 
@@ -120,7 +120,7 @@ def test_what_is_far_from_a_caption_is_tested_outside_of_every_hard_set_of_its_c
         for other in one.outside:
             assert not (rows & other.members(features, labels)).any()
         failed, units = np.zeros(400, bool), np.arange(400)
-        in_set, rest = count_hypothesis(one, LabelledRows(features, labels, failed, units, labels))
+        in_set, rest = one.count(LabelledRows(features, labels, failed, units, labels))
         assert in_set.rows + rest.rows == rows.sum() < np.isin(labels, one.labels).sum()
     assert not any(one.outside for one in hard.values())
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from counterfoil.mining.collected import Confirmation, LabelledRows, confirm_sets, count_hypothesis
-from counterfoil.mining.hypotheses import NO_CAPTIONS, DiscoverHalf, Hypothesis, SliceColumns
+from counterfoil.mining.collected import Confirmation, confirm_sets
+from counterfoil.mining.hypotheses import NO_CAPTIONS, DiscoverHalf, Hypothesis, LabelledRows, SliceColumns
 from counterfoil.mining.image_measures import MEASURES
 from counterfoil.mining.methods.slices import PROMISING_P, find_slices
 from counterfoil.recipe.schema_mine import Mine, SlicesSettings
@@ -71,7 +71,7 @@ def outcomes(seed: int, planted: Planted, margin: float = 0.05) -> list[tuple[Hy
     half, rows = made(seed, planted)
     mine = Mine(margin=margin)
     found = find_slices(half, mine, SlicesSettings(), 1).hypotheses
-    return list(zip(found, confirm_sets([count_hypothesis(one, rows) for one in found], margin, mine.fdr), strict=True))
+    return list(zip(found, confirm_sets([one.count(rows) for one in found], margin, mine.fdr), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_a_confusion_counts_one_answer_among_other_classes() -> None:
     rows.taken_for[bird[first:]], rows.failed[bird[first:]] = 2, True
     found = {hypothesis.name: hypothesis for hypothesis in find_slices(half, Mine(), SlicesSettings(), 1).hypotheses}
     pair, whole = found["cat_answered_bird"], found["cat_the_whole_class"]
-    in_set, rest = count_hypothesis(pair, rows)
+    in_set, rest = pair.count(rows)
     assert (in_set.rows, rest.rows) == ((rows.labels == 0).sum(), (rows.labels == 1).sum())  # no bird in either
     assert in_set.failures == ((rows.labels == 0) & (rows.taken_for == 2)).sum()
     assert rest.failures == ((rows.labels == 1) & (rows.taken_for == 2)).sum()
-    others = count_hypothesis(whole, rows)[1]
+    others = whole.count(rows)[1]
     assert (others.rows, others.failures) == ((rows.labels != 0).sum(), rows.failed[rows.labels != 0].sum())
     shown = half.taken_for[pair.evidence]
     assert (half.labels[pair.evidence] == 0).all() and shown[0] == 2 and (np.diff((shown != 2).astype(int)) >= 0).all()
@@ -119,9 +119,9 @@ def test_a_group_over_all_classes_takes_the_same_share_of_each_and_no_answer_dec
     inside = found.members(half.features, half.labels)
     shares = [inside[half.labels == label].mean() for label in range(CLASSES)]
     assert max(shares) - min(shares) < 0.01
-    in_set, rest = count_hypothesis(found, rows)
+    in_set, rest = found.count(rows)
     flipped = LabelledRows(rows.features, rows.labels, ~rows.failed, rows.units, rows.taken_for)
-    other, others = count_hypothesis(found, flipped)
+    other, others = found.count(flipped)
     assert (in_set.rows, rest.rows) == (other.rows, others.rows) and other.failures == in_set.rows - in_set.failures
 
 
@@ -139,7 +139,7 @@ def test_what_is_carried_promises_something_on_the_discover_half_and_few_failure
     half, _ = made(5, dark_cats)
     rows = LabelledRows(half.features, half.labels, half.failed, half.units, half.taken_for)
     found = find_slices(half, Mine(), SlicesSettings(), 1)
-    assert all(score_test(*count_hypothesis(hypothesis, rows), 0.05) <= PROMISING_P for hypothesis in found.hypotheses)
+    assert all(score_test(*hypothesis.count(rows), 0.05) <= PROMISING_P for hypothesis in found.hypotheses)
     assert len({hypothesis.name for hypothesis in found.hypotheses}) == len(found.hypotheses) > 0
     none = find_slices(half, Mine(), SlicesSettings(fewest_errors=10_000), 1)
     assert not none.hypotheses and {note.reason for note in none.notes} == {

@@ -1,8 +1,7 @@
-"""Method `slices`: groups of images that need no words: by class and answer, by measures, by shifts, by look-alikes.
+"""Method `slices`: groups of images that need no words, by class and answer, by measures, by shifts, and by looks.
 
-A group is fixed on the discover half, cut-offs included, and never depends on the answer to an image of the other half:
-an answered class is counted there, and is no group. Images are compared with others of their class. Over all classes a
-group takes the same share of each, so that it is no choice among classes.
+Groups and cut-offs are fixed on the discover half and never use an answer to an image of the other half. A group over
+all classes takes the same share of each class.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from counterfoil.mining.method import FindMethod
 from counterfoil.progress import track
 from counterfoil.recipe.schema_mine import Mine, SlicesSettings
 from counterfoil.report.words import share
-from counterfoil.stats import count_failures, score_test
+from counterfoil.stats import score_test
 
 # Chosen on twelve planted worlds, seeds 0 to 3: .02 lost planted groups that .1 confirmed, and .3 tested 2.5 times as
 # many to confirm no more.
@@ -35,26 +34,23 @@ _STARTS = 4  # starts per clustering; the best one is used
 
 
 def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, workers: int | None) -> Found:
-    """Return, of each kind and class and of all classes together, the groups that fail most surely on this half.
+    """Return the groups of each kind, for each class and for all classes, that most surely fail more on this half.
 
-    At most `settings.most` of each, with a p of at most `PROMISING_P` here.
+    Keep at most `settings.most` of each with a p-value of at most `PROMISING_P`.
     """
     failures = np.bincount(half.labels[half.failed], minlength=len(half.class_names))
     searched = np.flatnonzero(failures >= settings.fewest_errors).tolist()
     every = tuple(np.unique(half.labels).tolist())
-    together = [every] if len(every) > 1 and failures.sum() >= settings.fewest_errors else []
+    all_classes = [every] if len(every) > 1 and failures.sum() >= settings.fewest_errors else []
     best: list[Hypothesis] = []
-    for labels in track([*((label,) for label in searched), *together], "cutting slices"):
+    for labels in track([*((label,) for label in searched), *all_classes], "cutting slices"):
         kinds = [_by_measures(half, labels, mine), _by_shifts(half, labels)]
         if len(labels) == 1:
             kinds += [_by_answers(half, labels[0]), _by_looks(half, labels[0], mine, settings)]
         for kind in kinds:
             tried = []
             for hypothesis in kind:
-                rows = np.flatnonzero(hypothesis.tested_on(half.features, half.labels))
-                members = hypothesis.members(half.features[rows], half.labels[rows])
-                counted = hypothesis.counted(half.failed[rows], half.taken_for[rows])
-                p = score_test(*count_failures(counted, half.units[rows], members), mine.margin)
+                p = score_test(*hypothesis.count(half), mine.margin)
                 if p <= PROMISING_P:
                     tried.append((p, hypothesis))
             tried.sort(key=lambda scored: scored[0])
@@ -63,11 +59,11 @@ def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, worker
     for hypothesis, name in zip(best, unique_slugs([hypothesis.name for hypothesis in best]), strict=True):
         rows = np.flatnonzero(np.isin(half.labels, hypothesis.labels))
         rows = rows[hypothesis.members(half.features[rows], half.labels[rows])]
-        towards = hypothesis.cosines(half.features[rows]) * (1 if hypothesis.role == "hard" else -1)
-        # Images of its set: what is counted first, then by how clearly they are of it.
-        order = np.lexsort((-towards, ~hypothesis.counted(half.failed[rows], half.taken_for[rows])))[:_MOST_EVIDENCE]
+        closeness = hypothesis.cosines(half.features[rows]) * (1 if hypothesis.role == "hard" else -1)
+        # Rows that count come first, then those that are most clearly in the set.
+        order = np.lexsort((-closeness, ~hypothesis.counted(half.failed[rows], half.taken_for[rows])))[:_MOST_EVIDENCE]
         hypotheses.append(
-            replace(hypothesis, name=name, evidence=rows[order], scores=towards[order].astype(np.float64))
+            replace(hypothesis, name=name, evidence=rows[order], scores=closeness[order].astype(np.float64))
         )
     reason = f"fewer than {settings.fewest_errors} failures on the discover half"
     return Found(
@@ -80,7 +76,7 @@ SLICES = FindMethod(SlicesSettings, find_slices)
 
 
 def _by_answers(half: DiscoverHalf, label: int) -> Iterator[Hypothesis]:
-    """Yield a class against all others: whether it fails more, and whether it is answered another class more."""
+    """Yield a class against all others: whether it fails more, and whether it is taken for another class more often."""
     name, labels = half.class_names[label], set(np.unique(half.labels).tolist())
     start = _hypothesis(half, (label,), name, np.zeros(half.features.shape[1]), _NO_CUTOFF)
     if len(labels) > 1:
@@ -95,12 +91,12 @@ def _by_answers(half: DiscoverHalf, label: int) -> Iterator[Hypothesis]:
 
 
 def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Iterator[Hypothesis]:
-    """Yield the images with least and with most of each measure, as many of each class."""
+    """Yield the images with the least and the most of each measure, the same share of each class."""
     for column, measure in enumerate(half.columns.measures):
         values = half.features[:, column]
         classes = labels
         if len(labels) > 1:
-            # So few images of a class must share a value that a cut-off takes about any share of them.
+            # If too many images of a class share a value, no cut-off takes a given share of them.
             counts = {label: np.unique(values[half.labels == label], return_counts=True)[1] for label in labels}
             classes = tuple(
                 label for label in labels if counts[label].max() <= max(1, _TOLERATED * counts[label].sum())
@@ -133,7 +129,7 @@ def _by_shifts(half: DiscoverHalf, labels: tuple[int, ...]) -> Iterator[Hypothes
 
 
 def _by_looks(half: DiscoverHalf, label: int, mine: Mine, settings: SlicesSettings) -> Iterator[Hypothesis]:
-    """Yield clusters of a class's images in the classifier's own features, by the nearest centre."""
+    """Yield clusters of a class's images in the classifier's own features."""
     width, rows = half.columns.width, np.flatnonzero(half.labels == label)
     clusters = min(settings.clusters, len(rows) // 2)
     if not width or clusters < 2:
