@@ -288,10 +288,10 @@ class Run:
             fewest=self.settings.fewest,
         )
         return {
-            "lambda": grid[chosen.place],
+            "lambda": grid[chosen.index],
             "allowed": int(chosen.allowed.sum()),
             "pictures": 0 if debug is None else len(debug),
-            "accuracy": scored[chosen.place].accuracy,
+            "accuracy": scored[chosen.index].accuracy,
             "curve": {f"{lam:g}": one.accuracy for lam, one in zip(grid, scored, strict=True)},
         }
 

@@ -1,8 +1,4 @@
-"""The documents of a run of mending: `mend.json`, which is strict, and `mend.csv` of the same values.
-
-No clock, no host: the same run gives the same bytes. Nothing is called mended that is not shown to help: a variant's
-outcome is decided with its verdict, and only `helps` saves a model without being asked.
-"""
+"""The documents of a run of mending: `mend.json`, which is strict, and `mend.csv` of the same values."""
 
 from __future__ import annotations
 
@@ -75,7 +71,7 @@ def _hashed(named: _Named) -> _Named:
 
 @dataclass(frozen=True, slots=True)
 class SetMeasured:
-    """A head on a set of rows: accuracies as fractions, the gain with its 95 % interval by unit; None of no rows.
+    """A head on a set of rows: accuracies as fractions, the gain with its 95 % interval by unit; None without rows.
 
     gained, lost: rows that became right, and wrong. p: McNemar's, exact, on rows.
     """
@@ -102,8 +98,8 @@ class GainDifference:
     """How much more a variant gains than a control on the same rows, with its interval.
 
     against: the control's kind, with " at the same λ" if the control has the variant's λ; lam: the control's λ, if any.
-    ahead, behind: units of which the variant gets more, and fewer, rows right than the control. p: the exact sign test
-    of these, two-sided.
+    ahead, behind: units of which the variant gets more, and fewer, rows right. p: the exact two-sided sign test of
+    these.
     """
 
     against: str
@@ -119,9 +115,9 @@ class GainDifference:
 
     @property
     def side(self) -> int:
-        """1 if it surely gains more, -1 if surely less, by the interval and the sign test; else 0.
+        """1 if it gains more by the interval and the sign test, -1 if less, else 0.
 
-        An interval of few units is too narrow: three that agree would be enough for it.
+        An interval of few units is too narrow: three units that agree already exclude 0.
         """
         if self.p > LEVEL:
             return 0
@@ -131,13 +127,13 @@ class GainDifference:
 
     @property
     def too_few(self) -> bool:
-        """Whether so few units are decided differently that no sign test could show it."""
+        """Whether the sign test could not be significant, whatever the units' signs."""
         return self.ahead + self.behind < FEWEST_UNITS
 
 
 @dataclass(frozen=True, slots=True)
 class LambdaPoint:
-    """One λ. worst_context, discover: on the discover half, by which λ is chosen; the others are only reported."""
+    """One λ. worst_context, discover: on the discover half, which chooses λ; the others are only reported."""
 
     value: float
     worst_context: Share | None
@@ -151,7 +147,7 @@ class LambdaPoint:
 
 @dataclass(frozen=True, slots=True)
 class EffectPoint:
-    """A head with fewer drawn images: at most so many contexts a class (`k`), or images a context."""
+    """A head with fewer images: at most `value` contexts a class (`by_k`), or images a context (`by_images`)."""
 
     value: Count
     images: Count
@@ -164,7 +160,7 @@ class EffectPoint:
 class VariantResult:
     """A variant with its chosen λ. offered: images before equal numbers. verdict, outcome: None for controls.
 
-    judged_by: `confirm`; or `test`, where the confirm half chose what is learned from: nothing is measured on it then.
+    judged_by: `confirm`; or `test`, if the confirm half chose what is learned from and so measures nothing.
     """
 
     name: str
@@ -187,7 +183,7 @@ class VariantResult:
 
     @property
     def few(self) -> int:
-        """How many contexts have rows, and fewer than tables list."""
+        """The number of contexts with too few rows for tables."""
         return sum(
             measured.set.startswith(CONTEXT) and bool(measured.rows) and not measured.listed
             for measured in self.measured
@@ -208,13 +204,13 @@ class VariantResult:
         return next((measured for measured in self.measured if measured.set == name), None)
 
     def in_tables(self, name: str) -> SetMeasured | None:
-        """Return the set for tables: nothing of the rows that a head of balanced groups learned from."""
+        """Return the set for tables: None for rows that a head of balanced groups learned from."""
         return None if self.role in BALANCED_ROLES and name == SEED else self.of_set(name)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelMended:
-    """A model and its variants. best: the one that the discover half would leave; saved: the one whose head is left."""
+    """A model and its variants. best: chosen by the discover half; saved: the variant whose head is saved."""
 
     name: str
     architecture: str
@@ -240,12 +236,12 @@ class ModelMended:
 
     @property
     def titles(self) -> dict[str, str]:
-        """The sets of rows of tables; failures of the test only where they judge."""
+        """The sets of rows in tables; failures of the test only if they judge."""
         by_test = any(arm.judged_by == TEST for arm in self.arms)
         return {name: title for name, title in TITLES.items() if by_test or name != TEST_FAILED}
 
     def changed(self, kind: str) -> list[SetMeasured]:
-        """Return every listed context, or class, under the variant that is shown first: what changes most first."""
+        """Return the listed contexts, or classes, of the variant shown first, the largest change first."""
         changed_sets = [
             measured for measured in self.shown_first.measured if measured.set.startswith(kind) and measured.listed
         ]
@@ -259,7 +255,7 @@ class ModelMended:
 
 @dataclass(frozen=True, slots=True)
 class ContextShown:
-    """A context that rows are judged in, and how many rows of each half CLIP finds in it."""
+    """A context that rows are judged in, and how many rows of each half CLIP assigns to it."""
 
     name: str
     class_id: str
@@ -272,8 +268,9 @@ class ContextShown:
 
 @dataclass(frozen=True, slots=True)
 class GainKept:
-    """A model's gain by a variant: on held-out failures, and there beyond the retrained head; each also as a share of
-    the gain by the model's own images. own: whether these are its own.
+    """A model's gain by a variant on held-out failures, and its excess over the retrained head's gain.
+
+    kept, kept_over_retrained: each as a share of the gain by the model's own images. own: these are its own images.
     """
 
     model: str
@@ -289,7 +286,7 @@ class GainKept:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """How alike the models fail, and the worth of others' images. overlap: (m, m), NaN as None."""
+    """The overlap (m, m) of the models' failures, None for NaN, and the gains by other models' images."""
 
     models: tuple[str, ...]
     families: tuple[str, ...]
@@ -300,8 +297,6 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class AuditedRows:
-    """The audited rows, the failure rule, and the units by which the halves were dealt."""
-
     on: tuple[AuditedImages, ...]
     failure: str
     seed: Count
@@ -312,7 +307,7 @@ class AuditedRows:
 
 @dataclass(frozen=True, slots=True)
 class TrainRows:
-    """The training rows that heads are fitted to, `of` so many; `seed` drew them."""
+    """The training rows that heads are fitted to, `rows` of `of`; `seed` drew them."""
 
     name: str
     content: str
@@ -334,7 +329,7 @@ class RowsTested:
 
 @dataclass(frozen=True, slots=True)
 class FitSettings:
-    """How heads are fitted; rate, momentum and epochs of `sgd` alone."""
+    """How heads are fitted; rate, momentum and epochs are set for `sgd` alone."""
 
     how: Literal["lbfgs", "sgd"]
     weight_decay: float
@@ -348,7 +343,7 @@ class FitSettings:
 
 @dataclass(frozen=True, slots=True)
 class ImagesLearned:
-    """A set of drawn images that heads learned from; `offered` before equal numbers."""
+    """A set of images that heads learned from; `offered` before equal numbers."""
 
     name: str
     group: str
@@ -362,7 +357,7 @@ class ImagesLearned:
 
 @dataclass(frozen=True, slots=True)
 class AskedFor:
-    """What a person named: to mend with (`with` in the file), of each model its own, and to audit."""
+    """What a person named: to mend with (`with` in the file), each model's own dataset, and splits to audit."""
 
     using: Annotated[tuple[str, ...], Field(alias="with")]
     own: dict[str, str]
@@ -398,16 +393,15 @@ class Mended:
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str) -> Mended:
-        """Parse what `document_text` wrote. UserError for any other text."""
+        """Parse what `document_text` wrote. Raise UserError for any other text."""
         return parse_document(cls, text, where)
 
 
 def mend_csv(mended: Mended) -> str:
-    """Return every set of rows that every head was judged on, and the differences to controls, one line each.
+    """Return a line for every set of rows that a head was judged on, and for every difference to a control.
 
-    Without `against` the gain over the model as it was, with it the difference of gains to a control. A context or a
-    class of few rows has no line. gained, lost and p are of rows; in lines with `against` of units, of which more, or
-    fewer, rows are right.
+    Without `against` the gain is over the original model, with it over that control; gained, lost and p are of rows
+    without it, and of units with it. Contexts and classes with few rows have no line.
     """
     lines: list[dict[str, Any]] = []
     for model in mended.models:

@@ -1,12 +1,8 @@
-"""Evaluate heads: choose λ on the discover half, compare variants with controls on the confirm half and on test, judge.
+"""Evaluate heads: choose λ on the discover half, compare variants with controls on the confirm half and on test.
 
-Accuracies before and after mending use the same rows, and differences are paired. Rows of one unit (a garment, a
-patient) are resampled together. Functions are pure and work on arrays.
-
-A variant's λ is chosen with each discover row assigned to one of the variant's own contexts, so it does not depend on
-other variants. Tables assign confirm rows among the contexts of all variants, because heads in one table need the same
-rows; `dfr:clip`, weights of training rows and `best` do too. One head gains more than another only if the interval and
-an exact sign test of units agree: with three units of one sign, the bootstrap interval alone already excludes 0.
+A variant's λ is chosen with discover rows assigned to the variant's own contexts, so it does not depend on other
+variants. Tables assign confirm rows among the contexts of all variants, because heads in one table need the same rows.
+Rows of one unit (a garment, a patient) are resampled together.
 """
 
 from __future__ import annotations
@@ -56,12 +52,12 @@ BY_TEST = "The confirm half confirmed the failures in these images, so it cannot
 
 @dataclass(frozen=True, eq=False)
 class ChosenLambda:
-    """The chosen λ. place: its index in the grid. worst: (g,) accuracies. allowed: (g,) bool, within the bound.
+    """The chosen λ, by its index in the grid; worst: (g,) accuracies; allowed: (g,) bool, within the bound.
 
-    If no λ is within the bound, `place` is that of the smallest loss.
+    If no λ is within the bound, `index` is that of the smallest loss.
     """
 
-    place: int
+    index: int
     worst: NDArray[np.float64]
     allowed: NDArray[np.bool_]
 
@@ -69,11 +65,11 @@ class ChosenLambda:
 def lambda_grid(values: Iterable[float]) -> tuple[float, ...]:
     """Return the distinct values in order, with 0, the control. Raise UserError for no value or one out of range."""
     given = list(values)
-    wrong = [value for value in given if not 0 <= value <= LARGEST_LAMBDA]
+    wrong = [f"{value:g}" for value in given if not 0 <= value <= LARGEST_LAMBDA]
     if wrong or not given:
-        values_found = ", ".join(f"{value:g}" for value in wrong) or "nothing"
         such_as = ", ".join(f"{value:g}" for value in GRID)
-        raise UserError(f"λ: found {values_found}, expected numbers from 0 to {LARGEST_LAMBDA:g}, such as {such_as}")
+        expected = f"expected numbers from 0 to {LARGEST_LAMBDA:g}, such as {such_as}"
+        raise UserError(f"λ: found {', '.join(wrong) or 'nothing'}, {expected}")
     return tuple(sorted({0.0, *(abs(float(value)) for value in given)}))
 
 
@@ -90,12 +86,11 @@ def choose_lambda(
 ) -> ChosenLambda:
     """Choose the λ with the best worst-context accuracy, among those that lose at most `most_loss` overall.
 
-    All arrays are of the discover half. context_accuracy: (g, c) and overall: (g,), for g values of λ and c contexts.
+    Arrays are of the discover half, for g values of λ and c contexts. context_accuracy: (g, c). overall: (g,).
     context_rows: (c,) row counts. before: accuracy of the original model. The loss is measured against `before` and
-    against λ = 0, which must be in `grid`. untouched: for rows of a built dataset, `overall` (g,) and `before` on its
-    base alone; the base too may lose at most `most_loss` against the original model. Ties go to the largest mean over
-    the contexts that `worst_accuracy` uses, because the worst context can be one that no λ improves; then to the
-    smallest λ.
+    against λ = 0. untouched: `overall` and `before` on the base of a built dataset alone, which may not lose more
+    either. Ties go to the largest mean over the contexts that `worst_accuracy` uses, because the worst context can be
+    one that no λ improves; then to the smallest λ.
     """
     values = np.asarray(grid)
     if 0.0 not in grid or context_accuracy.shape != (len(grid), len(context_rows)) or overall.shape != values.shape:
@@ -137,10 +132,7 @@ def worst_accuracy(
 def measure_set(
     name: str, before: NDArray[np.bool_], after: NDArray[np.bool_], units: NDArray[np.int64], *, seed: int
 ) -> SetMeasured:
-    """Measure a head on a set of n rows. before, after: (n,) bool, right answers. units: (n,).
-
-    Bootstrap draws depend on `seed`, the set's name and the rows.
-    """
+    """Measure a head on n rows. before, after: (n,) bool, right answers. units: (n,). `name` enters the seed."""
     if not len(before):
         return SetMeasured(name, 0, 0, None, None, None, None, None, 0, 0, None)
     gained, lost = int((after & ~before).sum()), int((before & ~after).sum())
@@ -161,11 +153,8 @@ def difference_of_gains(
 ) -> Estimate:
     """Return the gain of head a minus that of head b, both heads of one model, on the same n rows.
 
-    right_a, right_b: (n,) right answers, or shares in [0, 1] if averaged over several heads. Rows of a unit are
-    resampled together (`mean_over_units`). Raise ValueError if there are no rows.
+    right_a, right_b: (n,) right answers, or shares in [0, 1]. Rows of a unit are resampled together.
     """
-    if not len(units):
-        raise ValueError("a gain of no row has no value")
     return mean_over_units(right_a.astype(np.float64) - right_b.astype(np.float64), units, seeded(seed, salt))
 
 
@@ -179,11 +168,11 @@ def compare_heads(
     seed: int,
     lam: float | None = None,
 ) -> GainDifference:
-    """Return `difference_of_gains` on the set `name` against a control, with the counts of units ahead and behind."""
+    """Return `difference_of_gains` against a control, with the counts of units ahead and behind."""
     difference = difference_of_gains(right_a, right_b, units, seed=seed, salt=f"{name} {against}")
     of_unit = np.unique(units, return_inverse=True)[1].ravel()
-    net = np.round(np.bincount(of_unit, right_a.astype(np.float64) - right_b.astype(np.float64)), 9)
-    ahead, behind = int((net > 0).sum()), int((net < 0).sum())
+    by_unit = np.round(np.bincount(of_unit, right_a.astype(np.float64) - right_b.astype(np.float64)), 9)
+    ahead, behind = int((by_unit > 0).sum()), int((by_unit < 0).sum())
     return GainDifference(
         against=against, set=name, rows=len(units), difference=difference.value, low=difference.low,
         high=difference.high, lam=lam, ahead=ahead, behind=behind, p=sign_test(ahead, behind),
@@ -205,16 +194,17 @@ def judge_gains(
     against: control, in words → the difference of gains on held-out failures. controls: for each control with as many
     images, its names in `against`, one per λ; all other names are heads retrained alone. All held-out failures are
     wrong before, so a head can only gain there, and a larger change of the head gains more. So "helps in part" requires
-    a larger gain than the retrained heads and than one control at each of its λ. test: the change of test accuracy,
-    None without rows. test_is: the name of that accuracy. everywhere: the difference from the head retrained alone, on
-    all rows. notes: sentences before that about test. rows_are: names of the failures and of all rows.
+    a larger gain than the retrained heads and than one control at each of its λ. test: the change of the accuracy that
+    `test_is` names. everywhere: the difference from the head retrained alone, on all rows. rows_are: names of the
+    failures and of all rows.
     """
     failures, every = rows_are
     equal = {name for names in controls for name in names}
     beaten = [name for name, difference in against.items() if difference.side > 0]
     behind = [name for name, difference in against.items() if difference.side < 0]
-    few = [name for name, difference in against.items() if not difference.side and difference.too_few]
-    open_ones = [name for name, difference in against.items() if not difference.side and not difference.too_few]
+    undecided = [name for name, difference in against.items() if not difference.side]
+    few = [name for name in undecided if against[name].too_few]
+    many = [name for name in undecided if name not in few]
     sentences = []
 
     def each(names: Sequence[str]) -> str:
@@ -235,12 +225,10 @@ def judge_gains(
         sentences.append(f"It helps in part{elsewhere}: on {failures} it gains more than {each(beaten)}.")
     elif beaten:
         but = "but not more than the head retrained alone"
-        if retrained:
-            but = (
-                "but not more than as many other images at the same λ"
-                if equal
-                else "but so does any head that changes more"
-            )
+        if retrained and equal:
+            but = "but not more than as many other images at the same λ"
+        elif retrained:
+            but = "but so does any head that changes more"
         sentences.append(f"It is not shown to help: on {failures} it gains more than {each(beaten)}, {but}.")
     else:
         sentences.append(f"It is not shown to help: on {failures} it gains more than no control.")
@@ -251,46 +239,42 @@ def judge_gains(
         )
     if behind:
         sentences.append(f"It gains less than {each(behind)}.")
-    if open_ones:
-        sentences.append(f"No difference is shown from {each(open_ones)}.")
+    if many:
+        sentences.append(f"No difference is shown from {each(many)}.")
     if few:
         sentences.append(
             f"Too few {failures} have different answers (fewer than {FEWEST_UNITS}) to compare it with {each(few)}."
         )
-    lost = test is not None and test.high is not None and test.high < 0
-    if outcome in (HELPS, "helps in part") and (loses or lost):
+    sentences += notes
+    if test is not None:
+        sentences.append(_test_sentence(test, test_is))
+        loses = loses or (test.high is not None and test.high < 0)
+    if loses and outcome in (HELPS, "helps in part"):
         outcome = "loses elsewhere"
-    return outcome, " ".join([*sentences, *notes, *_of_test(test, test_is)])
+    return outcome, " ".join(sentences)
 
 
 def _difference(gain_difference: GainDifference) -> str:
     """Return the difference and its interval; add the sign test if it contradicts an interval that excludes 0."""
     words = f"{points(gain_difference.difference, signed=True)}{_interval(gain_difference.low, gain_difference.high)}"
-    excluded = (
-        gain_difference.low is not None
-        and gain_difference.high is not None
-        and not gain_difference.low <= 0 <= gain_difference.high
-    )
-    if gain_difference.side or not excluded:
+    low, high = gain_difference.low, gain_difference.high
+    if gain_difference.side or low is None or high is None or low <= 0 <= high:
         return words
     units = counted(gain_difference.ahead + gain_difference.behind, "unit")
     return f"{words}; sign test of {units}: p = {gain_difference.p:.2g}"
 
 
-def _of_test(test: Estimate | None, test_is: str) -> list[str]:
-    if test is None:
-        return []
+def _test_sentence(test: Estimate, test_is: str) -> str:
     change = f"{points(test.value, signed=True)} points{_interval(test.low, test.high)}"
-    name = opening(test_is)
     if test.high is not None and test.high < 0:
-        return [f"It loses elsewhere: {test_is} changes by {change}."]
+        return f"It loses elsewhere: {test_is} changes by {change}."
     if test.value < -MOST_LOSS:
-        return [f"{name} falls by more than {points(MOST_LOSS)} points: {change}."]
+        return f"{opening(test_is)} falls by more than {points(MOST_LOSS)} points: {change}."
     if test.low is not None and test.low > 0:
-        return [f"{name} rises: {change}."]
+        return f"{opening(test_is)} rises: {change}."
     if test.low is not None and test.low > -MOST_LOSS:
-        return [f"{name} does not fall by more than {points(MOST_LOSS)} points: {change}."]
-    return [f"No change of {test_is} is shown: {change}."]
+        return f"{opening(test_is)} does not fall by more than {points(MOST_LOSS)} points: {change}."
+    return f"No change of {test_is} is shown: {change}."
 
 
 def _interval(low: float | None, high: float | None) -> str:
@@ -309,10 +293,9 @@ class EvaluationRows:
 
 @dataclass(frozen=True)
 class HeadEvaluation:
-    """The rows on which the heads of one model are evaluated: n audited rows and m test rows.
+    """The rows on which the heads of one model are evaluated: n audited rows and m test rows, if there is a test.
 
-    test: None if there is no test split; the confirm half then replaces it. context: (n,) the context of each audited
-    row (-1: none), among the contexts of all variants, so that all tables use the same rows. among: assigns rows to the
+    context: (n,) the context of each audited row among those of all variants, -1 for none. among: assigns rows to the
     given contexts only, for the choice of a variant's λ.
     """
 
@@ -334,11 +317,10 @@ class HeadEvaluation:
         return right_answers_of(head, self.audited, self.test, self.allowed)
 
     def units(self, on_test: bool) -> NDArray[np.int64]:
-        """Return the units of the test rows, or of the audited rows."""
         return self.test.units if on_test and self.test is not None else self.audited.units
 
     def sets(self, judged_by: str = CONFIRM) -> Iterator[tuple[str, bool, NDArray[np.int64]]]:
-        """Yield (name, on_test, rows) of each set in table order, without the confirm half if `judged_by` is test."""
+        """Yield (name, on_test, rows) of each set in table order, without the confirm half if test judges."""
         confirm, failed = self.confirm, self.failed
         yield TEST, self.test is not None, confirm if self.test is None else np.arange(len(self.test.labels))
         if self.test is not None and self.before.test is not None:
@@ -383,7 +365,7 @@ def right_answers_of(
 def chosen_on_discover(
     grid: tuple[float, ...], answers: Sequence[RightAnswers], evaluation: HeadEvaluation, context_indices: Sequence[int]
 ) -> ChosenLambda:
-    """Choose the λ of a variant. answers: one per λ. context_indices: the contexts used for the choice.
+    """Choose the λ of a variant by some contexts. answers: one per λ.
 
     If no λ is within the bound, retraining itself loses too much. Then λ is chosen against λ = 0 alone, and no λ counts
     as within the bound.
@@ -405,7 +387,7 @@ def chosen_on_discover(
     against_none = choose_lambda(
         grid, accuracy, overall, context_rows=counts, before=float(overall[none]), untouched=untouched
     )
-    return ChosenLambda(against_none.place, against_none.worst, chosen.allowed)
+    return ChosenLambda(against_none.index, against_none.worst, chosen.allowed)
 
 
 def _by_context(
@@ -427,8 +409,8 @@ def best_variant(
 ) -> str | None:
     """Return the variant with the best worst context on the discover half; variants within the bound come first.
 
-    candidates: (name, λ is within the bound, answers, context indices). All candidates are compared on the contexts of
-    all candidates, so that a variant with few easy contexts has no advantage.
+    candidates: (name, λ is within the bound, answers, context indices). All are compared on the contexts of all, so
+    that a variant with few easy contexts has no advantage.
     """
     if not candidates:
         return None
@@ -442,7 +424,6 @@ def best_variant(
 def accuracy_by_set(
     answers: RightAnswers, sets: Iterable[tuple[str, bool, NDArray[np.int64]]]
 ) -> dict[str, float | None]:
-    """Return set name → accuracy, None for an empty set."""
     return {name: float(answers.of(on_test, rows).mean()) if len(rows) else None for name, on_test, rows in sets}
 
 
@@ -466,27 +447,13 @@ def lambda_curve(
     return tuple(points)
 
 
-def measured_sets(after: RightAnswers, evaluation: HeadEvaluation, judged_by: str = CONFIRM) -> tuple[SetMeasured, ...]:
-    """Return the accuracies before and after on each set; an empty set has only counts."""
-    return tuple(
-        measure_set(
-            name, evaluation.before.of(on_test, rows), after.of(on_test, rows), evaluation.units(on_test)[rows],
-            seed=evaluation.seed,
-        )
-        for name, on_test, rows in evaluation.sets(judged_by)
-    )  # fmt: skip
-
-
 def compared_with(
     after: RightAnswers,
     controls: Mapping[str, tuple[float | None, RightAnswers]],
     evaluation: HeadEvaluation,
     judged_by: str = CONFIRM,
 ) -> tuple[GainDifference, ...]:
-    """Return the gain of a head minus that of each control on the same rows, by control, then by set.
-
-    controls: kind → (λ or None, right answers).
-    """
+    """Return the gain of a head minus that of each control on the same rows, by control, then by set."""
     return tuple(
         compare_heads(
             against, name, after.of(on_test, rows), answers.of(on_test, rows), evaluation.units(on_test)[rows],
@@ -496,12 +463,6 @@ def compared_with(
         for name, on_test, rows in evaluation.sets(judged_by)
         if name in COMPARED and len(rows)
     )  # fmt: skip
-
-
-def controls_of(variant: Variant, variants: Sequence[Variant]) -> dict[str, str]:
-    """Return a variant's controls: kind → name of the control variant."""
-    controls = {other.what or "": other.name for other in variants if other.of == variant.name}
-    return {RETRAINED: RETRAINED} | controls
 
 
 def control_words(against: str, lam: float | None = None) -> str:
@@ -519,7 +480,7 @@ def judge_variant(
     """Return the verdict on a variant, from held-out failures against controls, all confirm rows, and test.
 
     If the confirm half chose the variant's images, test failures and all test rows replace it. A control with λ = 0 is
-    the head retrained alone and counts once. has_test: a test split exists. missing: from `missing_controls`.
+    the head retrained alone and counts once. missing: from `missing_controls`.
     """
     by_test = variant.judged_by == TEST
     failures, every = (TEST_FAILED, TEST) if by_test else (HELDOUT, CONFIRM)
@@ -527,24 +488,24 @@ def judge_variant(
     if not heldout:
         half = "The model fails on no test image" if by_test else "The confirm half holds no failure"
         return "not known", f"{half}, so it is not known whether this helped."
-    nothing = [comparison.against for comparison in heldout if comparison.lam == 0]
+    at_zero = [comparison.against for comparison in heldout if comparison.lam == 0]
     against: dict[str, GainDifference] = {}
     controls: dict[str, list[str]] = {}
-    for heldout_gain in heldout:
-        if heldout_gain.lam != 0:
-            words = control_words(heldout_gain.against, heldout_gain.lam)
-            against[words] = heldout_gain
-            if heldout_gain.against != RETRAINED:
-                controls.setdefault(heldout_gain.against.removesuffix(SAME_LAMBDA), []).append(words)
+    for gain in heldout:
+        if gain.lam != 0:
+            words = control_words(gain.against, gain.lam)
+            against[words] = gain
+            if gain.against != RETRAINED:
+                controls.setdefault(gain.against.removesuffix(SAME_LAMBDA), []).append(words)
     everywhere = next(
         (comparison for comparison in comparisons if (comparison.against, comparison.set) == (RETRAINED, every)), None
     )
     notes = [BY_TEST] if by_test else []
-    if nothing:
+    if at_zero:
+        they = "its own λ this control is" if len(at_zero) == 1 else "their own λ these controls are"
         notes.append(
-            f"λ = 0 was chosen for {' and for '.join(map(control_words, nothing))}. At"
-            f" {'its own λ this control is' if len(nothing) == 1 else 'their own λ these controls are'} the head"
-            " retrained alone, so there is no second comparison."
+            f"λ = 0 was chosen for {' and for '.join(map(control_words, at_zero))}. At {they} the head retrained"
+            " alone, so there is no second comparison."
         )
     if missing:
         notes.append(missing)
@@ -563,19 +524,16 @@ def judge_variant(
 
 
 def missing_controls(variant: Variant, kinds: Collection[str]) -> str:
-    """Return a sentence about missing controls with as many images, or "". kinds: the controls that the variant has."""
+    """Return a sentence about missing controls with as many images, or "". kinds: the existing controls."""
     alone = "The only control is the head retrained alone. Whether"
+    if variant.weights is not None:
+        return f"{alone} weighing as many other training rows would do the same is not known."
     if variant.debug is None:
-        what = (
-            "weighing as many other training rows"
-            if variant.weights is not None
-            else "as many other rows or other groups"
-        )
-        return f"{alone} {what} would do the same is not known."
-    wanted = [CLASS_NAME, *([RANDOM] if variant.debug.group == CONTEXTS else [])]
-    lacking = [what for what in wanted if what not in kinds]
+        return f"{alone} as many other rows or other groups would do the same is not known."
     if not kinds:
         return f"{alone} as many other images would do the same is not known."
+    wanted = [CLASS_NAME, *([RANDOM] if variant.debug.group == CONTEXTS else [])]
+    lacking = [what for what in wanted if what not in kinds]
     if not lacking:
         return ""
     return (

@@ -1,10 +1,9 @@
-"""Fitting a head again: mean cross-entropy on training rows, plus λ times that on debug rows, plus weight decay.
+"""Fit a head again: mean cross-entropy on training rows, plus λ times that on debug rows, plus weight decay.
 
     L(W, b) = CE(train) + λ · CE(debug) + decay/2 · (|W|² + |b|²)          (Chegini 2023, equation 1 and Table 4)
 
-The objective is strictly convex, so full-batch gradient descent and L-BFGS have one minimum in common. Sums are
-float64; rows pass in blocks, so that no matrix of rows × outputs is ever held. Each head is kept as soon as it is
-fitted, so that an interrupted sweep resumes where it stood.
+The objective is strictly convex, so gradient descent and L-BFGS have the same minimum. Sums are float64. Each head is
+stored as soon as it is fitted, so that an interrupted sweep resumes.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ HEADS = ".mend"
 class Lesson:
     """Rows that a head learns from. features: (n, d). targets: (n,) int, the output that is right.
 
-    weights: (n,), not negative, of a weighted mean; None where each row counts once.
+    weights: (n,), not negative, of a weighted mean; None if each row counts once.
     """
 
     features: NDArray[np.floating] = field(repr=False)
@@ -64,7 +63,7 @@ class Lesson:
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """(n,) summing to 1: what each row counts in the mean."""
+        """(n,) summing to 1: each row's weight in the mean."""
         weights = np.ones(len(self)) if self.weights is None else self.weights.astype(np.float64)
         return weights / weights.sum()
 
@@ -73,7 +72,7 @@ class Lesson:
 class FittedHead:
     """A head, the objective where it ended, its steps, and the length of the gradient there.
 
-    `settled`: whether the end is the minimum, as far as the length shows.
+    settled: whether that length is small enough for a minimum.
     """
 
     head: LinearHead
@@ -95,9 +94,8 @@ def fit_head(
 ) -> FittedHead:
     """Return the head that minimises the objective, begun at `start`. `epochs` are those of "sgd".
 
-    "sgd" is full batch with torch's rule of momentum. UserError for a lesson without rows, features that are not
-    finite or of another width than the head's, targets that are no output, weights that are no weights, a λ that is
-    negative or no number. RunFailure where descent diverges, as it does on long features at a large rate.
+    "sgd" is full batch with torch's rule of momentum. Raise UserError for rows, weights or a λ that cannot be used, and
+    RunFailure if descent diverges, as it does on long features at a large rate.
     """
     if not (np.isfinite(lam) and lam >= 0):
         raise UserError(f"λ: found {lam}, expected a number from 0")
@@ -224,12 +222,11 @@ def balanced_lesson(
     seed: int,
     fewest: int = FEWEST_IN_A_CELL,
 ) -> Lesson:
-    """Return, of n rows of the discover half, equal numbers by class and group: Deep Feature Reweighting (Kirichenko
-    2023).
+    """Return equal numbers of discover rows by class and group: Deep Feature Reweighting (Kirichenko 2023).
 
-    Groups by truth are an oracle of what mending could reach, groups by CLIP a baseline that draws no image. features
-    (n, d), targets, classes and groups (n,). Cells with fewer than `fewest` rows bring all of theirs; the number is
-    that of the smallest of the others. UserError where no cell has so many rows.
+    Groups by truth are an oracle, groups by CLIP a baseline that draws no image. features (n, d); targets, classes and
+    groups (n,). The number is that of the smallest cell with at least `fewest` rows; smaller cells give all their rows.
+    Raise UserError if no cell is large enough.
     """
     _, cells, sizes = np.unique(np.stack([classes, groups]), axis=1, return_inverse=True, return_counts=True)
     cells = cells.ravel().astype(np.int64)
@@ -245,14 +242,13 @@ def balanced_lesson(
 
 
 class KeptHeads:
-    """Fits heads, and finds those in `folder` again that an earlier run fitted from the same numbers."""
+    """Fits heads, and reuses those in `folder` that an earlier run fitted from the same numbers."""
 
     def __init__(self, folder: Path, start: LinearHead, how: Any) -> None:
         self.folder, self.start, self.how = folder / HEADS, start, how
         self.begun = _digest(start.weight, start.bias)
 
     def fitted(self, train: Lesson, debug: Lesson | None, lam: float) -> FittedHead:
-        """Return what `fit_head` finds, or what it found before."""
         from safetensors.numpy import save
 
         path = self.folder / f"{self._key(train, debug, lam)[:32]}.safetensors"
@@ -301,7 +297,7 @@ def _digest(*arrays: np.ndarray) -> str:
 
 
 def _read(path: Path) -> FittedHead | None:
-    """Return a kept head; None for what is missing or not whole, which is fitted again."""
+    """Return a stored head; None if it is missing or damaged, and then it is fitted again."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

@@ -1,4 +1,4 @@
-"""What a person names behind `--with`, and the tables of keys that some of it is read from, in bounded memory.
+"""The values of `--with`, and the tables of keys that some of them name, read in bounded memory.
 
 built                built:hard           user/name@v1:contexts
 mined/weights.parquet                     dfr:clip     dfr:weather     dfr:./groups.csv
@@ -43,7 +43,7 @@ _NEXT = "Write them with: counterfoil mine RECIPE --weights --out mined"
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One of them. `name` as it was written; `source` the dataset, file or column; `group` of a dataset alone."""
+    """One value. `name` as it was written; `source` the dataset, file or column; `group` of a dataset alone."""
 
     kind: Literal["images", "weights", "balanced"]
     name: str
@@ -52,14 +52,14 @@ class Given:
 
 
 def given_variants(written: list[str]) -> tuple[Given, ...]:
-    """Parse each of `written`, once. UserError for none, and for one that cannot be."""
+    """Parse each text once. Raise UserError if there is none, or for one that cannot be parsed."""
     if not written:
         raise UserError("nothing to mend with: --with is missing", "Name a built dataset: --with built:contexts")
     return tuple(dict.fromkeys(_given(text) for text in written))
 
 
 def balanced_by(text: str) -> str | None:
-    """Return what `dfr:…` balances by; None for another name."""
+    """Return the part of `dfr:…` that names groups; None for another name."""
     return text.removeprefix(_BALANCED) if text.startswith(_BALANCED) else None
 
 
@@ -100,9 +100,9 @@ def shown_names(names: Iterable[str]) -> dict[str, str]:
 def read_key_table(
     path: Path, where: str, columns: Mapping[str, type], hint: str | None = None
 ) -> tuple[dict[str, list[Any]], Mapping[bytes, bytes]]:
-    """Read some columns, each of `str` or `float`, of a Parquet file: a value a row, in order; and its metadata.
+    """Read columns of `str` or `float` from a Parquet file; return values by column, and the file's metadata.
 
-    No text is longer than `LONGEST_TEXT`. UserError, begun by `where`, for any other file.
+    Raise UserError, begun by `where`, for any other file, or texts longer than `LONGEST_TEXT`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -145,7 +145,7 @@ def read_key_table(
 
 
 def numbered_groups(by_key: Mapping[str, str], keys: Sequence[str], name: str) -> NDArray[np.int64]:
-    """Return (n,) a number for the group of each of n rows. UserError for a row without one."""
+    """Return (n,) a number for the group of each of n rows. Raise UserError for a row without one."""
     missing = [key for key in keys if key not in by_key]
     if missing:
         raise UserError(
@@ -157,9 +157,9 @@ def numbered_groups(by_key: Mapping[str, str], keys: Sequence[str], name: str) -
 
 
 def read_groups(given: Given, opened: OpenSource, audited: Sequence[LabelledImages]) -> dict[str, str]:
-    """Return key of an audited row → its group; empty by CLIP, whose groups need a model's contexts.
+    """Return audited key → group; empty by CLIP, which needs a model's contexts.
 
-    UserError for a missing column or file, or a table of another form.
+    Raise UserError for a missing column or file, or a malformed table.
     """
     if given.source == BY_CLIP:
         return {}
@@ -208,10 +208,9 @@ def _table(name: str) -> dict[str, str]:
 def read_train_weights(
     name: str, whole: LabelledImages, keys: Sequence[str]
 ) -> tuple[NDArray[np.float64], Mapping[str, Any]]:
-    """Return the weights of n rows of the train split `whole`, by key (n,), and what they were mined from.
+    """Return the weights of the rows `keys` of the train split `whole`, (n,), and their origin.
 
-    UserError for no such file, one of other rows than the split's, one without its origin, and where no row weighs more
-    than another.
+    Raise UserError for a missing file, rows of another split, no origin, or no weight above 1.
     """
     path = named_path(name)
     if not path.is_file():

@@ -1,8 +1,4 @@
-"""`mend`: refit a model's head with rendered images, compare it with controls, and save it as a model folder.
-
-Several models of one run are also compared: the overlap of their failures, and the share of a gain that another
-model's images keep (Chegini 2023, sections 5.2.2 and 5.3.2).
-"""
+"""`mend`: refit a model's head with rendered images, compare it with controls, and save it as a model folder."""
 
 from __future__ import annotations
 
@@ -68,7 +64,7 @@ Models: TypeAlias = "str | Sequence[str] | Callable[[Any], Any] | Mapping[str, C
 
 
 def collective_of(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Collective | None:
-    """Compare models; None for a single model. Failures are those of the confirm half, which chose no image."""
+    """Compare models by the failures of the confirm half (Chegini 2023, 5.2.2 and 5.3.2); None for one model."""
     if len(mended_models) < 2:
         return None
     failed = np.stack([model.audit.failed[model.audit.halves.confirm] for model in mended_models])
@@ -136,7 +132,7 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Me
     source, settings, audit = prepared.source, prepared.settings, mended_models[0].audit
     test = source.test
     models, collective = _called([model.summary for model in mended_models], collective_of(prepared, mended_models))
-    sgd = settings.how == "sgd"
+    sgd, halves = settings.how == "sgd", (audit.halves.discover, audit.halves.confirm)
     return Mended(
         version=MEND_VERSION,
         headline=" ".join((f"{model.name}: " if len(models) > 1 else "") + model.headline for model in models),
@@ -187,7 +183,17 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Me
             )
             for variant, debug in prepared.drawn()
         ),
-        contexts=_contexts(prepared, mended_models[0]),
+        contexts=tuple(
+            ContextShown(
+                context.name,
+                source.recipe.classes[context.label].id,
+                source.recipe.classes[context.label].name,
+                context.caption,
+                context.rank,
+                *(int((mended_models[0].context[half] == index).sum()) for half in halves),
+            )
+            for index, context in enumerate(prepared.contexts)
+        ),
         models=models,
         collective=collective,
         asked=asked_names(prepared.given, prepared.own_given, source.mine),
@@ -196,7 +202,6 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Me
 
 
 def test_name(source: MendSource) -> str:
-    """Return the name of the test in documents."""
     return "the confirm half" if source.test is None else without_folders(source.test.name)
 
 
@@ -242,28 +247,7 @@ def _called(
     return shown, replace(collective, models=tuple(names[name] for name in collective.models), kept=kept_gains)
 
 
-def _contexts(prepared: Prepared, mended_model: MendedModel) -> tuple[ContextShown, ...]:
-    classes = prepared.source.recipe.classes
-
-    def rows(half: NDArray[np.int64], index: int) -> int:
-        return int((mended_model.context[half] == index).sum())
-
-    return tuple(
-        ContextShown(
-            context.name,
-            classes[context.label].id,
-            classes[context.label].name,
-            context.caption,
-            context.rank,
-            rows(mended_model.audit.halves.discover, index),
-            rows(mended_model.audit.halves.confirm, index),
-        )
-        for index, context in enumerate(prepared.contexts)
-    )
-
-
 def _notes(prepared: Prepared, mended_models: Sequence[MendedModel], models: Sequence[ModelMended]) -> tuple[str, ...]:
-    """Return what a reader should know about this run in addition to its numbers."""
     notes = []
     classes = prepared.source.recipe.classes
     for mended_model, model in zip(mended_models, models, strict=True):
@@ -309,7 +293,7 @@ def _notes(prepared: Prepared, mended_models: Sequence[MendedModel], models: Seq
 
 @dataclass(frozen=True)
 class MendResult:
-    """The result of a run, its files (`report`, `document`, `table`), and the saved models by their given names.
+    """The result of a run: its files (`report`, `document`, `table`), and the saved models by their given names.
 
     heads: the new heads of torch modules that you passed in, by the same names; these have no folder.
     """
@@ -381,7 +365,7 @@ def model_places(models: Sequence[str]) -> dict[str, str]:
 
 
 def write_mended(folder: Path, mended: Mended, mended_models: Sequence[MendedModel], prepared: Prepared) -> MendResult:
-    """Write models, then the report, and the document last: a folder that has one has everything."""
+    """Write models, then the report, and the document last: a folder that has one is complete."""
     from counterfoil.mending.report import mend_report
 
     # An old document would be wrong beside a new model.
@@ -429,7 +413,7 @@ def write_mended(folder: Path, mended: Mended, mended_models: Sequence[MendedMod
 
 
 def about_model(mended_model: MendedModel, prepared: Prepared) -> MendedNote:
-    """Return what a model folder's `mended.json` says, so that nothing that the model learned from judges it."""
+    """Return a model folder's `mended.json`, which keeps what the model learned from out of its evaluations."""
     assert mended_model.summary.saved is not None
     variant = mended_model.summary.variant(mended_model.summary.saved)
     source = prepared.source
@@ -468,10 +452,7 @@ def about_model(mended_model: MendedModel, prepared: Prepared) -> MendedNote:
 
 
 def fitted_pixels(mended_model: MendedModel, role: str, debug: DebugImages | None, prepared: Prepared) -> list[str]:
-    """Return digests of the pixels that a head of this role was fitted to, so that `evaluate` can recognise the images.
-
-    They cover every image and, for edits, the original source row.
-    """
+    """Return digests of the pixels that a head of this role was fitted to, and of edited source rows."""
     digests: set[str | None] = set()
     if role in BALANCED_ROLES:
         pixels = {

@@ -1,8 +1,4 @@
-"""Mend one model: compute its features once, fit a head for each variant and λ, and evaluate each head.
-
-Each head is stored under a hash of everything that it was fitted from. A run with one more variant reuses the others
-and ends with the same bytes.
-"""
+"""Mend one model: compute its features once, fit a head for each variant and λ, and evaluate each head."""
 
 from __future__ import annotations
 
@@ -34,10 +30,9 @@ from counterfoil.mending.evaluating import (
     best_variant,
     chosen_on_discover,
     compared_with,
-    controls_of,
     judge_variant,
     lambda_curve,
-    measured_sets,
+    measure_set,
     missing_controls,
     right_answers_of,
 )
@@ -164,7 +159,6 @@ def features_through(images: LabelledImages, embedder: Embedder) -> NDArray[np.f
 
 
 def refuse_infinite_features(model: str, features: NDArray[np.floating], images: str) -> None:
-    """Raise RunFailure for features of decoded images that are no finite numbers."""
     wrong = int((~np.isfinite(features).all(axis=1)).sum())
     if wrong:
         raise RunFailure(
@@ -176,10 +170,9 @@ def refuse_infinite_features(model: str, features: NDArray[np.floating], images:
 
 @dataclass(frozen=True, eq=False)
 class ContextRows:
-    """Rows that can be dealt among any of the contexts.
+    """Rows to assign to contexts by CLIP. features: (n, width), labels: (n,). Unit vectors.
 
-    features: (n, width), labels: (n,), vectors: (m, width) of each context and of each class alone, whose row `alone`
-    has by label. Unit vectors.
+    vectors: (m, width), of each context and then of each class alone; `alone` gives a label's row there.
     """
 
     contexts: Sequence[Context]
@@ -189,10 +182,7 @@ class ContextRows:
     alone: Mapping[int, int]
 
     def among(self, indices: Sequence[int]) -> NDArray[np.int64]:
-        """Return (n,) the context nearest to each row by CLIP, -1 if the class alone is nearer.
-
-        A row is compared with the contexts of its own class.
-        """
+        """Return (n,) the context of its class nearest to each row by CLIP, -1 if the class alone is nearer."""
         nearest = np.full(len(self.labels), -1, dtype=np.int64)
         for label in sorted({self.contexts[index].label for index in indices}):
             # The class alone comes first, so ties go to it.
@@ -210,10 +200,7 @@ def context_rows(
     labels: NDArray[np.int64],
     embed_texts: Callable[[Sequence[str]], NDArray[np.floating]] | None,
 ) -> ContextRows:
-    """Return rows and contexts as CLIP sees them. features: (n, width), unit vectors, labels: (n,).
-
-    embed_texts: CLIP's text encoder; None without contexts.
-    """
+    """Return rows and contexts as CLIP sees them. embed_texts: CLIP's text encoder; None without contexts."""
     used = sorted({context.label for context in contexts})
     if not used:
         return ContextRows(contexts, features, labels, np.empty((0, features.shape[1]), dtype=np.float32), {})
@@ -228,11 +215,7 @@ def context_rows(
 
 @dataclass(frozen=True)
 class MendedModel:
-    """A model with its result, and what its folder is written from.
-
-    audit: n rows, without CLIP's features, which are in memory for one model at a time. context: (n,) the context of
-    each row.
-    """
+    """A model with its result, and what its folder is written from. audit: without CLIP's features, to free memory."""
 
     summary: ModelMended
     classifier: Classifier
@@ -244,33 +227,31 @@ class MendedModel:
 
 @dataclass(frozen=True)
 class FittedVariant:
-    """A variant with its heads over the grid, and the chosen one's index. lesson: what it learns beside the training
-    rows. own: indices of the contexts used to choose its λ.
+    """A variant with its heads over the grid. index: the chosen λ's. lesson: beside the training rows.
+
+    contexts: indices of the contexts used to choose its λ.
     """
 
     variant: Variant
     heads: tuple[FittedHead, ...]
     answers: tuple[RightAnswers, ...]
-    place: int
+    index: int
     result: VariantResult
     lesson: Lesson | None
-    own: Sequence[int]
+    contexts: Sequence[int]
 
     @property
     def head(self) -> FittedHead:
-        return self.heads[self.place]
+        return self.heads[self.index]
 
     @property
     def chosen(self) -> RightAnswers:
-        return self.answers[self.place]
+        return self.answers[self.index]
 
 
 @dataclass(frozen=True)
 class HeadFitting:
-    """Data shared by the heads of one model: training rows and evaluation rows.
-
-    train: training rows; train_rows: their indices in the source's training rows. grid: values of λ.
-    """
+    """Data shared by the heads of one model. train_rows: indices in the source's training rows. grid: values of λ."""
 
     train: Lesson
     train_rows: NDArray[np.int64]
@@ -327,6 +308,10 @@ class HeadFitting:
             heads = [self.kept.fitted(self.train, lesson, value) for value in values]
         answers = [evaluation.answers(head.head) for head in heads]
         chosen = chosen_on_discover(values, answers, evaluation, context_indices)
+        after, measured = answers[chosen.index], []
+        for name, on_test, rows in evaluation.sets(judged_by):
+            sides = evaluation.before.of(on_test, rows), after.of(on_test, rows)
+            measured.append(measure_set(name, *sides, evaluation.units(on_test)[rows], seed=evaluation.seed))
         images = 0 if lesson is None else len(lesson)
         result = VariantResult(
             name=variant.name,
@@ -335,18 +320,18 @@ class HeadFitting:
             what=variant.what,
             images=images,
             offered=variant.offered or images,
-            lam=values[chosen.place] if variant.swept else None,
-            within_bound=bool(chosen.allowed[chosen.place]),
-            settled=heads[chosen.place].settled,
-            measured=measured_sets(answers[chosen.place], evaluation, judged_by),
+            lam=values[chosen.index] if variant.swept else None,
+            within_bound=bool(chosen.allowed[chosen.index]),
+            settled=heads[chosen.index].settled,
+            measured=tuple(measured),
             curve=lambda_curve(values, answers, chosen, evaluation, judged_by) if variant.swept else (),
             judged_by=judged_by,
         )
-        return FittedVariant(variant, tuple(heads), tuple(answers), chosen.place, result, lesson, context_indices)
+        return FittedVariant(variant, tuple(heads), tuple(answers), chosen.index, result, lesson, context_indices)
 
 
 def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: str) -> MendedModel:
-    """Audit, fit and judge. Raises as `see_model`, and UserError where what is judged gave the words of images."""
+    """Audit, fit and judge a model. Raise as `see_model`, and UserError for images mined on judging rows."""
     # CLIP assigns rows to contexts; without contexts it is not needed.
     name, seen = classifier.name, see_model(classifier, prepared.source, device, with_clip=bool(prepared.contexts))
     audit, settings, test = seen.audit, prepared.settings, prepared.source.test
@@ -415,7 +400,7 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
 
 
 def _base_notes(prepared: Prepared, seen: SeenModel) -> tuple[str, ...]:
-    """Return what a reader should know of the bases of the datasets. UserError where a base is near chance."""
+    """Return notes about the bases of the datasets. Raise UserError if a base is near chance."""
     name, notes = seen.classifier.name, dict[str, None]()
     allowed, chances = seen.allowed(), seen.audit.target.class_map.chances
     names = [cls.name for cls in prepared.source.recipe.classes]
@@ -443,7 +428,7 @@ def _rows(prepared: Prepared, images: LabelledImages, seen: SeenModel) -> tuple[
 
 
 def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, ...]) -> list[Variant]:
-    """Return variants of groups by CLIP, which anybody has, or by what is true, which is an oracle."""
+    """Return variants of balanced groups: by CLIP, or by true groups, which are an oracle."""
     variants = []
     for dataset in prepared.given:
         if dataset.kind != BALANCED:
@@ -470,7 +455,8 @@ def _judged(
     for fitted_variant in fitted:
         result = fitted_variant.result
         if fitted_variant.variant.role not in ("retrained", "control"):
-            beside = controls_of(fitted_variant.variant, variants)
+            name = fitted_variant.variant.name
+            beside = {RETRAINED: RETRAINED} | {other.what or "": other.name for other in variants if other.of == name}
             controls = compared_controls(
                 fitted_variant, {what: by_name[other] for what, other in beside.items()}, settings.grid
             )
@@ -490,10 +476,9 @@ def _judged(
 def compared_controls(
     fitted_variant: FittedVariant, beside: Mapping[str, FittedVariant], grid: tuple[float, ...]
 ) -> dict[str, tuple[float | None, RightAnswers]]:
-    """Return what a variant is compared with: each control at the λ chosen for it, and at its own where that differs.
+    """Return the heads to compare a variant with: each control at its chosen λ and at the variant's λ.
 
-    A λ of its own is often 0 for a control, which is the retrained head again; and on failures a larger λ gains by
-    moving the head further, whatever it was moved by.
+    A control's chosen λ is often 0, the retrained head again; and a larger λ gains more failures whatever the images.
     """
     controls: dict[str, tuple[float | None, RightAnswers]] = {
         what: (other.result.lam, other.chosen) for what, other in beside.items()
@@ -545,13 +530,10 @@ def _saved(wanted: str | None, best: str | None, results: Sequence[VariantResult
 
 
 def best_fitted(fitted: Sequence[FittedVariant], evaluation: HeadEvaluation) -> str | None:
-    """Return the best variant of those asked for, each at its λ, by the discover half."""
-    # Oracles, and baselines fitted to the discover half, would select themselves.
-    able = [fitted_variant for fitted_variant in fitted if fitted_variant.variant.role in ("mended", "upweighted")]
-    return best_variant(
-        [
-            (fitted_variant.variant.name, fitted_variant.result.within_bound, fitted_variant.chosen, fitted_variant.own)
-            for fitted_variant in able
-        ],
-        evaluation,
-    )
+    """Return the best of the variants that may be best, each at its λ, by the discover half."""
+    candidates = [
+        (fit.variant.name, fit.result.within_bound, fit.chosen, fit.contexts)
+        for fit in fitted
+        if fit.variant.role in ("mended", "upweighted")  # oracles, and heads fitted to that half, would win
+    ]
+    return best_variant(candidates, evaluation)

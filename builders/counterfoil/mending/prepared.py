@@ -1,16 +1,12 @@
-"""Everything of a run before its models: images opened, decoded once, and refused where two sides share any.
+"""Everything of a run before its models: images are opened, decoded once, and refused if two sides share any.
 
-Images to learn from and images to judge by share no picture, unit or noise. Nor may what is judged here have given the
-words of what is learned from: contexts are named on the discover half alone. Confirmed findings were chosen by the
-confirm half, so images of these are judged by the test; without a test they are refused.
-
-Images of both sides are compared by their pixels, however they are encoded, by the source's units and by the noise that
-drawn ones began with; what is audited with the test alike. Images and weights that were mined on the test, or on other
-rows than this run's discover half, are refused, and what cannot be compared is a note.
+Images to learn from and images to judge by share no pixels, unit or noise. Contexts may be named on the discover half
+alone. The confirm half chose confirmed findings, so the test judges images of these; without a test they are refused.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +25,7 @@ from counterfoil.evaluation.dataset import open_dataset
 from counterfoil.evaluation.subject import is_built
 from counterfoil.mending.given import IMAGES, WEIGHTS, Given, read_groups, read_train_weights, shown_names
 from counterfoil.mending.variants import (
+    FEWEST_PER_CLASS,
     Context,
     DebugImages,
     Variant,
@@ -37,7 +34,6 @@ from counterfoil.mending.variants import (
     image_variants,
     open_debug_images,
     seeds_of,
-    usual_per_class,
 )
 from counterfoil.mining.audited import kept_digests, opened_parts
 from counterfoil.models.mended import MOST_CONTENTS
@@ -52,6 +48,7 @@ from counterfoil.store.layout import user_cache
 
 # What a test split is called, in the order in which one is looked for.
 _TESTS = ("test", "validation", "val")
+_TRAIN_IMAGES = 30_000  # Chegini 2023, section 5.1
 _NO_IMAGE = "0" * 64
 _BETWEEN_STAGES = 1000
 _MOST_PROBLEMS = 20
@@ -63,7 +60,7 @@ _LEAST_LEARNED = "Leave these out, or name other splits (--test, --on) or anothe
 
 @dataclass(frozen=True)
 class AuditedBuild:
-    """A built dataset that is audited. seeds: of noise. edited: keys of the source's rows. base: keys of its base."""
+    """A built dataset that is audited. edited: keys of the source's rows. base: keys of its base."""
 
     seeds: frozenset[int]
     edited: frozenset[str]
@@ -72,10 +69,9 @@ class AuditedBuild:
 
 @dataclass(frozen=True)
 class MendSource:
-    """A recipe's images for mending. train: at most so many rows a class, with their units if the recipe names any.
+    """A recipe's images for mending. train: at most `per_class` rows a class. audited: set for a built dataset.
 
-    opened: its source, pinned once for the run. test: None where all rows of the confirm half have to do. audited:
-    facts of the audited images, if they are a built dataset.
+    opened: the source, pinned once for the run. test: None if all rows of the confirm half replace it.
     """
 
     recipe: Recipe
@@ -96,7 +92,7 @@ def mend_source(
     seed: int,
     audited: Sequence[str] | None,
 ) -> MendSource:
-    """Return what the recipe `on` says of its source. Raise UserError for one that cannot be mended on."""
+    """Open the images of a recipe for mending. Raise UserError for a recipe that mending cannot use."""
     recipe = resolve_classes(load_recipe(on, overrides))
     if per_class is not None and per_class < 1:
         raise UserError(f"--per-class: found {per_class}, expected 1 or more")
@@ -117,7 +113,9 @@ def mend_source(
             f"Its splits are {', '.join(splits) or 'not named'}; set source.train_split.",
         )
     whole = labelled_split(recipe.source, train, recipe.classes, pin)
-    per_class = usual_per_class(len(recipe.classes)) if per_class is None else per_class
+    if per_class is None:
+        # With 30 images each, ten classes of the lab lose more by retraining than new images can give.
+        per_class = max(FEWEST_PER_CLASS, _TRAIN_IMAGES // max(1, len(recipe.classes)))
     chosen = choose_train_rows(whole.labels, per_class, seed)
     if len(chosen) > MOST_CONTENTS // 2:
         raise UserError(
@@ -190,10 +188,10 @@ def pixels_of(images: LabelledImages) -> tuple[str | None, ...]:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of some images. keys, pixels: one each; None where an image cannot be decoded.
+    """Facts about n images by which two sets are compared. pixels: None for an image that cannot be decoded.
 
-    units: one each, of the dataset `of`, which alone can compare them. seeds: of the noise that images began with.
-    edited: keys of the rows of the dataset `edited_of` that they are edits of.
+    units: comparable only within the dataset `of`. seeds: of the noise that images began with. edited: keys of the rows
+    of the dataset `edited_of` that they are edits of.
     """
 
     name: str
@@ -207,18 +205,13 @@ class Known:
 
 
 def refuse_shared(learned: Iterable[Known], judged: Sequence[Known], test: Sequence[Known] = ()) -> None:
-    """Raise UserError, with everything that both sides share.
+    """Raise UserError with everything that images to learn from share with `judged` or `test`.
 
-    test: judged on beside `judged`, a half of which chooses λ and teaches heads of balanced groups: these two share
-    nothing either.
+    A half of `judged` chooses λ and teaches heads of balanced groups, so it may share nothing with `test` either.
     """
-    problems = []
-    for ours in learned:
-        for judged_rows in (*judged, *test):
-            problems += _shared(ours, judged_rows)
-    for ours in judged:
-        for judged_rows in test:
-            problems += _shared(ours, judged_rows)
+    pairs = [(ours, rows) for ours in learned for rows in (*judged, *test)]
+    pairs += [(ours, rows) for ours in judged for rows in test]
+    problems = [problem for ours, rows in pairs for problem in _shared(ours, rows)]
     if problems:
         raise UserError(
             problems[:_MOST_PROBLEMS],
@@ -261,21 +254,17 @@ def refuse_mined_on_judges(
     discover_sha256: str,
     test: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """Raise UserError for what was mined on rows that are judged here; return notes of what cannot be compared.
+    """Raise UserError for what was mined on rows that are judged here; return notes of unknowns.
 
-    learned: names of images, or of weights of training rows, with what each was mined from. audited, test: content →
-    name of the labelled images. discover_sha256: of the keys of this run's discover half.
+    learned: names of images or weights, with what each was mined from. audited, test: content → name of the images.
+    discover_sha256: of the keys of this run's discover half.
     """
     problems: dict[str, None] = {}
     notes: dict[str, None] = {}
     for called, mined in learned:
         name = shown_names([called])[called]
         for record in mined:
-            on = [
-                (content, entry.get("name"))
-                for entry in _listed(record.get("on"))
-                if isinstance(content := entry.get("content"), str)
-            ]
+            on = _mined_on(record)
             if not on:
                 notes[
                     f"{name} does not say which rows it was mined on. It is not known whether they are tested here."
@@ -322,8 +311,7 @@ def refuse_near_chance(
     classes: Sequence[str],
     fewest: int,
 ) -> tuple[str, ...]:
-    """Raise UserError if a model is near chance on a dataset's base, as `evaluate` says it; return a note of such
-    classes.
+    """Raise UserError if a model is near chance on a dataset's base; return a note of such classes.
 
     right, labels: (n,) of base images; chances: (classes,), how often a guess is right. Classes of fewer images than
     `fewest` are left out.
@@ -358,28 +346,27 @@ def refuse_near_chance(
 def confirm_chose(mined: MinedRecords, audited: Mapping[str, str]) -> bool:
     """Check whether the confirm half of rows that are audited here chose any of what is learned from.
 
-    A recipe of findings has those that were confirmed. Contexts say whether they were and are drawn all the same; what
-    was tested on drawn images alone was chosen by these.
+    It chose confirmed findings. It did not choose contexts, which record whether they were confirmed, nor findings
+    tested on rendered images alone.
     """
     return any(
         "finding" in record
         and "confirmed" not in record
         and record.get("tested_on") not in ("rendered", "pairs")
-        and any(
-            isinstance(entry.get("content"), str) and entry["content"] in audited for entry in _listed(record.get("on"))
-        )
+        and any(content in audited for content, _ in _mined_on(record))
         for record in mined
     )
 
 
-def _listed(value: Any) -> list[Mapping[str, Any]]:
-    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list | tuple) else []
+def _mined_on(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return content and name of the images that a record was mined on; what is malformed is left out."""
+    on = record.get("on")
+    entries = [entry for entry in on if isinstance(entry, Mapping)] if isinstance(on, list | tuple) else []
+    return [(entry["content"], entry.get("name")) for entry in entries if isinstance(entry.get("content"), str)]
 
 
 @dataclass(frozen=True, slots=True)
 class MendSettings:
-    """The settings of a run."""
-
     grid: tuple[float, ...]
     how: Any
     per_class: int | None
@@ -390,10 +377,9 @@ class MendSettings:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run before its models. variants: of images and of weights; groups: of balanced ones, by what names the groups.
+    """A run before its models. own: model → the variants of its own dataset. contexts: of all images, each once.
 
-    own: model → the variants of its own dataset; own_given: how that was named. pixels: by content of labelled images.
-    contexts: of all images, a class and caption once.
+    groups: audited key → group, by what names the groups. pixels: by content of labelled images.
     """
 
     source: MendSource
@@ -413,17 +399,14 @@ class Prepared:
 
     def drawn(self) -> list[tuple[Variant, DebugImages]]:
         """Return all variants with their images, each once by its name and images."""
-        every = [*self.variants, *(variant for variants in self.own.values() for variant in variants)]
-        return list(
-            {
-                (variant.name, variant.debug.images.content): (variant, variant.debug)
-                for variant in every
-                if variant.debug is not None
-            }.values()
-        )
+        every: dict[tuple[str, str], tuple[Variant, DebugImages]] = {}
+        for variant in itertools.chain(self.variants, *self.own.values()):
+            if variant.debug is not None:
+                every[variant.name, variant.debug.images.content] = variant, variant.debug
+        return list(every.values())
 
     def every_mined(self) -> list[tuple[str, MinedRecords]]:
-        """Return everything that was mined and is learned from, images and weights, by name."""
+        """Return name and origin of all images and weights that are learned from."""
         images: list[tuple[str, MinedRecords]] = [(debug.name, debug.mined) for _, debug in self.drawn()]
         return images + [(variant.name, variant.mined) for variant in self.variants if variant.weights is not None]
 
@@ -431,7 +414,7 @@ class Prepared:
 def prepare(
     source: MendSource, given: Sequence[Given], given_by_model: Mapping[str, Given], settings: MendSettings
 ) -> Prepared:
-    """Open what is named, all problems reported together, and refuse what would judge itself."""
+    """Open what is named, all problems reported together, and refuse images that both teach and judge."""
     problems: list[CounterfoilError] = []
     opened: list[tuple[DebugImages, dict[str, DebugImages]]] = []
     weighted: list[Variant] = []
@@ -460,7 +443,7 @@ def prepare(
     variants = (*(variant for images in opened for variant in image_variants(*images, settings.seed)), *weighted)
     own_variants = {model: tuple(image_variants(*images, settings.seed)) for model, images in owned.items()}
     contexts: dict[tuple[int, str], Context] = {}
-    for variant in (*variants, *(variant for several in own_variants.values() for variant in several)):
+    for variant in itertools.chain(variants, *own_variants.values()):
         for context in variant.debug.contexts if variant.role == "mended" and variant.debug is not None else ():
             contexts.setdefault((context.label, context.caption), context)
     pixels: dict[str, tuple[str | None, ...]] = {}

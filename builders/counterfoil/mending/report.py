@@ -1,7 +1,4 @@
-"""The page of mending and the card of a mended model: what a new head gains beside its controls.
-
-Each is one file with no outside resource.
-"""
+"""The page of mending and the card of a mended model, each one file with no outside resource."""
 
 from __future__ import annotations
 
@@ -71,9 +68,9 @@ def gains_figure(model: ModelMended, index: int) -> str:
 
 
 def draw_gain_curve(variant: VariantResult, points: Sequence[LambdaPoint | EffectPoint], over: str, name: str) -> str:
-    """Draw what each point adds to the retrained head: over λ, the chosen one dashed (Figure 5a of Chegini 2023).
+    """Draw the gain over the retrained head by λ, the chosen one dashed (Figure 5a of Chegini 2023).
 
-    Or over how many contexts a class, or images a context (5b).
+    Or by contexts a class, or images a context (5b).
     """
     figure, axes = new_figure(_WIDTH / 2, 2.6)
     axes.axhline(0, color=RULE, linewidth=1)
@@ -128,11 +125,11 @@ def model_card(
     trained_on: Sequence[str] = (),
     chosen_on: Sequence[str] = (),
 ) -> str:
-    """Return the card of a model, whose mended.json is `about`: what it was, what it was mended with, and the verdict.
+    """Return the card of a model, whose mended.json is `about`; equal facts give equal cards.
 
-    role: what the variant is. headline: the verdict in one sentence; helps: whether it does, else nothing is called
-    mended. trained_on: names of the sets whose rows the head was fitted to; chosen_on: of those whose discover half
-    chose, and taught nothing. Names are without folders of this machine. Equal facts give equal cards.
+    role: of the variant. headline: the verdict in one sentence; only a head that `helps` is called mended. trained_on:
+    names of the sets that the head was fitted to; chosen_on: of those whose discover half only chose. Names have no
+    folders of this machine.
     """
     filters = {"code": code, "cell": code_cell, "inline": inline, "number": "{:,}".format}
     environment = template_environment(CARD, filters, markdown=True)
@@ -148,7 +145,6 @@ def model_card(
 
 
 def mend_report(mended: Mended) -> str:
-    """Return the page as text; equal documents give equal bytes."""
     from markupsafe import Markup
 
     filters = {

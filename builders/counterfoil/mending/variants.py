@@ -1,12 +1,7 @@
-"""The variants of a run: images to mend with, and beside them controls of equal numbers, which are always there.
+"""The variants of a run: images to mend with, and controls that have as many images of each class.
 
-Images are a group of a built dataset with its shifts in words. What is drawn of a class depends on the seed, the class
-and its own rows alone.
-
-The head at λ = 0 is always a variant; images of class names and of random contexts are if the dataset has them, cut to
-equal numbers a class together with what they control. A control's λ is chosen by the contexts of what it controls, and
-it is compared at that variant's λ too: if its own is 0 it is the retrained head again. An oracle, and what learned from
-the rows that choose, is never `best`.
+The head at λ = 0 is always a variant. A control's λ is chosen by the contexts of the variant that it controls, and the
+two are also compared at that variant's λ.
 """
 
 from __future__ import annotations
@@ -33,8 +28,8 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE, prompt_for
 
-# Chegini 2023, section 5.1: 30 training images a class of ImageNet, 30,000 in all.
-_FEWEST_PER_CLASS, _IN_ALL = 30, 30_000
+# Chegini 2023, section 5.1: training images a class of ImageNet.
+FEWEST_PER_CLASS = 30
 CONTEXTS, HARD = "contexts", "hard"
 CLASS_NAME, RANDOM = "class_name", "random_contexts"
 # A control of class names by what a dataset may have: images drawn for it, those beside a mined finding, or its base.
@@ -45,30 +40,16 @@ RETRAINED = "lambda 0"
 SAVED_ROLES = ("mended", "upweighted", "rival")
 
 
-def usual_per_class(classes: int) -> int:
-    """Return how many training images a class are usual: as many in all as the paper has.
-
-    With 30 each, ten classes of the lab lose more by retraining than drawn images can give.
-    """
-    return max(_FEWEST_PER_CLASS, _IN_ALL // max(1, classes))
-
-
 def choose_train_rows(
-    labels: NDArray[np.int64], most_per_class: int = _FEWEST_PER_CLASS, seed: int = 0
+    labels: NDArray[np.int64], most_per_class: int = FEWEST_PER_CLASS, seed: int = 0
 ) -> NDArray[np.int64]:
-    """Return rows of n labels, in order: at most so many of each class, all of a class that has fewer.
-
-    Fewer are a part of more: rows at 10 a class are among those at 30.
-    """
+    """Return rows of n labels, in order: at most so many of each class. A smaller number draws a subset."""
     return rows_of_cells(labels, dict.fromkeys(np.unique(labels).tolist(), most_per_class), seed)
 
 
 def equal_numbers(variants: Mapping[str, NDArray[np.int64]], seed: int = 0) -> dict[str, NDArray[np.int64]]:
-    """Return, for variants by name, each with its images' labels (n_arm,), rows that leave all variants alike.
-
-    Of each class every variant keeps as many as the variant that has the fewest; of a class that one lacks, none.
-    """
-    classes = sorted({label for labels in variants.values() for label in np.unique(labels).tolist()})
+    """Return rows of each variant (its labels by name) that leave every variant as many images of each class."""
+    classes = np.unique(np.concatenate(list(variants.values()))).tolist()
     fewest = {label: min(int((labels == label).sum()) for labels in variants.values()) for label in classes}
     return {name: rows_of_cells(labels, fewest, seed) for name, labels in variants.items()}
 
@@ -76,7 +57,7 @@ def equal_numbers(variants: Mapping[str, NDArray[np.int64]], seed: int = 0) -> d
 def rows_of_cells(cells: NDArray[np.int64], most: Mapping[int, int], seed: int) -> NDArray[np.int64]:
     """Return rows of n cell numbers, in order: at most `most[cell]` of each cell, drawn without replacement.
 
-    A cell's draw is the beginning of one shuffle, whatever the others and the numbers are.
+    A cell's draw is the beginning of one shuffle, which depends on neither the number nor the other cells.
     """
     chosen = [np.empty(0, dtype=np.int64)]
     for cell in np.unique(cells).tolist():
@@ -95,7 +76,7 @@ CONTROL_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One class in one context: what a shift shows of it, in words. `rank`: 0 for the most frequent of its class."""
+    """A class in one context: the caption of a shift. `rank`: 0 for the most frequent context of its class."""
 
     name: str
     label: int
@@ -106,13 +87,12 @@ class Context:
 
 @dataclass(frozen=True)
 class DebugImages:
-    """The n images of a group. labels: (n,) indices of the classes of the source that is mended on.
+    """The n images of a group. labels: (n,) indices of classes of the source that is mended on.
 
-    contexts: of its shifts. context: (n,) which of them each image shows, -1 for none. seeds: of each sample's noise.
-    units: of rows of the source's own pool, None of others. mined: what the used shifts were mined from. content: of
-    the whole dataset. base: its base images of these classes, with their labels; fewest: how many of a class measure
-    it. edits: the rows that they are edits of, of any pool. edited: those of the source itself, if they are of its
-    rows.
+    context: (n,) each image's index in `contexts`, -1 for none. seeds: of each sample's noise. units: of rows of the
+    source's own pool. mined: what the shifts were mined from. content: of the whole dataset. base: its base images of
+    these classes; near chance is judged on classes with at least `fewest`. edits: the rows that the images are edits
+    of, of any pool. edited: the rows of the source itself among these.
     """
 
     name: str
@@ -137,7 +117,6 @@ class DebugImages:
         return len(self.labels)
 
     def only(self, rows: NDArray[np.int64]) -> DebugImages:
-        """Return some of the images, by ascending rows."""
         return replace(
             self,
             images=rows_of(self.images, rows),
@@ -148,16 +127,13 @@ class DebugImages:
 
 
 def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[str, DebugImages]]:
-    """Open the group that a person names, or the first of `contexts`, `hard` and all shifts, and its controls.
+    """Open a dataset's group (by default `contexts`, `hard` or all shifts), and its controls by kind.
 
-    Controls are by kind: `class_name`, `random_contexts`. UserError for what is no built dataset, a group that is
-    missing or empty, and classes that `recipe` does not have.
+    Raise UserError for a dataset that is not built, a group that is missing or empty, or classes outside `recipe`.
     """
     opened = open_dataset(given.source)
     groups = _groups(opened)
-    group = given.group
-    if group is None:
-        group = next((name for name in (CONTEXTS, HARD) if name in groups), None)
+    group = given.group or next((name for name in (CONTEXTS, HARD) if name in groups), None)
     if group is None:
         shifts = tuple(index for index, shift in enumerate(opened.recipe.all_shifts()) if index and shift.top)
     else:
@@ -187,10 +163,7 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
 
 
 def _groups(opened: OpenDataset) -> dict[str, tuple[int, ...]]:
-    """Return group, or the name of a shift that is in a group of several → its shifts; of levels the highest.
-
-    A milder level goes by its own name alone.
-    """
+    """Return the shifts of each group, at their highest level only, and of each shift by its own name."""
     groups: dict[str, list[int]] = {}
     for index, shift in enumerate(opened.recipe.all_shifts()):
         if shift.top:
@@ -202,9 +175,9 @@ def _groups(opened: OpenDataset) -> dict[str, tuple[int, ...]]:
 
 def _images(opened: OpenDataset, source: str, group: str, shifts: Sequence[int], recipe: Recipe) -> DebugImages:
     rows = np.flatnonzero(np.isin(opened.shifts, shifts))
-    ours = {(cls.id, cls.name): cls.label for cls in recipe.classes}
+    recipe_labels = {(cls.id, cls.name): cls.label for cls in recipe.classes}
     classes = opened.recipe.classes
-    label_of = np.asarray([ours.get((cls.id, cls.name), -1) for cls in classes], dtype=np.int64)
+    label_of = np.asarray([recipe_labels.get((cls.id, cls.name), -1) for cls in classes], dtype=np.int64)
     strange = [classes[label] for label in np.unique(opened.labels[rows]).tolist() if label_of[label] < 0]
     if strange:
         shown = ", ".join(f"{cls.id} ({cls.name})" for cls in strange[:5])
@@ -258,7 +231,7 @@ def seeds_of(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
 
 
 def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> tuple[str, ...] | None:
-    """Return the units of chosen rows, taken or edited, that are of the very source, if it names any; else None."""
+    """Return the units of images that are rows, or edits of rows, of the recipe's own source; None for others."""
     source = recipe.source
     if source.unit_column is None or not _of_source(opened, recipe):
         return None
@@ -266,7 +239,7 @@ def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) ->
     if source.unit_column not in pool.columns:
         return None
     units = pool.texts(source.unit_column, "unit_column")
-    pool_rows = _rows_in_pool(opened, rows)
+    pool_rows = rows_in_pool(opened.directory, opened.recipe, [opened.keys[row] for row in rows.tolist()])
     if pool_rows and max(pool_rows) >= len(units):
         raise UserError(
             f"{opened.source} has an image of row {max(pool_rows):,} of"
@@ -276,15 +249,8 @@ def _pool_units(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) ->
     return tuple(units[row] for row in pool_rows)
 
 
-def _rows_in_pool(opened: OpenDataset, rows: NDArray[np.int64]) -> list[int]:
-    return rows_in_pool(opened.directory, opened.recipe, [opened.keys[row] for row in rows.tolist()])
-
-
 def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
-    """Check whether images are, or are edits of, rows of the recipe's input dataset: by its name, or by its pin.
-
-    A dataset's own recipe does not name a folder's place, so that its content alone can be compared.
-    """
+    """Check whether images are rows, or edits of rows, of the recipe's input dataset: by its name or its pin."""
     if not opened.recipe.kind.takes_rows:
         return False
     pool, source, recorded = pool_of(opened.recipe), recipe.source, opened.pins.get("pool")
@@ -299,11 +265,12 @@ def edited_rows(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) ->
     """Return the keys of the source rows that the chosen images are edits of; empty if they are not such edits."""
     if not opened.recipe.kind.alters_rows or not _of_source(opened, recipe):
         return frozenset()
-    return frozenset(row_key(opened.recipe.generator.split, row) for row in _rows_in_pool(opened, rows))
+    pool_rows = rows_in_pool(opened.directory, opened.recipe, [opened.keys[row] for row in rows.tolist()])
+    return frozenset(row_key(opened.recipe.generator.split, row) for row in pool_rows)
 
 
 def edited_images(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> LabelledImages | None:
-    """Return the same rows as the source has them, to be known by their pixels; None if they are no edits of it."""
+    """Return the source rows that the images are edits of, to compare their pixels; None if there are none."""
     keys = edited_rows(opened, rows, recipe)
     if not keys:
         return None
@@ -315,9 +282,9 @@ def edited_images(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) 
 def _contexts(
     opened: OpenDataset, shifts: Sequence[int], recipe: Recipe, label_of: NDArray[np.int64]
 ) -> tuple[tuple[Context, ...], dict[tuple[int, int], int]]:
-    """Return what the shifts say of each of their classes, and (shift, label of the dataset) → index in that.
+    """Return the captions of the shifts by class, and (shift, label of the dataset) → index of the context.
 
-    Nothing for a prompt that says the class alone.
+    A caption that names the class alone is no context.
     """
     contexts: list[Context] = []
     context_indices: dict[tuple[int, int], int] = {}
@@ -356,11 +323,10 @@ def rows_within(
     images: int | None = None,
     seed: int = 0,
 ) -> NDArray[np.int64]:
-    """Return rows of n drawn images, in order: of each class's first k contexts, at most so many images a context.
+    """Return rows of n images, in order: of each class's first k contexts, at most so many images a context.
 
-    ranks: (n,), 0 for the context that most failures of its class have. shifts: (n,), which context it is, -1 for none:
-    such an image is in every point. None is all. Fewer are a part of more, so that a curve's points differ by what was
-    added.
+    ranks: (n,), 0 for the context of most failures of its class. shifts: (n,), the context; an image with -1 is always
+    included. Smaller numbers give subsets, so that neighbouring points of a curve share images.
     """
     rows = np.arange(len(ranks)) if k is None else np.flatnonzero(ranks < k)
     if images is None:
@@ -372,11 +338,11 @@ def rows_within(
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to a new head. `of` is the variant whose control it is, `what` the control's kind; both None for others.
+    """A head to fit. `of`: the variant that it controls, `what`: the kind of control; both None for other variants.
 
-    debug: its images. weights: (train rows,), by λ more than 1. groups: (audited rows,), -1 for a row without one.
-    offered: images before all variants of a comparison got equal numbers. lacking: by control, labels of images here of
-    which it has none, so that none of these is learned from. mined: what weights came from.
+    weights: (train rows,). groups: (audited rows,), -1 for a row without one. offered: images before all variants of a
+    comparison got equal numbers. lacking: by control, the labels that it has no image of, which nothing here learns
+    from. mined: what weights came from.
     """
 
     name: str
@@ -396,7 +362,7 @@ class Variant:
 
 
 def image_variants(images: DebugImages, controls: Mapping[str, DebugImages], seed: int) -> list[Variant]:
-    """Return images with their controls after them, all of equal numbers a class. UserError if that leaves none."""
+    """Return images and their controls, all with equal numbers a class. Raise UserError if that leaves none."""
     every = {images.name: images} | dict(controls)
     rows = equal_numbers({name: control.labels for name, control in every.items()}, seed)
     if not len(rows[images.name]):
@@ -407,14 +373,11 @@ def image_variants(images: DebugImages, controls: Mapping[str, DebugImages], see
     present = np.unique(images.labels)
     missing = {what: tuple(present[~np.isin(present, control.labels)].tolist()) for what, control in controls.items()}
     lacking = {what: labels for what, labels in missing.items() if labels}
-    variants = [
-        Variant(images.name, "mended", debug=images.only(rows[images.name]), offered=len(images), lacking=lacking)
-    ]
+    equal = images.only(rows[images.name])
+    variants = [Variant(images.name, "mended", debug=equal, offered=len(images), lacking=lacking)]
     for what, control in controls.items():
-        name = f"{control.group} beside {images.name}"
-        variants.append(
-            Variant(name, "control", images.name, what, debug=control.only(rows[what]), offered=len(control))
-        )
+        name, equal = f"{control.group} beside {images.name}", control.only(rows[what])
+        variants.append(Variant(name, "control", images.name, what, debug=equal, offered=len(control)))
     return variants
 
 
