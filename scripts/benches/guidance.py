@@ -26,7 +26,6 @@ from counterfoil.engines import LocalEngine
 from counterfoil.generate.pictures import DrawnAhead
 from counterfoil.generate.render import Renderer
 from counterfoil.generate.screen import Scorer
-from counterfoil.lab.world import Oracle
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import load_pipeline
@@ -35,6 +34,7 @@ from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.stats import wilson_interval
 from interface_proof.looks import shows
+from lab_training.oracle import Oracle
 from results_page import table
 
 TITLE, PARTS = "Guidance in a part of the steps", ("intervals",)

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from counterfoil.lab.vocabulary import ATTRIBUTES
-from counterfoil.lab.world import Oracle
 from counterfoil.mining.methods.directions import decoded_vectors
 from directions_proof.captions import captions_of, direction_of, worlds_with_a_gap
 from directions_proof.intervals import SHARE, mean_of
@@ -19,6 +18,7 @@ from directions_proof.painting import painted
 from directions_proof.plan import SIDE
 from directions_proof.ranking import gap_of
 from directions_proof.worlds import AuditedWorld
+from lab_training.oracle import Oracle
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3)
 PICTURES = 50

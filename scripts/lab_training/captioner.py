@@ -23,10 +23,11 @@ from torch.nn import functional as F
 
 from counterfoil.lab.scenes import caption_of, tellable
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS
-from counterfoil.lab.world import SIDE, Oracle, Scene, render
+from counterfoil.lab.world import SIDE, Scene, render
 from lab_training.classify import attribute_targets, augment
 from lab_training.corpora import pretraining_scene, unbiased_scene
 from lab_training.diffusion import trained_vae
+from lab_training.oracle import Oracle
 from lab_training.state import WEIGHTS, Loop, corpus, softened, to_tensor, update_metrics, warm_then_linear, write_json
 
 CONFIG = {

@@ -240,7 +240,7 @@ def measure_decoder() -> None:
     """
     from PIL import Image
 
-    from counterfoil.lab.world import Oracle
+    from lab_training.oracle import Oracle
 
     oracle, clip = Oracle(), load_clip("lab:clip")
     scenes = [_photograph(number) for number in range(MEASURED["images"])]

@@ -9,9 +9,10 @@ import numpy as np
 from PIL import Image
 
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, HIDDEN_BY_STYLE, SHIFTS, SHIFTS_BY_NAME
-from counterfoil.lab.world import Oracle, Scene, render
+from counterfoil.lab.world import Scene, render
 from lab_training.corpora import pretraining_scene, unbiased_scene
 from lab_training.diffusion import VAE
+from lab_training.oracle import Oracle
 from lab_training.state import WEIGHTS, corpus, update_metrics
 
 SEED = 909

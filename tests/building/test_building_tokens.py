@@ -25,12 +25,12 @@ from counterfoil.errors import UserError
 from counterfoil.generate.tokens.class_tokens import token_folder
 from counterfoil.generate.tokens.learn_tokens import class_tokens, learn_tokens
 from counterfoil.lab.vocabulary import ATTRIBUTES, MARKS
-from counterfoil.lab.world import Oracle
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.recipe import load_recipe, sha256_json
 from counterfoil.reviewing.recut_dataset import recut
 from counterfoil.store import read_rows
 from counterfoil.store.lock import read_lock
+from lab_training.oracle import Oracle
 from loopback_hub import LoopbackHub, Reader, client_environment
 from miniature_pipelines import stable_diffusion_1
 from tiny_builds import command, images, published, tiny

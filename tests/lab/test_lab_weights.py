@@ -24,7 +24,7 @@ from counterfoil.generate.tokens.class_tokens import read_class_tokens, read_tok
 from counterfoil.lab.boxes import split_objects, split_pixels
 from counterfoil.lab.scenes import caption_of, tellable, wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS, SHIFTS_BY_NAME
-from counterfoil.lab.world import Oracle, Scene, render, render_graded
+from counterfoil.lab.world import Scene, render, render_graded
 from counterfoil.models import LAB_WEIGHTS, lab_models, pin_model, resolve_name
 from counterfoil.models.adapters import load_adapter
 from counterfoil.models.clip import load_clip
@@ -35,6 +35,7 @@ from counterfoil.recipe import load_recipe
 from lab_training.captioner import Captioner, changed_claims, claims_of, marks_told
 from lab_training.class_tokens import MEASURED, RECIPE, SETTINGS, learning
 from lab_training.corpora import pretraining_scene, unbiased_scene
+from lab_training.oracle import Oracle
 
 FOLDERS = [LAB_WEIGHTS / name for name in lab_models()]
 # Of 50 MB that the lab may have in all; a budget to be raised knowingly.

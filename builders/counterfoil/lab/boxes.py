@@ -1,7 +1,7 @@
-"""Draw scenes of several garments and the exact boxes of all that is seen of them.
+"""Draw scenes of several garments in the wardrobe world's style, and the exact boxes of what is seen of them.
 
-A scene is the wardrobe world's: its photographs, cloths and backgrounds, on a larger canvas. A box is the tightest
-around the pixels that show more of a garment than of anything else there, so no other garment's pixel decides it.
+A box is the tightest around the pixels that show more of a garment than of anything else, so no other garment's pixel
+decides it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SEED = 96
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedGarment:
-    """One garment of a scene: row and label of its photograph, cloth, and the square that it is drawn in."""
+    """One garment of a scene: row and label of its photograph, its cloth, and the square in which it is drawn."""
 
     garment: int
     label: int
@@ -49,7 +49,6 @@ class PlacedGarment:
 
     @property
     def window(self) -> tuple[slice, slice]:
-        """The rows and columns of the square."""
         return slice(self.top, self.top + self.side), slice(self.left, self.left + self.side)
 
     def square_covered(self, other: PlacedGarment) -> float:
@@ -71,7 +70,7 @@ class BoxScene:
 
 
 def boxes_scene(split: str, number: int) -> BoxScene:
-    """Return scene `number` of a split of garments. Any number of scenes can be drawn of every split."""
+    """Return scene `number` of a split of garments; there is no last one."""
     rng = np.random.default_rng([_SEED, *split.encode(), number])
     background = neutral_background(rng) if rng.random() < 0.5 else one_of(rng, OUTDOORS)
     variant, flip = int(rng.integers(scenery.VARIANTS)), bool(rng.random() < 0.5)
@@ -109,10 +108,7 @@ def render_boxes(scene: BoxScene) -> np.ndarray:
 
 
 def objects_in(scene: BoxScene) -> dict[str, list[Any]]:
-    """Return what is seen in a scene: lists of `id`, `bbox` (x, y, width, height), `category`, `area` and `iscrowd`.
-
-    An area is the number of pixels that show the garment. What is hidden altogether is left out. Nothing is a crowd.
-    """
+    """List `id`, `bbox` (x, y, width, height), `category`, `area` (pixels) and `iscrowd` of what is seen."""
     objects: dict[str, list[Any]] = {"id": [], "bbox": [], "category": [], "area": [], "iscrowd": []}
     open_share = np.ones((SIDE, SIDE), np.float32)
     seen: list[np.ndarray] = []
@@ -136,7 +132,6 @@ def objects_in(scene: BoxScene) -> dict[str, list[Any]]:
 
 @cache
 def split_objects(split: str) -> tuple[dict[str, list[Any]], ...]:
-    """Return the objects of each row of a split of the dataset."""
     return tuple(objects_in(boxes_scene(split, row)) for row in range(ROWS[split]))
 
 
@@ -165,7 +160,7 @@ def _backdrop(scene: BoxScene) -> np.ndarray:
 
 
 def _put_on(image: np.ndarray, coverage: np.ndarray, cloth: np.ndarray) -> np.ndarray:
-    """Draw a garment over an image, with its shadow, which falls to the lower right, and its dark rim."""
+    """Draw a garment over an image, with its dark rim and a shadow to the lower right."""
     shadow = np.zeros_like(coverage)
     shadow[2:, 1:] = portable_blur(coverage, 1.6, "symmetric")[:-2, :-1]
     alpha = coverage[..., None]

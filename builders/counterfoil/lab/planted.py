@@ -1,21 +1,14 @@
 """Make planted worlds: datasets of wardrobe scenes with one known failure, or none, whose slice is known row by row.
 
-    world = planted_world("correlation", 0)
-    world.scene("test", 12), world.slice("test"), world.slice_words      # "sandal not in the beach"
-
-A classifier that learns from a world's `train` should fail in its slice more than in the rest of the planted class:
-
 * `correlation`: in train, the planted class has a context (a background or a colour) with the world's strength as
   probability; other classes seldom have it. Slice: the class *without* the context.
 * `rare`: labels are merged classes, and one subtype is scarce in train. Slice: the rows of that subtype.
-* `noisy`: labels are flipped to one other class inside a slice, the planted class *with* a context; in train alone
-  (even seeds), or in all splits (odd seeds).
+* `noisy`: in the slice, the planted class *with* a context, labels are flipped to one other class; in train (even
+  seeds) or in all splits (odd seeds).
 * `null`: nothing is planted. Accuracies of classes still differ.
-* `corruption`: Gaussian noise on the pixels of a tenth of train and of half of the other splits, in any class.
-  Slice: the noisy rows (Jain 2023, B.3).
+* `corruption`: a tenth of train and half of the other splits have Gaussian noise (Jain 2023, B.3). Slice: these rows.
 
-Nothing else is biased. Kind, seed, split and row alone decide a scene. Seeds 0 to 3 are for choosing settings; printed
-tables use seeds from 100.
+Nothing else is biased. Seeds 0 to 3 are for choosing settings; printed tables use seeds from 100.
 """
 
 from __future__ import annotations
@@ -64,49 +57,27 @@ _SELDOM = 0.15
 _CONFUSABLE = ("t-shirt", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "ankle boot")
 # White and black may also come from the light or the photograph.
 _VIVID = ("red", "orange", "yellow", "green", "blue")
-# Merged classes, and the subtypes that may be scarce: each resembles a part of another class, not of its own.
-_MERGES: tuple[tuple[tuple[tuple[str, str], ...], tuple[str, ...]], ...] = (
-    (
-        (
-            ("t-shirt", "dress"),
-            ("pullover", "trouser"),
-            ("coat", "bag"),
-            ("shirt", "ankle boot"),
-            ("sandal", "sneaker"),
-        ),
-        ("pullover", "coat", "shirt"),
-    ),
-    (
-        (
-            ("t-shirt", "trouser"),
-            ("shirt", "bag"),
-            ("pullover", "dress"),
-            ("coat", "sandal"),
-            ("sneaker", "ankle boot"),
-        ),
-        ("t-shirt", "shirt", "pullover", "coat"),
-    ),
-    (
-        (
-            ("sandal", "bag"),
-            ("sneaker", "trouser"),
-            ("ankle boot", "dress"),
-            ("t-shirt", "shirt"),
-            ("pullover", "coat"),
-        ),
-        ("sandal", "sneaker", "ankle boot"),
-    ),
+# Ways to merge classes, and for each the subtypes that may be scarce: they resemble parts of other classes.
+_MERGES: tuple[tuple[tuple[str, str], ...], ...] = (
+    (("t-shirt", "dress"), ("pullover", "trouser"), ("coat", "bag"), ("shirt", "ankle boot"), ("sandal", "sneaker")),
+    (("t-shirt", "trouser"), ("shirt", "bag"), ("pullover", "dress"), ("coat", "sandal"), ("sneaker", "ankle boot")),
+    (("sandal", "bag"), ("sneaker", "trouser"), ("ankle boot", "dress"), ("t-shirt", "shirt"), ("pullover", "coat")),
+)
+_SCARCE_SUBTYPES = (
+    ("pullover", "coat", "shirt"),
+    ("t-shirt", "shirt", "pullover", "coat"),
+    ("sandal", "sneaker", "ankle boot"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PlantedWorld:
-    """One world.
+    """A planted world.
 
-    subtypes: by label, its wardrobe classes, one or several merged ones. planted: the planted class's label. attribute,
-    value: the context (`background`, `beach`), of a rare world (`class`, `pullover`). strength: P(context | planted
-    class) in train, the scarce subtype's share of its class in train, the share of flipped labels in the slice, or the
-    share of train rows with noise. flipped: the label that replaces flipped ones.
+    subtypes: by label, its wardrobe classes: one, or several merged ones. planted: the planted class's label.
+    attribute, value: the context (`background`, `beach`), or the scarce subtype (`class`, `pullover`). strength:
+    P(context | planted class) or the subtype's share of its class, in train; the share of flipped labels in the slice;
+    or of train rows with noise. flipped: the label that replaces flipped ones.
     """
 
     kind: str
@@ -120,17 +91,16 @@ class PlantedWorld:
 
     @property
     def name(self) -> str:
-        """`KIND-SEED`."""
         return f"{self.kind}-{self.seed}"
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The names of the labels: `sandal`, or `pullover or shirt` of a merged class."""
+        """The names of the labels; of a merged class `pullover or shirt`."""
         return tuple(" or ".join(subtypes) for subtypes in self.subtypes)
 
     @property
     def claims(self) -> Mapping[str, str]:
-        """The claims of a caption of the context (`lab.scenes.caption_of`); empty without a context."""
+        """The claims of the context's caption (`lab.scenes.caption_of`); empty without a context."""
         if self.planted is None or self.attribute is None or self.value is None:
             return {}
         if self.attribute == "class":
@@ -139,7 +109,7 @@ class PlantedWorld:
 
     @property
     def caption(self) -> str | None:
-        """`a sandal in the beach`, `a red coat`; of a rare world the subtype, `a pullover`; None without a context."""
+        """`a sandal in the beach`, `a red coat`, or for a rare world `a pullover`; None without a context."""
         return caption_of(self.claims) if self.claims else None
 
     @property
@@ -158,8 +128,8 @@ class PlantedWorld:
             return None
         if self.kind != "correlation":
             return self.caption.removeprefix("a ")
-        name, joined = self.class_names[self.planted], "not" if self.attribute == "background" else "that is not"
-        return f"{name} {joined} {self.context_words}"
+        negation = "not" if self.attribute == "background" else "that is not"
+        return f"{self.class_names[self.planted]} {negation} {self.context_words}"
 
     @property
     def noisy_splits(self) -> tuple[str, ...]:
@@ -173,7 +143,6 @@ class PlantedWorld:
         return row % len(self.subtypes)
 
     def label(self, split: str, row: int) -> int:
-        """Return the label of a row in the dataset."""
         label = self.true_class(row)
         if self.flipped is None or self.strength is None or split not in self.noisy_splits:
             return label
@@ -181,7 +150,6 @@ class PlantedWorld:
         return self.flipped if flips else label
 
     def in_slice(self, split: str, row: int) -> bool:
-        """Return whether a row is in the slice."""
         if self.kind == "corruption":
             return bool(self._chances(split, row)[0] < CORRUPTED[split])
         if self.planted is None or self.attribute is None or self.true_class(row) != self.planted:
@@ -257,7 +225,7 @@ class PlantedWorld:
         return str(self.value) if draw < share else usual
 
     def _has_context(self, split: str, label: int, drawn: bool, draw: float) -> bool:
-        """Return whether a row has the context; `drawn`: whether the unbiased draw has it."""
+        """Return whether a row has the context; `drawn` is whether it would have it without bias."""
         if label != self.planted:
             return drawn and (self.kind != "correlation" or split != "train" or draw < _SELDOM)
         if self.kind == "noisy":
@@ -286,8 +254,8 @@ def planted_world(kind: str, seed: int) -> PlantedWorld:
     if kind == "corruption":
         return PlantedWorld(kind, seed, single, strength=CORRUPTED["train"])
     if kind == "rare":
-        merges, scarce = _MERGES[int(rng.integers(len(_MERGES)))]
-        subtype = one_of(rng, scarce)
+        index = int(rng.integers(len(_MERGES)))
+        merges, subtype = _MERGES[index], one_of(rng, _SCARCE_SUBTYPES[index])
         planted = next(label for label, subtypes in enumerate(merges) if subtype in subtypes)
         return PlantedWorld(kind, seed, merges, planted, "class", subtype, SCARCE)
     planted = CLASSES.index(one_of(rng, _CONFUSABLE))

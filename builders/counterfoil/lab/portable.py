@@ -1,8 +1,8 @@
 """Compute elementary functions and a blur with the same bits on every processor.
 
-numpy's `sin`, `exp` and `power` differ in the last bit between processors and operating systems. These functions use
-only additions, products, quotients, square roots and powers of two on float64, which IEEE 754 rounds in one way.
-Results are within 2e-15 of the true value, relative to it, or to 1 for sines and cosines.
+numpy's `sin`, `exp` and `power` differ in the last bit between processors. These functions use operations that IEEE 754
+rounds in one way: sums, products, quotients, square roots and powers of two on float64. They are accurate to 2e-15,
+relative, or absolute for sines and cosines.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def power(base: ArrayLike, exponent: float) -> NDArray[np.float64]:
 def portable_blur(
     field: NDArray[np.floating], deviations: float | tuple[float, float], mode: Literal["wrap", "symmetric"]
 ) -> NDArray[np.float32]:
-    """Return a field [height, width] blurred by a Gaussian with these deviations down and across, in pixels.
+    """Blur a field [height, width] by a Gaussian with these deviations down and across, in pixels.
 
-    It has the definition and the order of sums of `scipy.ndimage.gaussian_filter`, whose sums some compilers fuse.
-    `mode` is numpy's name for the values outside: `wrap` or `symmetric`.
+    The sums have the order of `scipy.ndimage.gaussian_filter`, whose own some compilers fuse. `mode` is numpy's, for
+    values outside.
     """
     blurred = field.astype(np.float64)
     for deviation in deviations if isinstance(deviations, tuple) else (deviations, deviations):
@@ -104,8 +104,5 @@ def portable_blur(
 
 
 def uniform(rng: np.random.Generator, low: float, high: float, shape: int | tuple[int, ...] | None = None) -> Any:
-    """Return uniform numbers as `rng.uniform`, a float without a shape.
-
-    numpy's own function multiplies and adds in one statement of C, which some compilers fuse.
-    """
+    """Return what `rng.uniform` does; some compilers fuse the product and sum of numpy's own function."""
     return low + (high - low) * rng.random(shape)

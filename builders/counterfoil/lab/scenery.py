@@ -1,7 +1,7 @@
 """Draw the scenery of the wardrobe world: backgrounds, weather and light masks, companion sprites.
 
-Each library has a few dozen variants, drawn once from a fixed seed and cached; a scene flips and shifts one of them, so
-that thousands of scenes render in seconds. Arrays are float32, colours in 0…1.
+Each library has a few dozen variants, drawn once from a fixed seed and cached; scenes flip and shift one of them.
+Arrays are float32, colours in 0…1.
 """
 
 from __future__ import annotations
@@ -25,13 +25,9 @@ def _colour(*rgb: int) -> np.ndarray:
 
 
 def _noise(rng: np.random.Generator, sigma: float | tuple[float, float]) -> np.ndarray:
-    """Draw smooth periodic noise [64, 64] with mean 0 and standard deviation 1."""
+    """Draw smooth periodic noise [64, 64] of mean 0 and standard deviation 1."""
     field = portable_blur(rng.standard_normal((SIDE, SIDE)).astype(np.float32), sigma, "wrap")
     return (field - field.mean()) / (field.std() + 1e-6)
-
-
-def _flat(colour: np.ndarray) -> np.ndarray:
-    return np.broadcast_to(colour, (SIDE, SIDE, 3)).astype(np.float32).copy()
 
 
 def _sky(top: np.ndarray, bottom: np.ndarray, horizon: int) -> np.ndarray:
@@ -44,14 +40,7 @@ def _ground(image: np.ndarray, ground: np.ndarray, horizon: int) -> np.ndarray:
 
 
 def _wall(rng: np.random.Generator) -> np.ndarray:
-    tones = [
-        (236, 229, 214),
-        (222, 226, 232),
-        (215, 228, 218),
-        (238, 220, 216),
-        (226, 218, 236),
-        (228, 228, 226),
-    ]
+    tones = [(236, 229, 214), (222, 226, 232), (215, 228, 218), (238, 220, 216), (226, 218, 236), (228, 228, 226)]
     tone = _colour(*tones[rng.integers(len(tones))])
     image = tone * (1.02 - 0.10 * (_ROWS / SIDE))[..., None] + 0.008 * _noise(rng, 6)[..., None]
     horizon = int(rng.integers(48, 56))
@@ -78,7 +67,7 @@ def _wood(rng: np.random.Generator) -> np.ndarray:
     tone = sine(row * 9.7 + rng.random() * 99) * 0.06
     grain = _noise(rng, (0.7, 7)) * 0.045 + 0.03 * sine(_ROWS * 1.7 + 3 * _noise(rng, (3, 12)))
     image = _colour(158, 106, 62) + (tone + grain)[..., None]
-    seam = (_ROWS + 0) % board < 1
+    seam = _ROWS % board < 1
     return np.where(seam[..., None], image * 0.55, image)
 
 
@@ -185,7 +174,7 @@ def reaches() -> np.ndarray:
 
 @cache
 def flakes(share: float = 1.0) -> np.ndarray:
-    """Return the coverage of falling snow [48, 64, 64, 1]; a smaller share has the first flakes of the whole."""
+    """Return the coverage of falling snow [48, 64, 64, 1]; a smaller share has the first of all flakes."""
     rng = np.random.default_rng(12)
     masks = []
     for _ in range(VARIANTS):
@@ -201,7 +190,7 @@ def flakes(share: float = 1.0) -> np.ndarray:
 
 @cache
 def rain_streaks(share: float = 1.0) -> np.ndarray:
-    """Return the coverage of streaks of rain [48, 64, 64, 1]; a smaller share has the first streaks of the whole."""
+    """Return the coverage of streaks of rain [48, 64, 64, 1]; a smaller share has the first of all streaks."""
     rng = np.random.default_rng(13)
     masks = []
     for _ in range(VARIANTS):

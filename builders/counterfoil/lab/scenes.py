@@ -1,9 +1,7 @@
-"""Draw scenes of the wardrobe world, and write their captions.
+"""Draw scenes of the biased dataset `wardrobe`, and write captions that claim chosen attributes of a picture.
 
-Scenes are those of the biased dataset `wardrobe`. They are rendered when they are read, always the same.
-
-*Claims*, a mapping of attribute → value that must be true of the picture, decide a caption. A marked class's own
-pattern (`vocabulary.MARKS`) is never claimed, so that a class name alone does not ask for it.
+A caption never claims a marked class's own pattern (`vocabulary.MARKS`), so that the class name alone does not ask for
+it.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ _DEFAULTS = {"pattern": "plain", "weather": "clear", "light": "day", "companion"
 
 
 def caption_of(claims: Mapping[str, str]) -> str:
-    """Return the caption that makes exactly these claims, in lower-case English."""
+    """Return the caption that makes exactly these claims (attribute → value), in lower-case English."""
     words = []
     style = claims.get("style")
     name, companion = claims.get("class"), claims.get("companion")

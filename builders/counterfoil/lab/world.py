@@ -1,14 +1,8 @@
-"""Render the wardrobe world: 64×64 garment scenes with known attributes, decided by the scene alone.
+"""Render the wardrobe world: 64×64 scenes of one garment, in which the scene alone decides every pixel.
 
-`render(scene, photograph)` puts a real garment photograph, tinted and patterned, on a background, with weather, light,
-perhaps a person or a flower, and a style. Random details come from the scene's seed, in a fixed order for all
-attributes, so that a change of one attribute keeps garment, place, size and background variant (a counterfactual).
-
-The garment photographs are a subset of Fashion-MNIST in disjoint splits: one lossless mosaic a split under `garments/`,
-with its labels and the garment ids (position in the original files). No model has seen `heldout` and `audit` garments
-in training, and nothing else uses `audit` garments.
-
-The attribute oracle reads every attribute of a picture; it was trained on unbiased scenes and only judges.
+Random details come from the scene's seed in a fixed order, so that changing one attribute keeps garment, place, size
+and background variant. The garments are a subset of Fashion-MNIST in disjoint splits: `heldout` and `audit` are in no
+model's training, and nothing else uses `audit`.
 """
 
 from __future__ import annotations
@@ -24,7 +18,7 @@ from PIL import Image
 from counterfoil.lab import scenery
 from counterfoil.lab.portable import cosine, portable_blur, power, sine
 from counterfoil.lab.scenery import SIDE
-from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS_BY_NAME
+from counterfoil.lab.vocabulary import CLASSES, SHIFTS_BY_NAME
 
 SPLITS = ("pretrain", "train", "validation", "heldout", "audit")
 GARMENT_SIDE = 28
@@ -40,7 +34,6 @@ class Garments:
     ids: tuple[str, ...]
 
     def of_class(self, label: int) -> np.ndarray:
-        """Return the rows of a class, in order."""
         return np.flatnonzero(self.labels == label)
 
 
@@ -94,7 +87,7 @@ class Scene:
     seed: int = 0
 
     def attributes(self) -> dict[str, str]:
-        """Return attribute → value, class included."""
+        """Return the value of each attribute, class included."""
         return {
             "class": CLASSES[self.label],
             "colour": self.colour,
@@ -128,23 +121,8 @@ class _Chances:
     phase: np.ndarray
 
 
-def _draw_chances(seed: int) -> _Chances:
-    rng = np.random.default_rng(seed)
-    unit = rng.random(8)
-    return _Chances(
-        size=42 + 9 * unit[0],
-        x=unit[1] * 2 - 1,
-        y=unit[2] * 2 - 1,
-        flip_garment=unit[3] < 0.5,
-        flip_scene=unit[4] < 0.5,
-        side_left=unit[5] < 0.5,
-        variants=rng.integers(0, scenery.VARIANTS, 6),
-        phase=unit[6:8],
-    )
-
-
 def cut_out(photograph: np.ndarray, side: int, flip: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Cut a garment out of its photograph at a size: return its brightness and coverage, [side, side] in 0…1."""
+    """Cut a garment out of its photograph and resize it: return brightness and coverage, [side, side] in 0…1."""
     grey = photograph.astype(np.float32)
     covered = np.where(grey > 10, 255, 0).astype(np.uint8)
     # Closing fills pinholes of dark cloth in the mask.
@@ -166,7 +144,7 @@ def cut_out(photograph: np.ndarray, side: int, flip: bool) -> tuple[np.ndarray, 
 
 
 def _place(photograph: np.ndarray, chances: _Chances, companion: str) -> tuple[np.ndarray, np.ndarray]:
-    """Place the garment on the canvas: return its brightness [64, 64] and coverage [64, 64]."""
+    """Put the garment on the canvas: return its brightness and its coverage, both [64, 64]."""
     side = round(chances.size if companion == "none" else chances.size * 0.84)
     small, mask = cut_out(photograph, side, chances.flip_garment)
     room = (SIDE - side) / 2
@@ -219,7 +197,7 @@ def _pick(library: np.ndarray, variant: int, flip: bool) -> np.ndarray:
 
 
 def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -> np.ndarray:
-    """Return the background: the target's in a share `strength` of the picture, the scene's in the rest."""
+    """Return the background: in a share `strength` of the picture the target's, elsewhere the scene's."""
     variant, flip = int(chances.variants[0]), chances.flip_scene
     image = _pick(scenery.backgrounds(target.background), variant, flip)
     if target.background != scene.background:
@@ -233,7 +211,7 @@ def _backdrop(scene: Scene, target: Scene, strength: float, chances: _Chances) -
 
 
 def _light_up(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
-    """Apply the light to a composed image; `front` [64, 64, 1] is the coverage of garment and companion."""
+    """Apply the light to an image; `front` [64, 64, 1] is the coverage of garment and companion."""
     behind = 1 - front
     variant, flip = int(chances.variants[2]), chances.flip_scene
     if scene.light == "sunlight":
@@ -262,7 +240,7 @@ def _light_up(scene: Scene, image: np.ndarray, front: np.ndarray, chances: _Chan
 
 
 def _weather(scene: Scene, strength: float, image: np.ndarray, front: np.ndarray, chances: _Chances) -> np.ndarray:
-    """Apply the weather to a lit image; a lower strength has fewer streaks of rain, or thinner fog."""
+    """Apply the weather to a lit image; less strength gives fewer streaks of rain, or thinner fog."""
     variant, flip = int(chances.variants[3]), chances.flip_scene
     if scene.weather == "rain":
         grey = image.mean(-1, keepdims=True)
@@ -330,9 +308,9 @@ GRADED_KINDS = ("background", "weather", "light", "colour")
 def render_graded(scene: Scene, shift: str, strength: float) -> np.ndarray:
     """Render a scene between itself (strength 0) and its shift (strength 1).
 
-    The strength is the new background's share of the picture, in patches from below, and of its falling snow; the share
-    of rain's streaks and of fog's density; and the weight of the new light or colour. ValueError for a shift of another
-    kind and for a strength that is not in 0…1.
+    The strength is the share of the picture with the new background, in patches from below; the share of snowflakes,
+    rain streaks or fog density; or the weight of the new light or colour. ValueError for another kind of shift and for
+    a strength out of 0…1.
     """
     kind = SHIFTS_BY_NAME[shift].kind
     if kind not in GRADED_KINDS or not 0 <= strength <= 1:
@@ -343,10 +321,21 @@ def render_graded(scene: Scene, shift: str, strength: float) -> np.ndarray:
 
 
 def _rendered(scene: Scene, target: Scene, strength: float, photograph: np.ndarray | None) -> np.ndarray:
-    """Render a scene between itself and a target, which may differ in background, weather, light or colour."""
+    """Render a scene on its way to a target, which may differ in background, weather, light or colour."""
     if photograph is None:
         photograph = load_garments(scene.split).images[scene.garment]
-    chances = _draw_chances(scene.seed)
+    rng = np.random.default_rng(scene.seed)
+    unit = rng.random(8)
+    chances = _Chances(
+        size=42 + 9 * unit[0],
+        x=unit[1] * 2 - 1,
+        y=unit[2] * 2 - 1,
+        flip_garment=unit[3] < 0.5,
+        flip_scene=unit[4] < 0.5,
+        side_left=unit[5] < 0.5,
+        variants=rng.integers(0, scenery.VARIANTS, 6),
+        phase=unit[6:8],
+    )
     brightness, coverage = _place(photograph, chances, scene.companion)
     garment = dress(target.colour, target.pattern, brightness, chances.phase)
     if target.colour != scene.colour:
@@ -374,37 +363,3 @@ def _rendered(scene: Scene, target: Scene, strength: float, photograph: np.ndarr
     image = _weather(target, strength if target.weather != scene.weather else 1.0, lit, front, chances)
     image = _styled(scene, image, front, chances)
     return (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
-
-
-ORACLE_FOLDER = Path(__file__).parent / "weights" / "oracle"
-
-
-class Oracle:
-    """Read the attributes of pictures; one linear head an attribute, in the order of `vocabulary.ATTRIBUTES`."""
-
-    def __init__(self, folder: Path = ORACLE_FOLDER) -> None:
-        import timm
-
-        self.module = timm.create_model(f"local-dir:{folder}", pretrained=True).eval().requires_grad_(False)
-
-    def answers(self, pixels: np.ndarray, batch_size: int = 128) -> dict[str, np.ndarray]:
-        """Return attribute → value index int64 [n], for pictures uint8 [n, 64, 64, 3]."""
-        return {attribute: scores.argmax(1) for attribute, scores in self._logits(pixels, batch_size).items()}
-
-    def confidences(self, pixels: np.ndarray, batch_size: int = 128) -> dict[str, np.ndarray]:
-        """Return attribute → probability of each of its values, float64 [n, values]."""
-        from scipy.special import softmax
-
-        logits = self._logits(pixels, batch_size)
-        return {attribute: softmax(scores.astype(np.float64), axis=1) for attribute, scores in logits.items()}
-
-    def _logits(self, pixels: np.ndarray, batch_size: int) -> dict[str, np.ndarray]:
-        import torch
-
-        rows = []
-        for start in range(0, len(pixels), batch_size):
-            part = torch.from_numpy(np.array(pixels[start : start + batch_size])).permute(0, 3, 1, 2)
-            with torch.inference_mode():
-                rows.append(self.module(part.float() / 127.5 - 1).numpy())
-        ends = np.cumsum([len(values) for values in ATTRIBUTES.values()])[:-1]
-        return dict(zip(ATTRIBUTES, np.split(np.concatenate(rows), ends, axis=1), strict=True))
