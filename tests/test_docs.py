@@ -18,6 +18,7 @@ import counterfoil
 import docs_reference
 from counterfoil.cli.main import app
 from counterfoil.recipe import load_recipe
+from counterfoil.recipe.corruptions import CORRUPTIONS
 from docs_reference import DOCS, keys
 
 ROOT = DOCS.parent
@@ -128,3 +129,24 @@ def test_each_recipe_key_has_an_example_that_the_schema_takes() -> None:
             TypeAdapter(field.rebuild_annotation()).validate_python(example)
         except ValidationError as error:
             raise AssertionError(f"{at}.{name}: {example}: {error}") from error
+
+
+def test_pages_and_help_give_the_number_of_corruptions_and_list_each() -> None:
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "skills").rglob("*.md")]
+    pages += (ROOT / "builders" / "counterfoil" / "cli").glob("*.py")
+    counted = re.compile(r"\b(\d+) corruptions\b|\[Corruptions\]\(corruptions\.md\) lists all (\d+)")
+    counts = {page.name: counted.findall(page.read_text(encoding="utf-8")) for page in pages}
+    assert {name: len(found) for name, found in counts.items() if found} == {
+        "README.md": 1,
+        "index.md": 1,
+        "corruptions.md": 2,
+        "own-photos.md": 1,
+    }
+    assert {int("".join(number)) for found in counts.values() for number in found} == {len(CORRUPTIONS)}
+    text = (DOCS / "how-to" / "corruptions.md").read_text(encoding="utf-8")
+    listed = {
+        name: kind
+        for kind, names in re.findall(r"^\| (\w+) \| (`.+`) \|$", text, re.MULTILINE)
+        for name in names[1:-1].split("`, `")
+    }
+    assert listed == {name: corruption.kind for name, corruption in CORRUPTIONS.items()}

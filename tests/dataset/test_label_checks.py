@@ -134,6 +134,13 @@ def test_a_recipe_without_a_second_judge_is_unchecked() -> None:
     assert found.judge is None and len(found.shifts) == 6 and not any(shift.checked for shift in found.shifts)
 
 
+def test_labels_are_the_rows_own_where_the_base_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load_recipe("wardrobe-corrupt")
+    assert checks_of_dataset(recipe, {}, {}).own
+    monkeypatch.setattr(type(recipe.kind), "unchanged_base", False)
+    assert recipe.kind.corrupts and not checks_of_dataset(recipe, {}, {}).own
+
+
 def test_what_is_counted_is_read_back() -> None:
     pairs = [("cat", "cat")] * 80 + [("cat", "dog")] * 20 + [("dog", "dog")] * 45 + [("dog", OTHER)] * 5
     pin = {"sha256": "…", "targets": [[0], [1]], "validation": count_answers(pairs)}

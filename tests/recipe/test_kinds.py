@@ -10,7 +10,8 @@ import pytest
 
 from counterfoil.generate.kinds import MAKERS
 from counterfoil.recipe import Shift, load_recipe
-from counterfoil.recipe.kinds import KINDS, keys_of_others, kind_of
+from counterfoil.recipe.json_schema import recipe_json_schema
+from counterfoil.recipe.kinds import KINDS, GeneratorKind, keys_of_others, kind_of
 from counterfoil.recipe.rows_table import ChosenKind
 from counterfoil.recipe.schema_inputs import Generator
 from counterfoil.report.templates import templates_folder
@@ -64,6 +65,17 @@ def test_models_draw_from_noise_or_from_rows() -> None:
     assert [key for key, kind in BY_KEY.items() if kind.edits] == ["edit"]
     assert [key for key, kind in BY_KEY.items() if kind.draws] == ["diffusers", "edit"]
     assert [key for key, kind in BY_KEY.items() if not kind.takes_rows] == ["diffusers"]
+
+
+def test_the_json_schema_requires_a_screen_of_each_kind_that_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def allowed_and_refused() -> tuple[Any, Any]:
+        without, with_screen = recipe_json_schema()["$defs"]["Recipe"]["oneOf"]
+        kinds = [part["properties"]["generator"]["properties"]["kind"] for part in (without, with_screen)]
+        return kinds[0], kinds[1]["not"]
+
+    assert allowed_and_refused() == ({"enum": ["corrupt"]}, {"enum": ["corrupt"]})
+    monkeypatch.setattr(GeneratorKind, "needs_screen", False)
+    assert allowed_and_refused() == ({"enum": [kind.name for kind in KINDS]},) * 2
 
 
 def shift(name: str, **changes: Any) -> Shift:

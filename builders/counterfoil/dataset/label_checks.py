@@ -216,14 +216,14 @@ def checks_of_dataset(recipe: Recipe, inputs: Mapping[str, Any], counts: JudgedC
     """
     shifts = recipe.all_shifts()
     names, judge = [shift.name for shift in shifts], recipe.screen.judge
-    corrupts = recipe.kind.corrupts
+    unchanged = recipe.kind.unchanged_base
     if judge is None:
-        return LabelChecks(None, None, tuple(map(ShiftChecks, names)), own=corrupts)
+        return LabelChecks(None, None, tuple(map(ShiftChecks, names)), own=unchanged)
     pins = inputs.get("judges")
     pin = pins.get(without_folders(judge)) if isinstance(pins, Mapping) else None
     validation = validation_of(pin, [cls.id for cls in recipe.classes])
     picked = {shift.name for shift in shifts for rule in shift.keep if judge in rule.judges()}
-    return replace(judged_checks(without_folders(judge), counts, validation, names, picked), own=corrupts)
+    return replace(judged_checks(without_folders(judge), counts, validation, names, picked), own=unchanged)
 
 
 def judged_checks(

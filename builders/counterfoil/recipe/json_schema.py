@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 from counterfoil.recipe.keep import KEEP_RULES
+from counterfoil.recipe.kinds import KINDS
 from counterfoil.recipe.names import CLASS_ID, DATASET_NAME, GROUP_NAME, LONGEST_NAME, REPOSITORY, RESERVED_GROUPS
 from counterfoil.recipe.schema import Recipe
 from counterfoil.recipe.schema_output import ADDRESS, DOI
@@ -79,13 +80,14 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
     sections["ShiftSpec"]["not"] = {"properties": {"prompt": unset, "embedding": unset, "corruption": unset}}
     sections["Screen"]["dependentRequired"] = {"model": ["object_threshold"]}
     drawn = {"anyOf": [{"type": "string"}, {"not": {"properties": {"prompt": unset, "embedding": unset}}}]}
-    # Rows that are corrupted need no words and no screen.
+    # These kinds need no words and no screen.
+    unscreened = {"enum": [kind.name for kind in KINDS if not kind.needs_screen]}
     sections["Recipe"]["oneOf"] = [
-        {"properties": {"generator": {"required": ["kind"], "properties": {"kind": {"const": "corrupt"}}}}},
+        {"properties": {"generator": {"required": ["kind"], "properties": {"kind": unscreened}}}},
         {
             "required": ["screen"],
             "properties": {
-                "generator": {"properties": {"kind": {"not": {"const": "corrupt"}}}},
+                "generator": {"properties": {"kind": {"not": unscreened}}},
                 "screen": {"required": ["model"]},
                 "prompts": {"required": ["base"], "properties": {"base": drawn}},
             },

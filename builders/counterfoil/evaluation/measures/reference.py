@@ -59,7 +59,7 @@ def prepared_reference(
     """
     if wanted is False or subject.recipe is None or subject.directory is None:
         return PreparedReference()
-    if wanted is None and subject.recipe.kind.corrupts:
+    if wanted is None and subject.recipe.kind.unchanged_base:
         return PreparedReference()
     subject = with_source_placed(subject)
     assert subject.recipe is not None

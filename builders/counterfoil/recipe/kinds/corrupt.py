@@ -24,6 +24,7 @@ class CorruptKind(AlteringKind):
 
     keys = ("size", "split", "license_column")
     corrupts = True
+    unchanged_base = True
     fewer_rows = True
     prompted = False
     needs_screen = False

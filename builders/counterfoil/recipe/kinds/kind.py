@@ -34,6 +34,7 @@ class GeneratorKind:
     takes_rows: each sample is, or is made from, a row of real images, of which there are only so many.
     alters_rows: it is made from a row of the input dataset, the same one under the base and every shift.
     drawn_elsewhere: columns of a table say what each image is. corrupts: a shift is a corruption of a row.
+    unchanged_base: base images are the rows themselves, so their labels hold and their source shows nothing new.
     table: what a lock calls the table of rows that a build chooses, where it chooses any. counts_rows: that table says
     how many candidates a cell has. fewer_rows: these may be fewer than the recipe asks for.
 
@@ -52,6 +53,7 @@ class GeneratorKind:
     alters_rows: ClassVar[bool] = False
     drawn_elsewhere: ClassVar[bool] = False
     corrupts: ClassVar[bool] = False
+    unchanged_base: ClassVar[bool] = False
     table: ClassVar[ChosenKind | None] = None
     counts_rows: ClassVar[bool] = False
     fewer_rows: ClassVar[bool] = False
