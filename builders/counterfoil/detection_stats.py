@@ -461,8 +461,10 @@ class Drawn:
         below, above = mover((below, above), self.unseen)
         if below + above <= _STILL:
             below = above = wilson_interval(0, self.images)[1]
-        low, high = min(self.value, middle - below), max(self.value, middle + above)
-        return Estimate(self.value, float(max(-1.0 if self.signed else 0.0, low)), float(min(1.0, high)))
+        # A share of the base may itself be above 1, and a relative drop below -1.
+        low = min(self.value, max(-1.0 if self.signed else 0.0, middle - below))
+        high = max(self.value, min(1.0, middle + above))
+        return Estimate(self.value, float(low), float(high))
 
 
 def combined(parts: Sequence[tuple[float, Drawn]]) -> Drawn:

@@ -73,7 +73,7 @@ def test_lines_are_read_from_a_file_and_from_texts(tmp_path: Path) -> None:
     file.write_text("".join(f"- {json.dumps(text)}\n" for text in texts))
     lines = read_gate(file)
     assert lines == read_gate(texts)
-    found = [(line.measure, line.against, line.group, line.limit) for line in lines]
+    found = [(line.measure, line.other_model, line.group, line.limit) for line in lines]
     assert found == [
         ("accuracy", "", "base", 0.8),
         ("drop", "", "at_night", 0.105),

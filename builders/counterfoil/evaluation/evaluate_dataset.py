@@ -181,7 +181,7 @@ def evaluate(
     used_device, spread = _placement(subject, device, workers, engine)
     chosen = choose_models(subject, models, transform, version, outputs, class_order, compare, models_of(lines))
     judged = judged_models(lines, chosen.names) if lines else ()
-    stored = read_stored([line.against for line in lines if is_stored(line.against)], judged, subject)
+    stored = read_stored([line.other_model for line in lines if is_stored(line.other_model)], judged, subject)
     requests = (
         prepared_distances(subject, distances, against),
         prepared_reference(subject, chosen.stands_for, tuple(chosen.mended), reference),

@@ -18,15 +18,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
 
 import numpy as np
-from numpy.typing import NDArray
 
-from counterfoil.accuracy_stats import ClassAverage, ClassUnits, Side, class_average_interval, difference_of
+from counterfoil.accuracy_stats import ClassAverage, class_average_interval, difference_of
 from counterfoil.dataset.card.markdown import inline, markdown_table
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import Subject
@@ -37,9 +36,10 @@ from counterfoil.evaluation.scores import AllAnswers
 from counterfoil.evaluation.stored_answers import StoredAnswers, is_stored
 from counterfoil.recipe.layering import text_of
 from counterfoil.recipe.names import did_you_mean
-from counterfoil.recipe.prompts import BASE
+from counterfoil.recipe.prompts import BASE, RecipeClass
 from counterfoil.recipe.strict_yaml import read_yaml
 from counterfoil.report.labels import LabelChecks
+from counterfoil.report.results import ClassFacts
 from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, counted, listed, points, points_cell
 from counterfoil.stats import Estimate, simultaneous_reach
 
@@ -51,25 +51,23 @@ MOST_LINES = 500
 MOST_NEEDED = 100_000
 
 Answer = Literal["pass", "fail", "undecided"]
-_HINT = (
-    "A line is one of: accuracy(GROUP) >= PERCENT, drop(SHIFT) <= POINTS, relative_drop(SHIFT) <= PERCENT%,"
+# What a classifier's line can be about; a detector has others.
+ACCURACY = ("accuracy",)
+# Measures that compare two shares → the number of names that they take. They take <=; a share itself takes >=.
+COMPARISONS = {"drop": 1, "relative_drop": 1, "worse_than": 2}
+DROPS = ("drop", "relative_drop")
+LINE_HINT = (
+    "relative_drop(SHIFT) <= PERCENT%,"
     " worse_than(MODEL or results.json, GROUP) <= POINTS. GROUP is base, a shift or any"
     ' ("any" in quotes is a group of that name). `, class=NAME` behind it asks for one class. `advisory:` before a line'
     " reports it without failing."
 )
+_HINT = f"A line is one of: accuracy(GROUP) >= PERCENT, drop(SHIFT) <= POINTS, {LINE_HINT}"
 _NAME = r'(?:class=)?(?:"[^"]*"|[^\s,()"\']+)'
 _LINE = re.compile(
     rf"\s*(?P<measure>\w+)\s*\(\s*(?P<names>{_NAME}(?:\s*,\s*{_NAME})*)\s*\)\s*(?P<sign>[<>=!]+)\s*(?P<limit>\S+(?:\s+%)?)\s*"
 )
 _NUMBER = re.compile(r"-?[0-9]{1,3}(?:\.[0-9]{1,6})?")
-# Measure → its sign, its number of names, and the lowest limit that is allowed.
-_MEASURES = {
-    "accuracy": (">=", 1, 0.0),
-    "drop": ("<=", 1, -100.0),
-    "relative_drop": ("<=", 1, -100.0),
-    "worse_than": ("<=", 2, -100.0),
-}
-_DROPS = ("drop", "relative_drop")
 _ADVISORY = "advisory"
 
 
@@ -77,25 +75,25 @@ _ADVISORY = "advisory"
 class GateLine:
     """A parsed line.
 
-    limit: a fraction. against: the model, or the results.json of an earlier evaluation, to compare with. every: whether
-    the
-    line is for every group (`any`) rather than one. class_name: a class's name or id; empty for all classes. advisory:
-    whether the line is reported but never fails.
+    group: its name; with `every`, the line is for all groups. limit: a fraction. other_model: what `worse_than`
+    compares with: a model, or the results.json of an earlier evaluation. class_name: a class's name or id; empty for
+    all classes. advisory: whether the line is reported but never fails. share: what is measured or compared.
     """
 
     text: str
     measure: str
     group: str
     limit: float
-    against: str = ""
+    other_model: str = ""
     every: bool = False
     class_name: str = ""
     advisory: bool = False
+    share: str = "accuracy"
 
     @property
     def above(self) -> bool:
         """Whether a model meets the line above the limit rather than below it."""
-        return _MEASURES[self.measure][0] == ">="
+        return self.measure not in COMPARISONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +101,10 @@ class Judged:
     """A line of the gate for one model and one group.
 
     estimate: fractions, with an interval that holds for all comparisons of the gate at once; None if nothing was
-    measured.
-    images: per class (harmonic mean), on the side with fewer. needed: the images per class that would decide the line
-    if
-    the value stayed; None if it is decided, or no number would decide it. reason: why it is undecided, if the interval
-    is
-    not the reason. classes: how many are measured, of how many in the group. level: the level of a shift with levels.
+    measured. images: per class (harmonic mean) on the side with fewer, or of a detector, with an object. needed: how
+    many of these would decide the line if the value stayed; None if it is decided, or no number would decide it.
+    reason: why it is undecided, if the interval is not the reason. classes: how many are measured, of how many in the
+    group; zeros for a detector. level: of a shift with levels.
     """
 
     line: GateLine
@@ -122,6 +118,26 @@ class Judged:
     classes: tuple[int, int] = (0, 0)
     level: float | None = None
 
+    def measured(self, estimate: Estimate, images: float) -> Judged:
+        """Return this line with an estimate and the verdict of its interval; with a reason it stays undecided."""
+        judged = replace(self, estimate=estimate, images=images)
+        if self.reason:
+            return judged
+        value, low, high, limit = estimate.value, estimate.low, estimate.high, self.line.limit
+        if low is None or high is None:
+            return replace(judged, reason="there are too few images for an interval")
+        if not self.line.above:
+            value, low, high, limit = -value, -high, -low, -limit
+        if low >= limit:
+            return replace(judged, verdict="pass")
+        if high < limit:
+            return replace(judged, verdict="fail")
+        # An interval narrows with the square root of the number of images.
+        distance = value - limit
+        open_end = value - low if distance > 0 else high - value
+        needed = math.ceil(images * (open_end / distance) ** 2) if distance else MOST_NEEDED + 1
+        return replace(judged, needed=needed if needed <= MOST_NEEDED else None)
+
 
 class GateFailure(RunFailure):
     """A model does not meet its gate; `exit_code` is the command's."""
@@ -129,9 +145,7 @@ class GateFailure(RunFailure):
 
 @dataclass(frozen=True)
 class GateResult:
-    """Every comparison of a gate. dataset: its name. models: those judged. allow_undecided: whether undecided lines
-    pass.
-    """
+    """Every comparison of a gate, for a dataset by its name and the judged models."""
 
     dataset: str
     models: tuple[str, ...]
@@ -155,15 +169,13 @@ class GateResult:
         """Raise GateFailure with each line that does not pass, unless the exit code is 0."""
         if not self.exit_code:
             return
-        open_too = () if self.allow_undecided else ("undecided",)
-        failure = GateFailure(
-            [
-                f"{judged.line.text} for {judged.model} on {judged.group}: {judged.verdict}"
-                + (f", {judged.reason}" if judged.reason else "")
-                for judged in self.judged
-                if judged.verdict in ("fail", *open_too) and not judged.line.advisory
-            ]
-        )
+        failing = ("fail",) if self.allow_undecided else ("fail", "undecided")
+        problems = []
+        for judged in self.judged:
+            if judged.verdict in failing and not judged.line.advisory:
+                reason = f", {judged.reason}" if judged.reason else ""
+                problems.append(f"{judged.line.text} for {judged.model} on {judged.group}: {judged.verdict}{reason}")
+        failure = GateFailure(problems)
         failure.exit_code = self.exit_code
         raise failure
 
@@ -190,8 +202,16 @@ class GateResult:
         return {"verdict": self.verdict, "models": list(self.models), "lines": lines}
 
 
-def read_gate(gate: str | Path | Sequence[str]) -> tuple[GateLine, ...]:
-    """Return the lines of a file (a YAML list of texts) or of texts. Raise UserError with every wrong line."""
+# ---- Reading
+
+
+def read_gate(
+    gate: str | Path | Sequence[str], shares: Sequence[str] = ACCURACY, hint: str = _HINT
+) -> tuple[GateLine, ...]:
+    """Return the lines of a file (a YAML list of texts) or of texts. Raise UserError with every wrong line.
+
+    shares: what a line can measure. Comparisons are of the first, or of several of the one that they name last.
+    """
     if isinstance(gate, str | Path):
         source = str(gate)
         texts = read_yaml(text_of(Path(gate)), source)
@@ -203,27 +223,26 @@ def read_gate(gate: str | Path | Sequence[str]) -> tuple[GateLine, ...]:
             for text in texts
         ]
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
-        raise UserError(f"{source}: expected a list of lines, as in: - drop(at_night) <= 10", _HINT)
+        raise UserError(f"{source}: expected a list of lines, as in: - drop(at_night) <= 10", hint)
     if len(texts) > MOST_LINES:
         raise UserError(f"{source}: has {len(texts):,} lines, expected at most {MOST_LINES}")
     problems: list[str] = []
-    gate_lines: list[GateLine] = []
+    gate_lines: dict[GateLine, GateLine] = {}  # comparison → line
     for number, text in enumerate(texts, start=1):
-        parsed = _parsed(text)
-        if isinstance(parsed, GateLine) and replace(parsed, text="", limit=0.0) in {
-            replace(other, text="", limit=0.0) for other in gate_lines
-        }:
-            parsed = "an earlier line has the same comparison"
-        if isinstance(parsed, str):
-            problems.append(f"{source}: line {number}, {text[:120]!r}: {parsed}")
-        else:
-            gate_lines.append(parsed)
+        line = _parsed(text, shares)
+        if isinstance(line, GateLine):
+            comparison = replace(line, text="", limit=0.0)
+            if comparison not in gate_lines:
+                gate_lines[comparison] = line
+                continue
+            line = "an earlier line has the same comparison"
+        problems.append(f"{source}: line {number}, {text[:120]!r}: {line}")
     if problems:
-        raise UserError(problems, _HINT)
-    return tuple(gate_lines)
+        raise UserError(problems, hint)
+    return tuple(gate_lines.values())
 
 
-def _parsed(text: str) -> GateLine | str:
+def _parsed(text: str, shares: Sequence[str]) -> GateLine | str:
     """Return the line, or what is wrong with it."""
     advice, colon, rest = text.partition(":")
     advisory = bool(colon) and advice.strip() == _ADVISORY
@@ -231,11 +250,16 @@ def _parsed(text: str) -> GateLine | str:
     if match is None:
         return "expected MEASURE(NAME) <= NUMBER"
     measure = match["measure"]
-    if measure not in _MEASURES:
-        return f"there is no measure {measure[:40]!r}{did_you_mean(measure, _MEASURES)}"
-    sign, count, least = _MEASURES[measure]
+    if measure not in (*shares, *COMPARISONS):
+        return f"there is no measure {measure[:40]!r}{did_you_mean(measure, (*shares, *COMPARISONS))}"
+    sign, least, share = ("<=", -100.0, shares[0]) if measure in COMPARISONS else (">=", 0.0, measure)
+    count = COMPARISONS.get(measure, 1)
     written = re.findall(_NAME, match["names"])
     class_name = written.pop().removeprefix("class=").strip('"') if written[-1].startswith("class=") else None
+    if measure in COMPARISONS and len(shares) > 1 and len(written) == count + 1:
+        share = written.pop()
+        if share not in shares:
+            return f"there is no measure {share[:40]!r}{did_you_mean(share, shares)}"
     names = [name.strip('"') for name in written]
     if len(names) != count or not all(names) or class_name == "":
         return f"{measure} takes {'a model and a group' if count == 2 else 'one group'}, and perhaps class=NAME"
@@ -249,23 +273,25 @@ def _parsed(text: str) -> GateLine | str:
     if not _NUMBER.fullmatch(number) or not least <= float(number) <= 100:
         return f"the limit is {number[:40]!r}: expected a number from {least:g} to 100"
     group = names[-1]
-    if measure in _DROPS and group == BASE:
+    if measure in DROPS and group == BASE:
         return "the base has no drop"
     return GateLine(
         " ".join(text.split()),
         measure,
         group,
         float(number) / 100,
-        against=names[0] if count == 2 else "",
+        other_model=names[0] if count == 2 else "",
         every=written[-1] == ANY,
         class_name=class_name or "",
         advisory=advisory,
+        share=share,
     )
 
 
 def models_of(gate: Sequence[GateLine]) -> tuple[str, ...]:
     """Return the scored models that lines compare with."""
-    return tuple(dict.fromkeys(line.against for line in gate if line.against and not is_stored(line.against)))
+    others = [line.other_model for line in gate if line.other_model and not is_stored(line.other_model)]
+    return tuple(dict.fromkeys(others))
 
 
 def judged_models(gate: Sequence[GateLine], names: Sequence[str]) -> tuple[str, ...]:
@@ -281,100 +307,56 @@ def judged_models(gate: Sequence[GateLine], names: Sequence[str]) -> tuple[str, 
     return judged
 
 
-def check_names(gate: Sequence[GateLine], subject: Subject) -> None:
-    """Raise UserError with every line that names a missing shift or class, or asks for a drop without a base."""
-    places = _places(subject)
+NamedClasses = Sequence[RecipeClass] | Sequence[ClassFacts]
+
+
+def check_names(gate: Sequence[GateLine], subject: Subject, classes: NamedClasses | None = None) -> None:
+    """Raise UserError with every line that names a missing shift or class, or asks for a drop without a base.
+
+    classes: those that lines can name. None: the subject's own.
+    """
+    classes = subject.classes if classes is None else classes
+    group_indices = indices_of_groups(subject)
     problems = []
     for line in gate:
-        if line.measure in _DROPS and not subject.base:
+        if line.measure in DROPS and not subject.base:
             problems.append(f"gate: {line.text}: the images have no base; name it with --base GROUP")
-        elif not line.every and line.group not in places:
-            meant = did_you_mean(line.group, places)
-            problems.append(f"gate: {line.text}: {subject.name} has no shift or group {line.group!r}{meant}")
-        elif line.measure in _DROPS and not line.every and places[line.group] == 0:
+        elif not line.every and line.group not in group_indices:
+            hint = did_you_mean(line.group, group_indices)
+            problems.append(f"gate: {line.text}: {subject.name} has no shift or group {line.group!r}{hint}")
+        elif line.measure in DROPS and not line.every and group_indices[line.group] == 0:
             problems.append(f"gate: {line.text}: {line.group!r} is the base, which has no drop")
         if line.class_name:
-            count = len(_labels(subject, line.class_name))
+            count = len(labels_named(line.class_name, classes))
             if count > 1:
                 problems.append(f"gate: {line.text}: {count} classes are called {line.class_name!r}; give an id")
             elif not count:
-                meant = did_you_mean(line.class_name, [cls.name for cls in subject.classes])
-                problems.append(f"gate: {line.text}: {subject.name} has no class {line.class_name!r}{meant}")
+                hint = did_you_mean(line.class_name, [cls.name for cls in classes])
+                problems.append(f"gate: {line.text}: {subject.name} has no class {line.class_name!r}{hint}")
     if problems:
-        raise UserError(problems, f"The groups are {listed(list(places), 20)}.")
+        raise UserError(problems, f"The groups are {listed(list(group_indices), 20)}.")
 
 
-def _places(subject: Subject) -> dict[str, int]:
+def indices_of_groups(subject: Subject) -> dict[str, int]:
     """Return the index of each group by every name that a line may use: fog@3 is another name of fog_3."""
-    places = {group.name: index for index, group in enumerate(subject.groups)}
+    indices = {group.name: index for index, group in enumerate(subject.groups)}
     if subject.base:
-        places.setdefault(BASE, 0)
+        indices.setdefault(BASE, 0)
     for index, group in enumerate(subject.groups):
         if not group.top:
-            places.setdefault(f"{group.of}@{group.name.removeprefix(f'{group.of}_')}", index)
-    return places
+            indices.setdefault(f"{group.of}@{group.name.removeprefix(f'{group.of}_')}", index)
+    return indices
 
 
-def _labels(subject: Subject, name: str) -> list[int]:
+def labels_named(name: str, classes: NamedClasses) -> list[int]:
     """Return the labels of the classes with this id or, if there are none, with this name."""
-    by_id = [label for label, cls in enumerate(subject.classes) if cls.id == name]
-    return by_id or [label for label, cls in enumerate(subject.classes) if cls.name == name]
+    by_id = [label for label, cls in enumerate(classes) if cls.id == name]
+    return by_id or [label for label, cls in enumerate(classes) if cls.name == name]
 
 
-# ---- Judging
+# ---- Judging classifiers
 
-
-@dataclass(frozen=True)
-class _Compared:
-    """A line for one model and group before it is measured.
-
-    sides: the averages to judge: one, or two whose difference (first less second) is judged; empty if nothing is
-    measured.
-    relative: whether the difference is divided by the first.
-    """
-
-    judged: Judged
-    sides: tuple[int, ...] = ()
-    relative: bool = False
-
-
-@dataclass
-class _Sides:
-    """The averages that comparisons use, each computed once: a model in a group, over some of its classes.
-
-    right: by model, scored or stored, (images,) which answers are right.
-    """
-
-    answered: AllAnswers
-    right: Mapping[str, NDArray[np.bool_]]
-    places: dict[tuple[int, str, tuple[str, ...]], int] = field(default_factory=dict)
-    sides: list[Side] = field(default_factory=list)
-
-    def of(self, group: int, model: str, classes: Sequence[ClassUnits]) -> int:
-        """Return the number of a model's accuracy in a group (by index), averaged over these classes."""
-        answered, subject = self.answered, self.answered.subject
-        key = group, model, tuple(cls.class_id for cls in classes)
-        if key not in self.places:
-            self.places[key] = len(self.sides)
-            ids = set(key[2])
-            wanted = [label for label, cls in enumerate(subject.classes) if cls.id in ids]
-            rows = answered.rows(group)
-            self.sides.append((rows[np.isin(subject.labels[rows], wanted)], self.right[model]))
-        return self.places[key]
-
-    def any_right(self, number: int) -> bool:
-        """Check whether any answer behind an average is right."""
-        rows, right = self.sides[number]
-        return bool(right[rows].any())
-
-    def averages(self) -> list[ClassAverage]:
-        """Return all averages in the order of their numbers, with bootstrap draws; there must be at least one."""
-        labels = self.answered.subject.labels
-        draws = drawn_averages(self.answered.subject, self.sides, self.answered.seed)
-        return [
-            ClassAverage.of(labels[rows], right[rows], drawn)
-            for (rows, right), drawn in zip(self.sides, draws.T, strict=True)
-        ]
+_Accuracy = tuple[int, str, tuple[int, ...]]  # the average over these labels, in a group, of a model
 
 
 def judge_gate(
@@ -390,79 +372,80 @@ def judge_gate(
     checks: of a built dataset's labels; None if labels are given. stored: the answers of earlier evaluations that lines
     compare with, by file and model.
     """
-    stored = stored or {}
-    right = {name: answered.answers.correct[:, index] for index, name in enumerate(answered.models)}
-    sides = _Sides(answered, right | {answers.name: answers.right for answers in stored.values()})
-    compared = [
+    stored, subject = stored or {}, answered.subject
+    comparisons = [
         comparison
         for line in gate
         for model in models
-        for comparison in _comparisons(answered, line, model, stored.get((line.against, model)), sides, checks)
+        for comparison in _comparisons(answered, line, model, stored.get((line.other_model, model)), checks)
     ]
-    measurable = [comparison for comparison in compared if comparison.sides]
-    if not measurable:
-        return GateResult(
-            answered.subject.name, tuple(models), tuple(comparison.judged for comparison in compared), allow_undecided
-        )
-    averages = sides.averages()
-    measured = [tuple(averages[side] for side in comparison.sides) for comparison in measurable]
-    differences = [
-        difference_of(*sides, relative=comparison.relative)
-        for comparison, sides in zip(measurable, measured, strict=True)
-    ]
-    values, draws = zip(*differences, strict=True)
-    reach = simultaneous_reach(np.array(values), np.stack(draws, axis=1))
-    judged = []
-    for comparison in compared:
-        outcome = comparison.judged
-        if comparison.sides:
-            own_averages = [averages[side] for side in comparison.sides]
-            images = min(average.images for average in own_averages)
-            estimate = class_average_interval(*own_averages, reach=reach, relative=comparison.relative)
-            outcome = replace(outcome, estimate=estimate, images=images)
-            outcome = outcome if outcome.reason else _verdict(outcome)
-        judged.append(outcome)
-    return GateResult(answered.subject.name, tuple(models), tuple(judged), allow_undecided)
+    right = {name: answered.answers.correct[:, index] for index, name in enumerate(answered.models)}
+    right |= {answers.name: answers.right for answers in stored.values()}
+    # Each accuracy is drawn once, and all of them together.
+    sides = {}
+    for group, model, labels in dict.fromkeys(accuracy for _, accuracies in comparisons for accuracy in accuracies):
+        rows = answered.rows(group)
+        sides[group, model, labels] = rows[np.isin(subject.labels[rows], labels)], right[model]
+    averages: dict[_Accuracy, ClassAverage] = {}
+    if sides:
+        draws = drawn_averages(subject, list(sides.values()), answered.seed)
+        for (accuracy, (rows, model_right)), drawn in zip(sides.items(), draws.T, strict=True):
+            averages[accuracy] = ClassAverage.of(subject.labels[rows], model_right[rows], drawn)
+    pairs = [[averages[accuracy] for accuracy in accuracies] for _, accuracies in comparisons]
+    relative = [judged.line.measure == "relative_drop" for judged, _ in comparisons]
+    differences = [difference_of(*pair, relative=share) for pair, share in zip(pairs, relative, strict=True) if pair]
+    reach = 0.0
+    if differences:
+        values, drawn_values = zip(*differences, strict=True)
+        reach = simultaneous_reach(np.array(values), np.stack(drawn_values, axis=1))
+    outcomes = []
+    for (judged, _), pair, share in zip(comparisons, pairs, relative, strict=True):
+        if pair:
+            estimate = class_average_interval(*pair, reach=reach, relative=share)
+            judged = judged.measured(estimate, min(average.images for average in pair))
+        outcomes.append(judged)
+    return GateResult(subject.name, tuple(models), tuple(outcomes), allow_undecided)
 
 
 def _comparisons(
-    answered: AllAnswers,
-    line: GateLine,
-    model: str,
-    stored: StoredAnswers | None,
-    sides: _Sides,
-    checks: LabelChecks | None,
-) -> Iterator[_Compared]:
-    subject, drop = answered.subject, line.measure in _DROPS
-    labels = _labels(subject, line.class_name) if line.class_name else range(len(subject.classes))
-    ids = {subject.classes[label].id for label in labels}
-    places: Sequence[int] = (answered.shifts if drop else answered.places) if line.every else ()
-    if line.class_name:
-        places = [index for index in places if labels[0] in answered.group(index).class_labels]
-    if not line.every:
-        places = (_places(subject)[line.group],)
-    if not places:
-        why = "the dataset has no shift" + (f" with images of {line.class_name}" if line.class_name else "")
-        yield _Compared(Judged(line, model, line.group, "undecided", reason=why))
-    for index in places:
+    answered: AllAnswers, line: GateLine, model: str, stored: StoredAnswers | None, checks: LabelChecks | None
+) -> Iterator[tuple[Judged, tuple[_Accuracy, ...]]]:
+    """Yield a line for each of its groups, still undecided, with the accuracy that it judges.
+
+    Of two accuracies the first less the second is judged; with none, nothing is measured.
+    """
+    subject, drop = answered.subject, line.measure in DROPS
+    line_labels = labels_named(line.class_name, subject.classes) if line.class_name else range(len(subject.classes))
+    indices: Sequence[int] = (indices_of_groups(subject)[line.group],) if not line.every else ()
+    if line.every:
+        indices = answered.shifts if drop else answered.places
+    if line.every and line.class_name:
+        indices = [index for index in indices if line_labels[0] in answered.group(index).class_labels]
+    if not indices:
+        reason = "the dataset has no shift" + (f" with images of {line.class_name}" if line.class_name else "")
+        yield Judged(line, model, line.group, "undecided", reason=reason), ()
+    for index in indices:
         group = answered.group(index)
-        classes = [cls for cls in (answered.kept(index) if drop else answered.enough(index)) if cls.class_id in ids]
-        planned, measured = len(set(group.class_labels) & set(labels)), len(classes)
-        reason = _undecided(answered, line, model, stored, index, (measured, planned), checks)
-        against = stored.name if stored else line.against
-        others = [(0, model)] if drop else [(index, against)] if against else []
-        both = [*others, (index, model)] if measured else []
-        numbers = tuple(sides.of(each, name, classes) for each, name in both)
-        relative = line.measure == "relative_drop"
-        if relative and numbers and not sides.any_right(numbers[0]):
-            numbers, reason = (), reason or f"{model} is right on no image of the base"
-        judged = Judged(
-            line, model, group.name, "undecided", reason=reason, classes=(measured, planned), level=group.level
-        )
-        yield _Compared(judged, numbers, relative)
+        class_ids = {cls.class_id for cls in (answered.kept(index) if drop else answered.enough(index))}
+        labels = tuple(label for label in line_labels if subject.classes[label].id in class_ids)
+        counts = len(labels), len(set(group.class_labels) & set(line_labels))
+        reason = _reason_undecided(answered, line, model, stored, index, counts, checks)
+        accuracies: tuple[_Accuracy, ...] = ()
+        if labels:
+            accuracies = ((index, model, labels),)
+            if drop:
+                accuracies = ((0, model, labels), *accuracies)
+            elif line.other_model:
+                accuracies = ((index, stored.name if stored else line.other_model, labels), *accuracies)
+        if line.measure == "relative_drop" and accuracies:
+            base_rows = answered.rows(0)
+            base_rows = base_rows[np.isin(subject.labels[base_rows], labels)]
+            if not answered.answers.correct[base_rows, answered.models.index(model)].any():
+                accuracies, reason = (), reason or f"{model} is right on no image of the base"
+        yield Judged(line, model, group.name, "undecided", reason=reason, classes=counts, level=group.level), accuracies
 
 
-def _undecided(
+def _reason_undecided(
     answered: AllAnswers,
     line: GateLine,
     model: str,
@@ -472,7 +455,7 @@ def _undecided(
     checks: LabelChecks | None,
 ) -> str:
     """Return why no number of images would decide the line; empty if enough images would."""
-    subject, drop = answered.subject, line.measure in _DROPS
+    subject, drop = answered.subject, line.measure in DROPS
     if not classes[0] and line.class_name:
         near_chance = " or is near chance on the base" if drop else ""
         return f"{line.class_name} has fewer than {answered.min_images} images{near_chance}"
@@ -481,43 +464,30 @@ def _undecided(
         return f"no class has {answered.min_images} images{above}"
     if 2 * classes[0] < classes[1]:
         return f"only {classes[0]} of {classes[1]} classes are measured"
-    places = {answered.models.index(name): name for name in (model, line.against) if name in answered.models}
-    for chosen in subject.judged.shifts:
-        if chosen.place == group:
-            for judge in judges_among(answered.scored, chosen.judges, subject.pins).keys() & places.keys():
-                return f"its images were chosen because {places[judge]} gets them wrong"
-            if stored and stored.sha256 in {subject.pins.get(judge, {}).get("sha256") for judge in chosen.judges}:
+    names = {answered.models.index(name): name for name in (model, line.other_model) if name in answered.models}
+    for shift in subject.judged.shifts:
+        if shift.place == group:
+            for judge in judges_among(answered.scored, shift.judges, subject.pins).keys() & names.keys():
+                return f"its images were chosen because {names[judge]} gets them wrong"
+            if stored and stored.sha256 in {subject.pins.get(judge, {}).get("sha256") for judge in shift.judges}:
                 return f"its images were chosen because {stored.name} gets them wrong"
-    near = [name for at, name in places.items() if answered.near_chance.models[at]]
+    near_chance_names = [name for index, name in names.items() if answered.near_chance.models[index]]
     if stored:
-        near += [stored.name] if stored.near_chance else []
+        if stored.near_chance:
+            near_chance_names.append(stored.name)
         if unreadable := int(np.count_nonzero(stored.unreadable[answered.rows(group)])):
             return f"{stored.name} could not read {unreadable:,} of its images"
-    if near and (drop or near != [model]):
-        return f"{near[-1]} is near chance on {'the base' if subject.base else 'these images'}"
+    if near_chance_names and (drop or near_chance_names != [model]):
+        return f"{near_chance_names[-1]} is near chance on {'the base' if subject.base else 'these images'}"
+    if checks is None or checks.own:
+        return ""
     # Images from elsewhere, scored beside a dataset, have their own labels.
-    last = subject.parts[1].first if len(subject.parts) > 1 else len(subject.groups)
-    for each, whose in ((group, "its labels"), (0, "the labels of the base")) if drop else ((group, "its labels"),):
-        unchecked = checks is not None and not checks.own and not checks.of(answered.group(each).name).checked
-        if each < last and unchecked:
-            return f"nobody checked {whose}"
+    own_groups = subject.parts[1].first if len(subject.parts) > 1 else len(subject.groups)
+    if group < own_groups and not checks.of(answered.group(group).name).checked:
+        return "nobody checked its labels"
+    if drop and not checks.of(answered.group(0).name).checked:
+        return "nobody checked the labels of the base"
     return ""
-
-
-def _verdict(judged: Judged) -> Judged:
-    assert judged.estimate is not None and judged.estimate.low is not None and judged.estimate.high is not None
-    value, low, high, limit = judged.estimate.value, judged.estimate.low, judged.estimate.high, judged.line.limit
-    if not judged.line.above:
-        value, low, high, limit = -value, -high, -low, -limit
-    if low >= limit:
-        return replace(judged, verdict="pass")
-    if high < limit:
-        return replace(judged, verdict="fail")
-    # An interval narrows with the square root of the number of images.
-    distance = value - limit
-    open_end = value - low if distance > 0 else high - value
-    needed = math.ceil(judged.images * (open_end / distance) ** 2) if distance else MOST_NEEDED + 1
-    return replace(judged, needed=needed if needed <= MOST_NEEDED else None)
 
 
 # ---- Outputs
@@ -564,19 +534,18 @@ def why(judged: Judged) -> str:
     if judged.reason:
         return judged.reason
     measured, planned = judged.classes
-    return _of_interval(judged) + (f"; of {planned} classes {measured} are measured" if measured < planned else "")
-
-
-def _of_interval(judged: Judged) -> str:
+    unit = "images per class" if planned else "images"
     limit = points(judged.line.limit) + (" %" if judged.line.measure == "relative_drop" else "")
     if judged.verdict == "pass":
-        return f"the whole interval is {'at least' if judged.line.above else 'at most'} {limit}"
-    if judged.verdict == "fail":
-        return f"the whole interval is {'below' if judged.line.above else 'above'} {limit}"
-    if judged.needed is None:
-        return f"too close to {limit}: even {MOST_NEEDED:,} images per class would not decide it"
-    value = points(None if judged.estimate is None else judged.estimate.value)
-    return f"about {judged.needed:,} images per class would decide it if {value} is right; it has {judged.images:,.0f}"
+        reason = f"the whole interval is {'at least' if judged.line.above else 'at most'} {limit}"
+    elif judged.verdict == "fail":
+        reason = f"the whole interval is {'below' if judged.line.above else 'above'} {limit}"
+    elif judged.needed is None:
+        reason = f"too close to {limit}: even {MOST_NEEDED:,} {unit} would not decide it"
+    else:
+        value = points(None if judged.estimate is None else judged.estimate.value)
+        reason = f"about {judged.needed:,} {unit} would decide it if {value} is right; it has {judged.images:,.0f}"
+    return reason + (f"; of {planned} classes {measured} are measured" if measured < planned else "")
 
 
 def gate_sentence(result: GateResult) -> str:
@@ -630,6 +599,11 @@ def gate_junit(result: GateResult) -> str:
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
+def gate_files(result: GateResult) -> dict[str, tuple[str, str]]:
+    """Return the files of a gate: short name → (file name, text)."""
+    return {"gate": (MARKDOWN, gate_markdown(result)), "junit": (JUNIT, gate_junit(result))}
+
+
 def _printable(text: str, kept: str = "") -> str:
     """Return text with a space for each character that XML 1.0 cannot hold or that is invisible."""
-    return "".join(each if each.isprintable() or each in kept else " " for each in text)
+    return "".join(letter if letter.isprintable() or letter in kept else " " for letter in text)

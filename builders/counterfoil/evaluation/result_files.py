@@ -28,7 +28,7 @@ from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset, Subject
 from counterfoil.evaluation.detection.image_keys import write_image_keys
 from counterfoil.evaluation.failures import pick_examples, write_failures
-from counterfoil.evaluation.gate import JUNIT, MARKDOWN, gate_junit, gate_markdown
+from counterfoil.evaluation.gate import gate_files
 from counterfoil.evaluation.measures import NESTED_MEASURES
 from counterfoil.evaluation.report import evaluation_html
 from counterfoil.evaluation.results import Evaluation
@@ -80,8 +80,7 @@ def write_evaluation(evaluation: Evaluation, answered: AllAnswers, folder: Path,
         "report": ("report.html", evaluation_html(results, examples, evaluation.unreadable, pictures)),
     }
     if evaluation.gate is not None:
-        texts["gate"] = (MARKDOWN, gate_markdown(evaluation.gate))
-        texts["junit"] = (JUNIT, gate_junit(evaluation.gate))
+        texts |= gate_files(evaluation.gate)
     entries: dict[str, bytes] = {}
     if dataset_id is not None and subject.base and len(subject.parts) == 1:
         # The commit that a published dataset was named by; a branch or a tag may move.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import Subject
+from counterfoil.recipe.names import PREDICTIONS
 from counterfoil.regular_files import named_path, open_regular, read_regular
 from counterfoil.report.results import results_from
 from counterfoil.report.words import listed
@@ -33,8 +34,8 @@ class StoredAnswers:
 
 
 def is_stored(name: str) -> bool:
-    """Return whether what a line compares with is a file rather than a model."""
-    return name.endswith(".json")
+    """Return whether what a line compares with is an earlier evaluation rather than a model."""
+    return name.endswith(".json") and not name.startswith(PREDICTIONS)
 
 
 def read_stored(files: Iterable[str], models: Sequence[str], subject: Subject) -> dict[tuple[str, str], StoredAnswers]:

@@ -19,7 +19,7 @@ from counterfoil.evaluation.detection.detections import (
     read_detections,
     run_detector,
 )
-from counterfoil.evaluation.detection.gate import judge_detection_gate, read_detection_gate
+from counterfoil.evaluation.detection.gate import LINE_FORMS, check_detection_gate, judge_detection_gate
 from counterfoil.evaluation.detection.measures import (
     DROP,
     FACTS,
@@ -29,20 +29,21 @@ from counterfoil.evaluation.detection.measures import (
     RPC,
     DetectionAnswers,
     MeasuredModel,
+    category_facts,
     measure_model,
 )
 from counterfoil.evaluation.detection.report import detection_report
 from counterfoil.evaluation.detection.subject import DetectionSubject, open_objects
 from counterfoil.evaluation.detection_failures import ScoredDetector, detection_failures, write_detection_failures
-from counterfoil.evaluation.gate import JUNIT, MARKDOWN, gate_junit, gate_markdown
+from counterfoil.evaluation.gate import JUNIT, MARKDOWN, gate_files, judged_models, models_of, read_gate
 from counterfoil.evaluation.result_files import report_folder
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.scored_models import named_models, short_name
+from counterfoil.evaluation.scored_models import named_models, short_name, with_gate
 from counterfoil.models.classifiers.of_python import imported, is_code
 from counterfoil.models.detectors import load_detector
 from counterfoil.models.devices import resolve_device
 from counterfoil.regular_files import named_path, read_regular
-from counterfoil.report.results import ClassFacts, GroupFacts, ModelFacts, ResultRow, ResultRows, Results, rounded_row
+from counterfoil.report.results import GroupFacts, ModelFacts, ResultRow, ResultRows, Results, rounded_row
 from counterfoil.report.words import counted, csv_interval
 from counterfoil.stats import CONFIDENCE
 from counterfoil.store.atomic import remove_stale, write_atomically
@@ -79,11 +80,13 @@ def evaluate_detectors(
     settings: DetectionSettings,
 ) -> DetectionEvaluation:
     """Score detectors and write every file. Raises as `evaluate`; all models' problems together."""
-    lines = () if settings.gate is None else read_detection_gate(settings.gate)
+    lines = () if settings.gate is None else read_gate(settings.gate, NAMES, LINE_FORMS)
     subject = open_objects(dataset)
     if not subject.images:
         raise UserError(f"{dataset.source}: no row of the source is in every group, so groups cannot be compared")
-    detectors = _asked(models, dataset)
+    check_detection_gate(lines, dataset, subject.categories)
+    detectors = _asked(with_gate(models, dataset.models, models_of(lines)), dataset)
+    judged = judged_models(lines, tuple(detectors))
     folder = report_folder(dataset, settings.out)
     detections: list[ModelDetections] = []
     problems: list[CounterfoilError] = []
@@ -100,7 +103,7 @@ def evaluate_detectors(
     notes = list(dataset.notes)
     if subject.left_out:
         notes.append(f"{counted(subject.left_out, 'image')} of rows that some group lacks are left out.")
-    gate = judge_detection_gate(answered, lines, settings.allow_undecided) if lines else None
+    gate = judge_detection_gate(answered, lines, judged, settings.allow_undecided) if lines else None
     evaluation = DetectionEvaluation(
         results,
         dataset=dataset.source,
@@ -191,7 +194,7 @@ def _results(answered: DetectionAnswers, seed: int) -> Results:
         unreadable=0,
         image_side=None,
         base=dataset.groups[0].name,
-        classes=tuple(ClassFacts(name, name) for name in subject.categories),
+        classes=category_facts(subject.categories),
         models=tuple(_model_facts(model, len(subject.categories)) for model in answered.models),
         groups=tuple(groups),
         measures=FACTS,
@@ -233,8 +236,7 @@ def _written(evaluation: DetectionEvaluation, answered: DetectionAnswers, folder
         "detection": ("detection.csv", detection_csv(results)),
     }
     if evaluation.gate is not None:
-        texts["gate"] = (MARKDOWN, gate_markdown(evaluation.gate))
-        texts["junit"] = (JUNIT, gate_junit(evaluation.gate))
+        texts |= gate_files(evaluation.gate)
     elif (folder / "detection.csv").is_file():
         remove_stale(folder, [MARKDOWN, JUNIT])
     files: dict[str, Path] = {"failures": failures}

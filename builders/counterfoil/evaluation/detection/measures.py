@@ -30,7 +30,7 @@ from counterfoil.detection_stats import (
 from counterfoil.evaluation.detection.detections import ModelDetections
 from counterfoil.evaluation.detection.subject import DetectionSubject
 from counterfoil.progress import report
-from counterfoil.report.results import MeasureFacts, ResultRow, row
+from counterfoil.report.results import ClassFacts, MeasureFacts, ResultRow, row
 
 REPLICATES = 1000
 F1 = "F1"
@@ -130,6 +130,11 @@ def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Ite
         share = ratio(mean, model.number(0, name))
         if math.isfinite(share.value):
             yield row(RPC, share.interval(), **key)
+
+
+def category_facts(categories: Sequence[str]) -> tuple[ClassFacts, ...]:
+    """Return categories as the classes of results; a category's name is its id."""
+    return tuple(ClassFacts(name, name) for name in categories)
 
 
 FACTS: tuple[MeasureFacts, ...] = (
