@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from statsmodels.stats.proportion import proportion_confint
 
 from colour_world import build_colours
 from counterfoil.accuracy_stats import NearChance
@@ -148,6 +149,24 @@ def test_the_interval_of_a_drop_that_shrinks_lies_where_it_shrank() -> None:
     one = compared(subject, rng.random((len(subject.keys), 2)) < rates).groups[1].drop_gain
     assert one is not None and one.low is not None and one.high is not None
     assert 0.1 < one.low < one.value < one.high < 0.7
+
+
+@pytest.mark.parametrize("right", [(True, True), (False, False), (True, False), (False, True)])
+def test_a_drop_of_models_that_differ_alike_on_all_images_has_an_interval(right: tuple[bool, bool]) -> None:
+    """Wilson's of no such image of each side, joined as independent ones are, and averaged over the classes."""
+    subject = subject_of([20, 30])
+    drop_gain = compared(subject, np.tile(right, (len(subject.keys), 1))).groups[1].drop_gain
+    assert drop_gain is not None and drop_gain.value == 0 and drop_gain.low is not None and drop_gain.high is not None
+    squares = []
+    for label in np.unique(subject.labels):
+        sizes = [int(((subject.labels == label) & (subject.shifts == group)).sum()) for group in (0, 1)]
+        ends = [proportion_confint(0, size, method="wilson")[1] for size in sizes]
+        # A gain of 1 or -1 can only be nearer to 0: then one side gives the lower end, the other the upper.
+        squares.append([ends[0] ** 2 + ends[1] ** 2] * 2 if right[0] == right[1] else [ends[1] ** 2, ends[0] ** 2])
+    below, above = np.sqrt(np.sum(squares, axis=0)) / len(squares)
+    if right == (False, True):
+        below, above = above, below
+    assert (drop_gain.low, drop_gain.high) == pytest.approx((-below, above))
 
 
 def test_accuracies_leave_out_what_is_near_chance_and_gains_do_not() -> None:

@@ -150,6 +150,8 @@ def test_people_read_points_and_one_base_number(html: str, evaluation: Evaluatio
         assert base is not None
         assert f">{points(base.value)} <" in models
     assert "top-1 (%)" not in models
+    # Not every model is timm's, so the page says of none that its preprocessing is.
+    assert "preprocessing from timm" not in text and "a model of timm as timm does, at its test size" in text
 
 
 def test_labels_of_a_figure_stay_inside_it_and_apart() -> None:

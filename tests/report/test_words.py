@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from counterfoil.report.distances import Distances, ImageSet, about_bias, distances_table
 from counterfoil.report.results import ResultRow, ResultRows, row
-from counterfoil.report.words import e_value, named, points, probability, share, times
+from counterfoil.report.words import e_value, named, points, probability, share, times, with_interval
 from counterfoil.stats import Estimate
 
 
@@ -21,6 +21,8 @@ from counterfoil.stats import Estimate
     [
         (share(None), "–"), (share(0.0), "0 %"), (share(0.004), "0.4 %"), (share(0.0000001), "<0.1 %"),
         (share(0.0949), "9 %"), (share(0.9999999), ">99.9 %"), (share(1.0), "100 %"),
+        (with_interval(None), "–"), (with_interval(Estimate(math.nan)), "–"),
+        (with_interval(Estimate(0.1, 0.05, 0.2)), "10.0 points (5.0 to 20.0)"),
         (points(-0.004, decimals=0), "0"), (points(-0.126, decimals=0), "−13"), (points(0.52, decimals=0), "52"),
         (probability(0.0), "< .001"), (probability(0.002), "= .002"), (probability(0.0344), "= .034"),
         (probability(0.1), "= .10"), (probability(0.61), "= .61"), (probability(1.0), "= 1"),

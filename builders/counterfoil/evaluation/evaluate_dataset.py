@@ -35,7 +35,8 @@ from counterfoil.prediction.predictions import join_predictions
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import REPOSITORY
-from counterfoil.report.results import ClassFacts, ModelFacts, ResultRow, ResultRows, Results
+from counterfoil.report.results import NESTED, ClassFacts, ModelFacts, ResultRow, ResultRows, Results
+from counterfoil.report.sections import MeasureFacts
 from counterfoil.stats import CONFIDENCE, REPLICATES
 from counterfoil.store.directory_lock import writing_lock
 
@@ -251,11 +252,14 @@ def _results(answered: AllAnswers) -> Results:
     image_sets = [subject.parts[0].images, *([reference.images] if reference and reference.images else [])]
     rows: list[ResultRow] = []
     nested: dict[str, Any] = {}
+    nested_facts: list[MeasureFacts] = []
     for measure in MEASURES.values():
         rows += measure.rows(answered)
     for name, measure in NESTED_MEASURES.items():
         nested[name], measure_rows = measure.measure(answered)
         rows += measure_rows
+        names = {result.measure for result in measure_rows}
+        nested_facts += [facts for facts in NESTED[name].measures if facts.name in names]
     return Results(
         content=subject.content,
         dataset=subject.name,
@@ -271,7 +275,7 @@ def _results(answered: AllAnswers) -> Results:
         classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.classes),
         models=tuple(_model_facts(answered, model) for model in range(len(answered.scored))),
         groups=tuple(answered.facts(index) for index in answered.places),
-        measures=tuple(measure.facts(name) for name, measure in MEASURES.items()),
+        measures=(*(measure.facts(name) for name, measure in MEASURES.items()), *nested_facts),
         rows=ResultRows(rows),
         **nested,
     )

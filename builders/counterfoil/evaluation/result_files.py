@@ -180,7 +180,8 @@ def results_csv(results: Results) -> str:
 
 def robustness_csv(results: Results) -> str:
     """Write one line a model and shift: accuracies, drops with their intervals, other measures."""
-    shown = {measure.name for measure in results.measures if measure.name not in _OWN}
+    nested = {facts.name for shown in NESTED.values() for facts in shown.measures}
+    shown = {facts.name for facts in results.measures} - nested - set(_OWN)
     others = list(
         dict.fromkeys(
             result.measure

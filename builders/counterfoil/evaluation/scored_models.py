@@ -375,13 +375,14 @@ def with_public_names(results: Results) -> Results:
         elif facts:
             names |= {feature: names.get(feature, without_folders(feature)) for feature in shown.features(facts)}
             nested[name] = shown.public(facts, called)
-    unshown = {measure for shown in NESTED.values() for measure in shown.private}
+    unshown = {facts.name for shown in NESTED.values() if shown.private for facts in shown.measures}
     rows = [row for row in results.rows if row.measure not in unshown]
     return replace(
         results,
         models=tuple(
             replace(model, name=names[model.name], short_name=short_name(names[model.name])) for model in results.models
         ),
+        measures=tuple(facts for facts in results.measures if facts.name not in unshown),
         rows=ResultRows(replace(row, model=called(row.model), against=called(row.against)) for row in rows),
         **nested,
     )

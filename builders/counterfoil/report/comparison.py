@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import Strict, csv_text
-from counterfoil.report.sections import ReportSection, Shown
+from counterfoil.report.sections import MeasureFacts, ReportSection, Shown
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -37,7 +37,12 @@ if TYPE_CHECKING:
     from counterfoil.report.results import ResultRow, ResultRows, Results
 
 GAIN, DROP_GAIN, ACCURACY, ONLY_RIGHT = "gain", "drop_gain", "compared_accuracy", "only_right"
-MEASURES = (GAIN, DROP_GAIN, ACCURACY, ONLY_RIGHT)
+MEASURES = (
+    MeasureFacts(GAIN, "Gain", "points", "Accuracy less that of `against`, averaged over classes."),
+    MeasureFacts(DROP_GAIN, "Smaller drop", "points", "How much smaller the model's drop is than that of `against`."),
+    MeasureFacts(ACCURACY, "Compared accuracy", "percent", "Accuracy averaged over classes not near chance."),
+    MeasureFacts(ONLY_RIGHT, "Only right", "percent", "The share of images that this model alone is right about."),
+)
 MCNEMAR = "McNemar exact, Holm over groups"
 # What is said to gain or to lose does so at this level, over all groups together.
 LEVEL = round(1 - CONFIDENCE, 10)
@@ -241,4 +246,4 @@ def _terminal(results: Results, most_models: int) -> list[str | Table]:
     return [] if comparison is None else [comparison_table(comparison, rows), *comparison_sentences(comparison, rows)]
 
 
-SHOWN = Shown("counts", _section, _terminal, file="compare.csv", csv=compare_csv, private=MEASURES)
+SHOWN = Shown("counts", _section, _terminal, file="compare.csv", csv=compare_csv, measures=MEASURES, private=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.documents import Count, Strict, csv_text
 from counterfoil.feature_stats import IMAGES_A_FEATURE, LARGEST_SUBSET
-from counterfoil.report.sections import CardSection, ReportSection, Shown
+from counterfoil.report.sections import CardSection, MeasureFacts, ReportSection, Shown
 from counterfoil.report.words import NOTHING, Table, TableCell, TableColumn, TableRow, number, text_cell
 from counterfoil.stats import Estimate
 
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from counterfoil.report.results import ResultRow, ResultRows, Results
 
 KID, FID = "kid", "fid"
+_FROM = "from the source's images of the same classes, in the features of a model"
+MEASURES = (
+    MeasureFacts(KID, "KID", "plain", f"Kernel distance {_FROM}; unbiased, so it may be negative."),
+    MeasureFacts(FID, "FID", "plain", f"Fréchet distance {_FROM}; too high with few images."),
+)
 # What either number is worth; beside every table of them.
 WORTH = (
     "KID and FID measure how different two sets of images are in the features of one model. They do not say what is"
@@ -242,6 +247,7 @@ SHOWN = Shown(
     _section,
     _terminal,
     _card,
+    measures=MEASURES,
     skipped=_skipped,
     file=_FILE,
     csv=distances_csv,

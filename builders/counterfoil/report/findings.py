@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.documents import Count, Strict, csv_text
 from counterfoil.errors import some_of
-from counterfoil.report.sections import ReportSection, Shown
+from counterfoil.report.sections import MeasureFacts, ReportSection, Shown
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from counterfoil.report.results import Results
 
 RATE, BASE_RATE, DIFFERENCE = "failure_rate", "base_failure_rate", "failure_difference"
+MEASURES = (
+    MeasureFacts(RATE, "Failure rate", "percent", "Wrong answers to screened candidates, averaged over classes."),
+    MeasureFacts(BASE_RATE, "Failure rate on the base", "percent", "Wrong answers to base images of the same classes."),
+    MeasureFacts(DIFFERENCE, "Difference of failure rates", "points", "The failure rate less that on the base."),
+)
 # What mining writes beside each failure.
 BESIDE = ("easy", "reference", "decoded", "class_name", "random_context")
 MOST_FINDINGS = 40
@@ -260,4 +265,4 @@ def _public(facts: Sequence[MinedShiftResult], called: Callable[[str], str]) -> 
     )
 
 
-SHOWN = Shown("label_checks", _section, _terminal, file=_FILE, csv=failure_rates_csv, public=_public)
+SHOWN = Shown("label_checks", _section, _terminal, file=_FILE, csv=failure_rates_csv, measures=MEASURES, public=_public)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.documents import Strict
-from counterfoil.report.sections import ReportSection, Shown
+from counterfoil.report.sections import MeasureFacts, ReportSection, Shown
 from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, counted, number, points
 from counterfoil.stats import Estimate
 
@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 DISAGREEMENT, LABEL_ERROR = "label_disagreement", "label_error"
 SELECTED_AS_CLASS, SELECTED_AS_SHIFT = "selected_as_class", "selected_as_shift"
-MEASURES = (DISAGREEMENT, LABEL_ERROR, SELECTED_AS_CLASS, SELECTED_AS_SHIFT)
+_PEOPLE = "How often people select images, averaged over images, "
+MEASURES = (
+    MeasureFacts(DISAGREEMENT, "Disagreement", "percent", "The share of labels that the judge `against` denies."),
+    MeasureFacts(LABEL_ERROR, "Label error", "percent", "That share, corrected for the judge's errors."),
+    MeasureFacts(SELECTED_AS_CLASS, "Shows the class", "percent", f"{_PEOPLE}as showing their class."),
+    MeasureFacts(SELECTED_AS_SHIFT, "Shows the shift", "percent", f"{_PEOPLE}as showing the shift."),
+)
 # Fewer images cannot show whether a shift's labels are true.
 LEAST_IMAGES = 10
 ALSO_SCORED = "this judge is also one of the models here: its own drop is part of this estimate"
@@ -270,4 +276,4 @@ def _terminal(results: Results, most_models: int) -> list[str | Table]:
     return [] if results.label_checks is None else [labels_text(results.label_checks)]
 
 
-SHOWN = Shown("comparison", _section, _terminal, private=MEASURES)
+SHOWN = Shown("comparison", _section, _terminal, measures=MEASURES, private=True)

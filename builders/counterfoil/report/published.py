@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from counterfoil.documents import Count, Strict
-from counterfoil.report.sections import ReportSection, Shown
+from counterfoil.report.sections import MeasureFacts, ReportSection, Shown
 from counterfoil.report.words import (
     Table,
     TableColumn,
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from counterfoil.report.results import Results
 
 ACCURACY = "published_accuracy"
+MEASURES = (
+    MeasureFacts(ACCURACY, "Published accuracy", "percent", "Top-1 accuracy that timm publishes on the test set `at`."),
+)
 # Column of the published table -> what people call it.
 SETS = {
     "imagenet": "ImageNet",
@@ -151,4 +154,4 @@ def _public(facts: PublishedResults, called: Callable[[str], str]) -> PublishedR
     return replace(facts, models={called(name): shown for name, shown in facts.models.items()})
 
 
-SHOWN = Shown("figures", _section, public=_public)
+SHOWN = Shown("figures", _section, measures=MEASURES, public=_public)

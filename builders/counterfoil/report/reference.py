@@ -14,7 +14,7 @@ from pydantic import Field
 
 from counterfoil.documents import Count, Strict
 from counterfoil.errors import some_of
-from counterfoil.report.sections import CardSection, ReportSection, Shown
+from counterfoil.report.sections import CardSection, MeasureFacts, ReportSection, Shown
 from counterfoil.report.words import Table, TableColumn, TableRow, counted, percent, points, points_cell, text_cell
 from counterfoil.stats import Estimate
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from counterfoil.report.results import Results
 
 VALIDATION, VALIDATION_BASE, VALIDATION_GAP = "validation", "validation_base", "validation_gap"
+MEASURES = (
+    MeasureFacts(VALIDATION, "Validation accuracy", "percent", "Accuracy on validation images, averaged over classes."),
+    MeasureFacts(VALIDATION_BASE, "Base accuracy of the gap", "percent", "The same on the base, of the same classes."),
+    MeasureFacts(VALIDATION_GAP, "Gap from validation to base", "points", "Validation accuracy less the base's."),
+)
 OVER_ALL, OVER_CLASSES = "accuracy_all_outputs", "accuracy_class_outputs"
 NEAR_CHANCE = "near chance"  # beside an accuracy that is
 # A larger gap between validation images and the base says that the base is not the input dataset.
@@ -322,4 +327,4 @@ def _card(results: Results) -> CardSection | None:
     return CardSection(place="accuracies", template="dataset-card-reference.md.j2", warnings=warnings)
 
 
-SHOWN = Shown("severity", _section, _terminal, _card, reference_warnings, public=_public)
+SHOWN = Shown("severity", _section, _terminal, _card, reference_warnings, measures=MEASURES, public=_public)

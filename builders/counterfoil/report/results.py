@@ -22,7 +22,7 @@ from counterfoil.report.findings import MinedShiftResult
 from counterfoil.report.labels import LabelChecks
 from counterfoil.report.published import PublishedResults
 from counterfoil.report.reference import ReferenceResult
-from counterfoil.report.sections import Shown
+from counterfoil.report.sections import MeasureFacts, Shown
 from counterfoil.report.severity import Severity
 from counterfoil.report.transfer import Transfer
 from counterfoil.stats import Estimate
@@ -197,21 +197,6 @@ class GroupFacts(Strict):
     def readable(self) -> int:
         """The accepted images that could be decoded."""
         return self.accepted - self.unreadable
-
-
-@dataclass(frozen=True, slots=True)
-class MeasureFacts(Strict):
-    """What a measure says of itself: its name in rows and columns, its unit, how it is read, and where it is shown.
-
-    unit: `percent` of an accuracy or a rate, `points` of a difference of two, `share` of a ratio, `plain` of any other
-    number.
-    """
-
-    name: str
-    title: str
-    unit: Literal["percent", "points", "share", "plain"]
-    reading: str
-    shown: tuple[Literal["terminal", "report", "card"], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from counterfoil.documents import Strict
 from counterfoil.report.words import Table
 
 if TYPE_CHECKING:
     from counterfoil.report.results import Results
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureFacts(Strict):
+    """What a measure says of itself: its name in rows and columns, its unit, how it is read, and where it is shown.
+
+    unit: `percent` of an accuracy or a rate, `points` of a difference of two, `share` of a ratio, `plain` of any other
+    number.
+    """
+
+    name: str
+    title: str
+    unit: Literal["percent", "points", "share", "plain"]
+    reading: str
+    shown: tuple[Literal["terminal", "report", "card"], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +66,13 @@ class CardSection:
 
 @dataclass(frozen=True)
 class Shown:
-    """How a nested measure is shown, as functions of the results; each gives nothing where nothing was measured.
+    """How a nested measure is shown, as functions of the results; each returns nothing if nothing was measured.
 
     after: the section that its own follows in the report. section: from the results and what the measure draws.
-    terminal: sentences and tables, of so many models at most. card: its part of the dataset card. warnings: sentences
-    that stand before all numbers.
-    skipped: what was asked for and could not be measured. file, csv: a table of its own. public: the facts as a card
-    has them, with models as they are called there; private: its rows, by measure, where no card has any of it.
-    features: names in its rows that are of no scored model.
+    terminal: sentences and tables, of so many models at most. warnings: sentences before all numbers. skipped: requests
+    that could not be measured, and why.
+    measures: the facts of its rows. file, csv: a table of its own. public: the facts with models named as on a card;
+    private: a card shows nothing of it. features: names in its rows that are not of scored models.
     """
 
     after: str
@@ -65,9 +80,10 @@ class Shown:
     terminal: Callable[[Results, int], Sequence[str | Table]] = lambda results, most_models: ()
     card: Callable[[Results], CardSection | None] = lambda results: None
     warnings: Callable[[Results], Sequence[str]] = lambda results: ()
+    measures: Sequence[MeasureFacts] = ()
     skipped: Callable[[Results], Sequence[str]] = lambda results: ()
     file: str = ""
     csv: Callable[[Results], str | None] = lambda results: None
     public: Callable[[Any, Callable[[str], str]], Any] = lambda facts, called: facts
-    private: Sequence[str] = ()
+    private: bool = False
     features: Callable[[Any], Sequence[str]] = lambda facts: ()

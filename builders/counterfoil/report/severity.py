@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.documents import Count, Strict
 from counterfoil.report.labels import checked_shifts
 from counterfoil.report.reference import NEAR_CHANCE
-from counterfoil.report.sections import CardSection, ReportSection, Shown
+from counterfoil.report.sections import CardSection, MeasureFacts, ReportSection, Shown
 from counterfoil.report.words import (
     NOTHING,
     Table,
@@ -53,6 +53,38 @@ DIFFERENCE, RANK, FAILURE_DIFFERENCE = "severity_difference", "severity_rank", "
 LASTING, IF_LOST_FAIL, IF_LOST_HOLD, COMPLETE = "_lasting", "_if_lost_fail", "_if_lost_hold", "_complete"
 NOT_REACHED, END_NOT_REACHED = "not reached", "upper end not reached"
 SWAPS = "swaps within trajectories, Holm over pairs"
+# What the ending of a name adds. CNS-Bench counts complete trajectories only.
+_ENDINGS = {
+    "": "",
+    LASTING: ", wrong from there on",
+    IF_LOST_FAIL: ", if rejected levels count as wrong",
+    IF_LOST_HOLD: ", if rejected levels count as right",
+    COMPLETE: ", over trajectories with every level",
+}
+_OF_DROPS = ("", COMPLETE)
+_DROP, _TEN = "Base accuracy less accuracy at `at`", "The level where the drop, made to rise, first reaches ten points"
+_FAILED = "The share of trajectories right at the base that have failed by `at`"
+_PAIR = "of the model less that of `against`"
+MEASURES = (
+    MeasureFacts(
+        ACCURACY, "Accuracy by level", "percent", "Accuracy at the level `at` (0: the base), averaged over classes."
+    ),
+    *(MeasureFacts(DROP + end, "Drop by level", "points", f"{_DROP}{_ENDINGS[end]}.") for end in _OF_DROPS),
+    *(MeasureFacts(TEN_POINTS + end, "Level of ten points", "plain", f"{_TEN}{_ENDINGS[end]}.") for end in _OF_DROPS),
+    *(MeasureFacts(FAILED + end, "Failed", "percent", f"{_FAILED}{note}.") for end, note in _ENDINGS.items()),
+    *(
+        MeasureFacts(MEDIAN + end, "Median failure point", "plain", f"The level by which half have failed{note}.")
+        for end, note in _ENDINGS.items()
+    ),
+    MeasureFacts(
+        RECOVERED, "Recovered", "percent", "The share of these trajectories that are right again after a failure."
+    ),
+    MeasureFacts(
+        DIFFERENCE, "Difference by level", "points", f"Accuracy {_PAIR}; the intervals hold for all pairs and levels."
+    ),
+    MeasureFacts(RANK, "Rank by level", "plain", "Rank by accuracy at `at`, with the ranks that the intervals allow."),
+    MeasureFacts(FAILURE_DIFFERENCE, "Difference of failure points", "plain", f"The mean level of failure {_PAIR}."),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,4 +409,4 @@ def _card(results: Results) -> CardSection | None:
     return CardSection(place="drops", template="dataset-card-severity.md.j2", tables=[("", shown, "")])
 
 
-SHOWN = Shown("drops", _section, _terminal, _card)
+SHOWN = Shown("drops", _section, _terminal, _card, measures=MEASURES)

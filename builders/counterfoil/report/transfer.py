@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from counterfoil.documents import Count, Strict, csv_text
 from counterfoil.recipe.keep.misclassified import TOP1, TOP3
 from counterfoil.report.reference import NEAR_CHANCE
-from counterfoil.report.sections import CardSection, ReportSection, Shown
+from counterfoil.report.sections import CardSection, MeasureFacts, ReportSection, Shown
 from counterfoil.report.words import (
     Table,
     TableCell,
@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from counterfoil.report.results import ResultRows, Results
 
 TRANSFER, ON_BASE, BESIDE = "transfer", "transfer_base", "transfer_beside"
+_FAILS = "How often the model fails, by the failure rule `at`, on"
+MEASURES = (
+    MeasureFacts(TRANSFER, "Transfer", "percent", f"{_FAILS} images that the judge `against` got wrong."),
+    MeasureFacts(ON_BASE, "Transfer, base", "percent", f"{_FAILS} base images of these classes, in the same mixture."),
+    MeasureFacts(BESIDE, "Transfer, beside", "percent", f"{_FAILS} images beside the dataset, which `at` names too."),
+)
 # The rule that judges are asked by, if no other is named, and the one that the paper's figure counts by.
 RULES = (TOP1, TOP3)
 
@@ -299,4 +305,4 @@ def _public(facts: Sequence[Transfer], called: Callable[[str], str]) -> tuple[Tr
     return tuple(replace(fact, models=tuple(map(renamed, fact.models))) for fact in facts)
 
 
-SHOWN = Shown("findings", _section, _terminal, _card, file=_FILE, csv=transfer_csv, public=_public)
+SHOWN = Shown("findings", _section, _terminal, _card, file=_FILE, csv=transfer_csv, measures=MEASURES, public=_public)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Literal
 from counterfoil.errors import some_of
 
 if TYPE_CHECKING:
-    from counterfoil.report.results import MeasureFacts, Results
+    from counterfoil.report.results import Results
+    from counterfoil.report.sections import MeasureFacts
     from counterfoil.stats import Estimate
 
 # Printed for a number that could not be measured.
@@ -55,7 +56,7 @@ def between(estimate: Estimate | None, *, decimals: int = 1) -> str:
 
 def with_interval(estimate: Estimate | None) -> str:
     """Return an estimate with its interval in brackets, "12.3 points (10.1 to 14.5)"; a dash for None."""
-    if estimate is None:
+    if estimate is None or math.isnan(estimate.value):
         return NOTHING
     interval = between(estimate)
     return f"{points(estimate.value)} points{f' ({interval})' if interval else ''}"

@@ -99,6 +99,24 @@ def test_curves_are_averages_over_classes_with_intervals_around_them() -> None:
     assert [one.value for one in ten if one] == sorted(one.value or 2 for one in ten if one)
 
 
+def test_the_drop_at_the_whole_shift_is_that_of_the_drop_measure() -> None:
+    """But where a class is too small at a milder level alone, and is in no curve."""
+    answered, *_ = fading(300, [0.4, 0.7])
+    _, rows = measured(answered)
+    drops = answered.drops(4)
+    assert drops is not None
+    for model in range(2):
+        drop = rows.estimate("severity_drop", model=f"m{model}", group="fog", at="1")
+        assert drop == drops.interval(model)
+    mild = (answered.subject.shifts == 1) & (answered.subject.labels == 0)
+    fewer = replace(answered.answers, readable=answered.answers.readable & ~mild)
+    without = replace(answered, answers=fewer, made={})
+    _, rows = measured(without)
+    drop, drops = rows.estimate("severity_drop", model="m0", group="fog", at="1"), without.drops(4)
+    assert drop is not None and drops is not None and len(drops.classes) == 3
+    assert drop.value != pytest.approx(drops.drop[0])
+
+
 def test_drops_of_classes_have_intervals_that_draw_the_trajectories_of_the_class() -> None:
     """Beside a plain bootstrap with draws of its own."""
     answered, present, right = fading(150, [0.5, 0.9], lost=0.2)

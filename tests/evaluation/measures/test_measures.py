@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,6 +100,20 @@ def test_a_nested_measure_of_ones_own_is_in_every_output(
     assert page.index(">Impact of each shift</h2>") < page.index(">How much glare</h2>") < page.index("accuracy</h2>")
     assert "<strong>A quarter.</strong>" in page and "<svg>drawn</svg>" in page and "Glare of each model" in page
     assert '<a href="#how-much-glare">It glares</a>' in page and ", glare.csv" in page
+
+
+def test_every_row_has_the_facts_of_its_measure(graded: Evaluation, evaluation: Evaluation) -> None:
+    """Those of nested measures too, whose numbers have tables of their own and no others."""
+    nested = {facts.name: facts for shown in NESTED.values() for facts in shown.measures}
+    assert len(nested) == sum(len(shown.measures) for shown in NESTED.values()) and not set(nested) & set(MEASURES)
+    for found in (graded, evaluation):
+        facts = {measure.name for measure in found.results.measures}
+        assert {result.measure for result in found.results.rows} <= facts
+        assert facts - set(MEASURES) <= {result.measure for result in found.results.rows}
+    assert {"severity_drop", "severity_median_lasting"} <= {measure.name for measure in graded.results.measures}
+    assert not any(measure.shown for measure in nested.values())
+    with graded.files["robustness"].open() as file:
+        assert not set(nested) & set(next(csv.reader(file)))
 
 
 def test_recall_precision_and_confusion_are_counts_of_answers(evaluation: Evaluation, models: dict[str, str]) -> None:

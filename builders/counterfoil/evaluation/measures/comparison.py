@@ -19,7 +19,7 @@ from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.scores import AllAnswers, NestedMeasure, Request
 from counterfoil.report.comparison import ACCURACY, DROP_GAIN, GAIN, MCNEMAR, ONLY_RIGHT, ComparedGroup, ModelComparison
 from counterfoil.report.results import ResultRow, row
-from counterfoil.stats import Estimate, holm, percentile_interval, seeded, sign_test
+from counterfoil.stats import Estimate, holm, mover, percentile_interval, seeded, sign_test, wilson_interval
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,11 @@ def _compared(
 
 
 def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate | None:
-    """Return the original's drop less the mended model's, in the same bootstrap draws; not over classes near chance."""
+    """Return the original's drop less the mended model's, in the same bootstrap draws; not over classes near chance.
+
+    A class on whose images the two models differ alike adds nothing to the draws: it widens the interval by Wilson's of
+    its number of images, as a class whose images all agree widens that of a drop.
+    """
     kept = answered.kept(group)
     if not kept:
         return None
@@ -130,7 +134,25 @@ def _drop_gain(answered: AllAnswers, places: list[int], group: int) -> Estimate 
     ]
     described = answered.group(group)
     drops = accuracy_stats.drops(pair, paired=described.paired, seed=answered.seed, salt=described.name)
-    return percentile_interval(float(drops.drop[1] - drops.drop[0]), drops.replicates[:, 1] - drops.replicates[:, 0])
+    squares = np.zeros(2)
+    for cls in pair:
+        base, shifted = (
+            _agreed(correct[present].astype(np.float64))
+            for present, correct in ((cls.base_present, cls.base_correct), (cls.shift_present, cls.shift_correct))
+        )
+        squares += np.square(mover(shifted, base[::-1]))
+    below, above = (np.sqrt(squares) / len(pair)).tolist()
+    value, replicates = drops.drop[1] - drops.drop[0], drops.replicates[:, 1] - drops.replicates[:, 0]
+    return percentile_interval(float(value), replicates, (below, above), least=-2.0)
+
+
+def _agreed(correct: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the distances of the ends from a gain that is the same on all images, (n, 2); 0 for another gain."""
+    gains = correct[:, 0] - correct[:, 1]
+    if (gains != gains[0]).any():
+        return 0.0, 0.0
+    low, high = wilson_interval(abs(gains[0]) * len(gains), len(gains))
+    return (1 - low, 0.0) if gains[0] > 0 else (0.0, 1 - low) if gains[0] < 0 else (high, high)
 
 
 def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil import trajectory_stats
-from counterfoil.accuracy_stats import drawn_accuracies
+from counterfoil.accuracy_stats import Drops, drawn_accuracies
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.failures import MOST_SHIFTS, THUMBNAIL
 from counterfoil.evaluation.figures import LINES, severity_figure
@@ -110,7 +110,8 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
     severities, rows = [], []
     for shift, places in shifts_with_levels(answered.subject).items() if answered.subject.base else ():
         scenes = trajectories_of(answered, places)
-        curve = _Curve.of(answered, shift, scenes)
+        drops = answered.drops(places[-1])
+        curve = _Curve.of(answered, shift, scenes, drops)
         with_base = scenes.present[:, 0]
         groups = [answered.group(index) for index in places]
         lost = (~scenes.present[with_base]).sum(axis=0)[1:].tolist()
@@ -154,6 +155,7 @@ class _Curve:
 
     answered: AllAnswers
     shift: str
+    drops_of_top: Drops | None
     levels: NDArray[np.float64]
     labels: NDArray[np.int64]
     by_class: NDArray[np.float64]
@@ -164,8 +166,11 @@ class _Curve:
     drops_of_class: NDArray[np.float64]
 
     @classmethod
-    def of(cls, answered: AllAnswers, shift: str, scenes: Trajectories) -> _Curve:
-        """Average over the classes with enough images at the base and at every level."""
+    def of(cls, answered: AllAnswers, shift: str, scenes: Trajectories, drops: Drops | None = None) -> _Curve:
+        """Average over the classes with enough images at the base and at every level.
+
+        drops: those of the shift's highest level, used again if they are over the same classes.
+        """
         sides, models = len(scenes.levels) + 1, len(answered.models)
         labels, by_class, counts, of_class = [], [], [], []
         total, counted = np.zeros((REPLICATES, sides, models)), np.zeros((REPLICATES, 1, 1))
@@ -203,9 +208,11 @@ class _Curve:
         with np.errstate(invalid="ignore"):
             replicates = total / np.where(counted == 0, np.nan, counted)
         classes = max(1, len(labels))
+        same = drops is not None and set(drops.classes) == {answered.subject.classes[label].id for label in labels}
         return cls(
             answered,
             shift,
+            drops if same else None,
             scenes.levels,
             np.array(labels, dtype=np.int64),
             np.array(by_class).reshape(-1, sides, models),
@@ -228,6 +235,8 @@ class _Curve:
 
     def drop(self, side: int, model: int) -> Estimate:
         """Return base accuracy less accuracy."""
+        if self.drops_of_top is not None and side == len(self.levels):
+            return self.drops_of_top.interval(model)
         value = float(self.accuracy[0, model] - self.accuracy[side, model])
         below, above = self.agreed_drops[:, side, model].tolist()
         drawn = self.replicates[:, 0, model] - self.replicates[:, side, model]
