@@ -27,11 +27,10 @@ from scipy import optimize, stats
 import proving
 from counterfoil.accuracy_stats import NearChance
 from counterfoil.data import LabelledImages
-from counterfoil.evaluation.dataset import Group
+from counterfoil.evaluation.dataset import Group, labelled_subject
 from counterfoil.evaluation.gate import GateLine, GateResult, judge_gate
 from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
-from counterfoil.evaluation.subject import labelled_subject
 from counterfoil.feature_stats import SUBSETS, kernel_distance, subset_estimate
 from counterfoil.recipe import RecipeClass
 from counterfoil.stats import (

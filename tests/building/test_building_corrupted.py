@@ -19,8 +19,7 @@ from counterfoil.data.open_source import lab_dataset
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.trained_on import edits_of
+from counterfoil.evaluation.dataset import edits_of, open_dataset
 from counterfoil.generate.corruptions import corrupt
 from counterfoil.generate.rows import CorruptedRows
 from counterfoil.plan.layout import sample_seed

@@ -27,8 +27,8 @@ from counterfoil.dataset.verification import verify
 from counterfoil.documents import csv_text
 from counterfoil.errors import CounterfoilError, UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.trained_on import edits_of, refuse_trained_on
+from counterfoil.evaluation.dataset import edits_of, open_dataset
+from counterfoil.evaluation.scored_models import refuse_trained_on
 from counterfoil.generate.kinds import ChosenTable, maker_of
 from counterfoil.generate.kinds import edit as rows_to_edit
 from counterfoil.lab.scenes import wardrobe_scene

@@ -13,7 +13,7 @@ from counterfoil.data.labelled_sources import NamedDataset, labelled_source
 from counterfoil.data.open_source import open_source
 from counterfoil.data.pictures import look_at_pictures
 from counterfoil.data.resolved_classes import resolve_classes
-from counterfoil.evaluation.subject import open_subject
+from counterfoil.evaluation.dataset import open_subject
 from counterfoil.recipe import load_recipe
 from counterfoil.starting.init_recipe import init
 from counterfoil.store.decoding import rgb_image, upright

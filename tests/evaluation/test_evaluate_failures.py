@@ -17,6 +17,7 @@ from PIL import Image
 
 from colour_world import COLOURS, FIRST, NAMES
 from counterfoil.data import LabelledImages
+from counterfoil.evaluation.dataset import labelled_subject
 from counterfoil.evaluation.failures import (
     COLUMNS,
     IMAGES_A_SHEET,
@@ -31,7 +32,6 @@ from counterfoil.evaluation.failures import (
 )
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scores import ModelAnswers
-from counterfoil.evaluation.subject import labelled_subject
 from support.images import encoded
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from colour_world import NAMES, SIZE, build_colours
 from counterfoil.cli.main import app
 from counterfoil.data import labelled_split
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.dataset import open_subject
 from counterfoil.evaluation.measures.reference import IMAGES_A_CLASS, prepared_reference
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.subject import open_subject
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.progress import Stage, listening
 from counterfoil.report.reference import near_chance_sentences, reference_note, reference_warnings

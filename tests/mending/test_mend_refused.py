@@ -15,8 +15,7 @@ from PIL import Image
 from counterfoil.building import build
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.trained_on import rows_in_pool
+from counterfoil.evaluation.dataset import open_dataset, rows_in_pool
 from counterfoil.mending import mend_models
 from counterfoil.mending.mend_models import mend
 from counterfoil.models.mended import MendedNote, read_mended

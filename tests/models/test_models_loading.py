@@ -252,7 +252,7 @@ client.time = types.SimpleNamespace(sleep=lambda seconds: None)  # between tries
 
 import warm
 from counterfoil.errors import CounterfoilError
-from counterfoil.evaluation.subject import open_subject
+from counterfoil.evaluation.dataset import open_subject
 from counterfoil.data.hub import locate_dataset
 from counterfoil.models.adapters import load_adapter, pin_adapter
 from counterfoil.models.captioners import describe_captioner, load_captioner

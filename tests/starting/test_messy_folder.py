@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from counterfoil.cli.main import app
 from counterfoil.data import labelled_source
-from counterfoil.evaluation.subject import open_subject
+from counterfoil.evaluation.dataset import open_subject
 from drawn_folders import draw_folder
 from support.files import write_all
 from support.images import encoded

@@ -217,7 +217,7 @@ def evaluate(
     from counterfoil.engines import EngineChoice
     from counterfoil.evaluation.detection.evaluate_detectors import DetectionEvaluation
     from counterfoil.evaluation.evaluate_dataset import evaluate
-    from counterfoil.evaluation.failure_folder import check_new_folder
+    from counterfoil.evaluation.failures import check_new_folder
     from counterfoil.evaluation.trackers import check_trackers
     from counterfoil.report.results import NESTED
 

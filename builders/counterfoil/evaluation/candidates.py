@@ -1,9 +1,7 @@
 """The candidates of mined shifts that passed the screen, before a classifier's rule selects among them.
 
-A classifier's rule keeps failures, so the rate of a finding is over every candidate that the earlier rules let
-through. If no rule uses a classifier, these are the accepted images, and nothing else is read.
-
-A rate is never given over what such a rule kept: those images serve transfer only.
+Such a rule keeps failures, so a finding's failure rate is over all these candidates, never over the images kept. If no
+rule uses a classifier, the candidates are the accepted images, and nothing else is read.
 """
 
 from __future__ import annotations
@@ -57,12 +55,10 @@ class Unpicked:
 
 @dataclass(frozen=True)
 class MinedShift:
-    """A shift of kind `mined`: its index among the groups, its source, and the result of its candidates.
+    """A shift of kind `mined`: its index among the groups, its source, and the number of screened candidates.
 
-    screened: the candidates that passed the screen, before a classifier's rule. judges: the classifiers that its rules
-    use,
-    by names without folders. quota: the number of images let through that ends the drawing of a cell, if there is one.
-    unpicked: None if no judge is used, so that the accepted images are measured.
+    judges: the classifiers that its rules use, by names without folders. quota: the number of images let through that
+    ends the drawing of a cell, if there is one. unpicked: None without judges; then the accepted images are measured.
     """
 
     place: int
@@ -76,7 +72,7 @@ class MinedShift:
 
 @dataclass(frozen=True)
 class MinedCandidates:
-    """The mined shifts of a dataset. `images` are the stored images of unpicked candidates that were not accepted.
+    """The mined shifts of a dataset. images: the stored images of unpicked candidates that were not accepted.
 
     complete: whether each such candidate has its image stored. pins: the judges' pins in the lock, by name.
     """

@@ -1,43 +1,50 @@
-"""Open a built dataset for scoring: its recipe, the metadata of every accepted image, its content hash, its judges.
-
-A dataset is a directory that `counterfoil build` finished, or the same published on the Hub. A row of `data` has
-every judge's answer, as it was recorded when the dataset was built: which images are there because a classifier of its
-keep rules was wrong about them, and whether its labels are true by the second judge (`screen.judge`).
-"""
+"""What is scored: images with labels in groups, the base first; a built dataset with the answers of its judges."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.data import LabelledImages
+from counterfoil.data import LabelledImages, thinned
 from counterfoil.data.hub import HubDataset, locate_dataset
+from counterfoil.data.labelled_sources import NamedDataset, labelled_source
+from counterfoil.data.pictures import MOST_LOOKED_AT, look_at_pictures
+from counterfoil.data.pins import SourcePin
+from counterfoil.data.pool import pool_of
+from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.dataset import read_dataset
 from counterfoil.dataset.label_checks import checks_of_dataset, read_people, with_people
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
-from counterfoil.recipe import Recipe, RecipeClass
+from counterfoil.models.mended import EditsOf
+from counterfoil.models.names import LAB
+from counterfoil.recipe import Recipe, RecipeClass, sha256_json
 from counterfoil.recipe.keep.misclassified import FAILED, RIGHT, MisclassifiedRule, judge_column
+from counterfoil.recipe.kinds import ROW
 from counterfoil.recipe.layering import without_folders
+from counterfoil.recipe.names import did_you_mean
+from counterfoil.recipe.schema_output import Evaluate
+from counterfoil.regular_files import named_path
 from counterfoil.report.labels import LabelChecks
 from counterfoil.store import Receipt
-from counterfoil.store.layout import LOCK, user_cache
+from counterfoil.store.layout import LOCK, RECIPE, user_cache
 from counterfoil.store.manifest import VERIFY, changed_data, content_of_receipts, refuse_changed
-from counterfoil.store.reading import planned_rows, shard_batches
+from counterfoil.store.reading import planned_rows, read_receipts, read_shard, shard_batches
 from counterfoil.store.receipts import counts_of
 from counterfoil.store.rows import TableForm
 
 
 @dataclass(frozen=True)
 class JudgedShift:
-    """A shift that keeps what judges get wrong: its place among the groups, and the rule that asks them."""
+    """A shift that keeps what judges get wrong: its index among the groups, and the rule that asks them."""
 
     place: int
     rule: MisclassifiedRule
@@ -52,7 +59,7 @@ class JudgedShift:
 class JudgedImages:
     """The shifts that keep what judges get wrong, and by judge (n,) bool: kept, and recorded as wrong about it.
 
-    Judges go by their names without folders; the n images are those of the dataset, in its order.
+    Judges have their names without folders; the n images are those of the dataset, in its order.
     """
 
     shifts: tuple[JudgedShift, ...] = ()
@@ -62,7 +69,7 @@ class JudgedImages:
 def read_judged(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], keys: Sequence[str], shifts: NDArray[np.int64]
 ) -> JudgedImages:
-    """Return what `data` records of the judges. keys, shifts (n,): of the dataset's images, from the same files."""
+    """Return the judges' recorded answers. keys, shifts (n,): of the dataset's images, from the same files."""
     every = recipe.all_shifts()
     judged = tuple(
         JudgedShift(index, rule)
@@ -112,9 +119,9 @@ _PUBLISHED = [
 class Group:
     """The base, a shift, or a part of other labelled images.
 
-    `class_labels` are the classes that are planned in it, `candidates` what was rendered for it, None where nothing
-    was. `paired` says that an image shares its noise with the base image of its class and index. Of a shift with levels
-    each is a group, as in `recipe.prompts.Shift`: `of` names the shift, `top` says that it is the highest of them.
+    class_labels: the classes planned in it. candidates: rendered for it, None if nothing was. paired: an image shares
+    its noise with the base image of its class and index. Each level of a shift is a group, as in
+    `recipe.prompts.Shift`: `of` names the shift, `top` marks the highest level.
     """
 
     name: str
@@ -143,12 +150,10 @@ class SubjectPart:
 class Subject:
     """All (n,) images in a fixed order, part after part.
 
-    shifts: (n,) positions in `groups`. indices: (n,) the number of an image in its cell. base: whether group 0 is the
-    base. directory: the built dataset's; None where there is none. workplace: where answers and reports may be written.
-    mined: the candidates of a built dataset's mined shifts. judged: which of its images, the first part, are there
-    because a classifier was wrong. recipe, pins: what the images were made by, where that is known, and the inputs that
-    a built dataset's lock pins. published: the dataset of the Hub that it is a copy of. label_checks: who checked its
-    labels.
+    shifts: (n,) positions in `groups`. indices: (n,) the number of an image in its cell. base: group 0 is the base.
+    workplace: a folder for answers and reports. mined: the candidates of a built dataset's mined shifts. judged: which
+    of its images are there because a classifier was wrong. recipe, pins: what a build made the images from. published:
+    the dataset of the Hub that it is a copy of.
     """
 
     source: str
@@ -176,12 +181,12 @@ class Subject:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What must be said of how folders of images were read."""
+        """Notes on how folders of images were read."""
         return tuple(dict.fromkeys(note for part in self.parts for note in part.images.notes))
 
     @property
     def paths(self) -> tuple[str | None, ...] | None:
-        """Where each image lies below the folder that it was read from; None if no image was read from one."""
+        """Each image's path below the folder that it was read from; None if no image was read from one."""
         if all(part.images.paths is None for part in self.parts):
             return None
         return tuple(path for part in self.parts for path in part.images.paths or (None,) * len(part.images))
@@ -207,7 +212,6 @@ class OpenDataset(Subject):
     recipe: Recipe
 
     def labelled(self) -> LabelledImages:
-        """Return the accepted images as what predictions are made of; the shifts are the groups."""
         return self.parts[0].images
 
 
@@ -313,9 +317,9 @@ def _workplace(directory: Path, published: bool) -> Path:
 def read_judged_labels(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], inputs: Mapping[str, Any]
 ) -> LabelChecks:
-    """Return the checks of every shift by the accepted rows, after these were compared with the recipe.
+    """Return the label checks of every shift by the accepted rows. `inputs` are those of the lock.
 
-    `inputs` are those of the lock. Raise RunFailure for a damaged table, or a lock that does not pin the judge.
+    Raise RunFailure for a damaged table, or a lock that does not pin the judge.
     """
     counts: dict[tuple[str, str], tuple[int, int]] = {}
     if recipe.screen.judge is not None:
@@ -331,3 +335,216 @@ def read_judged_labels(
         return checks_of_dataset(recipe, inputs, counts)
     except ValueError as error:
         raise RunFailure(f"{directory / LOCK} is not a lock that a build wrote: {error}", VERIFY) from error
+
+
+def labelled_subject(
+    source: str, images: LabelledImages, classes: Sequence[RecipeClass] | None, base: str | None
+) -> Subject:
+    """Return labelled images as a subject, by `classes` or their own. Raise UserError if `base` is no group."""
+    if base is not None and base not in images.group_names:
+        known = ", ".join(images.group_names[:20])
+        raise UserError(f"{source} has no group '{base}'{did_you_mean(base, images.group_names)}", f"It has: {known}.")
+    if classes is None:
+        names = images.class_names or ()
+        classes = [RecipeClass(f"{label:04d}", name, label, label, ()) for label, name in enumerate(names)]
+    order = sorted(range(len(images.group_names)), key=lambda group: images.group_names[group] != base)
+    position = np.argsort(order)
+    ordered = replace(
+        images, groups=position[images.groups], group_names=tuple(images.group_names[group] for group in order)
+    )
+    defaults = Evaluate()
+    return Subject(
+        source=source,
+        name=Path(source).name or source,
+        directory=None,
+        # Answers to images that lie in no dataset of ours are kept in the user's cache.
+        workplace=user_cache() / hashlib.sha256(images.content.encode()).hexdigest()[:16],
+        content=images.content,
+        classes=tuple(classes),
+        groups=_groups(ordered, ""),
+        base=base is not None,
+        parts=(SubjectPart(ordered, "", 0),),
+        keys=ordered.keys,
+        labels=ordered.labels,
+        shifts=ordered.groups,
+        indices=_numbered(ordered),
+        min_images_per_class=defaults.min_images_per_class,
+        models=(),
+        repo=None,
+    )
+
+
+def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subject:
+    """Return the subject with other labelled images beside it, each under a name; of several groups NAME/GROUP."""
+    for name, images in others.items():
+        groups = _groups(images, name)
+        clash = next(
+            (group.name for group in groups if group.name in {group_before.name for group_before in subject.groups}),
+            None,
+        )
+        if clash is not None:
+            raise UserError(f"there are two groups '{clash}'", "Give the --beside images another name.")
+        first = len(subject.groups)
+        subject = replace(
+            subject,
+            content=sha256_json([subject.content, name, images.content]),
+            groups=(*subject.groups, *groups),
+            parts=(*subject.parts, SubjectPart(images, f"{name}/", first)),
+            keys=(*subject.keys, *(f"{name}/{key}" for key in images.keys)),
+            labels=np.concatenate([subject.labels, images.labels]),
+            shifts=np.concatenate([subject.shifts, images.groups + first]),
+            indices=np.concatenate([subject.indices, _numbered(images)]),
+        )
+    return subject
+
+
+def _groups(images: LabelledImages, name: str) -> tuple[Group, ...]:
+    groups = []
+    for index, group in enumerate(images.group_names):
+        labels = np.unique(images.labels[images.groups == index])
+        shown = group if not name else name if len(images.group_names) == 1 else f"{name}/{group}"
+        groups.append(Group(shown, None, "", shown, tuple(labels.tolist()), None, paired=False))
+    return tuple(groups)
+
+
+def _numbered(images: LabelledImages) -> NDArray[np.int64]:
+    """Return the number of each image in its group and class, in order."""
+    indices = np.zeros(len(images), dtype=np.int64)
+    for group in range(len(images.group_names)):
+        for label in np.unique(images.labels):
+            rows = np.flatnonzero((images.groups == group) & (images.labels == label))
+            indices[rows] = np.arange(len(rows))
+    return indices
+
+
+_LOOKED_AT = 9  # images, to tell their usual size
+# As `groups`: each config of the dataset is a group.
+CONFIGS = "configs"
+_SOURCE = "source:"
+
+
+def open_subject(
+    dataset: str | Path,
+    recipe: Recipe | str | Path | None,
+    base: str | None,
+    groups: str | None,
+    beside: Mapping[str, str | Path],
+) -> Subject:
+    """Return the images that `dataset` names, and those `beside` it, each set under a name.
+
+    A built dataset is opened as such. Other images are read by the classes of `recipe` (else their own), in `groups` of
+    a column or `configs`, compared with `base`; `source:SPLIT` is a split of the recipe's source. Raise UserError for
+    images that are missing or do not fit, RunFailure if the Hub cannot be reached.
+    """
+    chosen = None if recipe is None else resolve_classes(recipe)
+    plain = recipe is not None or base is not None or groups is not None
+    if is_built(dataset, surely_not=plain):
+        if plain:
+            raise UserError(f"{dataset} is a built dataset, which has its own recipe, base and groups")
+        subject: Subject = open_dataset(dataset)
+    else:
+        try:
+            images = _labelled(dataset, chosen, None if chosen is None else chosen.classes, groups)
+        except UserError as error:
+            if plain or not named_path(dataset).is_dir():
+                raise
+            neither = f"{dataset} is neither a built dataset (it has no {RECIPE}) nor a set of images with labels:"
+            raise UserError([neither, *(f"  {line}" for line in error.problems)], error.hint) from error
+        subject = labelled_subject(str(dataset), images, None if chosen is None else chosen.classes, base)
+        subject = replace(subject, recipe=chosen)
+    others = {name: _labelled(source, chosen, subject.classes, None) for name, source in beside.items()}
+    return with_others(subject, others)
+
+
+def is_built(dataset: str | Path, *, surely_not: bool = False) -> bool:
+    """Return whether a folder or a Hub name is a built dataset; offline a Hub name is, unless `surely_not`."""
+    written = str(dataset)
+    folder = named_path(written)
+    if folder.is_dir():
+        return (folder / LOCK).exists() or (folder / RECIPE).exists()
+    if written.startswith((LAB, _SOURCE)):
+        return False
+    reference = HubDataset.parse(written)
+    if reference is None:
+        return ":" not in written  # opening it says what is wrong
+    import httpx2
+    from huggingface_hub import HfApi
+    from huggingface_hub import errors as hub
+
+    try:
+        return HfApi().file_exists(reference.repo, LOCK, repo_type="dataset", revision=reference.revision)
+    except (hub.HfHubHTTPError, hub.HFValidationError, hub.OfflineModeIsEnabled, httpx2.HTTPError, OSError, ValueError):
+        return not surely_not
+
+
+def _labelled(
+    place: str | Path, recipe: Recipe | None, classes: Sequence[RecipeClass] | None, groups: str | None
+) -> LabelledImages:
+    """Return the images that a place names; `source:SPLIT` is read as the recipe reads its input dataset."""
+    column = None if groups == CONFIGS else groups
+    if not str(place).startswith(_SOURCE):
+        images = labelled_source(place, classes, configs_are_groups=groups == CONFIGS, group_column=column)
+        if images.paths is not None:  # of a folder, of whose pictures some are looked at
+            some = thinned(images, MOST_LOOKED_AT)
+            pictures = look_at_pictures(some.images(), len(some), decode=False)
+            images = replace(images, notes=(*images.notes, *pictures.notes(len(images))))
+        return images
+    if recipe is None:
+        raise UserError(f"{place}: its source is unknown without a recipe", "Name one: --recipe wardrobe-mini")
+    source = recipe.source
+    reference = NamedDataset(
+        dataset=source.dataset,
+        split=str(place).removeprefix(_SOURCE),
+        revision=source.revision,
+        config=source.config,
+        image_column=source.image_column,
+        label_column=source.label_column,
+        conditions=source.conditions,
+        exif=source.exif,
+    )
+    return labelled_source(reference, classes, group_column=column, labels_are_numbers=True)
+
+
+def usual_side(sets: Iterable[LabelledImages]) -> int | None:
+    """Return the shorter side, in pixels, of the smallest set's images: the median of a few."""
+    shorter_sides = []
+    for images in sets:
+        decoded = (images.decoded(encoded) for _, encoded in thinned(images, _LOOKED_AT).images())
+        sides = [min(image.size) for image in decoded if image is not None]
+        shorter_sides += [int(median(sides))] if sides else []
+    return min(shorter_sides, default=None)
+
+
+def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Sequence[str]) -> EditsOf | None:
+    """Return the rows that the images of these keys are edits of; None if they are no edits."""
+    if not recipe.kind.alters_rows:
+        return None
+    rows = sorted(set(rows_in_pool(directory, recipe, keys)))
+    # A hash that two pools of the same rows share: of a folder's content, wherever it lies, or a name and a commit.
+    pool, pin = pool_of(recipe), SourcePin.of(pins.get("pool"))
+    if pin is None:
+        called = sha256_json([pool.dataset, pool.revision, pool.config])
+    else:
+        called = sha256_json([pin.content or [pin.dataset, pin.revision], pool.config])
+    return EditsOf(called, recipe.generator.split, tuple(rows))
+
+
+def rows_in_pool(directory: Path, recipe: Recipe, keys: Sequence[str]) -> list[int]:
+    """Return the row of the pool that each image is, or is an edit of. Raise UserError if a row is unknown."""
+    if not recipe.kind.takes_rows:
+        raise ValueError(f"the images of {recipe.name} are not rows")
+    row_of: dict[str, int] = {}
+    form = TableForm.of(recipe)
+    for receipt in read_receipts(directory):
+        row_of |= {
+            data_row["key"]: data_row[ROW] for data_row in read_shard(directory, receipt, ["key", ROW], form=form)
+        }
+    pool_rows = [row_of.get(key) for key in keys]
+    unknown = [key for key, row in zip(keys, pool_rows, strict=True) if row is None or row < 0]
+    if unknown:
+        raise UserError(
+            f"{directory}: {ROW} of {unknown[0]} is not a row of a pool; the same holds for"
+            f" {len(unknown) - 1:,} more images",
+            f"See what is wrong with it: counterfoil verify {directory}",
+        )
+    return [row for row in pool_rows if row is not None]

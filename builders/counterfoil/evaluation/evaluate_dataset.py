@@ -11,7 +11,7 @@ import numpy as np
 
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import UserError
-from counterfoil.evaluation.dataset import OpenDataset, Subject
+from counterfoil.evaluation.dataset import OpenDataset, Subject, open_subject, usual_side
 from counterfoil.evaluation.detection.evaluate_detectors import (
     DetectionSettings,
     evaluate_detectors,
@@ -25,10 +25,8 @@ from counterfoil.evaluation.measures.reference import PreparedReference, prepare
 from counterfoil.evaluation.mistaken_order import likely_order
 from counterfoil.evaluation.result_files import make_ready, report_folder, store_results, write_evaluation
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.scored_models import ClassOrder, choose_models, short_name
+from counterfoil.evaluation.scored_models import ClassOrder, choose_models, is_stored, read_stored, short_name
 from counterfoil.evaluation.scores import AllAnswers, Asking, Request
-from counterfoil.evaluation.stored_answers import is_stored, read_stored
-from counterfoil.evaluation.subject import open_subject, usual_side
 from counterfoil.prediction.class_map import Outputs
 from counterfoil.prediction.passes import WORKERS_IMPORT, Placement
 from counterfoil.prediction.predictions import join_predictions
@@ -214,7 +212,7 @@ def evaluate(
 def _placement(
     subject: Subject, device: str, workers: int | None, engine: EngineChoice | None
 ) -> tuple[str, Placement | None]:
-    """Return the device of this process, and where else models answer; whoever names several workers has them."""
+    """Return the device of this process, and where else models answer: with several workers, or many images."""
     made_by, used_device = engine_and_device(device, workers, engine)
     placement = Placement(made_by, used_device, tuple(subject.classes))
     spread = placement if workers is not None and workers > 1 else placement.worth_for(len(subject.keys))

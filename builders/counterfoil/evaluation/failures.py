@@ -5,7 +5,9 @@ The browser's pictures are in sheets of 144, which its page loads as they come i
 
 from __future__ import annotations
 
+import json
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,17 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil import __version__
+from counterfoil.documents import csv_text
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.scores import AllAnswers, ModelAnswers, answer_names
 from counterfoil.progress import report
 from counterfoil.recipe.names import did_you_mean
+from counterfoil.regular_files import named_path
 from counterfoil.report.pictures import data_uri, thumbnail, webp
 from counterfoil.report.results import Results, classes_of
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import in_words
-from counterfoil.store.atomic import make_folder, write_atomically
-from counterfoil.store.decoding import rgb_image
+from counterfoil.store.atomic import disk_errors, make_folder, try_folder, write_atomically
+from counterfoil.store.decoding import open_image, rgb_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -92,7 +96,7 @@ MOST_ANSWERS = 800_000
 class ChosenFailures:
     """rows, partners: (f,) rows of the images in the dataset's order, and of their base images, -1 for none.
 
-    found: the number of images that a model gets wrong, shown or not.
+    count: the number of images that a model gets wrong, shown or not.
     """
 
     rows: NDArray[np.int64]
@@ -112,9 +116,7 @@ def base_partners(
     readable: NDArray[np.bool_],
     shifts: Sequence[int],
 ) -> NDArray[np.int64]:
-    """Return the row of each readable shifted image's base image of the same class and index, (n,); -1 if there is
-    none.
-    """
+    """Return (n,) the row of each readable shifted image's base image of the same class and index, or -1."""
     partners = np.full(len(labels), -1, dtype=np.int64)
     base = {
         (int(labels[row]), int(indices[row])): int(row) for row in np.flatnonzero((groups == 0) & readable)
@@ -135,8 +137,7 @@ def choose_failures(
     """Return the readable images that at least one model gets wrong, in the dataset's order; correct: (n, models).
 
     If there are more than `most`, each cell (group and class) gives equally many: first the images that most models
-    flip
-    (right on the base image), then those that most models get wrong.
+    flip (right on the base image), then those that most models get wrong.
     """
     wrong = ~correct & readable[:, None]
     rows = np.flatnonzero(wrong.any(axis=1))
@@ -160,7 +161,6 @@ FOLDER = "failures"
 
 
 def sheet_file(number: int) -> str:
-    """Return a sheet's path beside the page."""
     return f"{FOLDER}/{number:04d}.webp"
 
 
@@ -172,7 +172,6 @@ def failures_link(model: str = "", shift: str = "", class_id: str = "") -> str:
 
 
 def image_link(key: str) -> str:
-    """Return the address of one enlarged image in the browser."""
     return f"{PAGE}#{urlencode({'image': key})}"
 
 
@@ -232,7 +231,6 @@ def failures_data(
 def failures_html(
     name: str, data: dict[str, Any], chosen: ChosenFailures, images: int, paired: bool, changed: bool = False
 ) -> str:
-    """Return the page as text; equal evaluations give equal bytes. images: the number of scored images."""
     environment = template_environment(TEMPLATE)
     return environment.get_template(TEMPLATE).render(
         name=name,
@@ -391,3 +389,108 @@ def _flipped(answered: AllAnswers, shift: int, label: int) -> list[_Flipped]:
             if models.size:
                 pairs.append((partner, row, models))
     return sorted(pairs, key=lambda pair: (-pair[2].size, pair[1]))[:PAIRS_A_CLASS]
+
+
+_LONGEST_STEM = 100
+_SUFFIXES = {"jpeg": "jpg", "mpo": "jpg"}  # Pillow's name of a format → the usual ending, where they differ
+_CSV = ("path", "model", "label", "class", "answered", "confidence", "shift", "key", "base_key", "source_path")
+
+
+def check_new_folder(folder: str | Path) -> Path:
+    """Return the path of a new or empty folder. Raise UserError for another, or if none can be made."""
+    path = named_path(folder)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(f"{path} is not an empty folder", "Name a new one: existing files are kept.")
+    try_folder(path)
+    return path
+
+
+def write_failure_folder(answered: AllAnswers, folder: str | Path) -> Path:
+    """Write the readable images that at least one model gets wrong; return the folder, which appears whole."""
+    target = check_new_folder(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with disk_errors(target), tempfile.TemporaryDirectory(prefix=f"{target.name}.", dir=target.parent) as temporary:
+        made = Path(temporary) / target.name
+        _write(answered, made)
+        made.rename(target)  # also over an empty folder
+    return target
+
+
+def _write(answered: AllAnswers, folder: Path) -> None:
+    subject, answers = answered.subject, answered.answers
+    rows = np.flatnonzero((~answers.correct & answers.readable[:, None]).any(axis=1)).tolist()
+    paired = [index for index, group in enumerate(subject.groups) if index and group.paired] if subject.base else []
+    partners = base_partners(subject.labels, subject.shifts, subject.indices, answers.readable, paired)
+    row_of = {subject.keys[row]: row for row in rows}
+    taken: set[str] = set()
+    class_folders = [_stem(cls.name, label, taken) for label, cls in enumerate(subject.classes)]
+    fields: set[str] = set()
+    columns = [_stem(re.sub(r"\W+", "_", name), index, fields) for index, name in enumerate(answered.models)]
+    called = [answer_names(subject.classes, class_map) for class_map in answered.maps]
+    stems: set[str] = set()
+    lines: list[dict[str, Any]] = []
+    samples: list[dict[str, Any]] = []
+    coco: dict[str, list[dict[str, Any]]] = {"images": [], "annotations": [], "answers": []}
+    for number, (key, encoded) in enumerate(subject.images(frozenset(row_of)), start=1):
+        report("images of failures", number, len(rows))
+        row = row_of[key]
+        with open_image(encoded, photograph=True) as picture:
+            (width, height), suffix = picture.size, str(picture.format).lower()
+        label, shift = int(subject.labels[row]), subject.groups[subject.shifts[row]].name
+        path = f"images/{class_folders[label]}/{_stem(key, row, stems)}.{_SUFFIXES.get(suffix, suffix)}"
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(encoded or b"")
+        origin = {
+            "shift": shift,
+            "key": key,
+            "base_key": subject.keys[partners[row]] if partners[row] >= 0 else None,
+            "source_path": None if subject.paths is None else subject.paths[row],
+        }
+        sample = {
+            "filepath": path,
+            "tags": [shift],
+            "ground_truth": {"_cls": "Classification", "tags": [], "label": subject.classes[label].name},
+            **origin,
+        }
+        coco["images"].append({"id": row, "file_name": path, "width": width, "height": height, **origin})
+        coco["annotations"].append({"id": row, "image_id": row, "category_id": label})
+        for place, model in enumerate(answered.models):
+            output, share = int(answers.prediction[row, place]), float(answered.confidence[row, place])
+            confidence = None if np.isnan(share) else round(share, 6)
+            answer, correct = called[place](output), bool(answers.correct[row, place])
+            classification = {"_cls": "Classification", "tags": [], "label": answer, "confidence": confidence}
+            sample |= {f"answer_{columns[place]}": classification, f"right_{columns[place]}": correct}
+            coco["answers"].append(
+                {"image_id": row, "model": model, "answer": answer, "score": confidence, "right": correct}
+            )
+            if not correct:
+                named = {"label": label, "class": subject.classes[label].name, "answered": answer}
+                lines.append({"path": path, "model": model, **named, "confidence": confidence, **origin})
+        samples.append(sample)
+    folder.mkdir(exist_ok=True)
+    info = {
+        "description": f"Images of {subject.name} that a classifier gets wrong",
+        "content": subject.content,
+        "models": dict(zip((f"answer_{column}" for column in columns), answered.models, strict=True)),
+        "classes": [cls.name for cls in subject.classes],
+    }
+    categories = [{"id": label, "name": cls.name} for label, cls in enumerate(subject.classes)]
+    documents = {
+        "coco.json": {"info": info, "categories": categories, **coco},
+        # FiftyOne's format of datasets without a version of its database: fields are those of the samples.
+        "metadata.json": {"media_type": "image", "info": info},
+        "samples.json": {"samples": samples},
+    }
+    for name, document in documents.items():
+        (folder / name).write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+    (folder / "failures.csv").write_text(csv_text(lines, _CSV), encoding="utf-8")
+
+
+def _stem(name: str, number: int, taken: set[str]) -> str:
+    """Return a unique name for a file or field: its safe characters, and a number if needed."""
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:_LONGEST_STEM] or f"{number}"
+    while stem.lower() in taken:  # also where a file system knows no upper case
+        stem = f"{stem}_{number}"
+    taken.add(stem.lower())
+    return stem

@@ -54,13 +54,12 @@ def short(name: str, longest: int = _LONGEST_NAME) -> str:
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """Return a figure with one plot; width and height in inches."""
     figure, axes = new_panels(1, 1, size=(width, height))
     return figure, axes[0][0]
 
 
 def new_panels(rows: int, columns: int, size: tuple[float, float] | None = None) -> tuple[Figure, Any]:
-    """Return a figure of (rows, columns) small plots that share their axes, unless a size is given."""
+    """Return a figure of (rows, columns) small plots that share their axes, unless a size in inches is given."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -165,7 +164,6 @@ _OFFSETS = (
 
 
 def _shared(box: Any, other: Any) -> float:
-    """Return the area in pixels that two boxes share."""
     width = min(box.x1, other.x1) - max(box.x0, other.x0)
     height = min(box.y1, other.y1) - max(box.y0, other.y0)
     return max(0.0, width) * max(0.0, height)
@@ -197,7 +195,6 @@ FEWEST_SHIFTS_FOR_SLOPES = 10
 
 
 def kind_of_shift(shift: GroupFacts) -> str:
-    """Return the shift's kind as the figures and the page group it."""
     return shift.kind if shift.kind in KINDS else "other"
 
 
@@ -398,7 +395,6 @@ def published_figure(results: Results) -> str | None:
 
 
 def _points(estimate: Estimate) -> str:
-    """Return an impact in points with its interval."""
     interval = between(estimate)
     return points(estimate.value) + (f" ({interval})" if interval else "")
 
@@ -452,10 +448,7 @@ _STRENGTH = {JUDGE: 0.0, "same architecture": 1.0, "same family": 0.7, "other": 
 
 
 def transfer_figure(transfer: Transfer, results: Results, number: int) -> str | None:
-    """Draw top-1 failure rates as bars ordered by kinship with the judge, with rings for the base.
-
-    number: the figure's index on the page.
-    """
+    """Draw top-1 failure rates as bars ordered by kinship with the judge, with rings for the base."""
     key = {"against": transfer.judge, "at": TOP1}
     shown = [
         (model, rate)
@@ -496,5 +489,4 @@ def transfer_figure(transfer: Transfer, results: Results, number: int) -> str | 
 
 
 def _cut(name: str) -> str:
-    """Return a model's name, with its underscores, cut to `_LONGEST_MODEL` characters."""
     return name if len(name) <= _LONGEST_MODEL else f"{name[: _LONGEST_MODEL - 1].rstrip()}…"

@@ -31,9 +31,8 @@ from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.measures.comparison import drawn_averages
 from counterfoil.evaluation.measures.findings import judges_among
-from counterfoil.evaluation.scored_models import short_name
+from counterfoil.evaluation.scored_models import StoredAnswers, is_stored, short_name
 from counterfoil.evaluation.scores import AllAnswers
-from counterfoil.evaluation.stored_answers import StoredAnswers, is_stored
 from counterfoil.recipe.layering import text_of
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import BASE, RecipeClass

@@ -1,8 +1,7 @@
-"""Whether the outputs of a model that guesses fit the classes far better in another order: a warning, never a change.
+"""Find out whether the outputs of a model near chance fit the classes far better in another order: for a warning.
 
-A wrong order of outputs scores near or below chance, as a useless model does. Of all orders, the one that fits some
-images best looks good by chance alone, so it is found on every second image of each class (as an assignment problem)
-and measured on the others. It is named where its whole interval lies clearly above that of the given order.
+Of all orders, the best for some images looks good by chance. So it is found on every second image of each class (as an
+assignment problem) and measured on the others.
 """
 
 from __future__ import annotations
@@ -28,8 +27,10 @@ _NEARLY = 0.9
 
 @dataclass(frozen=True)
 class BetterOrder:
-    """Another order of k classes. means: (k,) the class that each class's output looks to mean. kind: what it is
-    called. given, better: the shares of right answers on the images that did not choose it."""
+    """Another order of k classes. means: (k,) the class that each class's output seems to mean. kind: in words.
+
+    given, better: the shares of right answers on the images that did not choose it.
+    """
 
     means: NDArray[np.int64]
     kind: str
@@ -46,7 +47,7 @@ def better_order(
     """Return the order that outputs seem to have; None if none is clearly better.
 
     labels, answers: (n,) the class of each image and of its answer, -1 for none, numbered as outputs are. named: other
-    likely orders, (k,) each, and what they are called.
+    likely orders, (k,) each, and their names.
     """
     if not 2 <= classes <= MOST_CLASSES:
         return None

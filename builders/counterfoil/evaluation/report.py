@@ -239,7 +239,6 @@ def report_page(
 
 
 def slug(title: str) -> str:
-    """Return the id of the section of this title."""
     return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
 
 
@@ -307,7 +306,6 @@ def breakable(name: str) -> Markup:
 
 
 def heat(estimate: Estimate | None) -> str:
-    """Return CSS for a cell: how strongly it is tinted, and which way (a drop, or a gain)."""
     if estimate is None:
         return ""
     return tint(estimate.value)
@@ -370,15 +368,13 @@ def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[Mode
 
 @dataclass(frozen=True)
 class KindOfShifts:
-    """The measured shifts of a kind: the impact of each, and the slopes."""
-
     kind: str
     impacts: Sequence[float]
     slopes: Sequence[float]
 
 
 def _by_kind(results: Results) -> list[KindOfShifts]:
-    """Return, for each kind of shift, how many are measured, and means and ranges of impacts and slopes."""
+    """Return, for each kind of shift, the impacts and slopes of its shifts."""
 
     def of(kind: str, measure: str) -> list[float]:
         values = [
@@ -397,7 +393,7 @@ MOST_MODELS_TO_CHOOSE = 40
 
 @dataclass(frozen=True)
 class ClassCell:
-    """A class under a shift: its drop averaged over the sound models, None where it has too few images; in words."""
+    """A class under a shift: its drop averaged over the sound models, None if it has too few images; in words."""
 
     numbers: ClassNumbers
     drop: float | None
@@ -408,9 +404,9 @@ class ClassCell:
 class ClassRow:
     """A class: its name made unique, its drop averaged over shifts and models, and a cell a shown shift.
 
-    `average` is over the shifts that measure the class, None where none does; `cells` hold None where the
-    shift does not ask for the class. `drops` are the averages over shifts for each model, `base` each model's accuracy
-    on its base images, with their average. `marks` has a letter a model, 1 where that accuracy is near its chance.
+    average: over the shifts that measure the class. cells: None if the shift does not ask for the class. drops:
+    averages over shifts by model. base: each model's accuracy on its base images, with their average. marks: a letter a
+    model, 1 if that accuracy is near its chance.
     """
 
     class_id: str

@@ -1,14 +1,8 @@
 """The files of an evaluation: CSV tables, every answer, entries for the Hub, and what is stored in the dataset.
 
-In tables every accuracy is in percent and every drop in percentage points, as in timm's own results files. An entry for
-the Hub, a file a model, is for the folder `.eval_results/` of the model's repository: its plain accuracy in percent on
-the base or on one shift, every accepted image counting once, which anybody can measure again on the split. Its notes
-give the intervals, the accuracy averaged over classes that card and report show, the drop beside the base accuracy that
-it is from, and validation → base.
-
-`evaluate --into-card` makes the evaluation part of the dataset that it was made on, and of its card. The files of
-`evaluation/` are written first, then card, croissant.json and, last of all, the manifest anew, under the directory's
-lock. After a kill in between, whoever opens the dataset next finds it as it was (`store/replacement.py`).
+In tables every accuracy is in percent and every drop in percentage points. An entry for the Hub is a model's plain
+accuracy on the base or on one shift, every accepted image counting once; its notes give intervals, the class average,
+the drop and validation → base.
 """
 
 from __future__ import annotations
@@ -25,7 +19,7 @@ from counterfoil.data.hub import HubDataset
 from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import csv_text, document_text
 from counterfoil.errors import UserError
-from counterfoil.evaluation.dataset import OpenDataset, Subject
+from counterfoil.evaluation.dataset import OpenDataset, Subject, open_subject
 from counterfoil.evaluation.detection.image_keys import write_image_keys
 from counterfoil.evaluation.failures import pick_examples, write_failures
 from counterfoil.evaluation.gate import gate_files
@@ -34,7 +28,6 @@ from counterfoil.evaluation.report import evaluation_html
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import with_public_names
 from counterfoil.evaluation.scores import AllAnswers, answer_names
-from counterfoil.evaluation.subject import open_subject
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path, read_regular
@@ -136,11 +129,8 @@ def result_tables(results: Results) -> dict[str, tuple[str, str]]:
 def results_csv(results: Results) -> str:
     """Write one line a model, best first, as timm writes it; then `accuracy.SHIFT` and `drop.SHIFT` for each shift.
 
-    top1 and top5 are on the accepted base images, each image counting once, as timm counts; they stand in this table
-    alone. top5 counts the top k of `top_k`, which is below 5 only for models with fewer than six outputs. `base` is the
-    accuracy that people are shown, averaged over the classes that are measured; `near_chance` marks models that are in
-    no average, and `tied` counts images whose two best scores are equal. `validation` is accuracy on the source's
-    images of the same classes, `validation_gap` that less the base's, in points.
+    top1 and top5 are on the accepted base images, each image counting once, as timm counts; top5 counts the top
+    `top_k`. `base` is averaged over the measured classes. `tied` counts images whose two best scores are equal.
     """
     rows, number = [], results.rows
     group = results.base or ""
@@ -261,8 +251,7 @@ def shifts_csv(results: Results) -> str:
 def classes_csv(results: Results) -> str:
     """Write one line a shift and class: images, accuracies and drop averaged over models; then `drop.MODEL` for each.
 
-    A class with too few images has its counts and nothing else. One that is near chance on the base (`near_chance`) has
-    its accuracies, and no drop averaged over models. The interval resamples the class's images.
+    A class with too few images has counts alone; one near chance on the base has no drop averaged over models.
     """
     rows = []
     for shift in results.shifts:
@@ -288,8 +277,7 @@ def classes_csv(results: Results) -> str:
 
 
 def predictions_parquet(answered: AllAnswers) -> bytes:
-    """Write one row an image: key, label, class_id, shift, class, path; then `answer.MODEL`, `answered.MODEL`,
-    `confidence.MODEL` and `right.MODEL` of each model, empty for an image that cannot be decoded."""
+    """Write one row an image, with the answer, confidence and correctness of each model, empty if undecodable."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -331,10 +319,7 @@ _MOST_BYTES = 1 << 26
 
 
 def entry_files(results: Results, dataset_id: str, revision: str | None = None) -> dict[str, bytes]:
-    """Write a YAML file a model: file name → content. `dataset_id` is the dataset's `user/name`, `revision` a commit.
-
-    A file is named by the letters, digits, `.`, `_` and `-` of its model, numbered where two would be one.
-    """
+    """Return a YAML file a model: file name → content. dataset_id: the dataset's `user/name`. revision: a commit."""
     import yaml
     from huggingface_hub import eval_result_entries_to_yaml
 
@@ -455,8 +440,8 @@ def write_keys(
 ) -> int:
     """Write a CSV of all images of a dataset, as `evaluate` opens it, and return how many they are.
 
-    A row has an image's key, its path below a folder, and its class's id and name, called as in a file of predictions.
-    Raise UserError if the file exists, which may hold a person's answers, or for a place in the dataset.
+    A row has an image's key, its path below a folder, and its class's id and name, as a file of predictions has them.
+    Raise UserError if the file exists, or for a path inside the dataset.
     """
     place = named_path(out)
     if place.exists():

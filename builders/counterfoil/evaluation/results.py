@@ -1,4 +1,4 @@
-"""What an evaluation returns: the document of what was measured, the files written, and short ways to both."""
+"""What an evaluation returns: the document of measurements, the files written, and short ways to both."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OF_LEVELS = {
 class Score:
     """One model in one group, as the rows have it: `score.drop`, or `score.get(NAME)` of any measure.
 
-    Class averages are over the group's measured classes, on both sides. pairs: the indices accepted on both sides.
+    Class averages are over the group's measured classes, on both sides.
     """
 
     model: str
@@ -124,9 +124,8 @@ class Evaluation:
 
     results: the document, with every number as a row. dataset: the name of the evaluated images. directory: None if
     they are not a built dataset. `unreadable` are keys of images that could not be decoded, `unreadable_paths` their
-    paths below their folder, None for images that are not in a folder. What a dataset stores has no path. gate: the
-    answers to a gate's lines, where one was given. notes: what was skipped, joined or seen in folders of images.
-    answered: every model's answer to every image.
+    paths below their folder. gate: the answers to a gate's lines. notes: on how images were read. answered: every
+    model's answer to every image.
     """
 
     results: Results
@@ -158,7 +157,7 @@ class Evaluation:
         )
 
     def _summary(self) -> list[str]:
-        """Return the accuracy where it is measured first, and the largest drop of a model that is not near chance."""
+        """Return the accuracy on the first group, and the largest drop of a model that is not near chance."""
         first = self.groups[0].name if self.groups else ""
         measure = "accuracy" if self.base is not None else "top1"
         measured = [self.results.rows.value(measure, model=model.name, group=first) for model in self.models]
@@ -299,8 +298,8 @@ class Evaluation:
         """Return the shifts with levels as a pandas DataFrame: a row a model, shift and level, the base at level 0.
 
         Fractions, with their intervals as `…_low` and `…_high`: accuracy, drop, failed (the share of trajectories right
-        at the base whose first failure has come) and rank; then two levels of the whole curve, the same in each of its
-        rows: ten_points, where the drop reaches ten points, and median_failure. A level that is not reached is NaN.
+        at the base that have failed) and rank; then two levels of the whole curve, the same in each of its rows:
+        ten_points, where the drop reaches ten points, and median_failure. A level that is not reached is NaN.
         """
         import pyarrow as pa
 
@@ -321,9 +320,9 @@ class Evaluation:
     def failures(self, model: str | None = None) -> Any:
         """Return the images that a model gets wrong as a pandas DataFrame: a row per image and model, the surest first.
 
-        Of every model, or of one. Columns: model, key, path (below the folder that the image was read from; None if
-        there is none), label, class, answered, confidence and shift. They are read from `files["predictions"]`.
-        Raise UserError for a model that was not scored, or where that file is gone.
+        Of every model, or of one. Columns: model, key, path (below the folder that the image was read from), label,
+        class, answered, confidence and shift. They are read from `files["predictions"]`. Raise UserError for a model
+        that was not scored, or if that file is gone.
         """
         from counterfoil.evaluation.failures import failures_frame
 
@@ -333,10 +332,10 @@ class Evaluation:
         """Write the images that a model gets wrong as a folder that FiftyOne and other tools open; return its path.
 
         `images/CLASS/` has the images, failures.csv a row per image and model that is wrong, coco.json all answers as
-        COCO has them; `fiftyone.Dataset.from_dir(folder, dataset_type=fiftyone.types.FiftyOneDataset)` loads it.
+        COCO has them; `fiftyone.Dataset.from_dir(folder, dataset_type=fiftyone.types.FiftyOneDataset)` loads it. Raise
         UserError for a folder that is not empty.
         """
-        from counterfoil.evaluation.failure_folder import write_failure_folder
+        from counterfoil.evaluation.failures import write_failure_folder
 
         if self.answered is None:
             raise UserError("these results were not made by an evaluation in this process", "Evaluate again.")
@@ -345,7 +344,7 @@ class Evaluation:
     def report_to(self, *trackers: str) -> None:
         """Send this evaluation to experiment trackers (wandb, mlflow, trackio, tensorboard), as one run each.
 
-        UserError for a tracker that is unknown or not installed, RunFailure for one that does not take the run.
+        Raise UserError for a tracker that is unknown or not installed, RunFailure for one that refuses the run.
         """
         from counterfoil.evaluation.trackers import report_to, tracked_run
 

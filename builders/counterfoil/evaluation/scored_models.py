@@ -1,41 +1,37 @@
 """Which models are scored, and what they are called: names, files that list names, Python's own models.
 
-A word after `--models` is a name, or a file that lists names. A list is plain text: one name a line; blank lines, and
-whatever follows a `#`, are ignored. A word is a file when it starts with `@`, when it ends in `.txt`, or when such a
-file exists and no timm model is called so. Paths in a list are read as on the command line, from the working folder.
-Python code hands models over under names: `evaluate(dataset, {"mine": model}, transform=…)`.
-
-Which class each output is, a person may say (`--class-order`, `class_order` in Python): `position` (output i is label i
-of the dataset: of class folders, torchvision's order), `timm` (the folders' names as timm sorts them), a file with a
-class on each line, or the names themselves. It holds for every model of a run, or for those that it names, and goes
-before what a model says of itself.
+A list of models has a name on each line; what follows a `#` is ignored. A class order says which class each output is,
+and overrides what a model says of itself.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
-from counterfoil.evaluation.trained_on import mended_notes, refuse_trained_on
+from counterfoil.evaluation.dataset import Subject, edits_of
 from counterfoil.models.classifiers import Classifier, ClassifierFacts, describe_classifier, load_classifier
 from counterfoil.models.classifiers.of_python import Transform, classifier_of, imported
 from counterfoil.models.config_files import MOST_CLASSES
-from counterfoil.models.mended import MendedNote
+from counterfoil.models.mended import MendedNote, mended_of
 from counterfoil.prediction.class_map import ClassMap, Order, Outputs, map_classes
+from counterfoil.progress import track
+from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import is_local, without_folders
 from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS, PYTHON, did_you_mean
-from counterfoil.regular_files import named_path, read_regular
-from counterfoil.report.results import NESTED, ResultRows, Results
-
-if TYPE_CHECKING:
-    from counterfoil.data import LabelledImages
-    from counterfoil.evaluation.dataset import Subject
-    from counterfoil.recipe import RecipeClass
+from counterfoil.regular_files import named_path, open_regular, read_regular
+from counterfoil.report.results import NESTED, ResultRows, Results, results_from
+from counterfoil.report.words import listed
+from counterfoil.store.decoding import pixels_sha256
 
 # A list of every model there is takes about 50 kB; larger files are weights named by mistake.
 LARGEST_LIST = 1_000_000
@@ -45,7 +41,7 @@ _COMMENT = re.compile(r"(^|\s)#.*")
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model's name, and where it was listed; `place` is None for one named directly."""
+    """A model's name, and where it was listed; `place` is None for a model named directly."""
 
     name: str
     place: str | None = None
@@ -64,7 +60,10 @@ def named_models(words: Sequence[str | Path]) -> tuple[tuple[NamedModel, ...], t
 
 
 def _list_file(word: str | Path) -> Path | None:
-    """Return the file that a word means, or None for a model's name."""
+    """Return the file that a word means, or None for a model's name.
+
+    A word is a file if it begins with `@`, ends in `.txt`, or names a file and no timm model.
+    """
     if isinstance(word, Path):
         return named_path(word)
     if word.startswith("@"):
@@ -124,7 +123,7 @@ def _line_problem(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class GivenModel:
-    """A model under a name that its person chose: what it says of itself, and how it is loaded."""
+    """A model under a name that a person chose, its description, and how it is loaded."""
 
     facts: ClassifierFacts
     load: Callable[[], Classifier]
@@ -139,15 +138,15 @@ def given_models(
 ) -> dict[str, GivenModel]:
     """Return name → model for a mapping of callables or names, or for the names of a person's code.
 
-    `models` are what the person named: names of a recipe or gate are never imported. `transform`, `version`: for
-    every callable, or by name. Raise UserError with all problems, RunFailure for a callable that fails.
+    `models` are what the person named: names of a recipe or gate are never imported. `transform`, `version`: for every
+    callable, or by name. Raise UserError with all problems, RunFailure for a callable that fails.
     """
     if not isinstance(models, Mapping):
         if transform is not None:
             raise UserError(
                 "transform needs a callable, and none is given", 'Give one: evaluate(dataset, {"mine": model}, …)'
             )
-        models = {model.name: model.name for model in named_models(_listed(models))[0] if model.name.startswith(PYTHON)}
+        models = {model.name: model.name for model in named_models(models)[0] if model.name.startswith(PYTHON)}
     errors: list[CounterfoilError] = []
     called = [name for name, model in models.items() if not isinstance(model, str)]
     for name in transform if isinstance(transform, Mapping) else ():
@@ -257,8 +256,10 @@ def _order(value: ClassOrder) -> Order:
 
 @dataclass(frozen=True)
 class ChosenModels:
-    """The models to score, in order, with the class map of each. given: those of a person's code. stands_for: name →
-    what was given for it. mended: the notes of those that were mended. outputs: over which outputs they answer."""
+    """The models to score, in order, with the class map of each. given: those of a person's code.
+
+    stands_for: name → what was given for it. mended: the notes of those that were mended.
+    """
 
     classes: Sequence[RecipeClass]
     names: tuple[str, ...] = ()
@@ -269,7 +270,6 @@ class ChosenModels:
     outputs: Outputs = "all"
 
     def load(self, name: str) -> Classifier:
-        """Load a model by its name."""
         given = self.given.get(name)
         return load_classifier(name, classes=self.classes) if given is None else given.load()
 
@@ -289,14 +289,41 @@ def choose_models(
     Raise UserError for names, class orders and classes that do not fit, and for a model that was mended on these
     images; RunFailure for a callable that fails on a first image.
     """
-    compared = with_compared(models, compare)
-    models = with_gate(compared, subject.models, against)
-    given = given_models(compared, transform, version, subject.parts[0].images, subject.classes)
     way = outputs or (None if subject.recipe is None else subject.recipe.evaluate.outputs) or "all"
-    names, maps = named_class_maps(subject, models, given, way, class_order)
+    if way not in get_args(Outputs):
+        raise UserError(f"outputs is {way!r}: expected {' or '.join(get_args(Outputs))}")
+    if way == "classes" and subject.judged.shifts:
+        raise UserError(
+            "this dataset's images were chosen by what classifiers answered over all their outputs, so accuracies over"
+            " its classes alone cannot be compared with that choice",
+            "Leave out `outputs: classes`.",
+        )
+    if compare is not None and (len(compare) != 2 or compare[0] == compare[1]):
+        raise UserError(f"compare takes two different models, found {' and '.join(map(repr, compare))}", _HINT)
+    named, given, errors = _named_and_given(subject, models, transform, version, compare, against)
+    names = tuple(model.name for model in named)
+    stands_for = {name: models.get(name) if isinstance(models, Mapping) else name for name in names}
+    orders, maps = _class_orders(class_order, stands_for), dict[str, ClassMap]()
+    # Ids of classes that no recipe wrote are numbers, which an output may be called by chance.
+    without_ids = subject.directory is None and subject.recipe is None
+    classes = [replace(cls, id=cls.name) for cls in subject.classes] if without_ids else subject.classes
+    for model in named:
+        try:
+            given_model = given.get(model.name)
+            facts = given_model.facts if given_model else describe_classifier(model.name, subject.classes)
+            maps[model.name] = map_classes(classes, facts, orders.get(model.name))
+        except CounterfoilError as error:
+            where = f"{model.place}: " if model.place else ""
+            errors.append(type(error)([f"{where}{problem}" for problem in error.problems], error.hint))
+    raise_together(errors)
+    if way == "classes" and (files := [name for name, class_map in maps.items() if class_map.most_ranked is not None]):
+        raise UserError(
+            [f"model {name!r} is a file of labels: its answers among the classes alone are unknown" for name in files],
+            "Give a column of scores for each class, or leave out `outputs: classes`.",
+        )
+    maps = {name: class_map.answered_both_ways(way) for name, class_map in maps.items()}
     if problems := [f"compare: {name!r} is not the name of a model" for name in compare or () if name not in names]:
         raise UserError(problems, _HINT)  # but a file that lists some
-    stands_for = {name: models[name] if isinstance(models, Mapping) else name for name in names}
     mended = mended_notes({name: model for name, model in stands_for.items() if isinstance(model, str)})
     refuse_trained_on(subject, mended)
     # If no model has other outputs, there is no choice to report.
@@ -307,48 +334,46 @@ def choose_models(
 _HINT = "As in --compare local-dir:mended/model lab:resnet10t: the mended model, then its original."
 
 
-def with_compared(models: Any, compare: tuple[str, str] | None) -> Any:
-    """Return the models to score with the two that are compared among them; these alone where no other is named.
+def _named_and_given(
+    subject: Subject,
+    models: Any,
+    transform: Transform | Mapping[str, Transform] | None,
+    version: str | Mapping[str, str] | None,
+    compare: tuple[str, str] | None,
+    against: Sequence[str],
+) -> tuple[tuple[NamedModel, ...], dict[str, GivenModel], list[CounterfoilError]]:
+    """Return the models to score, those of a person's code, and an error for each problem of a list.
 
-    Raise UserError if one model would be compared with itself, or a mapping of models lacks a name.
+    The compared models come first; without other models, they are the only ones.
     """
-    if compare is None:
-        return models
-    if len(compare) != 2 or compare[0] == compare[1]:
-        raise UserError(f"compare takes two different models, found {' and '.join(map(repr, compare))}", _HINT)
+    images = subject.parts[0].images
     if isinstance(models, Mapping):
-        return _among(models, compare, "compare")
-    # In front, so that the report shows them first.
-    named = _listed(models)
-    return [*compare, *(name for name in named if name not in compare)]
-
-
-def with_gate(models: Any, recipe_models: Sequence[str], others: Sequence[str]) -> Any:
-    """Return the models with the `others` that a gate compares with; `own` are the recipe's, if `models` is None."""
-    if not others:
-        return models
-    if isinstance(models, Mapping):
-        return _among(models, others, "gate")
-    named = list(recipe_models) if models is None else _listed(models)
-    return [*named, *(name for name in others if name not in named)]
-
-
-def _listed(models: Any) -> list[str | Path]:
-    if models is None:
-        return []
-    return [models] if isinstance(models, str | Path) else list(models)
-
-
-def _among(models: Mapping[str, Any], names: Sequence[str], what: str) -> Mapping[str, Any]:
-    known = [str(name) for name in models]
-    problems = [
-        f"{what}: {name!r} is not one of the given models{did_you_mean(name, known)}"
-        for name in names
-        if name not in models
-    ]
-    if problems:
-        raise UserError(problems)
-    return models
+        known = [str(name) for name in models]
+        for what, others in (("compare", compare or ()), ("gate", against)):
+            problems = [
+                f"{what}: {name!r} is not one of the given models{did_you_mean(name, known)}"
+                for name in others
+                if name not in models
+            ]
+            if problems:
+                raise UserError(problems)
+        given = given_models(models, transform, version, images, subject.classes)
+        named, problems = tuple(NamedModel(name) for name in given), ()
+    else:
+        words = [] if models is None else [models] if isinstance(models, str | Path) else list(models)
+        words = [*(compare or ()), *(word for word in words if word not in (compare or ()))]
+        given = given_models(words, transform, version, images, subject.classes)
+        named, problems = named_models([*words, *against])
+        if not words and models is None:
+            # Names only: the recipe of a published dataset must not make this machine read files.
+            of_recipe = {name: NamedModel(name) for name in subject.models}
+            named = (*of_recipe.values(), *(model for model in named if model.name not in of_recipe))
+    if not named and not problems:
+        raise UserError(
+            "no model to score: none was named, and the recipe lists none under evaluate.models",
+            "Name some: counterfoil evaluate DATASET --models resnet50 lab:resnet10t",
+        )
+    return named, given, [UserError(problem) for problem in problems]
 
 
 def short_name(name: str) -> str:
@@ -404,68 +429,173 @@ def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
     return named
 
 
-def named_class_maps(
-    subject: Subject,
-    models: str | Path | Sequence[str | Path] | Mapping[str, Any] | None,
-    given: Mapping[str, GivenModel],
-    outputs: Outputs,
-    class_order: ClassOrder | Mapping[str, ClassOrder] | None,
-) -> tuple[tuple[str, ...], dict[str, ClassMap]]:
-    """Return the models to score and the class map of each, before any weight is loaded."""
-    if outputs not in get_args(Outputs):
-        raise UserError(f"outputs is {outputs!r}: expected {' or '.join(get_args(Outputs))}")
-    if outputs == "classes" and subject.judged.shifts:
-        raise UserError(
-            "this dataset's images were chosen by what classifiers answered over all their outputs, so accuracies over"
-            " its classes alone cannot be compared with that choice",
-            "Leave out `outputs: classes`.",
-        )
-    if models is None:
-        # Names only: the recipe of a published dataset must not make this machine read files.
-        named, problems = tuple(NamedModel(name) for name in dict.fromkeys(subject.models)), ()
-    elif isinstance(models, Mapping):
-        named, problems = tuple(NamedModel(name) for name in given), ()
-    else:
-        named, problems = named_models([models] if isinstance(models, str | Path) else models)
-    if not named and not problems:
-        raise UserError(
-            "no model to score: none was named, and the recipe lists none under evaluate.models",
-            "Name some: counterfoil evaluate DATASET --models resnet50 lab:resnet10t",
-        )
-    names = [model.name for model in named]
-    stands_for = {name: models.get(name) if isinstance(models, Mapping) else name for name in names}
-    maps = _class_maps(subject, named, given, problems, _class_orders(class_order, stands_for))
-    if outputs == "classes" and (
-        files := [name for name, class_map in maps.items() if class_map.most_ranked is not None]
-    ):
-        raise UserError(
-            [f"model {name!r} is a file of labels: its answers among the classes alone are unknown" for name in files],
-            "Give a column of scores for each class, or leave out `outputs: classes`.",
-        )
-    return tuple(names), {name: class_map.answered_both_ways(outputs) for name, class_map in maps.items()}
+_REPORTED_EVERY = 1000  # images between two reports of progress
+_TRAINED_ON_HINT = (
+    "Images that a model was fitted to cannot measure what it learned. Evaluate it on others: a dataset built with"
+    " another samples.seed, another split of the source, or other rows."
+)
 
 
-def _class_maps(
-    subject: Subject,
-    named: Sequence[NamedModel],
-    given: Mapping[str, GivenModel],
-    problems: Sequence[str],
-    orders: Mapping[str, Order],
-) -> dict[str, ClassMap]:
-    maps: dict[str, ClassMap] = {}
-    counterfoil_errors: list[CounterfoilError] = [UserError(problem) for problem in problems]
-    classes = subject.classes
-    # Ids of classes that no recipe wrote are numbers, which an output may be called by chance.
-    without_ids = subject.directory is None and subject.recipe is None
-    matched = [replace(cls, id=cls.name) for cls in classes] if without_ids else classes
-    for model in named:
+def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
+    """Return the notes of the mended among models, name → what it stands for. Raise UserError for unreadable notes."""
+    notes: dict[str, MendedNote] = {}
+    errors: list[CounterfoilError] = []
+    for name, model in models.items():
         try:
-            given_model = given.get(model.name)
-            facts = given_model.facts if given_model else describe_classifier(model.name, classes)
-            maps[model.name] = map_classes(matched, facts, orders.get(model.name))
+            note = mended_of(model)
         except CounterfoilError as error:
-            if model.place:
-                error = type(error)([f"{model.place}: {problem}" for problem in error.problems], error.hint)
-            counterfoil_errors.append(error)
-    raise_together(counterfoil_errors)
-    return maps
+            errors.append(error)
+        else:
+            notes |= {} if note is None else {name: note}
+    raise_together(errors)
+    return notes
+
+
+def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None:
+    """Raise UserError with every model that was mended on some of these images, or with a common seed."""
+    problems: list[str] = []
+    scored = {part.images.content: part.images.name for part in subject.parts}
+    for name, note in notes.items():
+        for trained in (*note.on, *note.datasets):
+            if trained.content in scored:
+                same = f"{scored[trained.content]}: the same images"
+                problems.append(f"model {name!r} was mended on {trained.name}, which is {same}")
+        problems += [
+            f"model {name!r} was fitted to images of {scored[content]}"
+            for content in dict.fromkeys(note.train_content)
+            if content in scored
+        ]
+        if subject.recipe is not None and subject.directory is not None and not subject.recipe.kind.takes_rows:
+            seed = subject.recipe.samples.seed
+            problems += [
+                f"model {name!r} was mended with {dataset.name} (recipe {dataset.recipe or 'unknown'}), whose"
+                f" samples.seed {seed} is also that of {subject.source}: images of one seed come from the same noise"
+                for dataset in note.datasets
+                if dataset.seed == seed and dataset.content not in scored
+            ]
+    problems += _common_rows(subject, notes)
+    fitted_to = {name: frozenset(note.train_content) for name, note in notes.items() if note.train_content}
+    if fitted_to and not problems:
+        counts, total = dict.fromkeys(fitted_to, 0), len(subject.keys)
+        pictures = (part.images.decoded(encoded) for part in subject.parts for _, encoded in part.images.images())
+        for picture in track(pictures, "checking for training images of the models", total, _REPORTED_EVERY):
+            if picture is not None:
+                content = pixels_sha256(picture)
+                for name, contents in fitted_to.items():
+                    counts[name] += content in contents
+        problems = [
+            f"model {name!r} was fitted to {count:,} of the {total:,} images of {subject.source}, or to edits of them"
+            for name, count in counts.items()
+            if count
+        ]
+    if problems:
+        raise UserError(problems, _TRAINED_ON_HINT)
+
+
+def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]:
+    """Return a line for each dataset of edits a model was mended with that shares rows with the scored edits."""
+    edited = [
+        (name, dataset, dataset.edits)
+        for name, note in notes.items()
+        for dataset in note.datasets
+        if dataset.edits is not None
+    ]
+    if not edited or subject.recipe is None or subject.directory is None:
+        return []
+    scored = edits_of(subject.directory, subject.recipe, subject.pins, subject.parts[0].images.keys)
+    lines = []
+    for name, one, edits in edited:
+        if scored is not None and (edits.pool, edits.split) == (scored.pool, scored.split):
+            common = sorted(set(edits.rows) & set(scored.rows))
+            if common and one.content not in {part.images.content for part in subject.parts}:
+                lines.append(
+                    f"model {name!r} was mended with {one.name}, and {subject.source} has edits of {len(common):,} of"
+                    f" the same rows, such as row {common[0]} of {scored.split}"
+                )
+    return lines
+
+
+_MOST_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, eq=False)
+class StoredAnswers:
+    """A model of an earlier evaluation. name: file and model, for people. right, unreadable: (images,) each."""
+
+    name: str
+    right: NDArray[np.bool_]
+    unreadable: NDArray[np.bool_]
+    near_chance: bool
+    sha256: str
+
+
+def is_stored(name: str) -> bool:
+    """Return whether what a line compares with is an earlier evaluation rather than a model."""
+    return name.endswith(".json") and not name.startswith(PREDICTIONS)
+
+
+def read_stored(files: Iterable[str], models: Sequence[str], subject: Subject) -> dict[tuple[str, str], StoredAnswers]:
+    """Read, for each file and judged model, the answers of the model of that name, or of the file's only model.
+
+    A file is results.json, with predictions.parquet beside it. Raise UserError with every file that cannot be read, is
+    of other images, or leaves open which model is meant.
+    """
+    problems, stored = [], {}
+    for file in dict.fromkeys(files):
+        try:
+            stored |= {(file, model): answers for model, answers in _read(file, models, subject).items()}
+        except UserError as error:
+            problems += [f"gate: {problem}" for problem in error.problems]
+    if problems:
+        raise UserError(
+            problems,
+            "A line compares with results.json of an earlier evaluation of the same images, and with the"
+            " predictions.parquet that was written beside it.",
+        )
+    return stored
+
+
+def _read(file: str, models: Sequence[str], subject: Subject) -> dict[str, StoredAnswers]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = named_path(file)
+    try:
+        results = results_from(read_regular(path, _MOST_BYTES), file)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
+    if results.content != subject.content:
+        raise UserError(
+            f"{file}: is of other images ({results.dataset}, content {results.content[:12]}), expected those of"
+            f" {subject.name} ({subject.content[:12]})"
+        )
+    facts = {model_facts.name: model_facts for model_facts in results.models}
+    meant = {model: model if model in facts else next(iter(facts), "") for model in models}
+    if len(facts) != 1 and (unknown := [model for model in models if model not in facts]):
+        raise UserError(f"{file}: has {listed(list(facts)) or 'no model'}, and no model {unknown[0]!r}")
+    table_path = path.with_name("predictions.parquet")
+    columns = ["key", *(f"right.{name}" for name in dict.fromkeys(meant.values()))]
+    try:
+        with open_regular(table_path) as handle, pq.ParquetFile(handle) as table:
+            if table.metadata.num_rows != len(subject.keys):
+                raise UserError(f"{table_path}: has {table.metadata.num_rows:,} rows, expected {len(subject.keys):,}")
+            if lacking := [column for column in columns if column not in table.schema_arrow.names]:
+                raise UserError(f"{table_path}: has no column {lacking[0]!r}")
+            answers = table.read(columns=columns)
+        right = {name: answers[name].cast(pa.bool_()) for name in columns[1:]}
+    except OSError as error:
+        raise UserError(f"{table_path}: cannot be read: {error.strerror or error}") from error
+    except pa.ArrowException as error:
+        raise UserError(f"{table_path}: is not a table of predictions: {error}") from error
+    if answers["key"].to_pylist() != list(subject.keys):
+        raise UserError(f"{table_path}: its keys are not those of {subject.name}")
+    return {
+        model: StoredAnswers(
+            name=file if len(facts) == 1 else f"{file} ({name})",
+            right=np.array(right[f"right.{name}"].fill_null(False)),
+            unreadable=np.array(right[f"right.{name}"].is_null()),
+            near_chance=facts[name].near_chance,
+            sha256=facts[name].sha256,
+        )
+        for model, name in meant.items()
+    }

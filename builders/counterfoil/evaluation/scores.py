@@ -1,8 +1,4 @@
-"""The input of measures: every model's answers, grouped into classes, shifts and pairs, and their drops.
-
-`correct` is (images, models), in the dataset's order. A measure is a function from these answers to rows, together
-with its title, unit and explanation.
-"""
+"""The input of measures: every model's answers, grouped into classes, shifts and pairs, and their drops."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ Asked = TypeVar("Asked", bound=Request)
 
 @dataclass(frozen=True)
 class ModelAnswers:
-    """Every model's answers to all images: (images, models) each, and (images,) readable."""
+    """Every model's answers to all images, in the dataset's order: (images, models) each, and (images,) readable."""
 
     readable: NDArray[np.bool_]
     prediction: NDArray[np.int32]
@@ -78,7 +74,6 @@ class AnsweredImages:
 
     @classmethod
     def of_group(cls, subject: Subject, answers: ModelAnswers, group: int) -> AnsweredImages:
-        """Return the images of a group (by index), present if they could be decoded."""
         rows = np.flatnonzero(subject.shifts == group)
         return cls(subject.labels[rows], subject.indices[rows], answers.readable[rows], answers.correct[rows])
 
@@ -151,11 +146,8 @@ class Asking:
 class AllAnswers:
     """The input of a measure: the images, every model's answers, and the drops that several measures share.
 
-    No average includes what is `near_chance` on the base: neither such classes nor, in averages over models, such
-    models.
-    Groups have the subject's indices; the base, if any, is first. `asking` scores more images. `requests` are the
-    options
-    of single measures.
+    Averages leave out classes and models that are `near_chance` on the base. Groups have the subject's indices; the
+    base, if any, is first. `asking` scores more images. `requests` are the options of single measures.
     """
 
     subject: Subject
@@ -196,12 +188,10 @@ class AllAnswers:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models' names."""
         return tuple(scores.classifier.name for scores in self.scored)
 
     @property
     def maps(self) -> tuple[ClassMap, ...]:
-        """Each model's map from its outputs to the classes."""
         return tuple(scores.class_map for scores in self.scored)
 
     @property
@@ -213,7 +203,7 @@ class AllAnswers:
 
     @property
     def sound(self) -> NDArray[np.bool_]:
-        """Which models are not near chance on the base, (models,)."""
+        """The models that are not near chance on the base, (models,) bool."""
         return ~self.near_chance.models
 
     @property
@@ -227,7 +217,6 @@ class AllAnswers:
         return self.places[1 if self.subject.base else 0 :]
 
     def group(self, index: int) -> Group:
-        """Return a group of the subject by its index."""
         return self.subject.groups[index]
 
     def rows(self, index: int) -> NDArray[np.int64]:
@@ -237,9 +226,7 @@ class AllAnswers:
         )
 
     def units(self, index: int) -> list[ClassUnits]:
-        """Return the planned classes of a group with their base images; without a base, both sides are the group's
-        images.
-        """
+        """Return the planned classes of a group with their base images; without a base, with its own on both sides."""
         base = 0 if self.subject.base else index
         return self.once(("units", index), lambda: class_units(self.subject, self.answers, index, base))
 
@@ -262,7 +249,6 @@ class AllAnswers:
         return [cls.pairs() for cls in self.kept(index) if (cls.base_present & cls.shift_present).any()]
 
     def pairs_drops(self, index: int) -> Drops | None:
-        """Return the drops over pairs only."""
         return self.once(("pairs", index), lambda: self._drops(index, self.pairs(index)))
 
     def averages(self) -> Averages | None:
@@ -345,10 +331,8 @@ class Measure:
     """A measure; its name, and that of its rows, is its key in `MEASURES`.
 
     rows: one number each, named after the measure. unit and reading: as in `MeasureFacts`. shown: the pages that have
-    its
-    table (a row per group, a column per model); empty if another table shows its numbers. Every number is in
-    measures.csv;
-    in pandas and robustness.csv too if it belongs to a model and a group. figure: SVG for the report.
+    its table (a row per group, a column per model); empty if another table shows its numbers. figure: SVG for the
+    report.
     """
 
     rows: Callable[[AllAnswers], Iterable[ResultRow]]
@@ -359,7 +343,6 @@ class Measure:
     figure: Callable[[Results], str | None] | None = None
 
     def facts(self, name: str) -> MeasureFacts:
-        """Return the measure's facts for the document of results."""
         return MeasureFacts(name, self.title, self.unit, self.reading, self.shown)
 
 

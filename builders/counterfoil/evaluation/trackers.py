@@ -1,7 +1,6 @@
 """An evaluation as one run of an experiment tracker: parameters, numbers with intervals, the gate, the report.
 
-Each tracker is a library of its own, imported only where it is asked for. Where it sends a run, and with which key, it
-takes from its own environment and settings; nothing of that is read or kept here.
+Each tracker is imported only on request. It takes address and key from its own environment and settings.
 """
 
 from __future__ import annotations
@@ -32,8 +31,6 @@ _FILES = ("report", "document", "measures", "gate", "junit")
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What every tracker receives. files: of the report."""
-
     name: str
     parameters: dict[str, str | int | float]
     metrics: dict[str, float]
@@ -41,10 +38,7 @@ class TrackedRun:
 
 
 def tracked_run(results: Results, files: Mapping[str, Path], gate: GateResult | None, commit: str | None) -> TrackedRun:
-    """Return an evaluation as a run: fractions as in results.json, by `MODEL/GROUP/MEASURE`, intervals as `…_low`.
-
-    commit: of a dataset of the Hub.
-    """
+    """Return an evaluation as a run: fractions as in results.json, by `MODEL/GROUP/MEASURE`, intervals as `…_low`."""
     shown = _keys([model.short_name for model in results.models])
     models = dict(zip((model.name for model in results.models), shown, strict=True))
     groups = [group.name for group in results.groups]
@@ -74,7 +68,7 @@ def tracked_run(results: Results, files: Mapping[str, Path], gate: GateResult | 
 
 
 def _keys(names: Sequence[str]) -> list[str]:
-    """Return names as every tracker takes them in a key, each one's own."""
+    """Return distinct names that every tracker takes as keys."""
     keys = [re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip(".-") or "unnamed" for name in names]
     times = Counter(keys)
     return [key if times[key] == 1 else f"{key}-{number}" for number, key in enumerate(keys)]
@@ -147,7 +141,7 @@ TRACKERS: dict[str, Callable[[TrackedRun], None]] = {
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """UserError with every name that is no tracker, or whose library is not installed."""
+    """Raise UserError with every name that is no tracker, or whose library is not installed."""
     problems = [f"there is no tracker {name!r}{did_you_mean(name, TRACKERS)}" for name in names if name not in TRACKERS]
     lacking = [name for name in names if name in TRACKERS and importlib.util.find_spec(name) is None]
     problems += [f"{name} is not installed: pip install 'counterfoil[{name}]'" for name in lacking]
@@ -156,9 +150,9 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 def report_to(run: TrackedRun, trackers: Sequence[str]) -> None:
-    """Send a run to trackers. UserError as `check_trackers`.
+    """Send a run to trackers. Raise UserError as `check_trackers`, and RunFailure if a tracker refuses the run.
 
-    RunFailure where a tracker does not take the run; the others have it first, and the files of the evaluation stay.
+    The other trackers have it first, and the files of the evaluation stay.
     """
     names = list(dict.fromkeys(trackers))
     check_trackers(names)

@@ -21,8 +21,7 @@ from counterfoil.data.labelled_sources import labelled_split
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.errors import CounterfoilError, UserError, raise_together, some_of
-from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.subject import is_built
+from counterfoil.evaluation.dataset import is_built, open_dataset
 from counterfoil.mending.given import IMAGES, WEIGHTS, Given, read_groups, read_train_weights, shown_names
 from counterfoil.mending.variants import (
     FEWEST_PER_CLASS,

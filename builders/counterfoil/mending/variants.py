@@ -19,8 +19,7 @@ from counterfoil.data.open_source import open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import pool_of
 from counterfoil.errors import UserError
-from counterfoil.evaluation.dataset import OpenDataset, open_dataset
-from counterfoil.evaluation.trained_on import edits_of, rows_in_pool
+from counterfoil.evaluation.dataset import OpenDataset, edits_of, open_dataset, rows_in_pool
 from counterfoil.mending.given import BALANCED, BY_CLIP, IMAGES, Given
 from counterfoil.models.mended import EditsOf
 from counterfoil.plan.layout import sample_seed

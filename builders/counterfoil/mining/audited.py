@@ -22,8 +22,7 @@ from counterfoil.data.labelled_sources import labelled_conditions, labelled_spli
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import OpenSource
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together, some_of
-from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.subject import is_built
+from counterfoil.evaluation.dataset import is_built, open_dataset
 from counterfoil.generate.screen.doubts import ScreenDoubts, doubts_of
 from counterfoil.generate.screen.known_classes import KnownClasses
 from counterfoil.generate.screen.scores import ValidationScores

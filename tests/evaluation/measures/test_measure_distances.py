@@ -259,7 +259,7 @@ def test_clip_is_a_recipes(photos: Path, model: str, tmp_path: Path) -> None:
 
 
 def test_images_of_one_noise_are_one_unit(noisy_dataset: Path) -> None:
-    from counterfoil.evaluation.subject import open_subject
+    from counterfoil.evaluation.dataset import open_subject
 
     subject = open_subject(noisy_dataset, None, None, None, {})
     units = measure_distances._subject_units(subject)

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from counterfoil.accuracy_stats import NearChance
 from counterfoil.data import LabelledImages
-from counterfoil.evaluation.dataset import Group, Subject
+from counterfoil.evaluation.dataset import Group, Subject, labelled_subject
 from counterfoil.evaluation.measures.severity import measure_severity, trajectories_of
 from counterfoil.evaluation.scored_models import ChosenModels
 from counterfoil.evaluation.scores import AllAnswers, Asking, ModelAnswers
-from counterfoil.evaluation.subject import labelled_subject
 from counterfoil.recipe import RecipeClass
 from counterfoil.report.results import ResultRows
 from counterfoil.report.severity import Severity

@@ -20,7 +20,7 @@ from counterfoil.evaluation.gate import (
     indices_of_groups,
     labels_named,
 )
-from counterfoil.evaluation.stored_answers import is_stored
+from counterfoil.evaluation.scored_models import is_stored
 
 LINE_FORMS = (
     f"A line is one of: AP(GROUP) >= PERCENT, drop(SHIFT) <= POINTS (of AP), drop(SHIFT, AP50) <= POINTS, {LINE_HINT}"

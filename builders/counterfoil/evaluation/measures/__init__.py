@@ -1,8 +1,6 @@
 """Every number that an evaluation gives of answers: a measure is a file here and a line in this table.
 
 Its key is its name everywhere: in rows, in measures.csv and results.json, as a column in pandas and robustness.csv.
-A measure whose facts nest in the document of results is a line of `NESTED` (`report/results.py`), and its file has
-that name.
 """
 
 from __future__ import annotations

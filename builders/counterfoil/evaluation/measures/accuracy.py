@@ -1,7 +1,4 @@
-"""Accuracy over all images, averaged over classes and by class; the chance level.
-
-By class: recall, precision and confusion.
-"""
+"""Accuracy over all images, averaged over classes and by class; recall, precision, confusion, chance level."""
 
 from __future__ import annotations
 
@@ -90,7 +87,7 @@ MOST_MISTAKEN = 50_000
 
 
 def _answered_labels(answered: AllAnswers, model: int) -> NDArray[np.int64]:
-    """Return the class of each answer, (images,): the image's own class if right, -1 for an output of no class."""
+    """Return the class of each answer, (images,): the image's own class if right, -1 for an output without one."""
     means = np.full(answered.maps[model].num_classes, -1, dtype=np.int64)
     for label, outputs in reversed(list(enumerate(answered.maps[model].targets))):
         means[list(outputs)] = label

@@ -1,8 +1,8 @@
-"""Two models on the same images, the mended one against the original: where it is right more often, and where less.
+"""Two models on the same images, the mended one against the original, paired by image.
 
-Everything is paired by image. Intervals are percentile bootstraps over units: images
-that share their noise (one class and candidate index under base and shifts), or a unit of the source, are drawn
-together, anything else by itself. Tests are exact and two-sided (McNemar), with Holm's adjustment over all groups.
+Intervals are percentile bootstraps over units: images that share their noise (one class and candidate index under base
+and shifts), or a unit of the source, are drawn together. Tests are exact and two-sided (McNemar), with Holm's
+adjustment over all groups.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _compared(
     replicates: NDArray[np.float64],
     comparison: ModelComparison,
 ) -> list[ResultRow]:
-    """Return a group's rows; its gain is there, without a value, where no class has enough images."""
+    """Return a group's rows; its gain has no value if no class has enough images."""
     subject = answered.subject
     sides = (correct[rows, 0], correct[rows, 1])  # mended, original
     labels = subject.labels[rows]

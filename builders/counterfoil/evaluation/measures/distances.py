@@ -1,7 +1,6 @@
-"""How far a dataset is from its source: open, embed (or recall), and compare, the whole and group by group.
+"""How far a dataset is from its source: KID and FID of the whole and of each group.
 
-Features are those of the recipe's CLIP model, or of a classifier before its last layer. They are kept by content, of
-the dataset beside it and of the source in the user's cache, so a killed run goes on.
+Features are those of the recipe's CLIP model, or of a classifier before its last layer. They are cached by content.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class _Side:
 
 @dataclass(frozen=True)
 class PreparedDistances(Request):
-    """What is to be measured: the names of models of features, and the source, or why it is not at hand."""
+    """The names of models of features, and the opened source, or why it is not available."""
 
     names: tuple[str, ...] = ()
     opened: MeasuredAgainst | str = ""
@@ -68,10 +67,10 @@ class PreparedDistances(Request):
 def prepared_distances(
     subject: Subject, names: str | Sequence[str] | None, against: str | Path | None
 ) -> PreparedDistances:
-    """Look at the names and open the source, before anything takes long.
+    """Look at the names and open the source, before any long step.
 
-    Raise UserError for names that can give no features, and for what is wrong with `against`; a recipe's source that is
-    not at hand is noted. Raise RunFailure if `against` cannot be reached.
+    Raise UserError for names that can give no features, and for what is wrong with `against`, RunFailure if `against`
+    cannot be reached. A recipe's source that is not available is noted.
     """
     wanted = tuple(dict.fromkeys([names] if isinstance(names, str) else names or ()))
     problems: list[CounterfoilError] = []
@@ -101,7 +100,7 @@ def prepared_distances(
 def measure_distances(answered: AllAnswers) -> tuple[tuple[Distances, ...], list[ResultRow]]:
     """Return distances in the features of each model that was named, and their rows.
 
-    A source that is not at hand and a model that gives no features are skipped, with the reason. Raise RunFailure if a
+    A source that is not available and a model without features are skipped, with the reason. Raise RunFailure if a
     model cannot be fetched or computed.
     """
     prepared = answered.request(PreparedDistances) or PreparedDistances()
@@ -187,7 +186,7 @@ def _measured(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel
 
 
 def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking: Asking) -> NDArray[np.floating]:
-    """Return features [n, d] of n images, lengthened to √d where they are unit vectors; NaN for what is no image."""
+    """Return features [n, d] of n images, lengthened to √d if they are unit vectors; NaN for undecodable images."""
     # Not in half precision: KID of near sets is a small difference of large means.
     engine, device = (asking.spread.engine, asking.spread.device) if asking.spread else (None, "cpu")
     with renamed(f"features, {model.name}: {images.name}"):
@@ -205,7 +204,6 @@ def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking:
 
 
 def _readable(features: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """Return which rows [n, d] are those of an image that could be decoded."""
     return np.asarray(np.isfinite(features).all(axis=1))
 
 
@@ -225,12 +223,12 @@ def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], N
 
 
 def _units(images: LabelledImages) -> NDArray[np.int64]:
-    """Return what images share, as numbers: their own units, or nothing."""
+    """Return the unit of each image as a number: those of the images, else each its own."""
     return np.unique(images.units if images.units is not None else images.keys, return_inverse=True)[1].reshape(-1)
 
 
 def _subject_units(subject: Subject) -> NDArray[np.int64]:
-    """Return what images share: with paired noise, those of one class and index have one number."""
+    """Return the unit of each image: with paired noise, images of one class and index share one."""
     numbered, start = [], 0
     for part in subject.parts:
         rows = slice(start, start + len(part.images))
@@ -251,7 +249,7 @@ def _statistics(side: _Side) -> FeatureStatistics | None:
 def _distance(
     images: ImageSet, side: _Side, against: _Side, statistics: FeatureStatistics | None, seed: int
 ) -> tuple[ImageSet, Estimate | None, float | None, str]:
-    """Return a set with its counts, KID and FID; a note where there are too few."""
+    """Return a set with its counts, KID and FID; a note if there are too few images."""
     images = replace(images, images=len(side.features), source_images=len(against.features))
     counts = [len(np.unique(side_of_distance.units)) for side_of_distance in (side, against)]
     if statistics is None or min(counts) < FEWEST_IMAGES:
@@ -271,7 +269,7 @@ CLIP = "clip"
 
 @dataclass(frozen=True)
 class FeatureModel:
-    """`embedder` gives the features of one model; `pin` says which it was. scaled: whether they are unit vectors."""
+    """A model of features; `pin` identifies it. scaled: whether features are unit vectors."""
 
     name: str
     pin: str
@@ -299,7 +297,7 @@ def _refuse_unfit(name: str, subject: Subject) -> None:
 
 
 def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
-    """Load a model of features on `device`; a CLIP model of the Hub is the commit that the dataset pins."""
+    """Load a model of features on `device`; a CLIP model of the Hub at the commit that the dataset pins."""
     if name != CLIP:
         classifier = load_classifier(name, device, subject.classes)
         embedder = classifier_embedder(classifier, device)
@@ -322,7 +320,7 @@ MOST_IMAGES = 10_000
 
 @dataclass(frozen=True)
 class SourceImages:
-    """Images of a source. sets: which conditions the images of a label have, where they may have several."""
+    """Images of a source. sets: which conditions the images of a label have, if they may have several."""
 
     images: LabelledImages
     name: str
@@ -339,7 +337,7 @@ class SourceImages:
 
 @dataclass(frozen=True)
 class MeasuredAgainst:
-    """What to measure against, and another split of the same source, where it has one."""
+    """The images to measure against, and another split of the same source, if it has one."""
 
     source: SourceImages
     other: SourceImages | None
@@ -348,7 +346,7 @@ class MeasuredAgainst:
 def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgainst:
     """Return the validation split of a recipe's source as the dataset pins it, with the train split; or `against`.
 
-    Raise UserError for what is not there, RunFailure where a network or a disk refuses: then nothing can be measured.
+    Raise UserError for what is not there, RunFailure if a network or a disk refuses.
     """
     if against is not None:
         images = labelled_source(against, subject.classes)
@@ -376,7 +374,7 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
 
 
 def with_source_placed(subject: Subject) -> Subject:
-    """Return the subject with the folder of this machine that its source is, where that is known by its content."""
+    """Return the subject with its source's folder on this machine, if that is known by its content."""
     recipe = subject.recipe
     if recipe is None:
         return subject
@@ -401,7 +399,6 @@ def pinned_source(subject: Subject) -> SourcePin:
 
 
 def shown_source(dataset: str, split: str) -> str:
-    """Return DATASET:SPLIT, without the folders of this machine."""
     return f"{without_folders(dataset)}:{split}"
 
 

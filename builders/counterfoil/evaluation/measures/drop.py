@@ -1,4 +1,4 @@
-"""The drop in accuracy under a shift: by model, over pairs, over all shifts or all models (impact), relative; the
+"""The drop in accuracy under a shift: by model, over pairs, relative, averaged over shifts or models (impact); the
 slope.
 
 The ID/OOD slope is the slope of the line of shifted on base accuracy over models (Vendrow 2023, section 6).

@@ -1,10 +1,8 @@
-"""Findings: how often each model fails under the mined shifts, before any classifier's rule took its pick.
+"""Findings: how often each model fails under the mined shifts, before a classifier's rule selects images.
 
-Where a shift's rules ask a classifier, its accepted images are what that one gets wrong: over them a failure rate says
-nothing, so none is ever given. What is counted is every candidate that passed the screen: by the models' answers where
-their images are stored, by what a judge is recorded to have answered where not. Classes with too few such candidates,
-or base images, are left out on both sides; so are those near chance, of which models fail on nearly all base images, so
-that every difference is near 0.
+Rates are over every candidate that passed the screen: by the models' answers if its images are stored, else by the
+recorded answers of a judge. Classes with too few such candidates or base images, and those near chance, are left out on
+both sides.
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ _NONE = "cannot be measured: no candidate passed the screen"
 
 
 def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...], list[ResultRow]]:
-    """Return the mined shifts in the recipe's order, and their rows. Raises as `score_models`.
+    """Return the mined shifts in the recipe's order, and their rows. Raise as `score_models`.
 
-    A file of predictions is not asked about candidates: where it numbers images, others would be taken for these.
+    A file of predictions gives no answers about candidates: a number in it would name another image.
     """
     mined, scored = answered.subject.mined, answered.scored
     if not mined.shifts:
@@ -50,7 +48,7 @@ def measure_findings(answered: AllAnswers) -> tuple[tuple[MinedShiftResult, ...]
 
 
 class _Measuring:
-    """What all findings of a dataset share. stored: the answers to candidates that were not accepted, by model."""
+    """The data shared by all findings of a dataset. stored: answers to candidates that were not accepted, by model."""
 
     def __init__(self, answered: AllAnswers, stored: Mapping[str, Scored]) -> None:
         self.answered, self.subject, self.stored = answered, answered.subject, stored
@@ -119,7 +117,7 @@ class _Measuring:
         return self._compared(shift, places, self._units(shift, side, places), "images", "")
 
     def _of_absent(self, shift: MinedShift, unpicked: Unpicked, judge: str) -> FindingModel:
-        """Return what a judge that is not scored here is recorded to have answered."""
+        """Return the recorded answers of a judge that is not scored here."""
         # Where a scored model, with other weights, has its name, it gets another name.
         taken = judge in {without_folders(name) for name in self.answered.models}
         name = f"{judge} (of the build)" if taken else judge
@@ -211,7 +209,7 @@ class _Measuring:
         return AnsweredImages(unpicked.labels, unpicked.indices, present, correct)
 
     def _units(self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]) -> list[ClassUnits]:
-        """Return the shift's planned classes, aligned by index with what these models answer to the base."""
+        """Return the shift's planned classes, aligned by index with these models' answers to the base."""
         base = replace(self.base, correct=self.base.correct[:, list(places)])
         return aligned_units(self.subject, self.subject.groups[shift.place].class_labels, base, side)
 

@@ -1,4 +1,4 @@
-"""Whether a dataset's labels are true: its checks, and which of the scored models is its second judge."""
+"""The checks of a dataset's labels, and which of the scored models is its second judge."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Accuracies that timm publishes on real test sets of ImageNet, for an evaluation of ImageNet classes; else nothing.
+"""Accuracies that timm publishes on real test sets of ImageNet, for an evaluation of ImageNet classes.
 
-The tables are in timm's repository and in no release of it; a few columns come with this package, as
-`recipes/published/timm.parquet` (`scripts/write_published.py`), and are read where they are needed.
+timm has the tables in its repository and in no release; a few columns come with this package
+(`scripts/write_published.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read_published(*columns: str) -> pa.Table:
 def published_line(shifted: str) -> PublishedLine:
     """Return the lines of a test set over all 1,556 (model, size) pairs that have both accuracies (A: 1,555).
 
-    Without a filter, and without a clip: all accuracies lie between .4 and 99 %.
+    No clip is needed: all accuracies are between .4 and 99 %.
     """
     clean = COUNTERPARTS[shifted]
     columns = (read_published(clean, shifted)[name].to_numpy().astype(np.float64) / 100 for name in (clean, shifted))
@@ -54,7 +54,7 @@ def published_line(shifted: str) -> PublishedLine:
 
 
 def timm_name(name: str) -> str | None:
-    """Return the name by which timm publishes a model, with its weights' tag; None for anybody else's weights."""
+    """Return the name by which timm publishes a model, with its weights' tag; None for other weights."""
     if name.startswith(_HUB):
         return None if "@" in name else name.removeprefix(_HUB)
     if ":" in name or "/" in name:

@@ -1,7 +1,7 @@
-"""The reference: the models on the source's validation images, so that one knows what the base's accuracy is worth.
+"""The reference: the models on the source's validation images, to interpret accuracy on the base.
 
-Of each class at most 50 images, always the same, scored like the dataset's own and kept in the user's cache. A source
-that is not at hand is skipped with a word: nothing here may end an evaluation.
+The same 50 images of each class at most, scored like the dataset's own. A source that is not available is skipped with
+the reason, and never ends an evaluation.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _SOURCE = "the input dataset"
 
 @dataclass(frozen=True)
 class PreparedReference(Request):
-    """The images to score, DATASET:SPLIT, and the models that are not to be scored there, each with the reason.
+    """The images to score, DATASET:SPLIT, and the models that are not scored there, each with the reason.
 
-    images is None where nothing is scored; `skipped` then says why, or there is to be no word of a reference at all.
+    images is None if nothing is scored; `skipped` then says why, or nothing if no reference is wanted.
     """
 
     images: LabelledImages | None = None
@@ -51,11 +51,11 @@ class PreparedReference(Request):
 def prepared_reference(
     subject: Subject, stands_for: Mapping[str, object], mended: Sequence[str], wanted: bool | None
 ) -> PreparedReference:
-    """Open the validation split of a built dataset's source, before anything takes long.
+    """Open the validation split of a built dataset's source, before any long step.
 
-    `stands_for`: each model's name → what it is; `mended`: the names of those that were mended, and may have seen any
-    image of the source. `wanted`: None for a source that is at hand on this machine, True to fetch one from the Hub.
-    Of rows that are corrupted the base is the source's own, and would be compared with itself: only who asks has it.
+    stands_for: each model's name → what it is. mended: names of mended models, which may have seen any image of the
+    source. wanted: None for a source that is on this machine, True to fetch one from the Hub. The base of corrupted
+    rows is the source's own, so it is compared on request only.
     """
     if wanted is False or subject.recipe is None or subject.directory is None:
         return PreparedReference()
@@ -89,7 +89,7 @@ def prepared_reference(
 
 
 def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, list[ResultRow]]:
-    """Return the gap of every model between validation images and the base, over the classes that the base measures.
+    """Return every model's gap between validation images and the base, over the classes that the base measures.
 
     None if no reference is wanted. A source that cannot be read is skipped and a model that fails there is left out,
     each with the reason.

@@ -1,7 +1,7 @@
 """Severity: accuracy against the level of a shift, the level that takes ten points, and where trajectories fail.
 
-A trajectory is what shares a class and an index: its base image and its image at every level that the screen accepted.
-Classes that are near chance, or that have too few base images, are in nothing here.
+A trajectory is a class and an index: its base image and its image at every level that the screen accepted. Classes that
+are near chance, or that have too few base images, are left out.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def shifts_with_levels(subject: Subject) -> dict[str, list[int]]:
 class Trajectories:
     """n trajectories of a shift with K levels, by class and index. The base is the first of K + 1 places.
 
-    labels (n,); rows (n, K + 1), the image there, -1 for none; right (n, K + 1, models), false where there is none.
+    labels (n,); rows (n, K + 1), the image there, -1 for none; right (n, K + 1, models), false without an image.
     """
 
     levels: NDArray[np.float64]
@@ -65,12 +65,12 @@ class Trajectories:
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        """(n, K + 1) where there is an image."""
+        """(n, K + 1), whether there is an image."""
         return self.rows >= 0
 
     @property
     def complete(self) -> NDArray[np.bool_]:
-        """(n,) which have an image everywhere."""
+        """(n,), whether there is an image everywhere."""
         return np.asarray(self.present.all(axis=1))
 
     @property
@@ -79,7 +79,6 @@ class Trajectories:
         return self.right[:, 0]
 
     def only(self, which: NDArray[np.bool_]) -> Trajectories:
-        """Return some of them, (n,)."""
         return replace(self, labels=self.labels[which], rows=self.rows[which], right=self.right[which])
 
 
@@ -370,8 +369,8 @@ FilmStrips = tuple[names.Severity, ModelFacts, list[tuple[str, tuple[Frame, ...]
 def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
     """Return film strips: one scene at its base and every level of a shift, and where models first fail.
 
-    By rule, of the model with the middle median failure point: of the complete trajectories that it gets right at the
-    base, those at the quartiles of its failure points. Reads only these images.
+    They are of the model with the middle median failure point: of the complete trajectories that it gets right at the
+    base, those at the quartiles of its failure points.
     """
     subject, groups = answered.subject, shifts_with_levels(answered.subject)
     chosen = []

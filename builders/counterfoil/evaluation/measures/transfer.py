@@ -1,7 +1,6 @@
 """Transfer: how often each model fails on images that were chosen because a judge was wrong (Wiles 2022, Figure 4).
 
-A caption is a shift of one class: its images were drawn from one text. The family of an architecture is found from its
-name alone: resnet, vit, convnext, mobilenet and so on.
+A caption is a shift of one class: its images were drawn from one text.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ from counterfoil.stats import Estimate, clustered_rates, matched_rates
 
 @dataclass(frozen=True)
 class _Judge:
-    """A judge by its name without folders, with its pins from the lock. places: indices of the scored models that are
-    it.
+    """A judge by its name without folders, with its pins from the lock. places: indices of the scored models that it
+    is.
     """
 
     name: str
@@ -54,8 +53,7 @@ class _Judge:
 
 
 def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[ResultRow]]:
-    """Return one `Transfer` per judge, in the recipe's order, and their rows; empty if no rule keeps a judge's
-    failures.
+    """Return a `Transfer` per judge, in the recipe's order, and their rows; empty if no rule keeps a judge's failures.
 
     Rates leave out images of classes that are near chance: models fail on nearly all of them anyway.
     """
@@ -154,9 +152,8 @@ def relation_of(
 ) -> Relation:
     """Return how another model is related to the judge, as far as names and configurations show.
 
-    sizes: (parameters, outputs), None if unknown. Same architecture means the same name with other weights; if both
-    have
-    as many outputs but different numbers of parameters, they count as one family at most.
+    sizes: (parameters, outputs), None if unknown. Same architecture means the same name with other weights; models with
+    as many outputs but different numbers of parameters count as one family at most.
     """
     if not (is_known(architecture) and is_known(judge_architecture)):
         return OTHER
@@ -293,7 +290,6 @@ def plain_architecture(architecture: str) -> str:
 
 
 def is_known(architecture: str) -> bool:
-    """Return whether the architecture is known, so that two models with this name are alike."""
     return plain_architecture(architecture) not in _UNKNOWN
 
 
