@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
@@ -36,7 +36,6 @@ from counterfoil.report.results import (
     NESTED,
     ClassNumbers,
     GroupFacts,
-    MeasureFacts,
     ModelFacts,
     Results,
     classes_of,
@@ -44,7 +43,7 @@ from counterfoil.report.results import (
 )
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import Table, between, counted, in_words, listed, measure_tables, percent, points
+from counterfoil.report.words import between, counted, in_words, listed, measure_tables, percent, points
 from counterfoil.stats import CONFIDENCE, REPLICATES, Estimate
 
 if TYPE_CHECKING:
@@ -73,107 +72,22 @@ _CONSTANTS = {
 _MOST_NUMBERS = 400
 
 
-@dataclass(frozen=True)
-class ReportPage:
-    """What the report shows, before any of it is HTML: the templates read these fields by their names.
-
-    models: the best first. shifts: the largest impact first; groups: with the base before them. order: the names of
-    sections as they follow one another; sections: those of nested measures, by their names. tables: files of nested
-    measures. checked: groups whose labels somebody has checked. sound: places of the models that averages are over,
-    where one can choose a model. numbers: whether the numbers behind each drop are few enough to show. scored: images
-    of the base, or of all groups. heat_rows, heat_classes: the classes shown, and how many there are.
-    """
-
-    evaluation: Results
-    models: Sequence[ModelFacts]
-    shifts: Sequence[GroupFacts]
-    groups: Sequence[GroupFacts]
-    order: Sequence[str]
-    sections: Mapping[str, ReportSection]
-    tables: Sequence[str]
-    headlines: Sequence[tuple[str, str, str]]
-    checked: frozenset[str]
-    order_warnings: Sequence[str]
-    near_chance_sentences: Sequence[str]
-    near_chance_models: frozenset[str]
-    unreadable: Sequence[str]
-    everyone: str
-    averaged: str
-    short_names: Mapping[str, str]
-    relative_of: Mapping[str, float | None]
-    built: bool
-    images: int
-    classes: int
-    scored: int
-    top_ks: Sequence[int]
-    kinds: Sequence[str]
-    numbers: bool
-    choose_model: bool
-    sound: str
-    heat_rows: Sequence[ClassRow]
-    heat_classes: int
-    heat_shifts: Sequence[Mapping[str, str]]
-    by_kind: Sequence[KindOfShifts]
-    mistaken: Sequence[tuple[ModelFacts, Sequence[MistakenClass]]]
-    measure_tables: Sequence[tuple[MeasureFacts, Table]]
-    measure_figures: Mapping[str, str | None]
-    impact: str | None
-    lines: str | None
-    slopes: str | None
-    sloped: bool
-    examples: Sequence[tuple[str, Sequence[ClassExamples]]]
-
-
 def evaluation_html(
     results: Results,
     examples: Sequence[tuple[str, Sequence[ClassExamples]]],
     unreadable: Sequence[str] = (),
     pictures: Mapping[str, Sequence[Any]] | None = None,
 ) -> str:
-    """Return the page as text; equal results give equal bytes. Arguments are those of `report_page`."""
-    page = report_page(results, examples, unreadable, pictures or {})
-    filters = {
-        "points": points,
-        "percent": percent,
-        "between": between,
-        "in_words": in_words,
-        "kind": kind_of_shift,
-        "breakable": breakable,
-        "upright": upright_heading,
-        "heat": heat,
-        "tint": tint,
-        "whole": whole,
-        "counted": counted,
-        "listed": listed,
-        "slug": slug,
-    }
-    environment = template_environment(TEMPLATE, filters)
-    return environment.get_template(TEMPLATE).render(
-        _CONSTANTS | {field.name: getattr(page, field.name) for field in fields(page)},
-        contents=Contents(),
-        number=results.rows.estimate,
-        value=results.rows.value,
-        row=results.rows.one,
-        average=results.averaged,
-    )
-
-
-def report_page(
-    results: Results,
-    examples: Sequence[tuple[str, Sequence[ClassExamples]]],
-    unreadable: Sequence[str],
-    pictures: Mapping[str, Sequence[Any]],
-) -> ReportPage:
-    """Return what the report shows.
+    """Return the page as text; equal results give equal bytes.
 
     examples: of the shifts shown, the classes that drop most, with pairs that flipped. unreadable: keys of images that
     could not be decoded. pictures: what nested measures draw from images, by their names.
     """
-    models, shifts, checked = results.best_first, results.by_impact, checked_shifts(results)
-    sections = {}
+    models, shifts, base = results.best_first, results.by_impact, results.base_group
+    sections: dict[str, ReportSection] = {}
     for name in section_order():
         if name in NESTED:
-            drawn = [*NESTED_MEASURES[name].draw(results), *pictures.get(name, ())]
+            drawn = [*NESTED_MEASURES[name].draw(results), *(pictures or {}).get(name, ())]
             if (section := NESTED[name].section(results, drawn)) is not None:
                 sections[name] = section
     heat_rows, heat_classes = class_rows(results, [shift.name for shift in shifts])
@@ -181,13 +95,18 @@ def report_page(
     for model in models:
         drops = [row.value for row in results.rows.where("relative_drop", model=model.name) if row.value is not None]
         relative_of[model.name] = sum(drops) / len(drops) if drops else None
+    # Of a shift with levels, a group is the highest.
+    milder = [level for severity in results.severity for level in severity.levels[:-1]]
     choose_model = 1 < len(models) <= MOST_MODELS_TO_CHOOSE
     sound = [str(index) for index, model in enumerate(results.models) if not model.near_chance]
-    return ReportPage(
+    warnings = (matching_sentences, size_sentences, near_chance_sentences, outputs_sentences, tie_sentences)
+    environment = template_environment(TEMPLATE, _FILTERS)
+    return environment.get_template(TEMPLATE).render(
+        _CONSTANTS,
         evaluation=results,
         models=models,
         shifts=shifts,
-        groups=[*([results.base_group] if results.base_group else []), *shifts],
+        groups=[*([base] if base else []), *shifts],
         order=[name for name in section_order() if name in sections or name not in NESTED],
         sections=sections,
         tables=[shown.file for shown in NESTED.values() if shown.csv(results) is not None],
@@ -195,27 +114,19 @@ def report_page(
             *headlines(results, models, shifts),
             *(section.tile for section in sections.values() if section.tile),
         ],
-        checked=checked,
+        checked=checked_shifts(results),
         order_warnings=order_warnings(results),
-        near_chance_sentences=(
-            *matching_sentences(results),
-            *size_sentences(results),
-            *near_chance_sentences(results),
-            *outputs_sentences(results),
-            *tie_sentences(results),
-        ),
-        near_chance_models=frozenset(model.name for model in models if model.near_chance),
+        near_chance_sentences=[sentence for sentences in warnings for sentence in sentences(results)],
+        near_chance_models={model.name for model in models if model.near_chance},
         unreadable=unreadable,
         everyone=everyone(results),
         averaged=averaged(results),
         short_names={model.name: model.short_name for model in results.models},
         relative_of=relative_of,
         built=any(group.candidates is not None for group in results.groups),
-        # Of a shift with levels, a group is the highest.
-        images=sum(group.accepted for group in results.groups)
-        + sum(level.accepted for severity in results.severity for level in severity.levels[:-1]),
+        images=sum(group.accepted for group in (*results.groups, *milder)),
         classes=max(group.classes + len(group.left_out) for group in results.groups),
-        scored=sum(group.readable for group in results.groups[: 1 if results.base is not None else None]),
+        scored=sum(group.readable for group in ([base] if base else results.groups)),
         top_ks=sorted({model.top_k for model in models}),
         kinds=[kind for kind in KINDS if any(kind_of_shift(shift) == kind for shift in shifts)],
         numbers=len(shifts) * len(models) <= _MOST_NUMBERS,
@@ -227,14 +138,17 @@ def report_page(
         by_kind=_by_kind(results),
         mistaken=_mistaken(results, models),
         measure_tables=measure_tables(results, "report"),
-        measure_figures={
-            name: measure.figure(results) for name, measure in MEASURES.items() if measure.figure is not None
-        },
+        measure_figures={name: measure.figure(results) for name, measure in MEASURES.items() if measure.figure},
         impact=impact_figure(results),
         lines=line_figure(results),
         slopes=slope_figure(results),
         sloped=bool(results.rows.where("slope")),
         examples=examples,
+        contents=Contents(),
+        number=results.rows.estimate,
+        value=results.rows.value,
+        row=results.rows.one,
+        average=results.averaged,
     )
 
 
@@ -306,9 +220,7 @@ def breakable(name: str) -> Markup:
 
 
 def heat(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return ""
-    return tint(estimate.value)
+    return "" if estimate is None else tint(estimate.value)
 
 
 def tint(value: float) -> str:
@@ -325,20 +237,11 @@ def upright_heading(name: str, kind: str | None = None) -> Markup:
     return Markup('<span class="upright">{}{}</span>').format(dot, name)
 
 
-@dataclass(frozen=True)
-class MistakenClass:
-    """A class as a model answers it; taken_for: the other classes that it is taken for most: name, share and images."""
+def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[ModelFacts, list[dict[str, Any]]]]:
+    """Return, for the best models, the classes of the first group that they find least.
 
-    class_id: str
-    name: str
-    images: int
-    recall: Estimate
-    precision: Estimate | None
-    taken_for: Sequence[tuple[str, float, int]]
-
-
-def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[ModelFacts, list[MistakenClass]]]:
-    """Return, for the best models, the classes of the first group that they find least, and their mistakes."""
+    taken_for: the other classes that a class is taken for most: name, share and images.
+    """
     rows, names = results.rows, {cls.id: cls.name for cls in results.classes}
     group = results.groups[0].name
     mixed: dict[tuple[str, str], list[tuple[str, float, int]]] = {}
@@ -349,41 +252,37 @@ def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[Mode
     mistaken = []
     for model in models[:_MOST_MODELS]:
         recalls = sorted(rows.where("recall", model=model.name, group=group), key=lambda recall: recall.value or 0.0)
-        classes = [
-            MistakenClass(
-                recall.class_id,
-                names[recall.class_id],
-                recall.n or 0,
-                recall.estimate,
-                rows.estimate("precision", model=model.name, group=group, class_id=recall.class_id),
-                sorted(mixed.get((model.name, recall.class_id), ()), key=lambda each: -each[2])[:3],
+        classes = []
+        for recall in recalls[:_MOST_CLASSES]:
+            key = {"model": model.name, "group": group, "class_id": recall.class_id}
+            mistakes = mixed.get((model.name, recall.class_id), [])
+            classes.append(
+                {
+                    "class_id": recall.class_id,
+                    "name": names[recall.class_id],
+                    "images": recall.n or 0,
+                    "recall": recall.estimate,
+                    "precision": rows.estimate("precision", **key),
+                    "taken_for": sorted(mistakes, key=lambda mistake: -mistake[2])[:3],
+                }
             )
-            for recall in recalls[:_MOST_CLASSES]
-            if recall.estimate is not None
-        ]
         if classes:
             mistaken.append((model, classes))
     return mistaken
 
 
-@dataclass(frozen=True)
-class KindOfShifts:
-    kind: str
-    impacts: Sequence[float]
-    slopes: Sequence[float]
-
-
-def _by_kind(results: Results) -> list[KindOfShifts]:
+def _by_kind(results: Results) -> list[dict[str, Any]]:
     """Return, for each kind of shift, the impacts and slopes of its shifts."""
-
-    def of(kind: str, measure: str) -> list[float]:
-        values = [
-            results.rows.value(measure, group=shift.name) for shift in results.by_impact if kind_of_shift(shift) == kind
-        ]
-        return [value for value in values if value is not None]
-
-    kinds = [KindOfShifts(kind, of(kind, "impact"), of(kind, "slope")) for kind in KINDS]
-    return [kind for kind in kinds if kind.impacts]
+    kinds = []
+    for kind in KINDS:
+        names = [shift.name for shift in results.by_impact if kind_of_shift(shift) == kind]
+        impacts, slopes = (
+            [value for name in names if (value := results.rows.value(measure, group=name)) is not None]
+            for measure in ("impact", "slope")
+        )
+        if impacts:
+            kinds.append({"kind": kind, "impacts": impacts, "slopes": slopes})
+    return kinds
 
 
 MOST_ROWS = 40
@@ -475,3 +374,20 @@ def _cell(results: Results, class_numbers: ClassNumbers) -> ClassCell:
         f"{where}: base {percent(base)}, shifted {percent(shifted)}, drop {points(drop)} points{interval}"
         f"{f', {words}' if words else ''}{near}; {counts}",
     )
+
+
+_FILTERS = {
+    "points": points,
+    "percent": percent,
+    "between": between,
+    "in_words": in_words,
+    "kind": kind_of_shift,
+    "breakable": breakable,
+    "upright": upright_heading,
+    "heat": heat,
+    "tint": tint,
+    "whole": whole,
+    "counted": counted,
+    "listed": listed,
+    "slug": slug,
+}

@@ -194,25 +194,19 @@ def _digits(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DistancesSection(ReportSection):
-    """Of each model of features its table, and how it was measured."""
-
-    parts: Sequence[tuple[Distances, Table, str]]
-
-
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if not results.distances:
         return None
-    return DistancesSection(
+    parts = [
+        (distance, distances_table(distance, results.rows), f"{how_measured(distance)} {about_bias(distance)}")
+        for distance in results.distances
+    ]
+    return ReportSection(
         title="Distance to the source",
         short="Source",
         sentences=[WORTH],
-        parts=[
-            (distance, distances_table(distance, results.rows), f"{how_measured(distance)} {about_bias(distance)}")
-            for distance in results.distances
-        ],
         template="report-distances.html.j2",
+        more={"parts": parts},
     )
 
 

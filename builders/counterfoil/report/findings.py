@@ -232,24 +232,15 @@ def _cut(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
 
 
-@dataclass(frozen=True, kw_only=True)
-class FindingsSection(ReportSection):
-    """Of each finding what was counted, and a sentence a model."""
-
-    findings: Sequence[tuple[MinedShiftResult, str, Sequence[str]]]
-    most_sentences: int = MOST_SENTENCES
-
-
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if not results.findings:
         return None
-    return FindingsSection(
-        title="Findings",
-        findings=[
-            (one, counted_words(one), finding_sentences(results, one)) for one in by_difference(results)[:MOST_FINDINGS]
-        ],
-        template="report-findings.html.j2",
-    )
+    parts = [
+        (finding, counted_words(finding), finding_sentences(results, finding))
+        for finding in by_difference(results)[:MOST_FINDINGS]
+    ]
+    more = {"findings": parts, "most_sentences": MOST_SENTENCES}
+    return ReportSection(title="Findings", template="report-findings.html.j2", more=more)
 
 
 def _terminal(results: Results, most_models: int) -> list[str | Table]:

@@ -247,28 +247,20 @@ def checked_shifts(results: Results) -> frozenset[str]:
     return frozenset(group.name for group in results.groups if checks.own or checks.of(group.name).checked)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LabelsSection(ReportSection):
-    """controls: how often people select the class of real images, in words; empty if no people were asked."""
-
-    controls: str
-    also_scored: str = ALSO_SCORED
-    least_images: int = LEAST_IMAGES
-
-
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if results.base is None:
         return None
     checks, checked = results.label_checks, checked_shifts(results)
     groups = [group.name for group in (*results.groups[:1], *results.by_impact)]
     unchecked = sum(shift.name not in checked for shift in results.shifts)
-    return LabelsSection(
+    controls = share_words(checks.controls) if checks is not None and checks.controls else ""
+    return ReportSection(
         title="Are the labels still true?",
         short="Labels",
         tables=[labels_table(checks, groups)] if checks is not None and checked else [],
         alert=f"The labels of {counted(unchecked, 'shift')} are unchecked" if unchecked else "",
-        controls=share_words(checks.controls) if checks is not None and checks.controls else "",
         template="report-labels.html.j2",
+        more={"controls": controls, "also_scored": ALSO_SCORED, "least_images": LEAST_IMAGES},
     )
 
 

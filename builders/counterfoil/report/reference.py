@@ -289,24 +289,17 @@ def without_reference(results: Results) -> str | None:
     return f"{why.rstrip('.')}. So the report cannot say whether the base is like the input dataset."
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReferenceSection(ReportSection):
-    """Warnings and gaps, or why there are none."""
-
-    without: str | None
-
-
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if results.base is None:
         return None
     warnings, table = reference_warnings(results), gaps_table(results)
-    return ReferenceSection(
+    return ReportSection(
         title="Validation → base",
         sentences=warnings,
         tables=[table] if table is not None else [],
         alert="The base differs from the input dataset’s validation images" if warnings else "",
-        without=without_reference(results),
         template="report-reference.html.j2",
+        more={"without": without_reference(results)},
     )
 
 

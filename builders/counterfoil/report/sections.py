@@ -1,13 +1,13 @@
 """What a nested measure shows: its sections of report and card, its lines of the terminal, its table as a file.
 
 Reports, cards and the terminal loop over these (`NESTED` of `results.py`) and name none. A section of the report is
-drawn by `report-section.html.j2`; one with more prose has its own template, and may extend `ReportSection` for it.
+drawn by `report-section.html.j2`, or by a template of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.documents import Strict
@@ -36,7 +36,8 @@ class MeasureFacts(Strict):
 class ReportSection:
     """A section of the report: sentences, tables, and figures as SVG. short: its title in the contents.
 
-    alert: a line of the page's opening that leads here. tile: label, value and note of a headline.
+    alert: a line of the page's opening that leads here. tile: label, value and note of a headline. more: values for a
+    template of its own.
     """
 
     title: str
@@ -47,6 +48,7 @@ class ReportSection:
     alert: str = ""
     tile: tuple[str, str, str] | None = None
     template: str = "report-section.html.j2"
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

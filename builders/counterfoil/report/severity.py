@@ -345,16 +345,6 @@ def _lost_words(severity: Severity) -> str:
     return f"{text}."
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeveritySection(ReportSection):
-    """Each shift's missing images and tables; film strips; the models of the curves with their colours."""
-
-    shifts: Sequence[tuple[Severity, str, Sequence[Table]]]
-    strips: Sequence[Any]
-    lines: Sequence[tuple[ModelFacts, str]]
-    most_compared: int = MOST_COMPARED
-
-
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if not results.severity:
         return None
@@ -369,17 +359,15 @@ def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
             _pairs_table(severity, results),
         ]
         shifts.append((severity, _lost_words(severity), [_classes_table(severity, results), *of_models]))
-    return SeveritySection(
+    return ReportSection(
         title="How much is too much",
         short="Severity",
         sentences=severity_words(results),
         tables=[ten_points_table(results, models), _levels_table(results, models, MEDIAN, median, True)],
         figures=[curves] if curves else [],
         tile=_first_to_lose(results),
-        shifts=shifts,
-        strips=strips,
-        lines=lines,
         template="report-severity.html.j2",
+        more={"shifts": shifts, "strips": strips, "lines": lines, "most_compared": MOST_COMPARED},
     )
 
 

@@ -259,25 +259,15 @@ def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:
     return list(dict.fromkeys(row.at.partition(" ")[2] for row in rows.where(BESIDE, against=transfer.judge)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransferSection(ReportSection):
-    """Of each judge sentences, tables and a figure."""
-
-    judges: Sequence[tuple[Transfer, str, Sequence[Table], str | None]]
-
-
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:
     if not results.transfer:
         return None
     judges = results.transfer[:MOST_JUDGES]
-    return TransferSection(
-        title="Transfer",
-        judges=[
-            (judge, f"{kept_words(judge)} {found_words(judge, results)}", transfer_tables(judge, results), figure)
-            for judge, figure in zip(judges, drawn, strict=True)
-        ],
-        template="report-transfer.html.j2",
-    )
+    parts = [
+        (judge, f"{kept_words(judge)} {found_words(judge, results)}", transfer_tables(judge, results), figure)
+        for judge, figure in zip(judges, drawn, strict=True)
+    ]
+    return ReportSection(title="Transfer", template="report-transfer.html.j2", more={"judges": parts})
 
 
 def _card(results: Results) -> CardSection | None:
