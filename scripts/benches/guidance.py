@@ -115,9 +115,7 @@ def drawn_ways(changes: Sequence[str], intervals: Sequence[str | None]) -> list[
         for way in ways:
             renderer: Any = way
             before = passes
-            with contextlib.closing(
-                ShardMaker(way.plan, renderer, Scorer.for_plan(clip, way.plan), inputs.thresholds)
-            ) as maker:
+            with contextlib.closing(ShardMaker(way.plan, renderer, Scorer(clip, way.plan), inputs.thresholds)) as maker:
                 made = [one for one in maker.make([way.plan.shards[index]]) if isinstance(one, Made)]
             rows = [row for one in made for row in one.candidates]
             way.passes += passes - before

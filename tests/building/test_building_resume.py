@@ -420,7 +420,7 @@ def _made(plan: Plan, scorer: Scorer, encoders: int) -> list[Candidate]:
 
 def test_threads_that_encode_change_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan(load_recipe("wardrobe-mini", list(TINY)))
-    scorer = Scorer.for_plan(load_clip("lab:clip"), plan)
+    scorer = Scorer(load_clip("lab:clip"), plan)
     names: set[str] = set()
 
     def watched(*arguments: Any) -> bytes:

@@ -171,7 +171,7 @@ def test_an_images_way_is_that_of_diffusers_inversion(
         for time in inverse.timesteps:
             noise = pipeline.unet(expected[-1], time, encoder_hidden_states=words).sample
             expected.append(inverse.step(noise, time, expected[-1]).prev_sample)
-        way = renderer.inverted.way(own, start)
+        way = renderer.inverted.invert(own, start)
     assert pipeline.scheduler is before and len(way) == 6
     for found, one in zip(way, expected, strict=True):
         torch.testing.assert_close(found, one)

@@ -132,7 +132,7 @@ def _measured(
         pipeline = generator_pipeline(generator, device, models["generator"].get("revision"), vectors)
         renderer = Renderer(pipeline, search, loras=load_loras(pipeline, generator.lora, pins.get("loras") or {}))
         clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=models["screen"].get("revision"))
-        scorer = Scorer.for_plan(clip, plan)
+        scorer = Scorer(clip, plan)
         found = {}
         for number, name in enumerate(shifts):
             scenes = _scenes(plan, name)

@@ -264,7 +264,7 @@ class Job:
         scorer = None
         if screen.model is not None:
             clip = load_clip(screen.model, screen.weights, self.device, revision=self.commits["screen"])
-            scorer = Scorer.for_plan(clip, plan)
+            scorer = Scorer(clip, plan)
         materials = Materials(
             plan.recipe,
             self.device,

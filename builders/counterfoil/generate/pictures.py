@@ -1,8 +1,4 @@
-"""Finished pixels as pictures: rounded where they were drawn, encoded as the files that are stored, and compared.
-
-On a GPU a picture's levels are a quarter of its numbers, and they are copied to pinned memory behind the drawing, on
-the same stream: whoever wants them waits for them alone, and the thread that draws waits for nothing.
-"""
+"""Round drawn pixels to pictures, encode them as they are stored, and compare them."""
 
 from __future__ import annotations
 
@@ -27,15 +23,15 @@ DrawnAhead = Callable[[], list["np.ndarray | None"]]
 
 
 def as_pictures(pixels: torch.Tensor) -> DrawnAhead:
-    """Pixels [n, 3, height, width] from 0 to 1, of any number type, on their way to be pictures.
+    """Round pixels [n, 3, height, width] from 0 to 1 in float32, half to even; the returned function waits for them.
 
-    Levels are rounded in float32, half to even, on every device alike.
+    On a GPU the levels are copied to pinned memory on the drawing's stream, so the thread that draws does not wait.
     """
     import torch
 
     numbers = pixels.float()
     finite = torch.isfinite(numbers).flatten(1).all(1)
-    # What is not finite has no level; nobody looks at it.
+    # A picture with numbers that are not finite is dropped below.
     levels = (numbers.nan_to_num(0.0).clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
     wait = None
     if pixels.is_cuda:
@@ -54,13 +50,12 @@ def as_pictures(pixels: torch.Tensor) -> DrawnAhead:
 
 
 def _pinned(part: torch.Tensor) -> torch.Tensor:
-    """Start a copy into pinned memory."""
     import torch
 
     return torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True)
 
 
-# PNGs of 1024 pixels a thread: three a second; more of them than this outrun any GPU.
+# A thread encodes three PNGs of 1024 pixels a second: more threads than these outrun any GPU.
 _MOST_THREADS = 8
 
 
@@ -94,11 +89,11 @@ def encode_image(picture: PILImage.Image, recipe: Recipe) -> bytes:
 
 
 def decoded(encoded: bytes) -> np.ndarray:
-    """Decode an image as uint8 [height, width, 3]. UnreadableImage if it cannot be decoded."""
+    """Return uint8 [height, width, 3]. Raise UnreadableImage if an image cannot be decoded."""
     return np.asarray(rgb_image(encoded))
 
 
-def psnr(one: np.ndarray, other: np.ndarray) -> float:
+def psnr(pixels: np.ndarray, other: np.ndarray) -> float:
     """Return the peak signal-to-noise ratio in dB of two uint8 arrays of one shape; infinite if equal."""
-    error = float(np.mean((one.astype(np.float64) - other.astype(np.float64)) ** 2))
+    error = float(np.mean((pixels.astype(np.float64) - other.astype(np.float64)) ** 2))
     return math.inf if error == 0 else 10 * math.log10(255**2 / error)

@@ -1,12 +1,7 @@
-"""Render batches of fixed size: each prompt is encoded once, each sample has its own noise and image embedding.
+"""Render batches of samples with one loaded pipeline.
 
-Samples drawn from a prompt alone and samples drawn from an image embedding are never in one batch. The adapter is
-removed for the first, so their images are the same bit for bit as without it.
-
-Each image has its own CPU generator, and short batches are padded to the fixed size, so an image does not depend on its
-neighbours or on its position in the batch. Batches may therefore cross shards: the assignment of shards is in no hash
-and may change during a build. A full batch of a quota holds samples of one cell only. Prompts that a pipeline would pad
-to a common length share no batch.
+Each sample has its own CPU generator and short batches are padded, so an image depends on the batch size but not on its
+neighbours. Batches may therefore cross shards, whose assignment is in no hash and may change during a build.
 """
 
 from __future__ import annotations
@@ -30,7 +25,7 @@ from counterfoil.generate.steps import (
 )
 from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
-from counterfoil.models.generators import Family, family_of
+from counterfoil.models.generators import family_of
 from counterfoil.models.generators.family import bytes_of, company, encode_prompt, interpolated, join_encoded
 from counterfoil.models.loading_errors import computing
 from counterfoil.models.loras import Loras
@@ -47,10 +42,7 @@ _REMEMBERED = 2**28
 
 
 class Renderer:
-    """Turns batches of samples into images with one loaded pipeline.
-
-    The noise of a sample comes from a CPU generator with the sample's seed, and short batches are padded to the
-    recipe's batch size. So an image depends on the batch size, but not on the other samples.
+    """Turns batches of samples into images.
 
     embeddings: image embeddings that some samples are drawn from. adapter: the adapter through which the pipeline
     takes them, if it needs one. loras: weights that are added to the pipeline.
@@ -64,6 +56,7 @@ class Renderer:
         adapter: Adapter | None = None,
         loras: Loras | None = None,
     ) -> None:
+        """Raise UserError for settings that have no effect on this pipeline."""
         self.pipeline = pipeline
         self.embeddings = embeddings
         self.adapter = adapter
@@ -71,29 +64,22 @@ class Renderer:
         self._lora_of = {shift.name: shift.lora for shift in recipe.all_shifts() if shift.lora is not None}
         self.generator = recipe.generator
         self.held = recipe.samples.held
-        self.family = self._family(recipe)
-        if self.generator.lora and loras is None:
-            raise ValueError("the recipe has LoRA weights, and none are loaded")
-        self.side = recipe.generator.size or native_size(pipeline)
-        self.guided = self.family.guided(self.generator.guidance, self.generator.options)
-        self._encoded: dict[str, dict[str, Any]] = {}
-        self._negative: dict[str, Any] = {}
-
-    def _family(self, recipe: Recipe) -> Family:
-        """Return the pipeline's family. Raise UserError for settings without effect."""
-        name, unet = type(self.pipeline).__name__, getattr(self.pipeline, "unet", None)
+        name, unet = type(pipeline).__name__, getattr(pipeline, "unet", None)
         problems = list(pipeline_problems(recipe, {"_class_name": name}, None if unet is None else dict(unet.config)))
         if problems:
             raise UserError(problems)
         family = family_of(name)
         assert family is not None  # else there was a problem
-        return family
+        self.family = family
+        if self.generator.lora and loras is None:
+            raise ValueError("the recipe has LoRA weights, and none are loaded")
+        self.side = recipe.generator.size or native_size(pipeline)
+        self.guided = family.guided(self.generator.guidance, self.generator.options)
+        self._encoded: dict[str, dict[str, Any]] = {}
+        self._negative: dict[str, Any] = {}
 
     def encode(self, prompt: str) -> dict[str, Any]:
-        """Return the embeddings of a prompt, which are cached. It is encoded alone, so other prompts change no bit.
-
-        The negative prompt is encoded once, because it does not depend on the prompt.
-        """
+        """Return the cached embeddings of a prompt and of the negative prompt, each encoded alone."""
         if prompt not in self._encoded:
             import torch
 
@@ -109,9 +95,10 @@ class Renderer:
                 )
             if negative_too:
                 self._negative = {name: part for name, part in parts.items() if name.startswith("negative")}
-            taken = sum(bytes_of(encoded) for encoded in self._encoded.values())
-            while self._encoded and taken + bytes_of(parts) > _REMEMBERED:
-                taken -= bytes_of(self._encoded.pop(next(iter(self._encoded))))  # the oldest: one prompt after another
+            size = bytes_of(parts) + sum(bytes_of(encoded) for encoded in self._encoded.values())
+            while self._encoded and size > _REMEMBERED:
+                oldest = next(iter(self._encoded))
+                size -= bytes_of(self._encoded.pop(oldest))
             self._encoded[prompt] = parts | self._negative
         return self._encoded[prompt]
 
@@ -120,10 +107,9 @@ class Renderer:
         encoded, between = self.encode(sample.prompt or ""), sample.between
         if between is None or between.by == "lora":
             return encoded
+        scale = 0 if between.by == "steps" else between.scale
         try:
-            return interpolated(
-                self.encode(between.base_prompt), encoded, 0 if between.by == "steps" else between.scale
-            )
+            return interpolated(self.encode(between.base_prompt), encoded, scale)
         except ValueError as error:
             raise RunFailure(
                 f"{sample.key}: there is no way from the base's prompt to its own: {error}",
@@ -151,50 +137,52 @@ class Renderer:
         count = len(samples)
         if not 0 < count <= self.generator.batch_size:
             raise ValueError(f"{count} samples, expected 1 to {self.generator.batch_size}")
-        drawn = list(self._lots(samples))  # start all of them before waiting for one
+        started = list(self._start_batches(samples))  # start all of them before waiting for one
 
         def pictures() -> list[np.ndarray | None]:
             images: list[np.ndarray | None] = [None] * count
-            for indices, wait in drawn:
+            for indices, wait in started:
                 for index, image in zip(indices, wait(), strict=True):
                     images[index] = image
             return images
 
         return pictures
 
-    def _lots(self, samples: Sequence[Sample]) -> Iterator[tuple[list[int], DrawnAhead]]:
+    def _start_batches(self, samples: Sequence[Sample]) -> Iterator[tuple[list[int], DrawnAhead]]:
         """Yield the indices of samples that share a batch, and a function that waits for their images."""
-        companies: dict[Hashable, list[int]] = {}
+        batches: dict[Hashable, list[int]] = {}
         for index, sample in enumerate(samples):
-            companies.setdefault(self._company(sample), []).append(index)
-        # Each group is padded to a full batch: an image must not depend on the kinds of its neighbours.
-        for indices in companies.values():
-            yield indices, self._drawn([samples[index] for index in indices])
+            batches.setdefault(self._batch_key(sample), []).append(index)
+        # Each is padded to a full batch: an image must not depend on the kinds of its neighbours.
+        for indices in batches.values():
+            yield indices, self._start_batch([samples[index] for index in indices])
 
-    def _company(self, sample: Sample) -> Hashable:
-        """Return a key that samples of one batch share: their kind, and the shape of their encoded prompts."""
+    def _batch_key(self, sample: Sample) -> Hashable:
+        """Return a key that samples of one batch share: their kind, and the shape of their encoded prompts.
+
+        Samples without an image embedding are drawn without the adapter, bit for bit as if none were loaded.
+        """
         if sample.base_prompt is not None:
             encoded = self.encode(sample.base_prompt), self.conditioning(sample)
             return "pair", *(company(self.family, parts) for parts in encoded)
-        drawn_from = self._vector(sample) is not None
+        has_vector = self._vector(sample) is not None
         if self.family.prompts != "encoded":
-            return drawn_from
-        return drawn_from, company(self.family, self.conditioning(sample)), *self._lora_scales(sample).values()
+            return has_vector
+        return has_vector, company(self.family, self.conditioning(sample)), *self._lora_scales(sample).values()
 
-    def _drawn(self, samples: Sequence[Sample]) -> DrawnAhead:
-        """Draw samples that share a batch."""
+    def _start_batch(self, samples: Sequence[Sample]) -> DrawnAhead:
         import torch
 
         if samples[0].base_prompt is not None:
             half = self.generator.batch_size // 2
             pairs = [samples[start : start + half] for start in range(0, len(samples), half)]
-            return as_pictures(torch.cat([self._beside_bases(some) for some in pairs]))
+            return as_pictures(torch.cat([self._beside_bases(shifted) for shifted in pairs]))
         if self.family.prompts == "plain":
             drawn = []
             for sample in samples:
                 # An unknown pipeline may draw from torch's global state.
                 with self._ids_in_bounds(), own_randomness(sample.seed, self.pipeline._execution_device):
-                    drawn.append(self._called(self._plain(sample), [sample]))
+                    drawn.append(self._call_pipeline(self._plain_arguments(sample), [sample]))
             return as_pictures(torch.cat(drawn))
         padded = [*samples, *[samples[-1]] * (self.generator.batch_size - len(samples))]
         arguments: dict[str, Any] = {}
@@ -202,9 +190,13 @@ class Renderer:
             arguments = join_encoded([self.conditioning(sample) for sample in padded])
         vectors = [vector for sample in padded if (vector := self._vector(sample)) is not None]
         if vectors:
-            arguments |= self._conditioned(vectors)
+            assert self.family.conditioned is not None
+            unet = self.pipeline.unet
+            stacked = torch.from_numpy(np.stack(vectors)).to(device=self.pipeline._execution_device, dtype=unet.dtype)
+            guided = self.guided and unet.config.get("time_cond_proj_dim") is None
+            arguments |= self.family.conditioned(stacked, guided)
         with self.adapter.used() if vectors and self.adapter is not None else contextlib.nullcontext():
-            return as_pictures(self._called(arguments, padded)[: len(samples)])
+            return as_pictures(self._call_pipeline(arguments, padded)[: len(samples)])
 
     def _beside_bases(self, samples: Sequence[Sample]) -> torch.Tensor:
         """Draw shifted images in one full batch with their bases: bases first, each from the same noise."""
@@ -214,27 +206,30 @@ class Renderer:
         arguments = join_encoded([self.conditioning(sample) for sample in (*bases, *padded)])
         held = HeldParts(half, self.held.share, self.held.until)
         with paired_attention(self.pipeline, self.family, half):
-            return self._called(arguments, [*bases, *padded], held)[half : half + len(samples)]
+            return self._call_pipeline(arguments, [*bases, *padded], held)[half : half + len(samples)]
 
-    def _plain(self, sample: Sample) -> dict[str, Any]:
-        """Return the pipeline's arguments for a prompt that it encodes itself."""
+    def _plain_arguments(self, sample: Sample) -> dict[str, Any]:
+        """Return the arguments of a pipeline that encodes the prompt itself."""
         negative = self.generator.negative_prompt
         if negative is None and self.guided:
             negative = self.family.blank
         return {"prompt": sample.prompt or ""} | ({} if negative is None else {"negative_prompt": negative})
 
-    def _called(
+    def _call_pipeline(
         self, arguments: Mapping[str, Any], samples: Sequence[Sample], held: HeldParts | None = None
     ) -> torch.Tensor:
-        """Call the pipeline; return pixels [n, 3, side, side], each sample drawn from its own noise."""
+        """Return pixels [n, 3, side, side], each sample drawn from its own noise."""
         import torch
 
         family, generator = self.family, self.generator
         guidance = {} if family.scale is None else {family.scale: generator.guidance}
         if generator.guidance_interval is not None:
             guidance = guidance_of(generator, arguments)
-        if (later := self._later(samples)) is not None:
-            guidance = called_back(guidance, later, tuple(later.own))
+        ways = [sample.between for sample in samples]
+        begin = [1 - way.scale if way is not None and way.by == "steps" else 0.0 for way in ways]
+        if any(begin):
+            later = LaterPrompts(join_encoded([self.encode(sample.prompt or "") for sample in samples]), begin)
+            guidance = called_back(guidance, later, tuple(later.prompts))
         if held is not None:
             guidance = called_back(guidance, held, ("latents",))
         noise = [torch.Generator("cpu").manual_seed(sample.seed) for sample in samples]
@@ -255,19 +250,8 @@ class Renderer:
             raise UserError(f"generator.size is {self.side}, but '{generator.model}' renders {wide} × {high}")
         return pixels
 
-    def _later(self, samples: Sequence[Sample]) -> LaterPrompts | None:
-        """Return the prompts that replace the base's after some steps, or None if no sample has one."""
-        ways = [sample.between for sample in samples]
-        begin = [1 - way.scale if way is not None and way.by == "steps" else 0.0 for way in ways]
-        if not any(begin):
-            return None
-        return LaterPrompts(join_encoded([self.encode(sample.prompt or "") for sample in samples]), begin)
-
     def _lora_scales(self, sample: Sample) -> dict[str, float]:
-        """Return the scale of each LoRA that a shift uses, for this sample; 0 if its shift does not use the LoRA.
-
-        A level takes its share of the scale. Samples with different scales share no call.
-        """
+        """Return the scale of each LoRA for a sample: 0 if its shift does not use it, a share of it at a level."""
         level = 1 if sample.between is None else sample.between.scale
         scales = {name: level * self.generator.lora[name].scale for name in self._lora_of.values()}
         return {name: scale if name == self._lora_of.get(sample.shift) else 0.0 for name, scale in scales.items()}
@@ -275,24 +259,14 @@ class Renderer:
     def _vector(self, sample: Sample) -> np.ndarray | None:
         return None if self.embeddings is None else self.embeddings.of(sample.shift, sample.class_id)
 
-    def _conditioned(self, vectors: Sequence[Any]) -> Mapping[str, Any]:
-        """Return the pipeline's arguments for image embeddings."""
-        import torch
-
-        assert self.family.conditioned is not None
-        unet = self.pipeline.unet
-        guided = self.guided and unet.config.get("time_cond_proj_dim") is None
-        stacked = torch.from_numpy(np.stack(vectors)).to(device=self.pipeline._execution_device, dtype=unet.dtype)
-        return self.family.conditioned(stacked, guided)
-
     def computing(self, doing: str) -> contextlib.AbstractContextManager[None]:
         """Turn exceptions of the pipeline into RunFailure; `doing` names the step for the message."""
+        size = self.generator.batch_size
         return computing(
             f"generator.model: '{self.generator.model}'",
             doing,
             str(self.pipeline._execution_device),
-            less_memory=f"Set a generator.batch_size below {self.generator.batch_size} (another plan: build into a new"
-            " directory).",
+            less_memory=f"Set a generator.batch_size below {size} (another plan: build into a new directory).",
         )
 
 

@@ -1,4 +1,4 @@
-"""Real images as a generator: a sample is a row of a pool or of the input dataset, as it is, corrupted, or edited."""
+"""Draw samples from real images: a row of a pool or of the input dataset, unchanged, corrupted, or edited."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PoolRows:
         self._license = license
 
     def render(self, samples: Sequence[Sample]) -> list[np.ndarray | None]:
-        """uint8 [height, width, 3] of each sample's row; None for one that cannot be decoded."""
+        """Return uint8 [height, width, 3] of each sample's row; None for one that cannot be decoded."""
         return [self._pixels(sample) for sample in samples]
 
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
@@ -43,7 +43,7 @@ class PoolRows:
         return lambda: images
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """Return the cells of the kind's columns for each sample: its row in the pool, and the licence if known."""
+        """Return the kind's columns for each sample: its row in the pool, and the licence if known."""
         return _columns(samples, self._license)
 
     def _pixels(self, sample: Sample) -> np.ndarray | None:
@@ -62,16 +62,15 @@ def _columns(samples: Sequence[Sample], license: Callable[[int], str | None] | N
     return columns
 
 
-# Decoded pictures that a worker keeps, in bytes: 500 of 256 x 341 pixels. Every group asks for all rows again, so the
-# first ones are kept, and not the last.
+# Bytes of decoded pictures that a worker keeps: 500 of 256 x 341 pixels. It keeps the first ones, because every group
+# reads all rows again.
 _MOST_KEPT = 1 << 27
 
 
 class CorruptedRows(PoolRows):
-    """Rows untouched, as the base, and under the corruption of each shift.
+    """Rows unchanged, as the base, and under the corruption of each shift.
 
-    An image depends on its row, the corruption, its severity and the sample's seed alone: one seed serves a row under
-    every shift, so that two severities of one corruption share their noise.
+    A row has one seed under every shift, so two severities of one corruption share their noise.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class CorruptedRows(PoolRows):
         partner_of: Mapping[str, Callable[[int], Image.Image]] = MappingProxyType({}),
         objects: SourceObjects | None = None,
     ) -> None:
-        """Take in `partner_of`, for each matching shift, a function from a row to its partner; and rows' objects."""
+        """partner_of: for each shift that matches, a function from a row to its partner's image."""
         super().__init__(image, license)
         self._partner_of = partner_of
         self._side = recipe.generator.size
@@ -105,7 +104,7 @@ class CorruptedRows(PoolRows):
         return columns
 
     def _pixels(self, sample: Sample) -> np.ndarray:
-        """Return uint8 [height, width, 3]. RunFailure for a row that no longer decodes: each did when it was chosen."""
+        """Raise RunFailure for a row that does not decode: each did when it was chosen."""
         assert sample.row is not None
         shift, partner = self._shifts[sample.shift], self._partner_of.get(sample.shift)
         try:
@@ -118,7 +117,7 @@ class CorruptedRows(PoolRows):
         return pixels if shift.corruption is None else corrupt(pixels, shift.corruption, shift.severity, sample.seed)
 
     def _decoded(self, row: int) -> np.ndarray:
-        """Return a row's picture, uint8 [height, width, 3], and keep it for the next groups while there is room."""
+        """Return a row's reduced picture, and keep it for the next groups while there is room."""
         pixels = self._kept.get(row)
         if pixels is None:
             picture = self._image(row)
@@ -138,15 +137,14 @@ def reduced(picture: Image.Image, side: int | None) -> Image.Image:
     from PIL import Image
 
     scale = side / min(picture.size)
-    width, height = (max(side, round(each * scale)) for each in picture.size)
+    width, height = (max(side, round(length * scale)) for length in picture.size)
     return picture.resize((width, height), Image.Resampling.LANCZOS)
 
 
 class EditRenderer(Renderer):
-    """Gives batches of samples their images, as a `Renderer` does, each from the row that it names.
+    """Edits the row of each sample. The base is an edit too, and shows what editing alone changes.
 
-    `image` decodes a row, `license` tells what its dataset says of it. The base goes the same way as every shift, so
-    that it tells what the way itself costs. An image depends on its sample, its row and the batch size alone.
+    image: decodes a row. license: the licence of a row, if its dataset gives one.
     """
 
     def __init__(
@@ -161,54 +159,53 @@ class EditRenderer(Renderer):
         self._license = license
         self.inverted = InvertedRows(self)
 
-    def _lots(self, samples: Sequence[Sample]) -> Iterator[tuple[list[int], DrawnAhead]]:
-        """Yield lots as `Renderer._lots`, without rows that cannot be decoded."""
+    def _start_batches(self, samples: Sequence[Sample]) -> Iterator[tuple[list[int], DrawnAhead]]:
+        """Yield batches as a `Renderer` does, without rows that cannot be decoded."""
         sources = self.sources(samples)
         readable = [index for index, source in enumerate(sources) if source is not None]
         if self.family.edits != "inversion":
             for index in readable:
                 sample = samples[index]
                 with own_randomness(sample.seed, self.pipeline._execution_device), self._ids_in_bounds():
-                    pixels = self._called(self._plain(sample) | {"image": sources[index]}, [sample])
+                    pixels = self._call_pipeline(self._plain_arguments(sample) | {"image": sources[index]}, [sample])
                 yield [index], as_pictures(pixels)
             return
         half = self.inverted.half
         for start in range(0, len(readable), half):
-            lot = readable[start : start + half]
-            rows = [source for index in lot if (source := sources[index]) is not None]
-            yield lot, as_pictures(self.inverted.edited([samples[index] for index in lot], rows))
+            indices = readable[start : start + half]
+            rows = [source for index in indices if (source := sources[index]) is not None]
+            yield indices, as_pictures(self.inverted.edited([samples[index] for index in indices], rows))
 
     def sources(self, samples: Sequence[Sample]) -> list[Image.Image | None]:
-        """Return the middle square of each sample's row, at the side that is drawn."""
-        return [self._source(sample) for sample in samples]
-
-    def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """Return the cells of the kind's columns for each sample: its row, and the licence if known."""
-        return _columns(samples, self._license)
-
-    def _source(self, sample: Sample) -> Image.Image | None:
+        """Return the middle square of each sample's row, at the drawn side; None for a row that cannot be decoded."""
         from PIL import Image, ImageOps
 
-        assert sample.row is not None
-        try:
-            image = self._image(sample.row)
-        except UserError:  # counted as any image that failed
-            return None
-        if image.size == (self.side, self.side):
-            return image
-        return ImageOps.fit(image, (self.side, self.side), Image.Resampling.LANCZOS)
+        squares: list[Image.Image | None] = []
+        for sample in samples:
+            assert sample.row is not None
+            try:
+                image = self._image(sample.row)
+            except UserError:  # counted as any image that failed
+                squares.append(None)
+                continue
+            side = self.side
+            whole = image.size == (side, side)
+            squares.append(image if whole else ImageOps.fit(image, (side, side), Image.Resampling.LANCZOS))
+        return squares
+
+    def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+        """Return the kind's columns for each sample: its row, and the licence if known."""
+        return _columns(samples, self._license)
 
 
 class InvertedRows:
-    """Draws rows anew under prompts, in calls of one size: half of a batch are rows, the other half their edits.
+    """Draws rows again under other prompts, in calls of one size: half of a batch are rows, the other half their edits.
 
-    DDIM inversion (Song et al. 2021, "Denoising diffusion implicit models", section 4.3) gives the noise from which a
-    model draws a real image, and the image's own way from it. The edit is drawn from that noise beside the image, and
-    attends to its keys and values. No step of a model under guidance leads back exactly: after each the image is put
-    back on its way (Ju et al. 2023, "Direct inversion"), and what the step missed is added to the edit as well, as the
-    noise that explains a real image is added to its edit by Wu and De la Torre 2023, "CycleDiffusion". So the edit
-    under the image's own prompt is the image, but for what the autoencoder loses, whatever the guidance and the number
-    of steps; for what rounding would leave of it, the image itself is taken there. All steps are diffusers' own.
+    DDIM inversion (Song et al. 2021, "Denoising diffusion implicit models", section 4.3) finds a real image's noise and
+    its latents at each step. The edit starts from that noise beside the image, and attends to its keys and values.
+    Guided steps do not lead back exactly. After each step the image is put back on its latents (Ju et al. 2023, "Direct
+    inversion"), and the same correction is added to the edit (Wu and De la Torre 2023, "CycleDiffusion"). So an edit
+    under the image's own prompt is the image, except for what the autoencoder loses.
     """
 
     def __init__(self, renderer: Renderer) -> None:
@@ -217,20 +214,17 @@ class InvertedRows:
         self.half = renderer.generator.batch_size // 2
 
     def edited(self, samples: Sequence[Sample], sources: Sequence[Image.Image]) -> torch.Tensor:
-        """Edit up to half a batch of samples, each from its row's image: pixels [n, 3, side, side]."""
+        """Return pixels [n, 3, side, side] of at most half a batch of samples, each edited from its row's image."""
         import torch
 
         missing = self.half - len(samples)
         rows = [*samples, *[samples[-1]] * missing]
         images = [*sources, *[sources[-1]] * missing]
         with self.renderer.computing("edit"), torch.inference_mode():
-            way = self.way(rows, self._latents(images))
-            drawn = self._drawn(rows, way)
-        # Under its own prompt the edit is its row but for what rounding leaves, and the row is in the call itself.
-        chosen = []
-        for index, sample in enumerate(samples):
-            chosen.append(index if sample.prompt == sample.base_prompt else self.half + index)
-        return drawn[chosen]
+            drawn = self._draw(rows, self.invert(rows, self._latents(images)))
+        # An edit under its own prompt would be its row except for rounding, so the row in the call is taken.
+        unchanged = [sample.prompt == sample.base_prompt for sample in samples]
+        return drawn[[index if same else self.half + index for index, same in enumerate(unchanged)]]
 
     def _latents(self, images: Sequence[Image.Image]) -> torch.Tensor:
         """Encode images as latents, scaled as the model expects."""
@@ -249,32 +243,30 @@ class InvertedRows:
             vae.to(number_type)
         mean, std = (vae.config.get(name) for name in ("latents_mean", "latents_std"))
         if mean is not None and std is not None:
-            own = {"device": latents.device, "dtype": latents.dtype}
-            latents = (latents - torch.tensor(mean, **own).view(1, -1, 1, 1)) / torch.tensor(std, **own).view(
-                1, -1, 1, 1
-            )
+            mean, std = (latents.new_tensor(values).view(1, -1, 1, 1) for values in (mean, std))
+            latents = (latents - mean) / std
         return (latents * vae.config.scaling_factor).to(self.pipeline.unet.dtype)
 
-    def way(self, samples: Sequence[Sample], latents: torch.Tensor) -> list[torch.Tensor]:
-        """Invert real images: latents from no noise to all of it, one more than there are steps."""
-        way = [latents]
+    def invert(self, samples: Sequence[Sample], latents: torch.Tensor) -> list[torch.Tensor]:
+        """Return the latents of real images from no noise to all of it, one more than there are steps."""
+        inverted = [latents]
 
-        def remember(_pipeline: Any, _step: int, _time: Any, held: Mapping[str, Any]) -> dict[str, Any]:
-            way.append(held["latents"].clone())
+        def remember(_pipeline: Any, _step: int, _time: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+            inverted.append(tensors["latents"].clone())
             return {}
 
         encoded = join_encoded([self.renderer.encode(sample.base_prompt or "") for sample in samples])
         alone = {name: value for name, value in encoded.items() if not name.startswith("negative")}
         with self._stepping("DDIMInverseScheduler"):
             self._call(alone, samples, latents, remember, guidance_scale=1.0, output_type="latent")
-        return way
+        return inverted
 
-    def _drawn(self, samples: Sequence[Sample], way: Sequence[torch.Tensor]) -> torch.Tensor:
+    def _draw(self, samples: Sequence[Sample], inverted: Sequence[torch.Tensor]) -> torch.Tensor:
         import torch
 
-        def put_back(_pipeline: Any, step: int, _time: Any, held: Mapping[str, Any]) -> dict[str, Any]:
-            reached, edits = held["latents"].split(self.half)
-            due = way[-2 - step]
+        def put_back(_pipeline: Any, step: int, _time: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+            reached, edits = tensors["latents"].split(self.half)
+            due = inverted[-2 - step]
             return {"latents": torch.cat([due, edits + (due - reached)])}
 
         renderer = self.renderer
@@ -284,14 +276,14 @@ class InvertedRows:
             return self._call(
                 encoded,
                 [*samples, *samples],
-                torch.cat([way[-1], way[-1]]),
+                torch.cat([inverted[-1], inverted[-1]]),
                 put_back,
                 guidance_scale=renderer.generator.guidance,
                 output_type=renderer.family.output,
             )
 
     def _call(
-        self, encoded: Mapping[str, Any], samples: Sequence[Sample], latents: torch.Tensor, callback: Any, **own: Any
+        self, encoded: Mapping[str, Any], samples: Sequence[Sample], latents: torch.Tensor, callback: Any, **call: Any
     ) -> torch.Tensor:
         import torch
 
@@ -299,7 +291,7 @@ class InvertedRows:
         return self.pipeline(
             **dict(renderer.family.sets) | renderer.generator.options,
             **encoded,
-            **own,
+            **call,
             latents=latents,
             generator=[torch.Generator("cpu").manual_seed(sample.seed) for sample in samples],
             num_inference_steps=renderer.generator.steps,
@@ -311,12 +303,11 @@ class InvertedRows:
 
     @contextlib.contextmanager
     def _stepping(self, name: str) -> Iterator[None]:
-        """Replace the pipeline's scheduler inside the block by one of diffusers with the same timesteps."""
+        """Replace the pipeline's scheduler within the block by one of diffusers with the same timesteps."""
         import diffusers
 
         before = self.pipeline.scheduler
-        # Latents go beyond 1, and clipped ones lead nowhere back. Named beside the configuration, for what that has by
-        # default is left out of it.
+        # Clipped latents could not be inverted. The configuration leaves out what it has by default, so name all three.
         same = {"clip_sample": False, "thresholding": False, "timestep_spacing": "leading"}
         self.pipeline.scheduler = getattr(diffusers, name).from_config(before.config, **same)
         try:

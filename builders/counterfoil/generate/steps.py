@@ -1,11 +1,7 @@
-"""Changes within the steps of a pipeline's call for which diffusers has no setting.
+"""Change the steps of a pipeline's call: guidance in some steps, later prompts, and shifted images beside their bases.
 
-These are guidance in a part of the steps, prompts that begin later, a shifted image that attends to its base, and the
-part of a shifted image that is held equal to its base.
-
-A call for pairs has bases in its first half and their shifted images in the second. The base that is stored is drawn
-in another call, alone. Samples in pairs share no call with other samples, and are never drawn from an embedding. In
-spans and estimates a sample in a pair counts as two images.
+A call for pairs has bases in its first half and their shifted images in the second; the stored base is drawn in another
+call, alone.
 """
 
 from __future__ import annotations
@@ -28,10 +24,7 @@ _OFF = 1.0
 
 
 def guidance_of(generator: Generator, embeddings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the pipeline's arguments for guidance: the scale, and the callback that switches it in some steps.
-
-    `embeddings` are the call's embeddings of prompts and, under guidance, of negative prompts.
-    """
+    """Return the pipeline's arguments for guidance in a part of the steps, from the call's encoded prompts."""
     if generator.guidance_interval is None or "negative_prompt_embeds" not in embeddings:
         return {"guidance_scale": generator.guidance}
     switch = _Switch(generator.guidance, generator.guidance_interval, embeddings)
@@ -46,7 +39,7 @@ def guidance_of(generator: Generator, embeddings: Mapping[str, Any]) -> dict[str
 
 
 class _Switch:
-    """A callback at the end of every step, which turns guidance of the next step on or off."""
+    """A callback at the end of a step, which turns guidance of the next step on or off."""
 
     def __init__(self, guidance: float, interval: tuple[float, float], embeddings: Mapping[str, Any]) -> None:
         self.guidance = guidance
@@ -87,8 +80,7 @@ class _Switch:
 def paired_attention(pipeline: Any, family: Family, half: int) -> Iterator[None]:
     """Let row half + i of a call also attend to row i: the rows are `half` bases, then as many shifted images.
 
-    Under guidance the model gets all rows twice, and each half is paired in itself. Raise RunFailure if an attention
-    of the model cannot be extended.
+    Under guidance the model gets all rows twice. Raise RunFailure if an attention of the model cannot be extended.
     """
     model = pipeline.unet if family.pairs == "unet" else pipeline.transformer
     before = dict(model.attn_processors)
@@ -145,8 +137,7 @@ class _TextTokens:
 class _BesideBaseJointly:
     """A transformer's attention over image and text tokens; the shifted image also attends to the base's image tokens.
 
-    Projections, norms, positions and splitting differ by model and release, so the processor keeps them. Only its one
-    call of torch's attention is replaced.
+    Only torch's attention is replaced: projections, norms and positions differ by model and release.
     """
 
     def __init__(self, processor: Any, half: int, text_first: bool, text: _TextTokens) -> None:
@@ -158,30 +149,28 @@ class _BesideBaseJointly:
     def __call__(
         self, attn: Any, hidden_states: torch.Tensor, encoder_hidden_states: Any = None, *given: Any, **named: Any
     ) -> Any:
+        count = hidden_states.shape[1]
         if encoder_hidden_states is not None:
             self.text.count = encoder_hidden_states.shape[1]
-            alone = hidden_states.shape[1]
         elif self.text_first:  # later blocks, with text and image in one sequence
-            alone = hidden_states.shape[1] - self.text.count
-        else:  # an attention over image tokens alone
-            alone = hidden_states.shape[1]
-        image = slice(-alone, None) if self.text_first else slice(0, alone)
-        with _extending(self.half, image) as extended:
+            count -= self.text.count
+        image = slice(-count, None) if self.text_first else slice(0, count)
+        with _extending(self.half, image) as calls:
             out = self.processor(attn, hidden_states, encoder_hidden_states, *given, **named)
-        if not extended():
+        if not calls:
             raise _alone(type(self.processor).__name__)
         return out
 
 
 @contextlib.contextmanager
-def _extending(half: int, image: slice) -> Iterator[Callable[[], bool]]:
-    """Within the block, append the keys and values of bases to those of shifted rows in torch's attention."""
+def _extending(half: int, image: slice) -> Iterator[list[None]]:
+    """Append the keys and values of bases to those of shifted rows in torch's attention; yield a list of its calls."""
     import torch
     from torch.nn import functional
     from torch.overrides import TorchFunctionMode
 
     attention = functional.scaled_dot_product_attention
-    answered: list[bool] = []
+    calls: list[None] = []
 
     class Extending(TorchFunctionMode):
         def __torch_function__(
@@ -195,19 +184,20 @@ def _extending(half: int, image: slice) -> Iterator[Callable[[], bool]]:
             rest, mask = args[3:], named.get("attn_mask")
             if rest or mask is not None:
                 return func(query, key, value, *rest, **named)
-            answered.append(True)
+            calls.append(None)
 
-            def lots(part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            def halves(part: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
                 base, shifted = part.unflatten(0, (-1, 2 * half)).split(half, dim=1)
                 return base.flatten(0, 1), shifted.flatten(0, 1)
 
-            (q_base, q), (k_base, k), (v_base, v) = lots(query), lots(key), lots(value)
-            k, v = (torch.cat([tensor, base[..., image, :]], dim=-2) for tensor, base in ((k, k_base), (v, v_base)))
+            (q_base, q), (k_base, k), (v_base, v) = halves(query), halves(key), halves(value)
+            k = torch.cat([k, k_base[..., image, :]], dim=-2)
+            v = torch.cat([v, v_base[..., image, :]], dim=-2)
             drawn = func(q_base, k_base, v_base, **named), func(q, k, v, **named)
             return torch.cat([part.unflatten(0, (-1, half)) for part in drawn], dim=1).flatten(0, 1)
 
     with Extending():
-        yield lambda: bool(answered)
+        yield calls
 
 
 # Side of the square of latents over which differences are averaged.
@@ -215,10 +205,9 @@ _AROUND = 3
 
 
 class HeldParts:
-    """A callback at the end of every step, which resets the held part of each shifted image to its base.
+    """A callback at the end of a step, which resets a part of each shifted image to its base.
 
-    Rows are `half` bases, then as many shifted images. The fraction `share` of each image is held, until the fraction
-    `until` of the steps.
+    The fraction `share` of each image is held, until the fraction `until` of the steps.
     """
 
     def __init__(self, half: int, share: float, until: float) -> None:
@@ -240,10 +229,7 @@ class HeldParts:
 
 
 def called_back(call: Mapping[str, Any], back: Callable[..., dict[str, Any]], names: Sequence[str]) -> dict[str, Any]:
-    """Return a call's arguments with `back` added after the callback that they have already, if any.
-
-    `names` are the tensors that `back` reads.
-    """
+    """Return a call's arguments with `back`, which reads the tensors `names`, after the callback that they have."""
     other, others = call.get("callback_on_step_end"), call.get("callback_on_step_end_tensor_inputs", ())
 
     def both(pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,14 +250,10 @@ _OF_STEP = {"prompt_embeds": "prompt_embeds", "pooled_prompt_embeds": "add_text_
 
 
 class LaterPrompts:
-    """A callback at the end of every step, which gives each row its own prompt after its fraction of the steps.
-
-    `prompts` are the encoded prompts of the rows. A row's prompt begins at the first step with the row's fraction
-    `begin` of the steps before it.
-    """
+    """A callback at the end of a step, which gives each row its encoded prompt after the fraction `begin` of steps."""
 
     def __init__(self, prompts: Mapping[str, Any], begin: Sequence[float]) -> None:
-        self.own = {step: prompts[name] for name, step in _OF_STEP.items() if name in prompts}
+        self.prompts = {step: prompts[name] for name, step in _OF_STEP.items() if name in prompts}
         self.begin = begin
 
     def __call__(self, pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,11 +262,11 @@ class LaterPrompts:
         order = getattr(pipeline.scheduler, "order", 1)  # the next step, as `_Switch` counts them
         passed = ((step + 1) // order) / -(-pipeline.num_timesteps // order)
         changed = {}
-        for name, prompts in self.own.items():
+        for name, prompts in self.prompts.items():
             # Under guidance the negative prompts precede the prompts.
-            led, now = tensors[name][: -len(prompts)], tensors[name][-len(prompts) :]
+            negative, now = tensors[name][: -len(prompts)], tensors[name][-len(prompts) :]
             rows = [prompts[row] if begin <= passed + 1e-6 else now[row] for row, begin in enumerate(self.begin)]
-            changed[name] = torch.cat([led, torch.stack(rows)])
+            changed[name] = torch.cat([negative, torch.stack(rows)])
         return changed
 
 

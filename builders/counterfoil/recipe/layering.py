@@ -1,13 +1,7 @@
 """Find recipes and merge their layers: `extends`, `--set`, and paths relative to the file that names them.
 
-A bundled recipe is named by its bare name, a dataset's recipe by the directory, any other recipe by its path. Short
-forms are expanded before layers are merged: `classes: [mug]` is a class of that name, `base: a photo of a {class}` a
-prompt. So a prompt over a whole shift changes the prompt alone, and class lists with and without ids are equal.
-
-A dataset's own recipe may come from a stranger. It extends nothing, lists its classes, and names models, tokens and
-the input dataset by the Hub or the lab. Its folders are those of the machine that built the dataset. They are kept as
-names that open nothing (`elsewhere:./photos`) until the user gives their path. The one exception is the dataset's own
-`./tokens`.
+A dataset's own recipe may come from a stranger, so its folders become names that open nothing (`elsewhere:./photos`)
+until the user gives their path.
 """
 
 from __future__ import annotations
@@ -35,6 +29,7 @@ from counterfoil.recipe.names import (
     nearest,
     without_folders,
 )
+from counterfoil.recipe.parts import mapping
 from counterfoil.recipe.rows_table import MOST_BYTES, read_rows_table
 from counterfoil.recipe.strict_yaml import DEEPEST, MOST_CHARACTERS, LocatedList, LocatedMapping, Origin, read_yaml
 from counterfoil.regular_files import named_path, read_regular
@@ -56,10 +51,7 @@ def bundled_recipes() -> dict[str, Path]:
 
 
 def find_recipe(source: str | Path) -> Path:
-    """Return the file of a recipe named by bare name, file, or dataset directory.
-
-    A bare name (`wardrobe-mini`) always means the bundled recipe; a folder beside you is `./wardrobe-mini`.
-    """
+    """Return the file of a recipe named by a bundled name (`wardrobe-mini`), a path or a dataset directory."""
     if isinstance(source, str) and _BARE.fullmatch(source):
         known = bundled_recipes()
         if source in known:
@@ -75,10 +67,9 @@ def find_recipe(source: str | Path) -> Path:
         raise UserError(f"{path}: a folder without {RECIPE}, expected a recipe or a dataset directory")
     if path.exists():
         return path
-    folder = path.parent
-    beside = [p.name for p in folder.glob("*.y*ml")] if folder.is_dir() else []
-    close = nearest(path.name, beside)
-    clause = f"; did you mean '{folder / close}'?" if close else ""
+    neighbours = [file.name for file in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+    close = nearest(path.name, neighbours)
+    clause = f"; did you mean '{path.parent / close}'?" if close else ""
     raise UserError(f"{path}: no such recipe{clause}")
 
 
@@ -88,18 +79,14 @@ def is_of_a_dataset(path: Path) -> bool:
 
 
 def class_slug(name: str) -> str:
-    """Return a class id made from a name: lower case, other characters become `-`. It is empty if nothing is left.
-
-    `Café au lait` gives `cafe-au-lait`; `coffee_mug` is unchanged.
-    """
-    plain = "".join(
-        character for character in unicodedata.normalize("NFKD", name) if not unicodedata.combining(character)
-    )
+    """Return a class id made from a name, as `cafe-au-lait` from `Café au lait`, or an empty text."""
+    letters = unicodedata.normalize("NFKD", name)
+    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
     return re.sub(r"[^a-z0-9_]+", "-", plain.lower()).strip("-")
 
 
 def spell_out(recipe: LocatedMapping) -> None:
-    """Expand the short forms of a file's recipe, in place. The schema reports other forms."""
+    """Expand the short forms of a recipe in place, so that layers merge: a class by its name, a prompt by its text."""
     source, prompts = recipe.get("source"), recipe.get("prompts")
     if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), LocatedList):
         listed = source["classes"]
@@ -130,11 +117,9 @@ def _prompt(specs: LocatedMapping, name: str) -> None:
 
 def names_every_label(classes: Any) -> bool:
     """Return whether every class of a list, which may have any form, has a source label."""
-    if classes is None:
-        return False
-    return not isinstance(classes, list | tuple) or all(
-        not isinstance(entry, Mapping) or entry.get("source_label") is not None for entry in classes
-    )
+    if not isinstance(classes, list | tuple):
+        return classes is not None
+    return all(not isinstance(entry, Mapping) or entry.get("source_label") is not None for entry in classes)
 
 
 def same_classes(given: Any, resolved: Sequence[Any]) -> bool:
@@ -143,12 +128,12 @@ def same_classes(given: Any, resolved: Sequence[Any]) -> bool:
         return True
     if not isinstance(given, list | tuple) or len(given) != len(resolved):
         return False
-    return all(
-        isinstance(entry, Mapping)
-        and isinstance(class_found, Mapping)
-        and all(value is None or class_found.get(key) == value for key, value in entry.items())
-        for entry, class_found in zip(given, resolved, strict=True)
-    )
+    for entry, known in zip(given, resolved, strict=True):
+        if not isinstance(entry, Mapping) or not isinstance(known, Mapping):
+            return False
+        if any(value is not None and known.get(key) != value for key, value in entry.items()):
+            return False
+    return True
 
 
 # Names of the files beside a dataset's own recipe, as that recipe writes them.
@@ -176,8 +161,7 @@ _PATHS = ("mine.settings.examples.*.image", "mine.settings.chat.answers")
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """A layer's record of the recipe that it `extends`: its `sha256` and where that is written; `below` is the recipe
-    as it is now."""
+    """What a layer says of the recipe that it extends, where it says it, and that recipe as it is now (`below`)."""
 
     extends: str
     sha256: str
@@ -200,11 +184,6 @@ def read_layers(path: Path) -> Layers:
     return _read_chain(path, ())
 
 
-def text_layers(text: str, shown_name: str, folder: Path) -> Layers:
-    """Read the layers of a recipe's text, which is not a dataset's own; its paths are relative to `folder`."""
-    return _layered(text, shown_name, folder, ())
-
-
 def own_layers(text: str, shown_name: str, dataset: Path) -> LocatedMapping:
     """Return a dataset's own recipe; its folders become names of another machine.
 
@@ -216,23 +195,21 @@ def own_layers(text: str, shown_name: str, dataset: Path) -> LocatedMapping:
     if recipe.get("extends") is not None:
         problems.append(f"extends ({recipe.origins['extends']}): a dataset's own recipe cannot extend another recipe")
     source = recipe.get("source")
-    if isinstance(source, LocatedMapping) and isinstance(source.get("classes"), str):
-        origin = source.origins["classes"]
-        problems.append(f"source.classes ({origin}): found a path; a dataset's own recipe lists its classes")
-    elif isinstance(source, LocatedMapping) and not names_every_label(source.get("classes")):
-        origin = source.origins.get("classes", shown_name)
-        problems.append(
-            f"source.classes ({origin}): a dataset's own recipe lists its classes, each with its source_label"
-        )
+    if isinstance(source, LocatedMapping):
+        where = f"source.classes ({source.origins.get('classes', shown_name)})"
+        if isinstance(source.get("classes"), str):
+            problems.append(f"{where}: found a path; a dataset's own recipe lists its classes")
+        elif not names_every_label(source.get("classes")):
+            problems.append(f"{where}: a dataset's own recipe lists its classes, each with its source_label")
     generator = _with_rows_of_a_file(recipe)
     if generator is not None and generator["rows"] != OWN_ROWS:
         origin = generator.origins["rows"]
         problems.append(f"generator.rows ({origin}): found a path; a dataset's own rows are in {OWN_ROWS}")
-    drawn_from = list(embedding_specs(recipe))
-    for path, spec in drawn_from:
-        if isinstance(spec, LocatedMapping) and spec.get("file") not in (None, OWN_EMBEDDINGS):
-            shown_name = f"{'.'.join(map(str, path))}.file ({spec.origins['file']})"
-            problems.append(f"{shown_name}: found a path; a dataset's own embeddings are in {OWN_EMBEDDINGS}")
+    embeddings = [(path, spec) for path, spec in embedding_specs(recipe) if isinstance(spec, LocatedMapping)]
+    for path, spec in embeddings:
+        if spec.get("file") not in (None, OWN_EMBEDDINGS):
+            where = f"{'.'.join(path)}.file ({spec.origins['file']})"
+            problems.append(f"{where}: found a path; a dataset's own embeddings are in {OWN_EMBEDDINGS}")
     if problems:
         raise UserError(problems, "A dataset's recipe is what `counterfoil build` wrote: restore it from a copy.")
     tokens = recipe.get("tokens")
@@ -242,8 +219,8 @@ def own_layers(text: str, shown_name: str, dataset: Path) -> LocatedMapping:
         generator["rows"] = _read_rows(dataset / OWN_ROWS, generator.origins["rows"])
     if brings_tokens:
         recipe["tokens"]["path"] = str(dataset.resolve() / OWN_TOKENS)
-    for _, spec in drawn_from:
-        if isinstance(spec, LocatedMapping) and spec.get("file") == OWN_EMBEDDINGS:
+    for _, spec in embeddings:
+        if spec.get("file") == OWN_EMBEDDINGS:
             spec["file"] = str(dataset.resolve() / OWN_EMBEDDINGS)
     return recipe
 
@@ -260,11 +237,10 @@ def lay_over(lower: LocatedMapping, upper: LocatedMapping, path: tuple[str, ...]
             continue
         below = merged.get(key)
         key_path = (*path, key)
-        if key == "object_threshold" and isinstance(value, LocatedMapping) and set(value) == {"classes"}:
+        names_classes = key == "object_threshold" and isinstance(value, LocatedMapping) and set(value) == {"classes"}
+        if names_classes and isinstance(below, int | float) and not isinstance(below, bool):
             # Expand a bare number into a mapping, so that thresholds of classes can be merged over it.
-            origin = merged.origins.get(key)
-            if origin is not None and isinstance(below, int | float) and not isinstance(below, bool):
-                below = LocatedMapping({"value": below}, {"value": origin})
+            below = LocatedMapping({"value": below}, {"value": merged.origins[key]})
         drops = key_path == ("prompts", "shifts") and not value
         if isinstance(below, LocatedMapping) and isinstance(value, LocatedMapping) and not drops:
             value = lay_over(below, value, key_path)
@@ -317,7 +293,7 @@ def _read_chain(path: Path, above: tuple[Path, ...]) -> Layers:
         raise UserError(f"{_shown(real)}: extends itself: {chain}")
     if len(above) == _LONGEST_CHAIN:
         raise UserError(f"{_shown(real)}: extended over more than {_LONGEST_CHAIN} files")
-    return _layered(text_of(path), _shown(path), real.parent, (*above, real))
+    return text_layers(text_of(path), _shown(path), real.parent, (*above, real))
 
 
 def _read_mapping(text: str, shown_name: str) -> LocatedMapping:
@@ -328,7 +304,8 @@ def _read_mapping(text: str, shown_name: str) -> LocatedMapping:
     return recipe
 
 
-def _layered(text: str, shown_name: str, folder: Path, above: tuple[Path, ...]) -> Layers:
+def text_layers(text: str, shown_name: str, folder: Path, above: tuple[Path, ...] = ()) -> Layers:
+    """Read the layers of a recipe's text, with paths relative to `folder`; `above` are the files that extend it."""
     recipe = _read_mapping(text, shown_name)
     _resolve_paths(recipe, folder)
     origin, sealed = recipe.origins.pop(EXTENDS, None), recipe.origins.pop(EXTENDS_SHA256, None)
@@ -354,26 +331,20 @@ def _layered(text: str, shown_name: str, folder: Path, above: tuple[Path, ...]) 
 
 
 def _with_classes_of(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMapping:
-    """Return the recipe that a layer was written for: the lower recipe with the classes that the layer resolved.
-
-    A seal covers a recipe whose classes are all known. If the lower recipe takes its classes from the source, the layer
-    holds the resolved classes. They are used if they agree with the lower recipe.
-    """
+    """Return the recipe that a layer was written for; classes that it takes from the source are those of the layer."""
     below, above = lower.get("source"), upper.get("source")
     if not isinstance(below, LocatedMapping) or not isinstance(above, LocatedMapping):
         return lower
     given, resolved = below.get("classes"), above.get("classes")
     if names_every_label(given) or not isinstance(resolved, LocatedList) or not same_classes(given, resolved):
         return lower
-    return lay_over(
-        lower, LocatedMapping({"source": LocatedMapping({"classes": resolved}, above.origins)}, upper.origins)
-    )
+    classes = LocatedMapping({"classes": resolved}, above.origins)
+    return lay_over(lower, LocatedMapping({"source": classes}, upper.origins))
 
 
 def _shown(path: Path) -> str:
-    absolute = path.resolve()
-    working_directory = Path.cwd()
-    return str(absolute.relative_to(working_directory)) if absolute.is_relative_to(working_directory) else str(absolute)
+    absolute, folder = path.resolve(), Path.cwd()
+    return str(absolute.relative_to(folder) if absolute.is_relative_to(folder) else absolute)
 
 
 def _resolve_paths(recipe: LocatedMapping, folder: Path) -> None:
@@ -419,12 +390,8 @@ def texts_at(recipe: Any, *dotted_keys: str) -> Iterator[tuple[Any, Any]]:
         *parts, last = dotted_key.split(".")
         for part in parts:
             containers = [values[key] for values in containers for key in _keys(values, part)]
-        yield from (
-            (container, key)
-            for container in containers
-            for key in _keys(container, last)
-            if isinstance(container[key], str)
-        )
+        for values in containers:
+            yield from ((values, key) for key in _keys(values, last) if isinstance(values[key], str))
 
 
 def _keys(values: Any, part: str) -> list[Any]:
@@ -436,15 +403,13 @@ def _keys(values: Any, part: str) -> list[Any]:
 
 def embedding_specs(recipe: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield the path and embedding of the base and of each shift, in a recipe of any form."""
-    prompts = recipe.get("prompts")
-    prompts = prompts if isinstance(prompts, Mapping) else {}
-    shifts = prompts.get("shifts")
-    named = {("prompts", "base"): prompts.get("base")}
-    if isinstance(shifts, Mapping):
-        named |= {("prompts", "shifts", name): spec for name, spec in shifts.items()}
-    for path, spec in named.items():
-        if isinstance(spec, Mapping) and spec.get("embedding") is not None:
-            yield (*path, "embedding"), spec["embedding"]
+    prompts = mapping(recipe.get("prompts"))
+    specs: dict[tuple[str, ...], Any] = {("prompts", "base"): prompts.get("base")}
+    specs |= {("prompts", "shifts", name): spec for name, spec in mapping(prompts.get("shifts")).items()}
+    for path, spec in specs.items():
+        embedding = mapping(spec).get("embedding")
+        if embedding is not None:
+            yield (*path, "embedding"), embedding
 
 
 def _absolute_file(name: str, folder: Path) -> str:

@@ -1,17 +1,17 @@
-"""What all sections of a recipe share: frozen models without unknown keys, in which null is as if not written."""
+"""The base of all sections of a recipe, and their validators."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 
 class Section(BaseModel):
     """A part of a recipe: frozen, without unknown keys; null means "as if not written"."""
 
-    # What messages say was expected where something else stands.
+    # What messages say was expected.
     written_as: ClassVar[str] = "a mapping of keys"
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -24,6 +24,17 @@ class Section(BaseModel):
 
 
 def refuse(problem: str | None) -> None:
-    """Raise the problem that a validator found, if it found one."""
+    """Raise ValueError with a problem, if there is one."""
     if problem is not None:
         raise ValueError(problem)
+
+
+def checked(*fields: str, by: Callable[[Any], str | None]) -> Any:
+    """Return a validator that refuses a value of these fields, other than null, with the problem that `by` returns."""
+
+    def check(value: Any) -> Any:
+        if value is not None:
+            refuse(by(value))
+        return value
+
+    return field_validator(*fields)(check)

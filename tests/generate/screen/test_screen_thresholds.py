@@ -208,7 +208,7 @@ def test_scores_of_samples_are_open_clips_cosines(clip: ClipModel, pictures: lis
     samples = [sample for shard in plan.shards for sample in shard.samples(plan)]
     chosen = samples[:: len(samples) // len(pictures)][: len(pictures)]
     assert {"base", "pencil_sketch"} <= {sample.shift for sample in chosen}
-    embeddings, scores = Scorer.for_plan(clip, plan).score(pictures, chosen)
+    embeddings, scores = Scorer(clip, plan).score(pictures, chosen)
     for picture, embedding, sample, (object_score, shift_score) in zip(
         pictures, embeddings, chosen, scores, strict=True
     ):

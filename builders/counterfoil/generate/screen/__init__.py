@@ -1,7 +1,7 @@
-"""CLIP scores, and the thresholds that they must reach, as numbers."""
+"""CLIP scores, the thresholds that they must reach, and doubts about both."""
 
 from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts
-from counterfoil.generate.screen.scores import Captions, Scorer, shift_scores
+from counterfoil.generate.screen.scores import Scorer, shift_scores
 from counterfoil.generate.screen.thresholds import (
     FewImages,
     Thresholds,
@@ -12,7 +12,6 @@ from counterfoil.generate.screen.thresholds import (
 )
 
 __all__ = [
-    "Captions",
     "FewImages",
     "Scorer",
     "ScreenDoubts",

@@ -1,7 +1,4 @@
-"""Why the screen should not be believed: classes that its CLIP does not know, and thresholds that ask for nothing.
-
-What that CLIP finds in images that exist, the words of findings and contexts, is doubted for the same reason.
-"""
+"""Doubt a screen whose CLIP does not know the classes, and what that CLIP says of existing images."""
 
 from __future__ import annotations
 
@@ -37,9 +34,8 @@ _FOLLOWS = {
 class DoubtedClass:
     """A class that the screen may not know: `right` of `n` validation images were nearest to its own caption.
 
-    `near_chance` says that this may be little better than guessing; `margin` is the mean cosine by which the own
-    caption is above the best other one, and `taken_for` the name of the class that comes first most often instead.
-    `least_threshold` is its lowest measured object threshold, where that is negative. What was not measured is None.
+    near_chance: this may be little better than guessing. margin, taken_for: as in `KnownClass`, the class by name.
+    least_threshold: its lowest measured object threshold, if negative. What was not measured is None.
     """
 
     class_id: str
@@ -63,11 +59,11 @@ class DoubtedClass:
 
 @dataclass(frozen=True, slots=True)
 class ScreenDoubts:
-    """What speaks against the screen; `classes` are the doubted ones, the worst first, of `of_classes` that were seen.
+    """The doubted classes, the worst first, of `of_classes` that were measured.
 
-    `accuracy` with its 95 % interval is that of naming all `n` validation images by the nearest own caption, `chance`
-    that of guessing; None where it was not measured. `near_chance` says that the interval begins near chance.
-    `decides` is what CLIP's answers are used for: of `labels` validation images were looked at, else audited ones.
+    accuracy, interval: of matching all `n` images to the caption of their class, with 95 % confidence; None if not
+    measured. chance: of guessing. near_chance: the interval begins near chance. decides: what CLIP's answers are used
+    for. The images are validation images for `labels`, else audited ones.
     """
 
     classes: tuple[DoubtedClass, ...]
@@ -87,8 +83,8 @@ class ScreenDoubts:
     def headline(self) -> str:
         """Return the numbers in a sentence."""
         if self.accuracy is None or self.interval is None or self.chance is None:
-            them = "its object threshold is" if len(self.classes) == 1 else "their object thresholds are"
-            return f"CLIP may not know {_count(len(self.classes))}: {them} negative."
+            thresholds = "its object threshold is" if len(self.classes) == 1 else "their object thresholds are"
+            return f"CLIP may not know {_count(len(self.classes))}: {thresholds} negative."
         low, high = self.interval
         images = "validation" if self.decides == "labels" else "audited"
         measured = (
@@ -102,14 +98,14 @@ class ScreenDoubts:
     @property
     def meaning(self) -> str:
         """Return what follows for the images, in a sentence."""
-        who, follows = "The screen" if self.decides == "labels" else "CLIP", _FOLLOWS[self.decides]
+        model, follows = "The screen" if self.decides == "labels" else "CLIP", _FOLLOWS[self.decides]
         mistaken = next((cls for cls in self.classes if cls.taken_for is not None), None)
         if mistaken is None and self.decides == "labels":
             return "The screen accepts almost any image as such a class: accepted images may show anything."
         if mistaken is None:
-            return f"{who} can hardly tell them apart: {follows}."
+            return f"{model} can hardly tell them apart: {follows}."
         others = ", for example" if len(self.classes) > 1 else ""
-        return f"{who} cannot tell '{mistaken.name}' from '{mistaken.taken_for}'{others}: {follows}."
+        return f"{model} cannot tell '{mistaken.name}' from '{mistaken.taken_for}'{others}: {follows}."
 
     @property
     def what_to_do(self) -> str:
@@ -118,79 +114,55 @@ class ScreenDoubts:
         return f"Before you trust these {self.decides}: {_WHAT_TO_DO}{tail}."
 
     def lines(self, most: int = _MOST_NAMED) -> list[str]:
-        """Return the whole warning, a line each: numbers, the worst classes, what it means, what to do."""
+        """Return the lines of the warning: numbers, the worst classes, what it means, what to do."""
         more = [f"  … and {len(self.classes) - most:,} more"] if len(self.classes) > most else []
         return [self.headline, *(f"  {cls}" for cls in self.classes[:most]), *more, self.meaning, self.what_to_do]
 
 
 def screen_doubts(recipe: Recipe, thresholds: Thresholds) -> ScreenDoubts | None:
-    """Return the doubts about a recipe's screen, as far as measured; None if there are none.
+    """Return the doubts about a recipe's screen, by what was measured, or None.
 
-    A class is doubted if its accuracy may be near chance, or its mean margin or a measured object threshold is
-    negative. Thresholds given by a person count for nothing.
+    A class is doubted if its accuracy may be near chance, or if its mean margin or a measured object threshold is
+    negative.
     """
-    return doubts_of(recipe, thresholds.known, _negative_thresholds(thresholds))
+    least: dict[str, float] = {}
+    for entries in thresholds.object.values():
+        for class_id, entry in entries.items():
+            if entry["source"] == FROM_VALIDATION and entry["value"] is not None and entry["value"] < 0:
+                least[class_id] = min(entry["value"], least.get(class_id, 0.0))
+    return doubts_of(recipe, thresholds.known, least)
 
 
 def doubts_of(
     recipe: Recipe, known: KnownClasses | None, least: Mapping[str, float] | None = None, decides: Decides = "labels"
 ) -> ScreenDoubts | None:
-    """`screen_doubts` by what is known of the classes. least: by class id, negative thresholds that were measured."""
+    """Return the doubts by what is known of the classes; `least` are negative measured thresholds by class id."""
     least = least or {}
-    names = _names(recipe)
-    found: list[DoubtedClass] = []
-    for cls in recipe.classes:
-        doubted = _doubted(known, cls.id, names, least.get(cls.id))
-        if doubted is not None:
-            found.append(doubted)
+    names: dict[str, str] = {}
+    for cls, unique in zip(recipe.classes, unique_names([(cls.id, cls.name) for cls in recipe.classes]), strict=True):
+        name = "".join(letter if letter.isprintable() else "\ufffd" for letter in unique)
+        names[cls.id] = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 2]} …"
+    doubted: list[DoubtedClass] = []
+    for class_id, name in names.items():
+        answers, threshold = known.classes.get(class_id) if known is not None else None, least.get(class_id)
+        if known is None or answers is None:
+            if threshold is not None:
+                doubted.append(DoubtedClass(class_id, name, least_threshold=threshold))
+            continue
+        near, margin = known.is_near_chance(answers.right, answers.n), answers.margin
+        if near or margin < 0 or threshold is not None:
+            taken_for = None if answers.taken_for is None else names[answers.taken_for]
+            doubted.append(DoubtedClass(class_id, name, near, answers.n, answers.right, margin, taken_for, threshold))
     near = known is not None and known.is_near_chance(known.right, known.n)
-    if not found and not near:
+    if not doubted and not near:
         return None
-    found.sort(key=lambda one: (one.right / one.n if one.n and one.right is not None else 1.0, one.margin or 0.0))
-    seen = set(least) | set(known.classes if known is not None else ())
+    doubted.sort(key=lambda cls: (cls.right / cls.n if cls.n and cls.right is not None else 1.0, cls.margin or 0.0))
+    measured = len({*least, *(known.classes if known is not None else ())})
     if known is None:
-        return ScreenDoubts(tuple(found), len(seen), decides=decides)
-    return ScreenDoubts(
-        tuple(found),
-        len(seen),
-        near,
-        known.right / known.n,
-        wilson_interval(known.right, known.n),
-        known.chance,
-        known.n,
-        decides,
-    )
-
-
-def _doubted(
-    known: KnownClasses | None, class_id: str, names: dict[str, str], threshold: float | None
-) -> DoubtedClass | None:
-    one = known.classes.get(class_id) if known is not None else None
-    if known is None or one is None:
-        return None if threshold is None else DoubtedClass(class_id, names[class_id], least_threshold=threshold)
-    near = known.is_near_chance(one.right, one.n)
-    if not near and one.margin >= 0 and threshold is None:
-        return None
-    taken_for = None if one.taken_for is None else names[one.taken_for]
-    return DoubtedClass(class_id, names[class_id], near, one.n, one.right, one.margin, taken_for, threshold)
-
-
-def _negative_thresholds(thresholds: Thresholds) -> dict[str, float]:
-    """Return the lowest measured object threshold of each class that has a negative one."""
-    found: dict[str, float] = {}
-    for entries in thresholds.object.values():
-        for class_id, entry in entries.items():
-            if entry["source"] == FROM_VALIDATION and entry["value"] is not None and entry["value"] < 0:
-                found[class_id] = min(entry["value"], found.get(class_id, 0.0))
-    return found
-
-
-def _names(recipe: Recipe) -> dict[str, str]:
-    """Return printable names by class id, each once."""
-    unique = unique_names([(cls.id, cls.name) for cls in recipe.classes])
-    plain = ("".join(letter if letter.isprintable() else "\ufffd" for letter in name) for name in unique)
-    shown = (name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 2]} …" for name in plain)
-    return dict(zip((cls.id for cls in recipe.classes), shown, strict=True))
+        return ScreenDoubts(tuple(doubted), measured, decides=decides)
+    interval = wilson_interval(known.right, known.n)
+    accuracy = known.right / known.n
+    return ScreenDoubts(tuple(doubted), measured, near, accuracy, interval, known.chance, known.n, decides)
 
 
 def _count(classes: int) -> str:

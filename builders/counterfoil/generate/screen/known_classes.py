@@ -1,7 +1,6 @@
 """Measure whether the screening CLIP knows the classes: which caption is nearest to their own validation images.
 
-Unknown classes are reported and decide nothing. The result is in no hash, so directories without it remain valid. It
-is measured once, kept with measured thresholds, and dropped with the last of them.
+The result is reported and decides nothing, so it is in no hash. It is stored with measured thresholds.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ class KnownClass:
     """CLIP's answers to the `n` validation images of a class.
 
     right: images nearer to the caption of their class than to every other caption (a tie does not count). margin: the
-    mean cosine with the own caption minus the best other cosine. taken_for: the class whose caption is most often the
-    nearest to the other images; None if every image is right.
+    mean cosine with the own caption minus the best other cosine. taken_for: the class whose caption is most often
+    nearest to the wrong images, if any.
     """
 
     n: int
@@ -40,9 +39,9 @@ class KnownClass:
 
 @dataclass(frozen=True, slots=True)
 class KnownClasses:
-    """The zero-shot answers of the screening model among the object captions of `captions` classes.
+    """The answers of the screening model among the object captions of `captions` classes.
 
-    `caption` is the base's object caption, with `{class}`; `classes` are those with validation images, by id.
+    caption: the base's object caption, with `{class}`. classes: those with validation images, by id.
     """
 
     caption: str
@@ -63,7 +62,7 @@ class KnownClasses:
         return 1 / self.captions
 
     def is_near_chance(self, right: int, n: int) -> bool:
-        """Return whether `right` of `n` images may be near chance, by the lower end of the interval."""
+        """Return whether the 95 % interval of `right` of `n` images begins near chance."""
         return wilson_interval(right, n)[0] < chance_line(self.chance)
 
     def is_of(self, recipe: Recipe) -> bool:
@@ -87,15 +86,9 @@ class KnownClasses:
         if not isinstance(document, dict) or document.keys() != {"caption", "captions", "n", "right", "classes"}:
             raise ValueError("not thresholds: `known` does not have the expected form")
         caption, captions, classes = document["caption"], document["captions"], document["classes"]
-        sound = (
-            isinstance(caption, str)
-            and len(caption) <= _LONGEST_CAPTION
-            and _is_count(captions, 2, _MOST_CLASSES)
-            and isinstance(classes, dict)
-            and 1 <= len(classes) <= captions
-            and all(_is_class(entry) and entry["taken_for"] != class_id for class_id, entry in classes.items())
-        )
-        if not sound:
+        sound = isinstance(caption, str) and len(caption) <= _LONGEST_CAPTION and _is_count(captions, 2, _MOST_CLASSES)
+        sound = sound and isinstance(classes, dict) and 1 <= len(classes) <= captions
+        if not sound or any(not _is_class(entry) or entry["taken_for"] == id for id, entry in classes.items()):
             raise ValueError("not thresholds: an entry of `known` does not have the expected form")
         known = cls(caption, captions, {class_id: KnownClass(**entry) for class_id, entry in classes.items()})
         if (document["n"], document["right"]) != (known.n, known.right):
@@ -109,7 +102,7 @@ def base_caption(recipe: Recipe) -> str:
 
 
 def own_captions(recipe: Recipe) -> dict[str, str]:
-    """Return class id → object caption, for classes that have the words of the caption."""
+    """Return class id → object caption, for classes that have the parent or category that it uses."""
     caption = base_caption(recipe)
     return {cls.id: cls.text(caption) for cls in recipe.classes if cls.has_words_for(caption)}
 
@@ -127,20 +120,15 @@ def known_classes(
     if len(ids) < 2 or not shown:
         return None
     # Classes of one name share a caption and one column, so that their scores are equal to the last bit.
-    first: dict[str, int] = {}
-    columns = [first.setdefault(texts[class_id], len(first)) for class_id in ids]
-    rows = [columns.index(column) for column in range(len(first))]
-    different = captions[rows].astype(np.float64)
-    owners = [[ids[index] for index, of in enumerate(columns) if of == column] for column in range(len(first))]
-    own_column = dict(zip(ids, columns, strict=True))
-    return KnownClasses(
-        caption,
-        len(ids),
-        {
-            class_id: _known(class_id, own_column[class_id], embeddings, different, owners)
-            for class_id, embeddings in shown.items()
-        },
-    )
+    named: dict[str, list[str]] = {}
+    for class_id in ids:
+        named.setdefault(texts[class_id], []).append(class_id)
+    different = captions[[ids.index(class_ids[0]) for class_ids in named.values()]].astype(np.float64)
+    columns = {class_id: column for column, class_ids in enumerate(named.values()) for class_id in class_ids}
+    classes = {}
+    for class_id, embeddings in shown.items():
+        classes[class_id] = _known(class_id, columns[class_id], embeddings, different, [*named.values()])
+    return KnownClasses(caption, len(ids), classes)
 
 
 def _known(
@@ -148,15 +136,16 @@ def _known(
     column: int,
     images: NDArray[np.floating],
     captions: NDArray[np.float64],
-    owners: Sequence[Sequence[str]],
+    named: Sequence[Sequence[str]],
 ) -> KnownClass:
+    """Return the answers to a class's images; `named` are the ids of the classes that share each caption."""
     margins: list[NDArray[np.float64]] = []
-    taken = np.zeros(len(owners), dtype=np.int64)
+    taken = np.zeros(len(named), dtype=np.int64)
     for start in range(0, len(images), _ROWS_AT_ONCE):
         # Compare in float32, as scores are stored: scores that are equal to a threshold are a tie here.
         scores = (images[start : start + _ROWS_AT_ONCE].astype(np.float64) @ captions.T).astype(np.float32)
         own_score = scores[:, column].astype(np.float64)
-        if len(owners[column]) == 1:
+        if len(named[column]) == 1:
             scores[:, column] = -np.inf
         best = scores.argmax(axis=1)
         margin = own_score - scores[np.arange(len(scores)), best].astype(np.float64)
@@ -164,7 +153,7 @@ def _known(
         margins.append(margin)
     every = np.concatenate(margins)
     right = int((every > 0).sum())
-    others = [other for other in owners[int(taken.argmax())] if other != class_id]
+    others = [other for other in named[int(taken.argmax())] if other != class_id]
     # Round, because the last bits of a sum depend on the machine.
     return KnownClass(len(every), right, round(float(every.mean()), 6), others[0] if right < len(every) else None)
 
@@ -174,12 +163,10 @@ def _is_count(value: Any, least: int, most: int) -> bool:
 
 
 def _is_class(entry: Any) -> bool:
-    return (
-        isinstance(entry, dict)
-        and entry.keys() == {"n", "right", "margin", "taken_for"}
-        and _is_count(entry["n"], 1, 2**53)
-        and _is_count(entry["right"], 0, entry["n"])
-        and type(entry["margin"]) in (int, float)
-        and -2.001 <= entry["margin"] <= 2.001  # cosines, rounded; no NaN is in there
-        and (isinstance(entry["taken_for"], str) if entry["right"] < entry["n"] else entry["taken_for"] is None)
-    )
+    if not isinstance(entry, dict) or entry.keys() != {"n", "right", "margin", "taken_for"}:
+        return False
+    if not _is_count(entry["n"], 1, 2**53) or not _is_count(entry["right"], 0, entry["n"]):
+        return False
+    if type(entry["margin"]) not in (int, float) or not -2.001 <= entry["margin"] <= 2.001:  # rounded cosines, no NaN
+        return False
+    return isinstance(entry["taken_for"], str) if entry["right"] < entry["n"] else entry["taken_for"] is None

@@ -1,9 +1,9 @@
-"""The two cosines of Vendrow 2023, section 3.1: is the object there, is the shift there."""
+"""Compute the two cosines of Vendrow 2023, section 3.1: does the image show the object, does it show the shift."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,63 +22,54 @@ if TYPE_CHECKING:
 def shift_scores(
     images: np.ndarray, objects: np.ndarray, shifts: Sequence[np.ndarray | None]
 ) -> list[tuple[float, float | None]]:
-    """Object and shift cosine of each image, from unit embeddings: images and object captions [n, width],
-    shift captions n × ([width] or None). Computed in float64 row by row and given as float32."""
+    """Return the object and shift cosine of each image, computed in float64 row by row, as float32 numbers.
+
+    images, objects: unit embeddings of images and object captions [n, width]. shifts: n of shift captions [width].
+    """
+
+    def cosine(image: np.ndarray, caption: np.ndarray) -> float:
+        return float(np.float32(image.astype(np.float64) @ caption.astype(np.float64)))
+
     scores = []
     for image, caption, shift in zip(images, objects, shifts, strict=True):
-        seen = image.astype(np.float64)
-        shift_score = None if shift is None else float(np.float32(seen @ shift.astype(np.float64)))
-        scores.append((float(np.float32(seen @ caption.astype(np.float64))), shift_score))
+        scores.append((cosine(image, caption), None if shift is None else cosine(image, shift)))
     return scores
 
 
 @dataclass(frozen=True, slots=True)
-class Captions:
-    """Unit embeddings of the captions of a plan, encoded once each when first asked for."""
+class Scorer:
+    """Scores batches of a plan's rendered images against their samples' captions, each of which is encoded once."""
 
     clip: ClipModel
     plan: Plan
-    seen: dict[str, np.ndarray]
-
-    def of(self, text: str) -> np.ndarray:
-        if text not in self.seen:
-            self.seen[text] = self.clip.embed_texts([text])[0]
-        return self.seen[text]
-
-    def for_sample(self, sample: Sample) -> tuple[np.ndarray, np.ndarray | None]:
-        shift, cls = self.plan.shift(sample.shift), self.plan.class_of(sample.label)
-        caption = shift.caption
-        return self.of(object_caption_for(shift, cls)), None if caption is None else self.of(caption)
-
-
-@dataclass(frozen=True, slots=True)
-class Scorer:
-    """Scores batches of rendered images against their samples' captions."""
-
-    captions: Captions
-    batch_size: int
-
-    @classmethod
-    def for_plan(cls, clip: ClipModel, plan: Plan) -> Scorer:
-        return cls(Captions(clip, plan, {}), plan.recipe.generator.batch_size)
+    _captions: dict[str, np.ndarray] = field(default_factory=dict)
 
     def score(
         self, images: Sequence[Image.Image], samples: Sequence[Sample]
     ) -> tuple[np.ndarray, list[tuple[float, float | None]]]:
         """Return embeddings float32 [n, width], and the (object, shift) cosines of each image."""
         embeddings = self.embed(images)
-        pairs = [self.captions.for_sample(sample) for sample in samples]
-        return embeddings, shift_scores(embeddings, np.stack([p[0] for p in pairs]), [p[1] for p in pairs])
+        objects, shifts = [], []
+        for sample in samples:
+            shift, cls = self.plan.shift(sample.shift), self.plan.class_of(sample.label)
+            objects.append(self._encoded(object_caption_for(shift, cls)))
+            shifts.append(None if shift.caption is None else self._encoded(shift.caption))
+        return embeddings, shift_scores(embeddings, np.stack(objects), shifts)
 
     def embed(self, images: Sequence[Image.Image]) -> np.ndarray:
-        """Return unit embeddings float32 [n, width] of images, in batches of one size."""
-        return self.captions.clip.embed_images(images, self.batch_size)
+        """Return unit embeddings float32 [n, width]."""
+        return self.clip.embed_images(images, self.plan.recipe.generator.batch_size)
+
+    def _encoded(self, caption: str) -> np.ndarray:
+        if caption not in self._captions:
+            self._captions[caption] = self.clip.embed_texts([caption])[0]
+        return self._captions[caption]
 
 
 class ValidationScores:
     """Cosines of each class's own validation images with a caption.
 
-    `labels` [n] are the labels of n images in the recipe, `embeddings` [n, width] their unit vectors in float32.
+    labels: of images in the recipe, [n]. embeddings: their unit vectors, float32 [n, width].
     """
 
     def __init__(self, recipe: Recipe, clip: ClipModel, labels: np.ndarray, embeddings: np.ndarray) -> None:
@@ -98,10 +89,7 @@ class ValidationScores:
         return scores
 
     def known_classes(self, labels: Sequence[int] | None = None) -> KnownClasses | None:
-        """Return what CLIP makes of the images among the classes' own object captions, as the base has them.
-
-        labels: the classes that are told apart; all, where it is None.
-        """
+        """Measure which classes, of these labels or of all, CLIP knows by the base's object captions."""
         texts = own_captions(self.recipe)
         if labels is not None:
             ids = {cls.id for cls in self.recipe.classes if cls.label in labels}

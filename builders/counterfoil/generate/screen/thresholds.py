@@ -1,7 +1,6 @@
-"""Thresholds resolved to numbers: values as they stand, percentiles from the class's own validation images.
+"""Resolve thresholds to numbers: given values, and percentiles over the class's own validation images.
 
-A shift's percentile is over all candidates of the shift, so it has no number while they are being made: such
-a shift is open.
+A shift's percentile is over all its candidates, so it has no number until they are made: such a shift is open.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 ThresholdEntry = dict[str, Any]
-# Object caption (with `{class}`), class id and percentile: all that a measured threshold depends on in a recipe.
+# All that a measured threshold depends on in a recipe: object caption (with `{class}`), class id and percentile.
 Measured = tuple[str, str, float]
 
 FROM_RECIPE = "recipe"
@@ -53,11 +52,9 @@ class FewImages:
 class Thresholds:
     """Per shift and class id: {"value", "percentile", "n", "source"} for the object and for the shift.
 
-    `value` is None too where nothing is screened.
-    `source` is "recipe" for a given value, "validation" for a percentile of validation images, and "candidates"
-    for a percentile of candidates, whose `value` is None: the shift is open. `n` are the images behind a value;
-    "needs" stands beside it where they are fewer than the percentile needs. `known` is what CLIP made of the same
-    validation images; None where no percentile was taken, or by a version that did not ask.
+    `source` is "recipe" for a given value, "validation" for a percentile of `n` validation images, and "candidates" for
+    an open shift. `value` is None for an open shift and without a screen. "needs" is added if the percentile needs more
+    images than `n`. known: CLIP's answers to the same images; None if no percentile was measured.
     """
 
     object: Mapping[str, Mapping[str, ThresholdEntry]]
@@ -75,13 +72,12 @@ class Thresholds:
 
     def few_images(self) -> tuple[FewImages, ...]:
         """Return the classes whose percentile is over fewer validation images than it needs."""
-        found = {
-            FewImages(class_id, entry["percentile"], entry["n"], entry["needs"])
-            for entries in self.object.values()
-            for class_id, entry in entries.items()
-            if "needs" in entry
-        }
-        return tuple(sorted(found))
+        classes = set()
+        for entries in self.object.values():
+            for class_id, entry in entries.items():
+                if "needs" in entry:
+                    classes.add(FewImages(class_id, entry["percentile"], entry["n"], entry["needs"]))
+        return tuple(sorted(classes))
 
     def measured(self, captions: Mapping[str, str]) -> dict[Measured, ThresholdEntry]:
         """Return the measured entries; `captions` are the object captions by shift."""
@@ -93,22 +89,19 @@ class Thresholds:
 
     def with_known(self, known: KnownClasses | None, recipe: Recipe) -> Thresholds:
         """Return the thresholds with the known classes, if any threshold was measured."""
-        true = known is not None and self.pin() is not None and known.is_of(recipe)
-        return replace(self, known=known if true else None)
+        fits = known is not None and self.pin() is not None and known.is_of(recipe)
+        return replace(self, known=known if fits else None)
 
     def pin(self) -> dict[str, str] | None:
-        """Return what the inputs pin: the measured thresholds alone, since the others stand in the recipe.
-
-        Nothing is decided by what is `known`, which a directory of an earlier version lacks.
-        """
-        found: dict[str, dict[str, ThresholdEntry]] = {}
+        """Return the hash of the measured thresholds, which inputs pin; the recipe has the others."""
+        measured: dict[str, dict[str, ThresholdEntry]] = {}
         for shift, class_id, entry in self._measured():
-            found.setdefault(shift, {})[class_id] = entry
-        return {"sha256": sha256_json(found)} if found else None
+            measured.setdefault(shift, {})[class_id] = entry
+        return {"sha256": sha256_json(measured)} if measured else None
 
     def document(self) -> dict[str, Any]:
-        known = {} if self.known is None else {"known": self.known.document()}
-        return {"object": _plain(self.object), "shift": _plain(self.shift), **known}
+        document: dict[str, Any] = {"object": self.object, "shift": self.shift}
+        return document if self.known is None else document | {"known": self.known.document()}
 
     def content(self) -> bytes:
         return (json.dumps(self.document(), indent=1, sort_keys=True) + "\n").encode()
@@ -142,12 +135,9 @@ def percentile_of(scores: np.ndarray, percentile: float) -> float:
 
 
 def images_needed(percentile: float) -> int:
-    """Return the images of which a percentile says more than their least or greatest: 20 for percentile 5.
-
-    One is enough for percentiles 0 and 100, which ask for the least and the greatest.
-    """
+    """Return how many images a percentile needs to be more than their minimum or maximum: 20 for percentile 5."""
     tail = min(percentile, 100.0 - percentile)
-    # 100 / 2.2 must not become one more by the last bit of a float.
+    # The last bit of 100 / 2.2 must not add an image.
     return 1 if tail <= 0 else max(1, math.ceil(100.0 / tail - 1e-9))
 
 
@@ -158,14 +148,15 @@ def open_shifts(recipe: Recipe) -> tuple[str, ...]:
 
 def needs_validation(recipe: Recipe, known: Iterable[Measured] = ()) -> bool:
     """Return whether a percentile that is not `known` needs validation images."""
-    there = set(known)
-    return any(
-        (shift.object_caption, recipe.classes[label].id, shift.object_threshold.percentile) not in there
-        for shift in recipe.all_shifts()
-        if shift.object_threshold.percentile is not None
-        for label in shift.class_labels
-        if shift.object_threshold.of_class(recipe.classes[label].id) is None
-    )
+    measured = set(known)
+    for shift in recipe.all_shifts():
+        spec = shift.object_threshold
+        for label in shift.class_labels if spec.percentile is not None else ():
+            class_id = recipe.classes[label].id
+            own = spec.of_class(class_id) is not None
+            if not own and (shift.object_caption, class_id, spec.percentile) not in measured:
+                return True
+    return False
 
 
 def resolve_thresholds(
@@ -173,29 +164,29 @@ def resolve_thresholds(
     validation_scores: Callable[[str], Mapping[str, np.ndarray]] | None,
     known: Mapping[Measured, ThresholdEntry] | None = None,
 ) -> Thresholds:
-    """Return every threshold as a number, but for open shifts.
+    """Return every threshold as a number, except those of open shifts. UserError for a class without validation images.
 
-    `validation_scores(caption)` gives class id → cosines [n] between the class's own validation images and a
-    caption that may hold `{class}`; it may be None where every object percentile is `known`, measured before.
-    UserError for a class without validation images.
+    validation_scores: a function from a caption, which may hold `{class}`, to the cosines [n] of each class's own
+    validation images by class id; needed for object percentiles that are not `known`.
     """
     problems: list[str] = []
     objects: dict[str, dict[str, ThresholdEntry]] = {}
     shifts: dict[str, dict[str, ThresholdEntry]] = {}
-    seen: dict[str, Mapping[str, np.ndarray]] = {}
+    scores_of: dict[str, Mapping[str, np.ndarray]] = {}
     known = known or {}
 
     def object_entry(spec: ObjectThresholdSpec, caption: str, class_id: str) -> ThresholdEntry:
-        own = spec.of_class(class_id)
-        if own is not None or spec.percentile is None:
-            return _given(None if recipe.screen.model is None else spec.value if own is None else own)
+        value = spec.of_class(class_id)
+        if value is not None or spec.percentile is None:
+            value = spec.value if value is None else value
+            return _given(None if recipe.screen.model is None else value)
         if (caption, class_id, spec.percentile) in known:
             return dict(known[caption, class_id, spec.percentile])
         if validation_scores is None:
             raise ValueError("a percentile needs validation scores")
-        if caption not in seen:
-            seen[caption] = validation_scores(caption)
-        scores = seen[caption].get(class_id, np.empty(0))
+        if caption not in scores_of:
+            scores_of[caption] = validation_scores(caption)
+        scores = scores_of[caption].get(class_id, np.empty(0))
         if scores.size == 0:
             problems.append(f"class '{class_id}' has no validation image to take percentile {spec.percentile:g} of")
             return _entry(0.0, spec.percentile, 0, FROM_VALIDATION)
@@ -210,10 +201,8 @@ def resolve_thresholds(
             entry = _entry(None, shift.threshold.percentile, 0, FROM_CANDIDATES) if _is_open(shift) else None
             shifts[shift.name] = {c.id: entry or _given(shift.threshold.value) for c in chosen}
     if problems:
-        raise UserError(
-            sorted(set(problems)),
-            "Give these classes validation images, drop them, or set screen.object_threshold by value.",
-        )
+        hint = "Give these classes validation images, drop them, or set screen.object_threshold by value."
+        raise UserError(sorted(set(problems)), hint)
     return Thresholds(objects, shifts)
 
 
@@ -230,31 +219,18 @@ def _entry(value: float | None, percentile: float | None, n: int, source: str) -
 
 
 def _is_entry(entry: Any) -> bool:
-
-    def is_number(value: Any) -> bool:
-        return value is None or (type(value) in (int, float) and math.isfinite(value))
-
-    return (
-        isinstance(entry, dict)
-        and {"value", "percentile", "n", "source"} <= entry.keys() <= {"value", "percentile", "n", "source", "needs"}
-        and is_number(entry["value"])
-        and is_number(entry["percentile"])
-        and type(entry["n"]) is int
-        and isinstance(entry["source"], str)
-        # What is said of too few images tells the percentile too.
-        and ("needs" not in entry or (type(entry["needs"]) is int and entry["percentile"] is not None))
-    )
-
-
-def _plain(table: Mapping[str, Mapping[str, ThresholdEntry]]) -> dict[str, dict[str, ThresholdEntry]]:
-    return {shift: {cls: dict(entry) for cls, entry in entries.items()} for shift, entries in table.items()}
+    if not isinstance(entry, dict) or entry.keys() - {"needs"} != {"value", "percentile", "n", "source"}:
+        return False
+    for value in (entry["value"], entry["percentile"]):
+        if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):
+            return False
+    if "needs" in entry and (type(entry["needs"]) is not int or entry["percentile"] is None):
+        return False
+    return type(entry["n"]) is int and isinstance(entry["source"], str)
 
 
 def stored_thresholds(directory: Path) -> Thresholds | None:
-    """Return the thresholds that a directory holds; None where it has no file of them.
-
-    RunFailure for a file that cannot be read or is not of the form that is written.
-    """
+    """Return a directory's thresholds, if it has any. RunFailure if their file cannot be read or has another form."""
     hint = "It cannot be rebuilt: restore it from a copy, such as the published dataset."
     try:
         return Thresholds.read(read_inside(directory, THRESHOLDS))

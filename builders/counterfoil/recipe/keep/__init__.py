@@ -1,4 +1,4 @@
-"""What is kept of a cell: verdicts, keep rules, quotas and tables. Pure functions on numbers."""
+"""Decide which candidates of a cell are kept: verdicts, keep rules, quotas and tables."""
 
 from counterfoil.recipe.keep.cells import (
     ACCEPTED,
@@ -19,7 +19,7 @@ from counterfoil.recipe.keep.thresholds import ThresholdsRule
 from counterfoil.recipe.keep.top import TopRule
 from counterfoil.recipe.keep.visible import VisibleRule
 
-# The name in a recipe → the rule. The schema's values are made of this table.
+# The name in a recipe → the rule, also in the schema.
 KEEP_RULES: dict[str, type[KeepRule]] = {
     "thresholds": ThresholdsRule,
     "misclassified": MisclassifiedRule,

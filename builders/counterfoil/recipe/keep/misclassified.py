@@ -1,4 +1,4 @@
-"""Keep what classifiers get wrong: Wiles 2022, section 3.1, collects the failures of a model among rendered images."""
+"""Keep images that classifiers get wrong, as Wiles 2022, section 3.1, collects the failures of a model."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from counterfoil.recipe.keep.rule import Column, KeepRule, Verdict
-from counterfoil.recipe.section import refuse
+from counterfoil.recipe.section import checked
 
-# The names of failure rules: which answers of a classifier are wrong. What they mean is in `prediction/`.
+# The names of failure rules, which `prediction/` applies: which answers of a classifier are wrong.
 TOP1, TOP3, PARENT, ANSWERED = "top1", "top3", "parent", "answered:"
 FAILURE_RULES = (TOP1, TOP3, PARENT)
 FAILURE_MEANS = (
@@ -21,20 +21,31 @@ FAILURE_MEANS = (
 )
 
 ANSWER, CONFIDENCE, RIGHT, FAILED = "answer", "confidence", "right", "failed"
-# By what a column tells; the judge's name goes into the gap.
+# Type and description of each column; the judge's name goes into the gap.
 _COLUMNS: dict[str, tuple[Literal["int32", "float32", "bool"], str]] = {
     ANSWER: ("int32", "Prediction of {}: the number of its output."),
     CONFIDENCE: ("float32", "Probability that {} gives its prediction."),
     RIGHT: ("bool", "Whether the prediction of {} is right."),
 }
-# Only where a rule other than top1 decides, which is another thing to say than that the first answer is not right.
+# Only with another failure rule than top1.
 _FAILED: tuple[Literal["bool"], str] = ("bool", "Whether {} fails by the failure rule of the row's shift.")
+
+
+def failure_problem(name: str) -> str | None:
+    """Return a problem with the name of a failure rule, or None."""
+    known = name in FAILURE_RULES or answered_class(name) is not None
+    return None if known else f"found '{name}', expected {', '.join(FAILURE_RULES)} or {ANSWERED}CLASS_ID"
+
+
+def answered_class(name: str) -> str | None:
+    """Return the class id in a rule `answered:CLASS_ID`, or None."""
+    return name.removeprefix(ANSWERED) if name.startswith(ANSWERED) and name != ANSWERED else None
 
 
 class MisclassifiedRule(KeepRule):
     """Keep images that at least a given number of classifiers, the judges, get wrong."""
 
-    # What shows no such object is the generator's fault, and no classifier's.
+    # An image without its object is the generator's fault, not a classifier's.
     after: ClassVar[tuple[str, ...]] = ("thresholds",)
     reasons: ClassVar[tuple[str, ...]] = ("answered_right",)
 
@@ -55,11 +66,7 @@ class MisclassifiedRule(KeepRule):
             raise ValueError(f"found '{empty[0]}', expected the name of a classifier")
         return models
 
-    @field_validator("failure")
-    @classmethod
-    def _known_failure(cls, name: str) -> str:
-        refuse(failure_problem(name))
-        return name
+    _known_failure = checked("failure", by=failure_problem)
 
     @model_validator(mode="after")
     def _enough_judges(self) -> MisclassifiedRule:
@@ -75,7 +82,7 @@ class MisclassifiedRule(KeepRule):
 
     @property
     def decides(self) -> str:
-        """Return the column that decides whether a judge is wrong: `right`, or by another failure rule `failed`."""
+        """Return the column that says whether a judge is wrong: `right`, or `failed` by another failure rule."""
         return RIGHT if self.failure == TOP1 else FAILED
 
     def judges(self) -> tuple[str, ...]:
@@ -97,28 +104,15 @@ def failure_of(rules: Sequence[KeepRule], judge: str) -> str | None:
 def judge_columns(model: str, decides: str = RIGHT) -> dict[str, Column]:
     """Return the columns of a judge; `decides` is the one that a rule reads."""
     columns = _COLUMNS | ({FAILED: _FAILED} if decides == FAILED else {})
-    return {
-        judge_column(model, what): Column(type, about.format(_last_part(model)))
-        for what, (type, about) in columns.items()
-    }
+    name = _last_part(model)
+    return {judge_column(model, column): Column(type, about.format(name)) for column, (type, about) in columns.items()}
 
 
-def judge_column(model: str, what: str) -> str:
-    """Return a judge's column: the last part of its name, in letters that every format takes."""
+def judge_column(model: str, column: str) -> str:
+    """Return a judge's column, or its prefix if `column` is empty: the last part of the name as a-z, 0-9 and '_'."""
     plain = re.sub(r"[^a-z0-9]+", "_", _last_part(model).lower()).strip("_")
-    return "_".join(filter(None, (plain, what)))
+    return "_".join(filter(None, (plain, column)))
 
 
 def _last_part(model: str) -> str:
     return re.split(r"[/:]", model.rstrip("/"))[-1]
-
-
-def failure_problem(name: str) -> str | None:
-    """Return a problem with the name of a failure rule, or None."""
-    known = name in FAILURE_RULES or answered_class(name) is not None
-    return None if known else f"found '{name}', expected {', '.join(FAILURE_RULES)} or {ANSWERED}CLASS_ID"
-
-
-def answered_class(name: str) -> str | None:
-    """Return the class id in a rule `answered:CLASS_ID`, or None."""
-    return name.removeprefix(ANSWERED) if name.startswith(ANSWERED) and name != ANSWERED else None

@@ -1,7 +1,4 @@
-"""The interface of keep rules. A rule reads the scores and thresholds of candidates, by the score's name.
-
-A rule is a section of a recipe. It decides a whole cell and lists the scores that it needs.
-"""
+"""The interface of keep rules: sections of a recipe that decide cells by the scores and thresholds of candidates."""
 
 from __future__ import annotations
 
@@ -26,9 +23,8 @@ CLIP_SCORES = (OBJECT, SHIFT)
 class Verdict:
     """Scores and thresholds of one candidate, by the score's name; a missing one is None.
 
-    The object score is None if rendering failed. The shift score is None if the shift is not screened, as the base.
-    Without a screen both scores and the object threshold are None. `open`: the shift's threshold is not known yet,
-    because it is a percentile over candidates that are still being made.
+    The object score is None if rendering failed, the shift score if the shift is not screened. Without a screen both
+    scores and the object threshold are None. open: the shift's threshold is a percentile over unfinished candidates.
     """
 
     scores: Mapping[str, float | None]
@@ -62,15 +58,13 @@ class Column:
 class KeepRule(Section):
     """The settings of a rule and a pure function. Rules run in order, each on the candidates that earlier rules kept.
 
-    `whole_cell`: the decision on a candidate depends on the other candidates of its cell. Such a rule cannot be used
-    with a quota, which stops drawing once enough candidates pass. `measures`: columns that `measure` fills from the
-    pixels of a stored image, each with its minimum and maximum.
+    whole_cell: a decision depends on the other candidates of the cell, so the rule cannot be used with a quota. after:
+    rules that must precede this one. reasons: all that `dropped` may return. measures: columns that `measure` fills
+    from the pixels of a stored image, each with its minimum and maximum.
     """
 
     whole_cell: ClassVar[bool] = False
-    # Rules that must precede this one in the list.
     after: ClassVar[tuple[str, ...]] = ()
-    # Every reason that `dropped` may return; a stored candidate's reason identifies the rule that dropped it.
     reasons: ClassVar[tuple[str, ...]] = ()
     measures: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
@@ -79,7 +73,7 @@ class KeepRule(Section):
         raise NotImplementedError
 
     def columns(self) -> dict[str, Column]:
-        """Return the columns that the rule adds to every row; a column holds the score of the same name."""
+        """Return the columns that the rule adds to every row, by the name of their score."""
         return {}
 
     def judges(self) -> tuple[str, ...]:

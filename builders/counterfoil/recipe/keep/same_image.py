@@ -1,4 +1,4 @@
-"""Keep edits that are still the image that was edited: by how near CLIP finds them to its row."""
+"""Keep edits whose CLIP embedding is near that of the row that was edited."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SameImageRule(KeepRule):
     """
 
     reasons: ClassVar[tuple[str, ...]] = ("other_image",)
-    # Compared with the row, which no stored image shows; so nothing is measured of pixels alone.
+    # `measure` cannot fill it: the row is not among the stored images.
     measures: ClassVar[Mapping[str, tuple[float, float]]] = {SOURCE_SIMILARITY: (-1, 1)}
 
     similarity: float | None = Field(
@@ -43,13 +43,13 @@ class SameImageRule(KeepRule):
         if self.similarity is None:
             return [None] * len(left)
         least = as_stored(self.similarity)
-        # A number that is not there misses nothing.
+        # A missing cosine drops nothing.
         cosines = [verdict.scores.get(SOURCE_SIMILARITY) for verdict in left]
         return ["other_image" if cosine is not None and cosine < least else None for cosine in cosines]
 
 
 def similarity(image: np.ndarray, source: np.ndarray) -> float:
-    """Return the cosine of two unit embeddings, [width] each: summed in float64, and a float32 number from -1 to 1."""
+    """Return the cosine of two unit embeddings [width], summed in float64, as a float32 number from -1 to 1."""
     import numpy as np
 
     cosine = np.float32(image.astype(np.float64) @ source.astype(np.float64))

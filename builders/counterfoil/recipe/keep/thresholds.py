@@ -1,4 +1,4 @@
-"""Keep what reaches its thresholds: Vendrow 2023, section 3.1, where both cosines must."""
+"""Keep images whose two cosines reach their thresholds (Vendrow 2023, section 3.1)."""
 
 from __future__ import annotations
 

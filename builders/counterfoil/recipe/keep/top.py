@@ -1,4 +1,4 @@
-"""Keep the best of a cell: Jain 2023 takes the images nearest to a caption."""
+"""Keep the best of a cell, as Jain 2023 takes the images nearest to a caption."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ class TopRule(KeepRule):
         return (self.by,)
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        def rank(place: int) -> tuple[bool, float, int]:
-            score = left[place].scores.get(self.by)
-            return (score is None, -score if score is not None else 0.0, place)
-
-        best = set(sorted(range(len(left)), key=rank)[: self.k])
+        scores = [verdict.scores.get(self.by) for verdict in left]
+        known = [(-score, index) for index, score in enumerate(scores) if score is not None]
+        missing = [index for index, score in enumerate(scores) if score is None]
+        best = {*([index for _, index in sorted(known)] + missing)[: self.k]}
         return [None if index in best else "below_top" for index in range(len(left))]

@@ -1,4 +1,4 @@
-"""Keep what shows something: a high shift score may reward darkness, and a black rectangle shows no class."""
+"""Keep images that show something: a high shift score may reward darkness, and a black rectangle shows no class."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CONTRAST, BLACK, WHITE = "contrast", "black", "white"
-# Luma up to which a pixel is black, and from which it is white: 3 % of 255 at either end.
+# The highest luma of a black pixel and the lowest of a white one: 3 % of 255 at either end.
 MOST_BLACK, LEAST_WHITE = 8, 247
-_TAIL = 20  # one pixel in so many is left out at either end of the contrast
+_TAIL = 20  # one pixel in 20 is left out at either end of the contrast
 _LUMA = (19595, 38470, 7471)  # ITU-R BT.601 in 1/65536, as Pillow's mode L has it
 
 
 class VisibleRule(KeepRule):
     """Keep images with enough contrast and not too much black or white. Without a setting, it only measures.
 
-    `contrast` is the 95th minus the 5th percentile of the red, green or blue of all pixels, whichever is most. A
-    standard deviation is blind to darkness with a lamp in it: three bright pixels in a hundred give as much as a faint
-    picture that fills the frame, and the range of all pixels is decided by two of them. Here a twentieth at either end
-    decides nothing, so that what stands out must have a size. It may stand out by its colour alone: blue trousers on an
-    equally dark wall are visible, and have no contrast in luma.
+    `contrast` is the 95th minus the 5th percentile of the channel where that is most: blue trousers on an equally dark
+    wall have no contrast in luma. A standard deviation does not tell a small lamp in the dark from a faint picture that
+    fills the frame, and a range of all pixels depends on two of them.
     """
 
     reasons: ClassVar[tuple[str, ...]] = ("low_contrast", "too_black", "too_white")
@@ -49,10 +47,9 @@ class VisibleRule(KeepRule):
         return (CONTRAST, BLACK, WHITE)
 
     def columns(self) -> dict[str, Column]:
+        contrast = "Contrast of the image: 95th minus 5th percentile of the channel that varies most, of 255."
         return {
-            CONTRAST: Column(
-                "float32", "Contrast of the image: 95th minus 5th percentile of the channel that varies most, of 255."
-            ),
+            CONTRAST: Column("float32", contrast),
             BLACK: Column("float32", f"Share of its pixels with a luma of {MOST_BLACK} or less."),
             WHITE: Column("float32", f"Share of its pixels with a luma of {LEAST_WHITE} or more."),
         }
@@ -61,10 +58,9 @@ class VisibleRule(KeepRule):
         return visibility(pixels)
 
     def dropped(self, left: Sequence[Verdict]) -> list[str | None]:
-        return [self._why(verdict) for verdict in left]
+        return [self._reason(verdict) for verdict in left]
 
-    def _why(self, verdict: Verdict) -> str | None:
-        """Return the first reason; a missing number gives none."""
+    def _reason(self, verdict: Verdict) -> str | None:
         contrast, black, white = (verdict.scores.get(name) for name in self.scores())
         if self.contrast is not None and contrast is not None and contrast < as_stored(self.contrast):
             return "low_contrast"
@@ -81,19 +77,11 @@ def visibility(pixels: NDArray[Any]) -> dict[str, float]:
 
     pixels = pixels.reshape(-1, 3)
     luma = (pixels.astype(np.int64) @ np.array(_LUMA) + 0x8000) >> 16
-    measured = {
-        CONTRAST: float(max(_range(pixels[:, channel]) for channel in range(3))),
-        BLACK: float((luma <= MOST_BLACK).mean()),
-        WHITE: float((luma >= LEAST_WHITE).mean()),
-    }
-    return {name: as_stored(value) for name, value in measured.items()}
-
-
-def _range(levels: NDArray[Any]) -> int:
-    """Return the range between the levels at 5 and 95 %: whole numbers, which no library rounds."""
-    import numpy as np
-
-    counts = np.bincount(levels, minlength=256)
-    low = int(np.argmax(counts.cumsum() * _TAIL > levels.size))
-    high = 255 - int(np.argmax(counts[::-1].cumsum() * _TAIL > levels.size))
-    return max(0, high - low)
+    contrast = 0
+    for levels in pixels.T:
+        counts = np.bincount(levels, minlength=256)
+        low = int(np.argmax(counts.cumsum() * _TAIL > levels.size))
+        high = 255 - int(np.argmax(counts[::-1].cumsum() * _TAIL > levels.size))
+        contrast = max(contrast, high - low)
+    black, white = float((luma <= MOST_BLACK).mean()), float((luma >= LEAST_WHITE).mean())
+    return {CONTRAST: float(contrast), BLACK: as_stored(black), WHITE: as_stored(white)}
