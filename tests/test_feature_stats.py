@@ -75,7 +75,7 @@ def test_parts_of_the_variance_are_those_of_units() -> None:
     one, other = features(0, 12), features(1, 15, 0.4)
     alone = subset_estimate(one, other, np.arange(12), np.arange(15))
     twice = subset_estimate(np.repeat(one, 2, axis=0), other, np.repeat(np.arange(12), 2), np.arange(15))
-    for name in ("value", "linear", "other_linear", "own", "other", "between"):
+    for name in ("value", "linear", "other_linear", "within", "other_within", "between"):
         assert getattr(twice, name) == pytest.approx(getattr(alone, name), rel=1e-9), name
 
 

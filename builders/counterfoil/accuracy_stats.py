@@ -1,18 +1,11 @@
-"""The numbers of a robustness report, as pure functions on arrays: accuracies, drops, intervals, slopes, near chance.
+"""The numbers of a robustness report, on arrays: accuracies, drops, intervals, slopes, near chance. All are fractions.
 
-All accuracies and drops here are fractions between -1 and 1. Images of one class and one candidate index form a unit:
-with paired noise, its base and its shifted image share their noise and are resampled together. Sources: Vendrow 2023,
-section 6 and Appendix A.5.
+Images of one class and one candidate index form a unit: with paired noise, its base and its shifted image share their
+noise and are resampled together. Sources: Vendrow 2023, section 6 and Appendix A.5.
 
-Intervals come from a bootstrap. If all images of a class agree, its interval would have no width; the uncertainty that
-remains is added from their counts (`stats.distances_of_share`).
-
-A model at chance level cannot drop further: it looks robust. So does a class that every model guesses. Both pull every
-average towards 0, so averages leave out models and classes that are near chance on the base.
-
-A model is *near chance* if its class-averaged base accuracy starts (Wilson's lower end) less than a tenth of the way
-up from chance to 1; a class, if its base accuracy averaged over the other models does. Tables mark both; averages,
-impacts and slopes leave both out. It is decided once, on the base, for all groups.
+A model is *near chance* if its class-averaged base accuracy starts (Wilson's lower end) less than a tenth of the way up
+from chance to 1; a class, if its base accuracy averaged over the other models does. Neither can drop further, so
+averages, impacts and slopes leave both out. It is decided once, on the base, for all groups.
 """
 
 from __future__ import annotations
@@ -58,8 +51,8 @@ _NO_SPREAD = 1e-12  # squared probits: base accuracies that differ by rounding o
 class ClassUnits:
     """One class under the base and one shift, unit by unit (a unit is one candidate index).
 
-    base_present, shift_present: (n,) bool, whether that unit's image was accepted (and readable).
-    base_correct, shift_correct: (n, models) bool; rows of absent images are ignored.
+    base_present, shift_present: (n,) bool, whether that unit's image was accepted (and readable). base_correct,
+    shift_correct: (n, models) bool; rows of absent images are ignored.
     """
 
     class_id: str
@@ -83,9 +76,9 @@ class ClassUnits:
 class Drops:
     """The drops of every model at once; arrays are (models,) and (replicates, models).
 
-    `replicates` are of the drop; `base_replicates` are drawn with them. `averaged`, (models,) bool, marks the models to
-    average over. `classes` has each class's drop averaged over these models, None if there are none. `agreed` is what
-    classes whose images all agree add to the ends of the drop's interval.
+    replicates: of the drop; base_replicates: drawn with them. averaged (models,) bool: the models to average over.
+    classes: each class's drop averaged over these models, None without any. agreed: what classes whose images all agree
+    add to the ends of the drop's interval.
     """
 
     base_accuracy: NDArray[np.float64]
@@ -160,13 +153,10 @@ def drops(
 ) -> Drops:
     """Return class-averaged accuracies on base and shift, their difference, and its bootstrap replicates.
 
-    Each class counts once, whatever its number of images. A replicate draws, within every class, as many units as there
-    are, with replacement: with `paired`, a unit brings its base and its shifted image together; otherwise base and
-    shifted
-    images are drawn separately. The draws depend only on `seed`, `salt` (the shift's name) and the class id, never on
-    the
-    models or the number of classes. A class whose draw has no image on one side is left out of that replicate.
-    Averages over models use the models marked in `averaged`, (models,); all models by default.
+    A replicate draws, within every class, as many units as there are, with replacement: with `paired`, a unit brings
+    its base and its shifted image together; otherwise they are drawn separately. The draws depend only on `seed`,
+    `salt` (the shift's name) and the class id. A class whose draw has no image on one side is left out of that
+    replicate. averaged (models,): the models to average over, by default all.
     """
     if not classes:
         raise ValueError("no class to average over")
@@ -206,8 +196,7 @@ def drops(
 def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates: int = REPLICATES) -> Averages:
     """Return accuracies on the base images averaged over classes, with bootstrap replicates, for every model.
 
-    The draws depend only on `seed`, `salt` and the class id. Every class needs an image. Raise ValueError without
-    classes.
+    The draws depend only on `seed`, `salt` and the class id. Every class needs an image. ValueError without classes.
     """
     if not classes:
         raise ValueError("no class to average over")
@@ -226,14 +215,11 @@ def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates:
 def slope(
     base_accuracy: Sequence[float], accuracy: Sequence[float], images: tuple[int, int] | None = None
 ) -> Slope | None:
-    """Fit the ID/OOD slope: the least-squares line of shifted on base accuracy, one point per model.
+    """Fit the ID/OOD slope: the least-squares line of shifted on base accuracy, one point per model, with a t interval.
 
-    Both axes are plain accuracies, as in Vendrow 2023 (section 6, "the slope of the best-fit-line"), with no probit
-    scaling. With `images`, the numbers of base and shifted images, both axes are probits, on which the accuracies of
-    many
-    models form a line (Miller 2021; Taori 2020 took logits). The interval is the t interval of the slope, with models
-    as
-    the sampling unit. Return None with fewer than five models, or if all base accuracies are equal.
+    Both axes are plain accuracies, as in Vendrow 2023 (section 6, "the slope of the best-fit-line"). With `images`, the
+    numbers of base and shifted images, both are probits, on which many models form a line (Miller 2021; Taori 2020 took
+    logits). None with fewer than five models, or if all base accuracies are equal.
     """
     x = np.asarray(base_accuracy, dtype=np.float64)
     y = np.asarray(accuracy, dtype=np.float64)
@@ -260,12 +246,9 @@ def effective_robustness(
     """Return accuracy under the shift less the value that the probit line through the *other* models predicts.
 
     (…, models) -> (…, models), fractions; NaN if fewer than five other models are left, or if these all have one base
-    accuracy. Taori 2020 and Miller 2021 fit the line to hundreds of standard models and judge other models (trained on
-    more
-    data or with an intervention) by their distance from it; a judged model does not pull the line. Here no model is
-    marked
-    as standard, and one outlier among ten models would pull the line to itself, so each model is left out of its own
-    line.
+    accuracy. Taori 2020 and Miller 2021 fit the line to hundreds of standard models and judge other models by it. Here
+    no model is marked as standard, and an outlier among ten would pull the line to itself, so each is left out of its
+    own line.
     """
     x, y = probits(base_accuracy, images[0]), probits(accuracy, images[1])
     others = x.shape[-1] - 1
@@ -288,8 +271,7 @@ def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dic
     """Return effective robustness with its bootstrap interval, by the index of each averaged model that has one.
 
     Images are drawn for all models together, so the line moves with each draw. In simulations with 6 to 20 models and
-    100
-    to 500 images, the interval held these models' truth in 92 to 93 %. It does not cover the choice of models.
+    100 to 500 images, the interval held these models' truth in 92 to 93 %. It does not cover the choice of models.
     """
     places = np.flatnonzero(drops.averaged)
     base, drawn = drops.base_replicates[:, places], drops.replicates[:, places]
@@ -307,7 +289,7 @@ def effective_robustness_intervals(drops: Drops, images: tuple[int, int]) -> dic
 def _impact(
     drop: NDArray[np.float64], replicates: NDArray[np.float64], agreed: EndDistances, averaged: NDArray[np.bool_]
 ) -> Estimate | None:
-    """Return the drop (models,) averaged over the marked models; None if none is marked."""
+    """Return the drop (models,) averaged over the marked models; None if none are marked."""
     if not averaged.any():
         return None
     # All models see the same images, so their errors may be fully correlated: average the ends, not their squares.
@@ -336,8 +318,8 @@ _Units = tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
 def drawn_accuracies(sides: Sequence[_Units], rng: np.random.Generator, replicates: int) -> list[NDArray[np.float64]]:
     """Return the accuracy of sides that share their units, (replicates, models) each, in blocks of bounded memory.
 
-    A side has the units that are present (n,), the right answers (n, models), and the units to draw (n,); those of the
-    first side are used. Sums are of whole numbers, so the blocks do not change the result.
+    A side has the units that are present (n,), the right answers (n, models), and the units to draw (n,), of which the
+    first side's are used. Sums are of whole numbers, so the blocks do not change the result.
     """
     units = sides[0][2]
     shown = [present[units] for present, _, _ in sides]
@@ -374,8 +356,8 @@ def draw_class_averages(
 ) -> NDArray[np.float64]:
     """Return each side's average over strata in each bootstrap replicate, (replicates, sides); NaN if a draw is empty.
 
-    strata, units (n,): images are drawn within a stratum; images of one unit are drawn together. `generator_of` returns
-    each stratum's generator.
+    strata, units (n,): images are drawn within a stratum; images of one unit together. `generator_of` returns a
+    stratum's generator.
     """
     total, counted = np.zeros((REPLICATES, len(sides))), np.zeros((REPLICATES, len(sides)))
     ordered = [rows[np.argsort(strata[rows], kind="stable")] for rows, _ in sides]
@@ -434,10 +416,8 @@ class ClassAverage:
         return self.value - low, high - self.value
 
     def agreeing(self, reach: float) -> Bounds:
-        """Return what classes whose images are all right, or all wrong, add below and above, by each one's Wilson
-        interval.
-
-        A bootstrap gives such a class no uncertainty.
+        """Return what classes that are all right, or all wrong, add below and above, by their Wilson intervals; a
+        bootstrap adds nothing for them.
         """
         far = reach**2 / (self.counts + reach**2)
         below, above = (math.sqrt(float((far[self.shares == end] ** 2).sum())) for end in (1.0, 0.0))
@@ -465,8 +445,7 @@ def class_average_interval(
     """Return the value of `difference_of` with an interval `reach` standard errors long.
 
     One average has Wilson's interval; a difference combines two (Newcombe 1998, method 10). A relative difference d is
-    in
-    its interval if the second may be (1 - d) times the first (Donner and Zou 2012).
+    in its interval if the second may be (1 - d) times the first (Donner and Zou 2012).
     """
     if second is None:
         below, above = mover(first.varying(reach), first.agreeing(reach))
@@ -509,8 +488,7 @@ def calibration_errors(
     """Return the expected calibration error of models on the same images, (n, models) each, n >= 1, with intervals.
 
     It is the mean distance of confidence from accuracy over bins. Bootstrap draws are biased upward, as the error
-    itself
-    is, so the interval is extended to include the value.
+    itself is, so the interval is extended to include the value.
     """
     apart, bins = right - confidence.astype(np.float64), confidence_bins(confidence)
     signed = [(bins[:, [model]] == np.unique(bins[:, model])) * apart[:, [model]] for model in range(right.shape[1])]
@@ -527,10 +505,9 @@ def calibration_errors(
 class NearChance:
     """Models and classes that are near chance on the base.
 
-    models: (m,) bool. classes: id of each such class → its base accuracy averaged over the models that are not near
-    chance.
-    chances: id of each such class → the highest share of right guesses. cells: class id → (m,) bool, by the interval of
-    that class and model alone, for every class with enough images.
+    models: (m,) bool. classes: id → base accuracy averaged over the models that are not near chance. chances: id → the
+    highest share of right guesses. cells: id of every class with enough images → (m,) bool, by that class and model
+    alone.
     """
 
     models: NDArray[np.bool_]
@@ -542,9 +519,7 @@ class NearChance:
 def near_chance(
     accuracy: NDArray[np.float64], images: NDArray[np.int64] | int, chance: NDArray[np.float64] | float
 ) -> NDArray[np.bool_]:
-    """Return where the Wilson interval of an accuracy on so many images starts under `MARGIN` of the way up from
-    chance.
-    """
+    """Return where the Wilson interval of an accuracy on so many images starts below `chance_line`."""
     low, _ = wilson_intervals(accuracy, images)
     return np.asarray(low < chance_line(np.asarray(chance, np.float64)))
 

@@ -1,15 +1,8 @@
-"""Text files: documents that one class writes and reads (strict, finite, bounded JSON), and tables as CSV.
+"""Write and read text files: documents (strict, finite, bounded JSON, one class each) and tables as CSV.
 
-A document is a dataclass that is `Strict`, or whose `__pydantic_config__` is `STRICT`, with a `FORM`. `document_text`
-writes it and checks that it can be read again; `read_document` reads a document that anyone may have written, or
-reports every problem of it.
-
-Files of a dataset are written in one way (`document_bytes`), so that equal content is equal bytes; `differences` lists
-how two such documents differ.
-
-A spreadsheet must open a table as data, whatever a model, class, caption or group is called. So a text that begins with
-one of `= + - @`, a tab or a line break, and would be a formula there, gets a `'` before it, which spreadsheets hide.
-Numbers, also negative ones, are unchanged. A program that reads such a table removes the `'` before these characters.
+A document is a `Strict` dataclass, or one whose `__pydantic_config__` is `STRICT`, with a `FORM`. In a CSV a text that
+begins with `= + - @`, a tab or a line break and would be a formula gets a `'` before it, which spreadsheets hide and
+other readers should remove; numbers are unchanged.
 """
 
 from __future__ import annotations
@@ -69,7 +62,7 @@ Printable = Annotated[str, AfterValidator(_printable)]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What people call a kind of document, what they do about another file, and the limits of one.
+    """The name of a kind of document, advice about a file that is not one, and limits.
 
     version: of its key `version`; None for a document that has none or checks it itself. longest: the most values in a
     list. most: the most values in all.
@@ -98,7 +91,7 @@ def read_document(
 ) -> Document:
     """Read a document that anyone may have made; `where` names it in messages, by default its path.
 
-    UserError, with every problem, if it is no regular file, too large, or not of its kind's form.
+    UserError, with every problem, if it is not a regular file, too large, or not of its kind's form.
     """
     where = where or str(path)
     try:
@@ -128,10 +121,11 @@ def parse_document(kind: type[Document], text: str | bytes, where: str) -> Docum
 
 
 def _checked(text: str | bytes, where: str, form: Form) -> bool:
-    """Check what is no matter of types; return whether all numbers are finite. UserError unless it is JSON.
+    """Check JSON syntax, version and limits; return whether all numbers are finite. UserError, or OtherVersion, if a
+    check fails.
 
-    Also for an OtherVersion, for more values than are ever written (before each becomes an error that takes memory),
-    and for a key that occurs twice: JSON readers differ in which value they take.
+    Values are counted before each becomes an error that takes memory. A repeated key is refused, since JSON readers
+    differ in which value they take.
     """
     size = len(text) if isinstance(text, bytes) else len(text.encode(errors="surrogatepass"))
     if size > MOST_BYTES:
@@ -200,7 +194,6 @@ def document_text(document: Any) -> str:
 
 
 def schema_text(kind: type[Any], title: str) -> str:
-    """Return the JSON Schema of a document, as text."""
     schema = _adapter(kind).json_schema(mode="serialization")
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
     return json.dumps(head | without_titles(schema), indent=2, ensure_ascii=False) + "\n"
@@ -270,7 +263,7 @@ def document_bytes(document: Any) -> bytes:
 
 
 def parse_json(content: bytes) -> Any:
-    """Parse a JSON file that may come from anyone. ValueError if it is none, or nested too deeply."""
+    """Parse a JSON file that may come from anyone. ValueError if it is not JSON, or nested too deeply."""
     try:
         return json.loads(content)
     except RecursionError:
@@ -283,23 +276,23 @@ _MOST_IN_ONE = 3  # lines of an error that are joined into one
 _ABSENT = object()
 
 
-def differences(there: Any, here: Any, path: str = "") -> list[str]:
+def differences(stored: Any, current: Any, path: str = "") -> list[str]:
     """Return a line for every value that differs, in the order of `there`, at most 20 and a count of the rest."""
-    lines = _compare(there, here, path)
+    lines = _compare(stored, current, path)
     return first_of(lines, _MOST_LINES)
 
 
-def _compare(there: Any, here: Any, path: str) -> list[str]:
-    left, right = _named(there), _named(here)
+def _compare(stored: Any, current: Any, path: str) -> list[str]:
+    left, right = _named(stored), _named(current)
     if left is None or right is None:
-        if type(there) is type(here) and there == here:
+        if type(stored) is type(current) and stored == current:
             return []
-        return [f"{path or 'content'}: {_shown(there)} there, {_shown(here)} here"]
+        return [f"{path or 'content'}: {_shown(stored)} there, {_shown(current)} here"]
     lines = []
     for key in {**left, **right}:
         below = f"{path}.{key}" if path else str(key)
         lines += _compare(left.get(key, _ABSENT), right.get(key, _ABSENT), below)
-    if not lines and isinstance(there, list | tuple) and list(left) != list(right):
+    if not lines and isinstance(stored, list | tuple) and list(left) != list(right):
         lines.append(f"{path or 'content'}: the same entries in another order")
     return lines
 

@@ -1,7 +1,6 @@
-"""Errors written for people: what is wrong, where, what was expected, what to do.
+"""Errors for people: what is wrong, where, what was expected, what to do.
 
-The command line prints them without a traceback and exits with `exit_code`:
-2 for a user's mistake, 1 for a failure of the run.
+The command line prints them without a traceback and exits with `exit_code`: 2 for a user's mistake, 1 for a failed run.
 """
 
 from __future__ import annotations
@@ -10,10 +9,7 @@ from collections.abc import Sequence
 
 
 class CounterfoilError(Exception):
-    """A problem, or several collected ones, that a person can act on.
-
-    `problems` holds one line of text for each; `hint` says what to do next.
-    """
+    """One problem or several, a line each, that a person can act on; `hint` says what to do next."""
 
     exit_code = 1
 
@@ -43,13 +39,13 @@ MOST_SHOWN = 20
 
 
 def first_of(lines: Sequence[str], most: int = MOST_SHOWN, count: int | None = None) -> list[str]:
-    """Return at most so many lines, and a line with how many more there are; `count` in all, default `len(lines)`."""
+    """Return at most `most` lines, and a line with how many more there are of `count`, by default `len(lines)`."""
     count = len(lines) if count is None else count
     return [*lines[:most], *([f"… and {count - most:,} more"] if count > most else [])]
 
 
 def some_of(names: Sequence[str], most: int = 5, *, count: int | None = None, what: str = "") -> str:
-    """Join at most so many names, followed by how many more there are, in all `count`, of `what`."""
+    """Join at most `most` names, followed by how many more of `what` there are, of `count` in all."""
     more = (len(names) if count is None else count) - len(names[:most])
     return ", ".join(names[:most]) + (f" and {more:,} more{' ' if what else ''}{what}" if more > 0 else "")
 

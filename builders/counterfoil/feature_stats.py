@@ -1,14 +1,8 @@
-"""Distances of two sets of features: the kernel distance (KID) and the Fréchet distance (FID), on arrays.
+"""Distances between two sets of features: the kernel distance (KID) and the Fréchet distance (FID), on arrays.
 
-KID is the unbiased MMD² with a cubic kernel, by subsets. Binkowski 2018 (Demystifying MMD GANs), section 4:
-k(x, y) = (x·y / d + 1)³. The estimate has no bias at any number of images, where FID has a large one with few. No
-kernel is larger than a subset's. FID is between the normal distributions of means and covariances; Heusel 2017,
-equation 6: ‖μ₁ − μ₂‖² + tr Σ₁ + tr Σ₂ − 2 tr (Σ₁Σ₂)^½. With few images it is too
-high, also between equal distributions.
-
-FID with few images is far from nothing between halves of one set, and marked so; KID has no bias, and leads. Its
-subsets are halves drawn without replacement; their spread is not that of the estimate, for between near sets the
-variance falls as 1 / n². It is measured in parts, each scaled by its own power.
+KID is the unbiased MMD² with the kernel k(x, y) = (x·y / d + 1)³, over subsets (Binkowski 2018, Demystifying MMD GANs,
+section 4). FID compares normal distributions (Heusel 2017, equation 6): ‖μ₁ − μ₂‖² + tr Σ₁ + tr Σ₂ − 2 tr (Σ₁Σ₂)^½.
+With few images FID is too high, even between equal distributions, and is marked so; KID has no bias, and leads.
 """
 
 from __future__ import annotations
@@ -37,7 +31,7 @@ FEWEST_UNITS = 4
 class KernelDistance:
     """`value` is the mean over subsets, `low` and `high` its 95 % interval.
 
-    subset, other_subset: the most images of either side in one.
+    subset, other_subset: the most images of either side in one subset.
     """
 
     value: float
@@ -51,15 +45,15 @@ class KernelDistance:
 class SubsetEstimate:
     """The MMD² of one subset of either side, and its variance in parts (Hoeffding's decomposition).
 
-    linear, other_linear: what single units of either side add, which falls as 1 / units and is nothing between equal
-    distributions. own, other, between: what pairs of units add beyond, which falls as 1 / units².
+    linear, other_linear: from single units of either side; falls as 1 / units and vanishes between equal distributions.
+    within, other_within, between: what pairs of units add, which falls as 1 / units².
     """
 
     value: float
     linear: float
     other_linear: float
-    own: float
-    other: float
+    within: float
+    other_within: float
     between: float
 
 
@@ -71,19 +65,16 @@ def kernel_distance(
     *,
     seed: int = 0,
 ) -> KernelDistance:
-    """KID of features [n, d] and [m, d], from `SUBSETS` pairs of subsets drawn without replacement.
+    """Return the KID of features [n, d] and [m, d], from `SUBSETS` pairs of subsets drawn without replacement.
 
-    A subset has half the images of its side, `LARGEST_SUBSET` at most. With replacement images would meet themselves,
-    which lies about the distance.
+    A subset has half the images of its side, at most `LARGEST_SUBSET`. units [n], other_units [m]: images of one unit
+    are drawn together, and pairs within it are left out of the estimate, as an image's pair with itself is; by default
+    each image is its own unit. ValueError for fewer than `FEWEST_IMAGES` units on a side, other widths, or non-finite
+    features.
 
-    The interval is not the spread of the subsets. Halves spread around the sample as that does around the truth only
-    where the variance falls as 1 / n. Between near sets it falls as 1 / n²: a half's is then four times the sample's,
-    of which it shares one, so that three are left and halves spread √3 times too far. So each part of the variance is
-    measured in the subsets, and scaled to all images by its own power.
-
-    units [n], other_units [m]: what images share. Those of one unit are drawn together, and pairs within it left out of
-    the estimate, as an image's pair with itself is. By default each stands for itself. ValueError for fewer than
-    `FEWEST_IMAGES` units on a side, for widths that differ and for features that are not finite.
+    The interval is not the spread of the subsets, which is right only if the variance falls as 1 / n. Between near sets
+    it falls as 1 / n²: halves then spread √3 times too far. So each part of the variance is measured in the subsets,
+    and scaled to all images by its own power.
     """
     sides = []
     for rows, shared in ((features, units), (others, other_units)):
@@ -111,7 +102,7 @@ def kernel_distance(
         for name in SubsetEstimate.__annotations__
     }
     linear = max(0.0, f * mean["linear"] + g * mean["other_linear"])
-    variance = linear + f * f * mean["own"] + g * g * mean["other"] + f * g * mean["between"]
+    variance = linear + f * f * mean["within"] + g * g * mean["other_within"] + f * g * mean["between"]
     low, high = normal_interval(mean["value"], float(np.sqrt(variance)))
     return KernelDistance(mean["value"], low, high, most, other_most)
 
@@ -122,10 +113,10 @@ def subset_estimate(
     units: NDArray[np.int64],
     other_units: NDArray[np.int64],
 ) -> SubsetEstimate:
-    """The unbiased MMD² of features [n, d] and [m, d], pairs of one unit left out, with its variance in parts.
+    """Return the unbiased MMD² of features [n, d] and [m, d], without pairs of one unit, and its variance in parts.
 
-    Leaving out each unit in turn (the jackknife) tells a linear part once and what pairs add twice; the latter is what
-    sums of units' rows and columns leave of the kernel.
+    Leaving out each unit in turn (the jackknife) counts a linear part once and what pairs add twice; the latter is
+    measured as the residual of the kernel after units' row and column sums.
     """
     x, y = features.astype(np.float64), others.astype(np.float64)
     left, right = _by_unit(units), _by_unit(other_units)
@@ -145,21 +136,21 @@ def subset_estimate(
         value=value + other_value - 2 * mean,
         linear=moved - 2 * pair_part - between,
         other_linear=other_moved - 2 * other - between,
-        own=pair_part,
-        other=other,
+        within=pair_part,
+        other_within=other,
         between=between,
     )
 
 
 def _by_unit(units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """(the order in which rows of a unit stand together, units' sizes, where each begins)."""
+    """Return the order that groups rows by unit, units' sizes, and where each unit begins."""
     order = np.argsort(units, kind="stable")
     sizes = np.unique(units, return_counts=True)[1]
     return order, sizes.astype(np.float64), np.cumsum(sizes) - sizes
 
 
 def _summed(kernel: NDArray[np.float64], left: tuple, right: tuple) -> NDArray[np.float64]:
-    """The kernel summed over the rows of each unit and the columns of each unit."""
+    """Sum the kernel over the rows of each unit and the columns of each unit."""
     if len(left[1]) < len(kernel):
         kernel = np.add.reduceat(kernel[left[0]], left[2], axis=0)
     if len(right[1]) < kernel.shape[1]:
@@ -168,7 +159,7 @@ def _summed(kernel: NDArray[np.float64], left: tuple, right: tuple) -> NDArray[n
 
 
 def _within(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], float]:
-    """Of one side's kernel by units: its mean between units, that without each unit, and what pairs add of variance."""
+    """Return the mean of a kernel between its units, that mean without each unit, and the variance that pairs add."""
     units, n = len(sizes), float(sizes.sum())
     np.fill_diagonal(sums, 0.0)
     rows, whole = sums.sum(axis=1), float(sums.sum())
@@ -187,7 +178,7 @@ def _kernel(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float6
 
 
 def _drawn(units: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Rows of whole units in a random order, as many as `most` holds, and of `FEWEST_UNITS` at least."""
+    """Draw rows of whole units in random order, as many as fit in `most`, but at least `FEWEST_UNITS` units."""
     counts = np.bincount(units)
     order = rng.permutation(len(counts))
     taken = max(FEWEST_UNITS, int(np.searchsorted(np.cumsum(counts[order]), most, side="right")))
@@ -201,7 +192,7 @@ _ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class FeatureStatistics:
-    """Of n features of a width d: mean (d,), the root of the covariance (d, d), and the covariance's trace."""
+    """Statistics of n features of width d: mean (d,), the root of the covariance (d, d), and the covariance's trace."""
 
     n: int
     mean: NDArray[np.float64]
@@ -210,7 +201,7 @@ class FeatureStatistics:
 
 
 def feature_statistics(features: NDArray[np.floating]) -> FeatureStatistics:
-    """Statistics of features [n, d], in double precision. ValueError for fewer than two, or what is not finite."""
+    """Compute statistics of features [n, d] in double precision. ValueError for fewer than two, or non-finite ones."""
     if features.ndim != 2 or len(features) < 2:
         raise ValueError(f"features of the shape {features.shape}, expected [2 or more, d]")
     mean = features.mean(axis=0, dtype=np.float64)
@@ -228,12 +219,12 @@ def feature_statistics(features: NDArray[np.floating]) -> FeatureStatistics:
 
 
 def frechet_distance(statistics: FeatureStatistics, other: FeatureStatistics) -> float:
-    """FID. The trace of (Σ₁Σ₂)^½ is the sum of the singular values of Σ₁^½ Σ₂^½, which no singular Σ troubles."""
+    """Return the FID. The trace of (Σ₁Σ₂)^½ is the sum of the singular values of Σ₁^½ Σ₂^½, also for singular Σ."""
     between = statistics.mean - other.mean
     shared = np.linalg.svd(statistics.root @ other.root, compute_uv=False).sum()
     return max(0.0, float(between @ between + statistics.trace + other.trace - 2 * shared))
 
 
 def is_biased(images: int, others: int, width: int) -> bool:
-    """Whether a side has too few images for the covariance of so many features: FID is then clearly too high."""
+    """Check whether a side has too few images for a covariance of this width, so that FID is clearly too high."""
     return min(images, others) < IMAGES_A_FEATURE * width

@@ -1,11 +1,8 @@
 """Serve the pages of a directory on this machine alone (`counterfoil open`); two of them can save.
 
-The server is on loopback, at a random port, under a token that only its address contains. A request must have the
-token, name the host as the address does (so that a foreign site whose name resolves to this machine is refused), and
-come from no other origin. Requests are limited in bytes and time.
-
-There is a fixed list of pages, rendered on request. No name is a path, and no file is sent as it is: pages are rendered
-from documents that their own readers parse, a card's Markdown is escaped, and pictures are decoded and encoded again.
+The server is on loopback, at a random port. A request must have the token that only the address contains, name the host
+as the address does, and come from no other origin; its bytes and time are limited. The pages are a fixed list, rendered
+on request from parsed documents: no name is a path, and no file is sent as it is.
 """
 
 from __future__ import annotations
@@ -280,7 +277,7 @@ class Save:
 class DirectoryPages:
     """The pages of a directory by name, the index under the empty name, and what may be saved in it.
 
-    UserError if it is no directory or has no page, RunFailure for links and special files in it; for a damaged or
+    UserError if it is not a directory or has no page, RunFailure for links and special files in it; for a damaged or
     unfinished dataset as `read_dataset`.
     """
 

@@ -1,9 +1,9 @@
-"""Pairs of images that share their noise: how much more often one side fails, and tests that may be checked any time.
+"""Pairs of images that share their noise: how much more often one side fails, and tests that may be checked at any
+time.
 
-A pair is an image of a description and one of the base, drawn from the same noise. Pairs that agree do not show which
-of the two is worse; for those that disagree, "the description fails, the base is right" is a fair coin under the null.
-The test is an e-value: under the null its expectation is at most 1 whenever one stops. So it may be checked after every
-batch, and the share of null runs in which it ever reaches 1 / α is at most α.
+A pair is an image of a description and one of the base. For pairs that disagree, "the description fails, the base is
+right" is a fair coin under the null. The test is an e-value, whose null expectation is at most 1 whenever one stops:
+the share of null runs in which it ever reaches 1 / α is at most α.
 """
 
 from __future__ import annotations
@@ -79,9 +79,8 @@ class PairCount:
 
 
 def count_pairs(failed: ArrayLike, base_failed: ArrayLike) -> PairCount:
-    """Count n pairs: whether the description's image failed (n,) and the base's of the same noise (n,), both boolean.
-
-    ValueError if the lengths differ.
+    """Count n pairs, from whether the description's image failed (n,) and the base's of the same noise (n,), both
+    boolean.
     """
     described, base = np.asarray(failed, dtype=np.bool_), np.asarray(base_failed, dtype=np.bool_)
     if described.ndim != 1 or described.shape != base.shape:
@@ -93,8 +92,8 @@ def count_pairs(failed: ArrayLike, base_failed: ArrayLike) -> PairCount:
 def tango_interval(count: PairCount, level: float = CONFIDENCE) -> Bounds:
     """Return Tango's score interval (1998) of the description's failure rate minus the base's; (-1, 1) without pairs.
 
-    It takes the variance at the maximum-likelihood rates for each difference, so that it has some width even if all
-    pairs agree. (Neither SciPy 1.17 nor statsmodels 0.15 has an interval for differences in pairs.)
+    It has some width even if all pairs agree. (Neither SciPy 1.17 nor statsmodels 0.15 has an interval for differences
+    in pairs.)
     """
     reach = float(scipy.stats.norm.isf((1 - level) / 2))
     low = -_tango_end(count.rescued, count.failing, count.pairs, reach)
@@ -114,8 +113,7 @@ def tango_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level
 def pairs_of_half_width(count: PairCount, half_width: float, level: float = CONFIDENCE) -> int:
     """Return how many pairs give an interval of a difference of about ± `half_width`, at the counted shares.
 
-    By the normal approximation. Half a pair is added to each of three outcomes (Jeffreys), so that few pairs of one
-    kind do not seem to need none.
+    By the normal approximation, with half a pair added to each of three outcomes (Jeffreys).
     """
     whole = count.pairs + 1.5
     failing, rescued = (count.failing + 0.5) / whole, (count.rescued + 0.5) / whole
@@ -151,8 +149,8 @@ def log_e_value(failing: int, discordant: int) -> float:
     """Return the natural logarithm of the e-value against "the description fails no more often than the base".
 
     In `failing` of `discordant` pairs the description alone fails. The coin's likelihood is mixed over Beta(½, ½) *cut
-    to (½, 1]*: uncut, an improvement would be confirmed as well. 0 without discordant pairs.
-    ValueError unless `failing` is from 0 to `discordant`.
+    to (½, 1]*: uncut, an improvement would be confirmed as well. 0 without discordant pairs. ValueError unless
+    `failing` is from 0 to `discordant`.
     """
     return float(log_e_values(failing, discordant))
 
@@ -191,12 +189,11 @@ def decide(
 ) -> Decision:
     """Decide about a test after a batch.
 
-    `futile` if the difference's one-sided upper bound is below `margin`: any difference is then too small to matter.
-    This comes first, since with many pairs irrelevant differences show. `confirmed` if `log_e` reaches
-    `threshold_log_e`: at log(m / α) no other of m hypotheses can undo it; whether a hypothesis is a finding is decided
-    by e-BH over the whole run. A bound that is checked again and again misses more often than 1 - level says, which
-    loses true findings and makes no false ones. (`scripts/bugs_proof/sequential.py`: up to a quarter of differences
-    equal to the margin, and about one in twenty of twice that.)
+    `futile`, checked first, if the difference's one-sided upper bound is below `margin`: any difference is too small to
+    matter. `confirmed` if `log_e` reaches `threshold_log_e`: at log(m / α) no other of m hypotheses can undo it; e-BH
+    over the whole run decides what is a finding. Repeated checks of the bound lose true findings and make no false ones
+    (`scripts/bugs_proof/sequential.py`: up to a quarter of differences equal to the margin, about one in twenty of
+    twice that).
     """
     if tango_upper(count, level) < margin:
         return "futile"
@@ -206,8 +203,7 @@ def decide(
 def most_pairs_to_decide(m: int, alpha: float) -> int:
     """Return how many discordant pairs, all failing, confirm one of m hypotheses if no other is confirmed.
 
-    That is the most demanding case, an e-value of m / α: a budget of fewer pairs cannot decide it. ValueError if m is
-    below 1 or alpha is not between 0 and 1.
+    A budget of fewer pairs cannot reach its e-value of m / α. ValueError if m is below 1 or alpha is not in (0, 1).
     """
     if m < 1 or not 0 < alpha < 1:
         raise ValueError(f"m from 1 and alpha between 0 and 1, not {m} and {alpha}")
@@ -220,8 +216,8 @@ def most_pairs_to_decide(m: int, alpha: float) -> int:
 def smallest_paired_difference(pairs: int, base_rate: float, tested: int, fdr: float) -> float | None:
     """Return the least difference that `pairs` pairs confirm with a chance of `POWER`, if no other of `tested` is.
 
-    The halves of a pair fail independently, the base's at `base_rate`: shared noise makes them agree more, and
-    differences easier to see. By simulation with a fixed seed. None if no difference is detected so often.
+    By simulation with a fixed seed. The halves of a pair fail independently, the base's at `base_rate`; shared noise
+    makes differences easier to see. None if no difference is detected so often.
     """
     threshold = math.log(max(tested, 1) / fdr)
 

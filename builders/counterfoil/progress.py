@@ -1,7 +1,6 @@
-"""Progress, in the manner of logging: work reports how far it is, and a caller may listen.
+"""Report progress in the manner of logging: work reports how far it is, and a caller may listen.
 
-Only the listening thread's reports are heard: a pool's threads inherit no listener, so the thread that drives a pool
-reports.
+A pool's threads inherit no listener, so the thread that drives a pool reports.
 """
 
 from __future__ import annotations
@@ -48,15 +47,12 @@ class Stage:
 
 
 def report(name: str, done: int, total: int, lost: str | None = None) -> None:
-    """Report the progress of a stage. See `Stage`."""
+    """Report the progress of a `Stage`."""
     tell(Stage(name, done, total, lost))
 
 
 def tell(event: object) -> None:
-    """Report an event of any type.
-
-    An error of the listener ends the work, whatever errors the work would catch: see `listening`.
-    """
+    """Report an event of any type. An error of the listener ends the work: see `listening`."""
     listener = _listener.get()
     if listener is None:
         _line(event)
@@ -82,8 +78,8 @@ def track(items: Iterable[Item], name: str, total: int | None = None, every: int
 def listening(listener: Listener) -> Iterator[None]:
     """Send all reports within the block to `listener`, and to no other.
 
-    An error of the listener ends the work as Ctrl-C does: the work releases what it holds (locks, workers, weights) and
-    does not take it for an error of its own. It is raised unchanged here.
+    An error of the listener ends the work as Ctrl-C does: the work releases what it holds (locks, workers, weights).
+    The error is raised unchanged here.
     """
     before, refused = _listener.set(listener), None
     try:
@@ -122,7 +118,6 @@ def enable_progress_bars() -> None:
 
 
 def _in_notebook() -> bool:
-    """Check whether this process is a notebook's kernel."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
@@ -130,7 +125,7 @@ def _in_notebook() -> bool:
 class _Line:
     """A line on stderr that is overwritten, in notebooks and on terminals, if there is no listener.
 
-    Events that it cannot describe are skipped. The line disappears when its stage is done.
+    It skips events that it cannot describe, and disappears when its stage is done.
     """
 
     def __init__(self) -> None:

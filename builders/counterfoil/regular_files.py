@@ -1,7 +1,7 @@
-"""Paths that people write, and files from elsewhere: checked before they are opened, read within bounds.
+"""Check the paths that people write, and read files from elsewhere within bounds.
 
-Reading a device or a pipe may never end (or begin), and a file may be larger than it claims. All files of recipes,
-datasets and models from elsewhere are read here.
+Reading a device or a pipe may never end, and a file may be larger than it claims. All files of recipes, datasets and
+models from elsewhere are read here.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _NOT_REGULAR = (
 
 
 class UnfitFile(OSError):
-    """A file that is not read: not a regular one, or too large. `strerror` continues its path ("is a pipe …")."""
+    """A file that is not read: irregular or too large. `strerror` continues its path ("is a pipe …")."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(errno.EINVAL, reason)
 
 
 def irregularity(mode: int) -> str | None:
-    """Describe a file by its mode, if it is no regular file ("is a pipe"); None for a regular one."""
+    """Describe a file that is not regular, by its mode ("is a pipe"); return None for a regular one."""
     if stat.S_ISREG(mode):
         return None
     return next((words for test, words in _NOT_REGULAR if test(mode)), "is not a regular file")

@@ -1,16 +1,13 @@
 """Every interval, bootstrap, test and correction of the package, each once, on numbers and arrays, with its source.
 
-Statistics of pairs of images that share their noise are in `paired_stats.py`, those of one scene through the levels of
-a shift in `trajectory_stats.py`. A function here serves many numbers: look at its callers before you change it. Pages
-name intervals by their authors in their text.
+Pages name intervals by their authors in their text, so look at a function's callers before you change it. Pairs that
+share noise are in `paired_stats.py`, levels of a shift in `trajectory_stats.py`.
 
-Rows that share a unit (a garment, a patient, a caption) fail alike. Intervals and tests of such rows divide their
-counts by one *design effect*, 1 + (m - 1)·ρ, with ρ of `unit_correlation` and m the row-weighted mean size of a unit
-(Kish 1965; Donner and Klar 2000, chapter 6), and use `few_units_interval`.
-
-For a class whose images are all right, or all wrong, a bootstrap draws the same share every time, as if it were known
-exactly. `distances_of_share` and `distances_of_difference` give its uncertainty from counts; `percentile_interval` adds
-it.
+Rows that share a unit (a garment, a patient, a caption) fail alike. Their intervals and tests divide counts by one
+*design effect*, 1 + (m - 1)·ρ, with ρ of `unit_correlation` and m the row-weighted mean size of a unit (Kish 1965;
+Donner and Klar 2000, chapter 6), and use `few_units_interval`. For a class whose images are all right, or all wrong, a
+bootstrap draws one share every time; `distances_of_share` and `distances_of_difference` give its uncertainty from
+counts, and `percentile_interval` adds it.
 """
 
 from __future__ import annotations
@@ -104,8 +101,8 @@ def student_reach(reach: float, freedom: float) -> float:
 def wilson_reach(share: float, whole: float, reach: float, freedom: float = math.inf) -> Bounds:
     """Return Wilson's interval of a share of `whole` rows (any number), `reach` standard errors long.
 
-    freedom: degrees of freedom of the variance that `whole` was estimated from. The rows are reduced by the ratio of a
-    normal to a t quantile, squared (Korn and Graubard 1998).
+    freedom: degrees of freedom of the variance behind `whole`. The rows are reduced by the ratio of a normal to a t
+    quantile, squared (Korn and Graubard 1998).
     """
     whole *= (reach / student_reach(reach, freedom)) ** 2
     middle, half = _wilson(share, whole, reach, math.sqrt)
@@ -133,9 +130,9 @@ def chance_line(chance: _Numbers) -> _Numbers:
 
 @dataclass(frozen=True, slots=True)
 class StoppedRate:
-    """A rate of n images. k: failures among them; n: images up to the k-th failure, or all if it was not reached.
+    """A rate of n images: k failures in those up to the k-th failure, or in all if it was not reached.
 
-    rate: (k - 1) / (n - 1) if it was reached, else k / n, NaN of no image. interval: low and high.
+    rate: (k - 1) / (n - 1) if it was reached, else k / n, NaN without images.
     """
 
     k: int
@@ -149,11 +146,10 @@ def stopped_rate(failed: ArrayLike, k: int, level: float = CONFIDENCE) -> Stoppe
     """Return the rate of images drawn until the k-th failure, from `failed` (images,) boolean in drawing order.
 
     Wiles 2022 stops at 20. Stopping at a failure makes failures / images too high (5 % of the rate at 20 failures, 23 %
-    at 5); if the k-th failure came n-th, (k - 1) / (n - 1) is unbiased (Haldane 1945). It is an estimate, not a test,
-    and does not enter e-BH. Images after the failure are ignored: n is its position, not the end of its batch. If a cap
-    on images came first, the rate is failures / images. The interval is exact in both cases: the k-th failure comes by
-    the n-th image if and only if n images have at least k failures, which is Clopper and Pearson's question.
-    ValueError if k is below 2, since one failure estimates nothing.
+    at 5); if the k-th failure came n-th, (k - 1) / (n - 1) is unbiased (Haldane 1945). Images after it are ignored. If
+    a cap on images came first, the rate is failures / images. The interval is exact in both cases: the k-th failure
+    comes by the n-th image if and only if n images have at least k failures, which is Clopper and Pearson's question.
+    ValueError if k is below 2.
     """
     if k < 2:
         raise ValueError(f"a rate up to the k-th failure needs k of at least 2, not {k}")
@@ -187,9 +183,9 @@ def unit_correlation(*parts: tuple[ArrayLike, ArrayLike]) -> float:
     """Estimate how alike rows of one unit are, from 0 to 1, from parts that may have shares of their own.
 
     parts: (counts (k,), rows (k,)) by unit. Units' shares are taken as Beta-distributed around the part's share; the
-    result is the posterior mean of the correlation, with a prior in which its root is uniform on [0, 1]. For few units
-    the moment estimate is often 0 although rows are alike, and an interval from it covers 77 to 87 % instead of 95.
-    0 if each row is its own unit.
+    result is the posterior mean of the correlation, whose root has a uniform prior on [0, 1]. For few units the moment
+    estimate is often 0 although rows are alike, and an interval from it covers 77 to 87 % instead of 95. 0 if each row
+    is its own unit.
     """
     # Denser near 0, where many small units show a correlation finely.
     grid = ((np.arange(_GRID) + 0.5) / _GRID) ** 2
@@ -223,10 +219,10 @@ def effective_size(rows: ArrayLike, correlation: float) -> float:
 def few_units_interval(share: float, effective: float, units: int, level: float = CONFIDENCE) -> Bounds:
     """Return the interval of a share of rows that are worth `effective` independent ones, from so many units.
 
-    Clopper and Pearson's on the effective counts, which need not be whole and are reduced by the ratio of a normal to a
-    t quantile, squared (Korn and Graubard 1998). t has twice the units' degrees of freedom: with the units' own it
-    covered too much in simulations (`scripts/prove_intervals.py`), without t too little. If no row counts, or every
-    one, nothing shows how alike units are: the bound is that of as many units.
+    Clopper and Pearson's on the effective counts, reduced by the ratio of a normal to a t quantile, squared (Korn and
+    Graubard 1998). t has twice the units' degrees of freedom: with the units' own it covered too much in simulations
+    (`scripts/prove_intervals.py`), without t too little. For a share of 0 or 1, nothing shows how alike units are: the
+    bound is that of as many units.
     """
     tail = (1 - level) / 2
     if units <= 0:
@@ -253,9 +249,8 @@ def clustered_interval(counts: ArrayLike, rows: ArrayLike, level: float = CONFID
 def clustered_rates(failed: NDArray[np.int64], images: NDArray[np.int64]) -> list[Estimate]:
     """Return, for each of m models, the share of all images that fail, each image counting once.
 
-    failed (c, m), images (c,): counts by caption, every caption with at least one image. The interval is
-    `clustered_interval`; of a single caption, which says nothing of others, Wilson's over its images. ValueError
-    without captions.
+    failed (c, m), images (c,): counts by caption, each with an image. The interval is `clustered_interval`; for a
+    single caption Wilson's over its images. ValueError without captions.
     """
     captions, models = failed.shape
     if captions == 0:
@@ -269,7 +264,7 @@ def clustered_rates(failed: NDArray[np.int64], images: NDArray[np.int64]) -> lis
 def matched_rates(
     failed: NDArray[np.int64], images: NDArray[np.int64], weights: NDArray[np.int64]
 ) -> NDArray[np.float64] | None:
-    """Return (m,) rates averaged over classes with `weights`: the failure rates of that mixture of classes.
+    """Return (m,) failure rates averaged over classes with `weights`, the mixture of classes.
 
     failed (k, m), images (k,), weights (k,): by class. Classes without an image are ignored; None if no class has one.
     """
@@ -298,11 +293,11 @@ def balanced_accuracy_interval(
     predicted: Sequence[NDArray[np.bool_]],
     units: Sequence[NDArray[np.int64]] | None,
 ) -> Bounds:
-    """Return the 95 % interval of the mean balanced accuracy of some folds; one array of rows a fold.
+    """Return the 95 % interval of the mean balanced accuracy of some folds; one array of rows per fold.
 
-    This is a mean of recalls: of right and of wrong rows, in each fold. Each recall has its `clustered_interval`, and
-    `mover` joins them: if all of ten errors are seen, a bootstrap has no width. Taking the recalls of one unit's right
-    and wrong rows as independent widens the interval, because they go against each other.
+    It is a mean of recalls, of right and of wrong rows in each fold, with `clustered_interval` each, joined by `mover`:
+    a bootstrap has no width if all of ten errors are seen. Taking both recalls of one unit as independent widens the
+    interval, because they go against each other.
     """
     value, ends = 0.0, []
     weight = 1 / (2 * len(right))
@@ -331,11 +326,11 @@ def distances_of_difference(
     base_correct: NDArray[np.bool_],
     shift_correct: NDArray[np.bool_],
 ) -> EndDistances:
-    """Return the same of base accuracy minus accuracy, (models,), each given with its number of images.
+    """Return the same for base accuracy minus accuracy, (models,), each given with its number of images.
 
-    base_correct, shift_correct: (pairs, models), of the paired images; empty if there are none. If the images of each
-    pair are right together and wrong together, the difference has no width either; their correlation gives it one
-    (Newcombe 1998, Statistics in Medicine 17, 2635, method 10).
+    base_correct, shift_correct: (pairs, models), of the paired images; empty without pairs. If both images of each pair
+    are always right or wrong together, the difference has no width either; their correlation gives it one (Newcombe
+    1998, Statistics in Medicine 17, 2635, method 10).
     """
     base_below, base_above = distances_of_share(*base)
     shift_below, shift_above = distances_of_share(*shift)
@@ -385,7 +380,7 @@ def normal_interval(value: float, error: float) -> Bounds:
 def least_squares_line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[Estimate, float, float]:
     """Return (slope, intercept, R²) of the line through points (n,), n of 3 or more; the interval is Student's t's.
 
-    R² is 0 if every y is equal: the correlation is then 0 / 0, and the line explains nothing.
+    R² is 0 if every y is equal, since the line explains nothing.
     """
     fit: Any = scipy.stats.linregress(x, y)
     half = float(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, x.size - 2)) * float(fit.stderr)
@@ -550,8 +545,8 @@ def smallest_difference(
 ) -> float | None:
     """Return the smallest true difference that a test of these sizes would have detected with a power of 0.8.
 
-    At the level of a single discovery among `tested`, fdr / tested, by the same approximation with the measured rate of
-    the rest. None if no difference would have been detected.
+    At the level of a single discovery among `tested`, fdr / tested, with the measured rate of the rest. None if no
+    difference would have been detected.
     """
     if _too_few(in_set, rest):
         return None
@@ -578,7 +573,7 @@ def smallest_difference(
 
 
 def seeded(seed: int, *names: str) -> np.random.Generator:
-    """Return a generator of a seed and a purpose alone, so that other draws do not change its numbers."""
+    """Return a generator that depends on a seed and a purpose alone."""
     digest = hashlib.sha256("\0".join((str(seed), *names)).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16], "big"))
 
@@ -595,8 +590,8 @@ def percentile_interval(
 ) -> Estimate:
     """Return `value` with the 95 % percentile interval of its finite bootstrap replicates.
 
-    beside: the distances below and above it of a part that no replicate contains and that is independent of them
-    (`mover`); it takes no end below `least` or above 1. No interval for fewer than two replicates.
+    beside: the distances below and above it of an independent part that no replicate contains (`mover`); it takes no
+    end below `least` or above 1. No interval for fewer than two replicates.
     """
     low, high = percentile_ends(np.asarray(value), replicates, np.asarray(beside), least).tolist()
     return Estimate(value) if math.isnan(low) else Estimate(value, low, high)
@@ -622,8 +617,7 @@ def percentile_ends(
 def mean_over_units(values: NDArray[np.float64], units: NDArray[np.int64], rng: np.random.Generator) -> Estimate:
     """Return the mean of values (n,) from -1 to 1, with a bootstrap interval over units (n,), equal for rows of one.
 
-    A replicate draws as many units as there are, with replacement. If all units agree on -1, 0 or 1 there is nothing to
-    draw, and the bound is Wilson's of a share of units; otherwise one unit has no interval.
+    If all units agree on -1, 0 or 1, the bound is Wilson's of a share of units; otherwise one unit has no interval.
     """
     _, of_unit, sizes = np.unique(units, return_inverse=True, return_counts=True)
     value = float(values.mean())
@@ -654,8 +648,7 @@ def jackknife_variance(without: NDArray[np.float64]) -> float:
 def sequential_p(reached: Iterable[bool], permutations: int) -> float:
     """Return the p of a permutation test: (1 + reached) / (1 + permutations), stopped early once a tenth have reached.
 
-    Stopped early, it is that tenth over the number drawn (Besag and Clifford 1991): above .1 in either case, and
-    P(p <= a) <= a for every a.
+    Stopped early, it is that tenth over the number drawn (Besag and Clifford 1991); P(p <= a) <= a for every a.
     """
     enough = math.ceil(permutations / 10)
     count = 0
@@ -719,12 +712,11 @@ def e_bh(log_e: Sequence[float], alpha: float) -> list[bool]:
 def simultaneous_reach(
     values: NDArray[np.float64], replicates: NDArray[np.float64], least_error: ArrayLike = 0.0
 ) -> float:
-    """Return how many standard errors intervals of all `values` (…) reach to hold at once, by `replicates` (R, …).
+    """Return how many standard errors intervals of all `values` (…) must reach to hold at once, by `replicates` (R, …).
 
-    The 95 % quantile of the largest deviation in a replicate of the bootstrap, for what varies together errs together;
-    what one interval takes at least. A standard error is at least `least_error`; what has none takes no part, and where
-    nothing varies it is Bonferroni's. Bonferroni's is no bound otherwise: of 30 shares of 100 images it held all in
-    89 %, and this in 95 %.
+    It is the 95 % quantile of the largest deviation in a bootstrap replicate, but at least what one interval needs. A
+    standard error is at least `least_error`; values with none take no part, and if nothing varies it is Bonferroni's.
+    Bonferroni's is no bound otherwise: of 30 shares of 100 images it held all in 89 %, and this in 95 %.
     """
     error = np.maximum(np.nanstd(replicates, axis=0), least_error)
     if not (error > 0).any():
@@ -740,7 +732,7 @@ def simultaneous_level(intervals: int) -> float:
 
 
 def false_coverage_level(reported: int, tested: int, fdr: float) -> float:
-    """Return the level of intervals of *reported* findings, so that a share `fdr` of them misses at most, on average.
+    """Return the level of intervals of *reported* findings, so that on average at most a share `fdr` of them misses.
 
     That is the FCR: 1 - fdr · reported / tested (Benjamini and Yekutieli 2005).
     """

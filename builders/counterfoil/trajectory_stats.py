@@ -1,12 +1,10 @@
 """Trajectories: one scene at its base and at each level of a shift, and the level at which a model begins to fail.
 
-A level is a number in (0, 1]; 0 is the base. K levels make K + 1 *cells*: cell k < K is (level k - 1, level k], cell K
-is beyond the top. A failure is located in a run of cells, `first` to `last`: after the last level that was seen right,
-and up to the first that was seen wrong. A missing level widens the run; a model that is never wrong has a run that ends
-beyond the top. The share that has failed by each level is the nonparametric maximum likelihood estimate for such runs
-(Turnbull 1976), by self-consistency. Without missing levels it is the plain share.
-
-Two models judge the same trajectories, so a log-rank test, which assumes independence, is invalid.
+A level is in (0, 1]; 0 is the base. K levels make K + 1 *cells*: cell k < K is (level k - 1, level k], cell K is beyond
+the top. A failure is located in a run of cells, `first` to `last`: after the last level seen right, up to the first
+seen wrong; a missing level widens the run. The share that has failed by each level is the nonparametric maximum
+likelihood estimate for such runs (Turnbull 1976), by self-consistency. Two models judge the same trajectories, so a
+log-rank test, which assumes independence, is invalid.
 """
 
 from __future__ import annotations
@@ -47,9 +45,8 @@ class Reached:
 def rising_reaches(curve: Sequence[Estimate], levels: Floats, weights: Floats, mark: float) -> Reached:
     """Find where a curve of estimates (K), made to rise (isotonic regression with `weights`), first reaches `mark` > 0.
 
-    It is linear between levels and from 0 at 0. The ends are where its upper and its lower bounds, made to rise too,
-    reach the mark: intervals of the curve at each level give one of the crossing. An unknown bound is taken as the
-    worst.
+    It is linear between levels and from 0 at 0. The ends are where its upper and lower bounds, made to rise too, reach
+    the mark; an unknown bound is taken as the worst.
     """
     return Reached(
         _first_reaches([point.value for point in curve], levels, weights, mark),
@@ -102,8 +99,7 @@ def recovered(present: NDArray[np.bool_], right: NDArray[np.bool_]) -> NDArray[n
 def failure_shares(counts: Floats, runs: Ints, cells: int, still: float = _STILL) -> Floats:
     """Return (…, cells) the share that fails in each cell, from `counts` (…, runs) of trajectories by run (runs, 2).
 
-    Every row of counts needs a trajectory. If several solutions are equally likely, mass is spread evenly over cells
-    that no run distinguishes.
+    Every row of counts needs a trajectory. Mass is spread evenly over cells that no run distinguishes.
     """
     inside = _inside(runs, cells).astype(np.float64)
     weights = counts / counts.sum(axis=-1, keepdims=True)
@@ -124,8 +120,7 @@ def _inside(runs: Ints, cells: int) -> NDArray[np.bool_]:
 def failed_curve(first: Ints, last: Ints, levels: int, rng: np.random.Generator) -> list[Estimate]:
     """Return the share of n trajectories, runs `first` and `last` (n,), that has failed by each level; empty if n = 0.
 
-    The interval is Wilson's, for as many trajectories as would vary alike without missing levels; a bootstrap over
-    trajectories measures how much the share varies.
+    The interval is Wilson's, for as many trajectories as would vary alike without missing levels, by a bootstrap.
     """
     n = len(first)
     if not n:
@@ -167,8 +162,8 @@ def failure_scores(first: Ints, last: Ints, right_at_base: NDArray[np.bool_], le
 def swap_test(differences: Floats, rng: np.random.Generator, permutations: int = PERMUTATIONS) -> list[float]:
     """Return two-sided p of k comparisons, from differences (n, k) between two models on the same n trajectories.
 
-    If the models are alike, the sign of each difference is a fair coin. The statistic is the mean; zeros do not count.
-    1 if nothing differs.
+    If the models are alike, the sign of each difference is a fair coin. The statistic is the mean; 1 if nothing
+    differs.
     """
     seen = np.abs(differences.sum(axis=0))
     as_far = np.zeros(differences.shape[1], dtype=np.int64)

@@ -63,7 +63,7 @@ def label_errors(
             JudgedClass(
                 images=int(kept.sum()),
                 disagreed=int((kept & ~right[shift, label]).sum()),
-                own=own.size,
+                of_class=own.size,
                 wrong=int(own.sum()),
                 others=others.size,
                 told_apart=int(others.sum()),

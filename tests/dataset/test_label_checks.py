@@ -84,8 +84,8 @@ def test_errors_are_read_off_the_matrix() -> None:
     found = judged_checks(JUDGE, COUNTS, ANSWERS, ["base", "at_night", "fog"])
     assert found.judge == JUDGE and found.validated_on == 150
     base = found.of("base").judge
-    cats = JudgedClass(images=40, disagreed=8, own=100, wrong=20, others=50, told_apart=50)
-    dogs = JudgedClass(images=10, disagreed=4, own=50, wrong=5, others=100, told_apart=80)
+    cats = JudgedClass(images=40, disagreed=8, of_class=100, wrong=20, others=50, told_apart=50)
+    dogs = JudgedClass(images=10, disagreed=4, of_class=50, wrong=5, others=100, told_apart=80)
     assert base is not None and (base.images, base.disagreed) == (50, 12)
     assert base.label_error == label_error_of_shift([cats, dogs])
     assert found.of("base").classes["cat"].label_error == label_error_of_class(cats)
@@ -164,7 +164,7 @@ def test_other_counts_than_a_build_pins_are_refused(counts: Any) -> None:
 
 def test_without_chance_it_is_the_share_of_false_labels() -> None:
     """900 true labels of which 45 are doubted wrongly, 100 false ones of which 98 are seen."""
-    one = JudgedClass(images=1000, disagreed=45 + 98, own=1000, wrong=50, others=1000, told_apart=980)
+    one = JudgedClass(images=1000, disagreed=45 + 98, of_class=1000, wrong=50, others=1000, told_apart=980)
     for found in (label_error_of_class(one), label_error_of_shift([one])):
         assert found is not None
         assert found.value == pytest.approx(0.1)
@@ -172,14 +172,14 @@ def test_without_chance_it_is_the_share_of_false_labels() -> None:
 
 
 def test_a_judge_without_errors_leaves_the_disagreement() -> None:
-    one = JudgedClass(images=200, disagreed=30, own=10_000, wrong=0, others=10_000, told_apart=10_000)
+    one = JudgedClass(images=200, disagreed=30, of_class=10_000, wrong=0, others=10_000, told_apart=10_000)
     found, plain = label_error_of_shift([one]), share_of(30, 200)
     assert found is not None
     assert (found.value, found.low, found.high) == pytest.approx((plain.value, plain.low, plain.high), abs=2e-3)
 
 
 def test_fewer_doubts_than_errors_are_no_false_label() -> None:
-    one = JudgedClass(images=100, disagreed=2, own=100, wrong=20, others=900, told_apart=890)
+    one = JudgedClass(images=100, disagreed=2, of_class=100, wrong=20, others=900, told_apart=890)
     for found in (label_error_of_class(one), label_error_of_shift([one])):
         assert found is not None and found.value == found.low == 0.0 and found.high < 0.1
 
@@ -187,11 +187,16 @@ def test_fewer_doubts_than_errors_are_no_false_label() -> None:
 @pytest.mark.parametrize(
     "counts",
     [
-        {"own": 0, "wrong": 0, "others": 900, "told_apart": 900},  # no validation image of the class
-        {"own": 100, "wrong": 10, "others": 0, "told_apart": 0},  # no other class
-        {"own": 100, "wrong": 90, "others": 900, "told_apart": 810},  # it doubts true labels as often as false ones
-        {"own": 4, "wrong": 1, "others": 4, "told_apart": 3},  # so few that it may
-        {"own": 100, "wrong": 60, "others": 900, "told_apart": 300},  # more often
+        {"of_class": 0, "wrong": 0, "others": 900, "told_apart": 900},  # no validation image of the class
+        {"of_class": 100, "wrong": 10, "others": 0, "told_apart": 0},  # no other class
+        {
+            "of_class": 100,
+            "wrong": 90,
+            "others": 900,
+            "told_apart": 810,
+        },  # it doubts true labels as often as false ones
+        {"of_class": 4, "wrong": 1, "others": 4, "told_apart": 3},  # so few that it may
+        {"of_class": 100, "wrong": 60, "others": 900, "told_apart": 300},  # more often
     ],
 )
 def test_a_class_that_is_not_told_apart_has_no_estimate(counts: dict[str, int]) -> None:
@@ -202,8 +207,8 @@ def test_a_class_that_is_not_told_apart_has_no_estimate(counts: dict[str, int]) 
 
 
 def test_a_shift_speaks_where_most_of_its_images_do() -> None:
-    known = JudgedClass(images=80, disagreed=8, own=100, wrong=2, others=100, told_apart=99)
-    unknown = JudgedClass(images=20, disagreed=20, own=0, wrong=0, others=0, told_apart=0)
+    known = JudgedClass(images=80, disagreed=8, of_class=100, wrong=2, others=100, told_apart=99)
+    unknown = JudgedClass(images=20, disagreed=20, of_class=0, wrong=0, others=0, told_apart=0)
     assert label_error_of_shift([known, unknown]) == label_error_of_shift([known])
     assert label_error_of_shift([known, JudgedClass(21, 21, 0, 0, 0, 0)]) is None
     assert label_error_of_shift([]) is None
@@ -211,8 +216,8 @@ def test_a_shift_speaks_where_most_of_its_images_do() -> None:
 
 def test_classes_count_by_their_images_and_are_averaged_before_they_are_cut() -> None:
     """What chance takes from one class must not be thrown away while what it adds to another is kept."""
-    above = JudgedClass(images=30, disagreed=9, own=1000, wrong=200, others=1000, told_apart=1000)
-    below = JudgedClass(images=10, disagreed=0, own=1000, wrong=200, others=1000, told_apart=1000)
+    above = JudgedClass(images=30, disagreed=9, of_class=1000, wrong=200, others=1000, told_apart=1000)
+    below = JudgedClass(images=10, disagreed=0, of_class=1000, wrong=200, others=1000, told_apart=1000)
     found = label_error_of_shift([above, below])
     assert found is not None
     assert found.value == pytest.approx((30 * (0.1 / 0.8) + 10 * (-0.2 / 0.8)) / 40)
@@ -285,14 +290,14 @@ def test_the_interval_of_a_shift_holds_the_truth(
 
 def test_counts_that_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match="impossible counts"):
-        JudgedClass(images=1, disagreed=2, own=1, wrong=0, others=1, told_apart=1)
+        JudgedClass(images=1, disagreed=2, of_class=1, wrong=0, others=1, told_apart=1)
     with pytest.raises(ValueError, match="not a share"):
         share_of(0, 0)
 
 
 def test_a_judge_that_never_disagrees_makes_nothing_certain() -> None:
     """Fewer disagreements than its errors on validation images allow: they do not carry over."""
-    one = JudgedClass(images=186, disagreed=0, own=1000, wrong=80, others=1000, told_apart=990)
+    one = JudgedClass(images=186, disagreed=0, of_class=1000, wrong=80, others=1000, told_apart=990)
     for found in (label_error_of_class(one), label_error_of_shift([one, one])):
         assert found is not None and (found.value, found.low) == (0.0, 0.0)
         assert found.high >= share_of(0, 2 * 186).high > 0

@@ -290,7 +290,7 @@ def print_warnings(
 
 
 def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
-    """Print a table of candidates, accepted, yield and reasons, a row a shift; "no threshold" if a shift is open."""
+    """Print a table of candidates, accepted, yield and reasons, a row per shift; "no threshold" if a shift is open."""
     from counterfoil.recipe.keep import ACCEPTED, OPEN
 
     reasons = sorted({r for counts in by_shift.values() for r in counts} - {ACCEPTED})
@@ -325,7 +325,7 @@ def print_summary(result: BuildResult) -> None:
 
 
 def next_evaluation(directory: Path) -> None:
-    """Print the command that evaluates a dataset: complete if its recipe names models, else to be completed."""
+    """Print the command that evaluates a dataset, complete if its recipe names models."""
     from counterfoil.recipe import load_own_recipe
     from counterfoil.recipe.names import ELSEWHERE
 

@@ -15,7 +15,6 @@ _MOST_ROWS = 40
 
 
 def print_detection(evaluation: DetectionEvaluation, width: int) -> None:
-    """Print the first sentences, the table of drops and every path."""
     results, console = evaluation.results, terminal(width)
     for note in (*evaluation.notes, *detection_notes(results)):
         say(f"Note: {note}")

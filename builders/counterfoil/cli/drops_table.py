@@ -15,7 +15,7 @@ from counterfoil.stats import Estimate
 
 
 def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
-    """Return a table of accuracies over all images with intervals, and averaged over classes: a row a group."""
+    """Return a table of accuracies over all images with intervals, and averaged over classes: a row per group."""
     table = _table()
     table.add_column("group", no_wrap=True)
     for model in shown:
@@ -31,7 +31,7 @@ def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
 
 
 def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
-    """Return a table: the base and the gap to it, then a row a shift with each model's drop, and all models'."""
+    """Return a table: the base and the gap to it, then a row per shift with each model's drop, and all models'."""
     number = results.rows
     table = _table(title=f"{escape(results.dataset)}: accuracy drop from the base (95 % confidence interval)")
     table.add_column("shift", no_wrap=True)

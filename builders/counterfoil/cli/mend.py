@@ -124,7 +124,7 @@ def mend(
         )
     assert models and on and using and out
     weights = _numbers(lambdas)
-    owned = named_values("--own", own or (), "MODEL=DATASET", "lab:resnet10t=built:contexts")
+    own_datasets = named_values("--own", own or (), "MODEL=DATASET", "lab:resnet10t=built:contexts")
     from counterfoil.mending.evaluating import GRID
     from counterfoil.mending.mend_models import mend
 
@@ -133,7 +133,7 @@ def mend(
         result = mend(
             models, on, using, out, overrides=overrides or (), audited=audited, test=test,
             fit=fit,  # pyrefly: ignore[bad-argument-type]  # another word is refused
-            per_class=per_class, seed=seed, save=save, own=owned, effects=effects, device=device,
+            per_class=per_class, seed=seed, save=save, own=own_datasets, effects=effects, device=device,
             lambdas=GRID if weights is None else weights,
         )  # fmt: skip
     if json:
@@ -145,7 +145,6 @@ def mend(
 
 
 def _numbers(text: str | None) -> list[float] | None:
-    """Parse the values of --lambda. UserError for anything but numbers."""
     if text is None:
         return None
     numbers = []

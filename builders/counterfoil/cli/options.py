@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, lists after one flag, and the headings of `--help`."""
+"""Define arguments and options that several commands share, lists after one flag, and the headings of `--help`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress on stderr, of builds and of stages: a live display on a terminal, plain lines elsewhere."""
+"""Show progress of builds and stages on stderr: a live display on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ class Display:
         self._listening.__exit__(kind, error, trace)
 
     def draw(self, event: Any, /) -> None:
-        """Show one event."""
         raise NotImplementedError
 
 

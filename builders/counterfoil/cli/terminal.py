@@ -1,6 +1,6 @@
-"""Output to a person's terminal: lines, tables, JSON, errors. Text from elsewhere moves no cursor and rings no bell.
+"""Print to a person's terminal: lines, tables, JSON, errors. Text from elsewhere moves no cursor and rings no bell.
 
-An error is a short message on stderr and an exit code, never a traceback; COUNTERFOIL_DEBUG=1 adds that.
+An error is a short message on stderr and an exit code; COUNTERFOIL_DEBUG=1 adds the traceback.
 """
 
 from __future__ import annotations
@@ -44,10 +44,7 @@ MACHINE_HINTS = {
 
 
 def plain(text: str) -> str:
-    """Replace control characters by Python escapes; line breaks stay.
-
-    On GitHub's runners a line of output may be a command to the runner, so such marks are broken up there.
-    """
+    """Escape control characters as Python does, except line breaks; break up what GitHub takes for commands."""
     if not text.isprintable():
         text = "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
     if os.environ.get("GITHUB_ACTIONS") == "true":
@@ -78,10 +75,7 @@ def next_command(*words: str) -> None:
 
 
 def terminal(piped_width: int = 140, *, stderr: bool = False) -> Console:
-    """Return rich's console, which passes every text through `plain`; rich itself lets escape sequences through.
-
-    Tables in a pipe are `piped_width` columns wide.
-    """
+    """Return rich's console, which passes every text through `plain`; tables in a pipe are this wide."""
     from rich.console import Console
 
     class Terminal(Console):
@@ -190,19 +184,12 @@ def show_error(error: BaseException) -> int:
 
 
 def show_interrupted() -> int:
-    """Print that Ctrl-C ended the command; return the exit code to end with.
-
-    How much work is stored is not known here.
-    """
     _line("\nInterrupted. Run the same command again: it does only what is not stored yet.")
     return INTERRUPTED
 
 
 def fit(text: str) -> str:
-    """Bound a text's length and remove characters that would move the cursor or ring the bell.
-
-    Problems quote files that may come from anyone.
-    """
+    """Bound a text's length and pass it through `plain`, since problems quote files that may come from anyone."""
     if len(text) > LONGEST_PROBLEM:
         text = f"{text[: LONGEST_PROBLEM // 2]} […] {text[-LONGEST_PROBLEM // 4 :]}"
     return plain(text)

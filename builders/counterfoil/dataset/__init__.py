@@ -1,4 +1,4 @@
-"""A dataset directory as it stands: every command that opens one reads it here."""
+"""Read and check a dataset directory; every command that opens one reads it here."""
 
 from counterfoil.dataset.reading import read_dataset
 from counterfoil.dataset.standing import Fault, SoundDataset, StandingDataset

@@ -1,16 +1,13 @@
-"""The share of labels that are false, by a second judge and by people.
+"""Estimate the share of false labels, by a second judge and by people.
 
-**A judge.** The share follows from how often a judge disagrees with labels and how often it errs (Rogan and Gladen
-1978). It disagrees with a label c if the label is false and it sees that, or if the label is true and it errs. With q
-the share of disagreement, f that among images that truly are of c, and s that among images of other classes,
-q = p·s + (1 - p)·f, so the share of false labels is p = (q - f) / (s - f), cut to 0 … 1.
+A judge disagrees with a label that is false if it notices that, and with one that is true if it errs. With q the share
+of disagreement, f that among images truly of the class, and s that among images of other classes, q = p·s + (1 - p)·f,
+so the share of false labels is p = (q - f) / (s - f), cut to 0 … 1 (Rogan and Gladen 1978). f and s are counted on
+validation images, which assumes that **the judge errs here as it does there**. Under a strong shift it may err more (p
+is too high); a judge trained on the source shares its shortcuts (p is too low).
 
-f and s are counted on validation images, which assumes that **the judge errs here as it does there**. Otherwise p is
-no bound: under a strong shift a judge may err more, which counts as false labels (p is too high); one that was trained
-on the source shares its shortcuts, and takes other images with the source's marks for the class (p is too low). Answers
-to validation images are in the lock, which is not trusted: only the recipe's classes and bounded counts are read.
-
-**People.** `review/selection.json` is a strict document, read as a stranger's.
+The lock's answers to validation images and `review/selection.json` are not trusted: only the recipe's classes, bounded
+counts and a strict document are read.
 """
 
 from __future__ import annotations
@@ -75,11 +72,11 @@ def validation_of(pin: Any, class_ids: Sequence[str]) -> ValidationAnswers | Non
     counts = pin.get(VALIDATION)
     if counts is None:
         return None
-    known = set(class_ids)
-    if not isinstance(counts, Mapping) or not counts or not set(counts) <= known:
+    ids = set(class_ids)
+    if not isinstance(counts, Mapping) or not counts or not set(counts) <= ids:
         raise ValueError("the judge's answers to validation images are not by class id")
     for count in counts.values():
-        if not isinstance(count, Mapping) or not set(count) <= known | {OTHER}:
+        if not isinstance(count, Mapping) or not set(count) <= ids | {OTHER}:
             raise ValueError("the judge's answers to validation images are not class ids")
         if not all(type(n) is int and n > 0 for n in count.values()) or not 0 < sum(count.values()) <= MOST_A_CLASS:
             raise ValueError(f"the judge's answers to validation images are not counts of 1 to {MOST_A_CLASS} images")
@@ -88,24 +85,27 @@ def validation_of(pin: Any, class_ids: Sequence[str]) -> ValidationAnswers | Non
 
 @dataclass(frozen=True, slots=True)
 class JudgedClass:
-    """Counts of one class: `disagreed` of `images` under its label, and validation images that the judge did not
-    answer as the class: `wrong` of `own`, which are of the class, and `told_apart` of `others`, which are not."""
+    """Counts of one class: images under its label, and the judge's answers to validation images.
+
+    disagreed: of `images`, those whose label the judge contradicts. wrong: of the validation images `of_class`, those
+    that it answered otherwise. told_apart: of the `others`, those that it did not take for the class.
+    """
 
     images: int
     disagreed: int
-    own: int
+    of_class: int
     wrong: int
     others: int
     told_apart: int
 
     def __post_init__(self) -> None:
-        pairs = ((self.disagreed, self.images), (self.wrong, self.own), (self.told_apart, self.others))
+        pairs = ((self.disagreed, self.images), (self.wrong, self.of_class), (self.told_apart, self.others))
         if not all(0 <= part <= whole for part, whole in pairs):
             raise ValueError(f"impossible counts: {self}")
 
 
 def share_of(part: int, whole: int) -> CheckedShare:
-    """Return a share with its 95 % interval (Wilson 1927). ValueError for a share of nothing."""
+    """Return a share with its 95 % interval (Wilson 1927). ValueError if the whole is 0."""
     if not 0 <= part <= whole or whole == 0:
         raise ValueError(f"{part} of {whole} is not a share")
     low, high = wilson_interval(part, whole)
@@ -113,14 +113,13 @@ def share_of(part: int, whole: int) -> CheckedShare:
 
 
 def is_told_apart(tally: JudgedClass) -> bool:
-    """Check that the judge disagrees clearly more with false labels than with true ones, as an estimate needs.
-
-    The 95 % interval of s - f must exclude zero (Newcombe 1998, method 10).
+    """Check that the judge disagrees clearly more with false labels than with true ones: the 95 % interval of s - f
+    excludes zero (Newcombe 1998, method 10).
     """
-    if not tally.own or not tally.others:
+    if not tally.of_class or not tally.others:
         return False
-    seen, erred = tally.told_apart / tally.others, tally.wrong / tally.own
-    of_seen, of_erred = wilson_interval(tally.told_apart, tally.others), wilson_interval(tally.wrong, tally.own)
+    seen, erred = tally.told_apart / tally.others, tally.wrong / tally.of_class
+    of_seen, of_erred = wilson_interval(tally.told_apart, tally.others), wilson_interval(tally.wrong, tally.of_class)
     below, _ = mover((seen - of_seen[0], of_seen[1] - seen), (of_erred[1] - erred, erred - of_erred[0]))
     return bool(seen - erred - below > 0)
 
@@ -132,7 +131,7 @@ def label_error_of_class(tally: JudgedClass) -> CheckedShare | None:
     """
     if not tally.images or not is_told_apart(tally):
         return None
-    counts = (tally.disagreed, tally.images), (tally.wrong, tally.own), (tally.told_apart, tally.others)
+    counts = (tally.disagreed, tally.images), (tally.wrong, tally.of_class), (tally.told_apart, tally.others)
     return _with_interval(_share_of_false(tally), *lang_reiczigel_interval(*counts), _if_never_erring([tally]))
 
 
@@ -142,9 +141,9 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
     Classes are averaged before the result is cut to 0 … 1, since cutting each would be biased upwards. None if the
     classes that the judge tells apart have fewer than four fifths of the images.
 
-    The 95 % interval is joined from those of three sums (`mover`): by the delta method a change of q, f and s changes
-    the average by its share of the images times dq - (1 - p)·df - p·ds, over s - f. Each sum is a weighted mean of
-    shares, with the Wilson interval of as many images as vary alike; the classes count as alike, the widest case.
+    The 95 % interval joins those of three sums (`mover`): by the delta method a change of q, f and s changes the
+    average by a class's share of the images times dq - (1 - p)·df - p·ds, over s - f. Each sum is a weighted mean of
+    shares with a Wilson interval, in which classes count as varying alike, the widest case.
     """
     estimable = [tally for tally in classes if tally.images and is_told_apart(tally)]
     every, images = sum(tally.images for tally in classes), sum(tally.images for tally in estimable)
@@ -155,11 +154,11 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
     cut = [min(1.0, max(0.0, share)) for share in shares]
     # The change of the average with q.
     slopes = [
-        tally.images / images / (tally.told_apart / tally.others - tally.wrong / tally.own) for tally in estimable
+        tally.images / images / (tally.told_apart / tally.others - tally.wrong / tally.of_class) for tally in estimable
     ]
     disagreed = _mean([(slope, tally.disagreed, tally.images) for slope, tally in zip(slopes, estimable, strict=True)])
     erred = _mean(
-        [(slope * (1 - p), tally.wrong, tally.own) for slope, p, tally in zip(slopes, cut, estimable, strict=True)]
+        [(slope * (1 - p), tally.wrong, tally.of_class) for slope, p, tally in zip(slopes, cut, estimable, strict=True)]
     )
     # The validation images of other classes are nearly the same for every class, so they are counted once.
     fewest = min(tally.others for tally in estimable)
@@ -187,7 +186,7 @@ def _mean(parts: Sequence[tuple[float, int, int]], images: float | None = None) 
 
 def _share_of_false(tally: JudgedClass) -> float:
     """Return p, not cut."""
-    return rogan_gladen(tally.disagreed / tally.images, tally.wrong / tally.own, tally.told_apart / tally.others)
+    return rogan_gladen(tally.disagreed / tally.images, tally.wrong / tally.of_class, tally.told_apart / tally.others)
 
 
 def _if_never_erring(classes: Sequence[JudgedClass]) -> float:
@@ -198,10 +197,10 @@ def _if_never_erring(classes: Sequence[JudgedClass]) -> float:
 
 
 def _with_interval(value: float, low: float, high: float, if_never_erring: float) -> CheckedShare:
-    """Return a share cut to 0 … 1, with the value inside its interval.
+    """Return a share cut to 0 … 1, inside its interval.
 
-    A judge that disagrees less here than it errs on validation images errs less here, by an unknown amount: the
-    interval then reaches to where it would end if it never erred, so that zero is not shown as certain.
+    At 0, the judge disagrees less here than it errs on validation images, so it errs less here, by an unknown amount.
+    The interval then reaches to its end for a judge that never errs, so that zero is not shown as certain.
     """
     if value <= 0:
         high = max(high, if_never_erring)
@@ -235,19 +234,19 @@ def judged_checks(
 ) -> LabelChecks:
     """Return the checks of `shifts`, in this order, by a judge's answers; a shift without images has none.
 
-    No label error is estimated without `validation`, or for shifts that are `picked`: their images are in the dataset
-    because this judge disagrees.
+    No label error is estimated without `validation`, or for `picked` shifts, whose images were chosen because this
+    judge disagrees.
     """
     total = None
     # By class id: its validation images, those not answered as it, all others, and those not answered as it.
     errors: dict[str, tuple[int, int, int, int]] = {}
     if validation is not None:
-        total = sum(sum(own.values()) for own in validation.values())
+        total = sum(sum(answers.values()) for answers in validation.values())
         answered: Counter[str] = Counter()
-        for own in validation.values():
-            answered.update(own)
-        for class_id, own in validation.items():
-            images, right = sum(own.values()), own.get(class_id, 0)
+        for answers in validation.values():
+            answered.update(answers)
+        for class_id, answers in validation.items():
+            images, right = sum(answers.values()), answers.get(class_id, 0)
             others = total - images
             errors[class_id] = (images, images - right, others, others - (answered[class_id] - right))
     judged: dict[str, dict[str, tuple[int, int]]] = {}
@@ -255,23 +254,27 @@ def judged_checks(
         if pair[0]:
             judged.setdefault(shift, {})[class_id] = pair
 
-    found = []
+    checks = []
     for shift in shifts:
         if shift not in judged:
-            found.append(ShiftChecks(shift, picked=shift in picked))
+            checks.append(ShiftChecks(shift, picked=shift in picked))
             continue
         known = {} if shift in picked else errors
-        of = {name: JudgedClass(*pair, *known.get(name, (0, 0, 0, 0))) for name, pair in judged[shift].items()}
-        images, disagreed = (sum(getattr(tally, part) for tally in of.values()) for part in ("images", "disagreed"))
-        labels = JudgedLabels(images, disagreed, share_of(disagreed, images), label_error_of_shift(list(of.values())))
+        tallies = {name: JudgedClass(*pair, *known.get(name, (0, 0, 0, 0))) for name, pair in judged[shift].items()}
+        images, disagreed = (
+            sum(getattr(tally, part) for tally in tallies.values()) for part in ("images", "disagreed")
+        )
+        labels = JudgedLabels(
+            images, disagreed, share_of(disagreed, images), label_error_of_shift(list(tallies.values()))
+        )
         classes = {
             name: JudgedLabels(
                 tally.images, tally.disagreed, share_of(tally.disagreed, tally.images), label_error_of_class(tally)
             )
-            for name, tally in of.items()
+            for name, tally in tallies.items()
         }
-        found.append(ShiftChecks(shift, labels, classes=classes, picked=shift in picked))
-    return LabelChecks(judge, total, tuple(found))
+        checks.append(ShiftChecks(shift, labels, classes=classes, picked=shift in picked))
+    return LabelChecks(judge, total, tuple(checks))
 
 
 def _in_order(share: CheckedShare) -> CheckedShare:
@@ -287,7 +290,8 @@ _Selected = Annotated[CheckedShare, AfterValidator(_in_order)]
 @dataclass(frozen=True, slots=True)
 class ControlsPassed:
     """Controls that were shown, and answered correctly. real: images of the class, selected; without: images without
-    the label, not selected."""
+    the label, not selected.
+    """
 
     real: Count = 0
     real_passed: Count = 0
@@ -306,7 +310,7 @@ class ControlsPassed:
 
 @dataclass(frozen=True, slots=True)
 class AllControls:
-    """The controls of all people, with the shares that were answered correctly; None without controls."""
+    """The controls of all people, and the shares answered correctly; None without controls."""
 
     real: Count
     real_passed: Count
@@ -318,7 +322,7 @@ class AllControls:
 
 @dataclass(frozen=True, slots=True)
 class RaterResult:
-    """One person (`rater-1` and so on, by the order of the files): what they finished, and the controls in it."""
+    """One person (`rater-1` …, by the order of the files): what they finished, and the controls in it."""
 
     rater: str
     grids: Count
@@ -329,8 +333,9 @@ class RaterResult:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """A shift under one task. images: those that were shown; answers: of all people; selected: the mean selection
-    frequency; kappa: Fleiss', over `kappa_images` of them, None if it is undefined."""
+    """A shift under one task. answers: of all people; selected: the mean selection frequency; kappa: Fleiss', over
+    `kappa_images`, None if it is undefined.
+    """
 
     images: _Some
     answers: _Some
@@ -341,7 +346,7 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class ShiftSelected:
-    """A shift under both tasks (`class` and `shift` in the file); None for a task that was not given."""
+    """A shift under both tasks; None for a task that was not given."""
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
     by_class: Annotated[TaskResult | None, Field(alias="class")]
@@ -358,7 +363,7 @@ class Selected:
 
 @dataclass(frozen=True)
 class Selection:
-    """All answers, without names. images: task → key → how often it was selected; controls are left out."""
+    """All answers, without names. images: task → key → how often it was selected, without controls."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     FORM: ClassVar[Form] = Form("a selection document of version 1", "Review the dataset again: counterfoil review.")
@@ -379,7 +384,6 @@ class Selection:
         return None if selected is None else selected.by_class if task == "class" else selected.by_shift
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document as JSON values."""
         values = plain(self)
         for shift in values["shifts"]:
             shift |= {"class": shift.pop("by_class"), "shift": shift.pop("by_shift")}
@@ -413,7 +417,7 @@ def read_people(directory: Path, content: str, shifts: Collection[str]) -> Label
 
 
 def people_of(selection: Selection | None) -> LabelChecks | None:
-    """Return a selection as checks of labels; None without a selection."""
+    """Return a selection as checks of labels."""
     if selection is None:
         return None
     shifts = []

@@ -1,7 +1,5 @@
-"""Read a dataset directory: recipe, lock and manifest, and on demand thresholds, class tokens and receipts.
-
-Recipe, lock, thresholds and tokens suffice to rebuild a dataset. Each is verified before it is used. Workers load
-pinned commits, never a branch.
+"""Read a dataset directory: recipe, lock and manifest, and on demand thresholds, class tokens and receipts, each
+verified before it is used.
 """
 
 from __future__ import annotations
@@ -68,11 +66,11 @@ _ODD = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
 
 
 def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDataset:
-    """Read recipe, lock, manifest and these parts of a directory, and collect its faults.
+    """Read recipe, lock, manifest and these parts of a directory, and collect its faults, which the result's `sound()`
+    and `finished()` raise.
 
-    `sound()` and `finished()` of the result raise the faults. A replacement that a killed process left is finished
-    first if the directory is the user's `own`, not a published copy. Raise UserError if another process works in the
-    directory, RunFailure if the replacement cannot be finished.
+    In the user's `own` directory, not in a published copy, a replacement that a killed process left is finished first.
+    Raise UserError if another process works in the directory, RunFailure if the replacement cannot be finished.
     """
     faults: list[Fault] = []
     sha256_of = functools.cache(functools.partial(_sha256, directory))
@@ -147,7 +145,7 @@ def _lock(directory: Path, faults: list[Fault]) -> Lock | None:
 
 
 def _pins_as_a_build(lock: Lock) -> bool:
-    """Return whether the lock has a well-formed pin for each that the generator's kind takes."""
+    """Return whether the lock has a well-formed pin for each model, token and row that the generator's kind takes."""
     try:
         kind = kind_of(lock.plan["generator"])
         parts = kind.models if lock.screen.get("model") is None else ("screen", *kind.models)
@@ -316,7 +314,6 @@ def _table(
 
 
 def _sha256(directory: Path, path: str) -> str | None:
-    """Hash a file; None if it cannot be read."""
     try:
         with open_regular(directory / path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -325,8 +322,7 @@ def _sha256(directory: Path, path: str) -> str | None:
 
 
 def _receipts(directory: Path, plan: Plan, lock: Lock | None, faults: list[Fault]) -> Iterator[Receipt]:
-    """Yield the receipts in the plan's order; add a fault for each unreadable one and each without a shard in the
-    plan."""
+    """Yield the sound receipts in the plan's order; add a fault for each other one."""
     hashes = {} if lock is None else lock.hashes
     try:
         for standing in standing_shards(directory, plan.shards):
@@ -356,7 +352,7 @@ def _unlisted(
 ) -> Iterator[Fault]:
     """Yield a fault for each file that was read, cannot be rebuilt, and differs from the manifest.
 
-    The text of a recipe may differ from the manifest if the lock's hashes match and "words" are not read.
+    A recipe's text may differ from the manifest if the lock's hashes match and "words" are not read.
     """
     wanted = [LOCK, ROWS]
     wanted += [RECIPE] if recipe is None or "words" in parts else []

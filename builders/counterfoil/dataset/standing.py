@@ -1,4 +1,4 @@
-"""A dataset directory as it was read: the parts that can be relied on, and its faults, as values."""
+"""Represent a dataset directory as it was read: the parts that can be relied on, and its faults."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Fault:
 class StandingDataset:
     """A dataset as far as it can be relied on: None for a part that was not read, is damaged or contradicts others.
 
-    listed: the manifest's files. measured: thresholds that were measured on validation images. plan: with the tokens'
-    placeholders if `tokens` could be read, and the rows of a table. unfit: why it is not opened (links, pipes).
+    listed: the manifest's files. measured: thresholds from validation images. plan: with the tokens' placeholders and
+    the table's rows, if these could be read. unfit: why it is not opened (links, pipes).
     """
 
     directory: Path
@@ -72,13 +72,13 @@ class StandingDataset:
 
     @property
     def embeddings_known(self) -> bool:
-        """Whether the vectors that the dataset was rendered from are read, or it was rendered without any."""
+        """Whether all vectors that the images were rendered from were read."""
         drawn = self.recipe is not None and any(shift.embedding is not None for shift in self.recipe.all_shifts())
         return self.recipe is not None and (not drawn or self.embeddings is not None)
 
     @property
     def prompts_known(self) -> bool:
-        """Whether the plan has the prompts that images were rendered from: tokens and the table are read."""
+        """Whether the plan has the prompts that images were rendered from: tokens and the table were read."""
         if self.recipe is None or self.plan is None:
             return False
         counted = self.plan.counts or not self.recipe.kind.counts_rows
@@ -90,14 +90,13 @@ class StandingDataset:
         return (self.lock and self.lock.inputs.get("judges")) or {}
 
     def causes(self) -> list[Fault]:
-        """Return the faults, without those that another one of the same file explains."""
+        """Return the faults that no other fault of the same file explains."""
         changed = {fault.path for fault in self.faults if not fault.consequence}
         return [fault for fault in self.faults if not fault.consequence or fault.path not in changed]
 
     def sound(self) -> SoundDataset:
-        """Return the dataset if it has no fault.
-
-        UserError if there is no dataset, or a person changed its recipe; RunFailure, with every fault, for damage.
+        """Return the dataset if it has no fault. UserError if there is no dataset, or a person changed its recipe;
+        RunFailure, with every fault, for damage.
         """
         if self.unfit is not None:
             raise self.unfit
@@ -118,7 +117,7 @@ class StandingDataset:
         return SoundDataset(**known)
 
     def finished(self) -> SoundDataset:
-        """Return the dataset as `sound` does. UserError if shards are still to do, or the manifest is missing."""
+        """Return the dataset as `sound` does. UserError if shards or the manifest are missing."""
         dataset = self.sound()
         dataset.refuse_unfinished()
         return dataset

@@ -1,1 +1,1 @@
-"""The way in: a recipe proposed for one's own images, and what a recipe lacks on this machine."""
+"""Propose a recipe for a user's own images, and list what a recipe lacks on this machine."""

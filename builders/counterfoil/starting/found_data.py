@@ -1,8 +1,7 @@
-"""What a newcomer's dataset holds: its columns, splits and classes, found without being named, and counted.
+"""Find out what a newcomer's dataset holds: its columns, splits, classes and counts.
 
-A stranger's dataset is read as a build reads it (pinned, none of its code run). What the reading of a folder leaves
-out (hidden files, other files, images that do not open) is reported. It may be anybody's and of any size: only names
-are listed, and at most `MOST_LOOKED_AT` images (or `MOST_BYTES` of them) are decoded, spread over all of them.
+It may come from anyone and have any size: none of its code runs, and at most `MOST_LOOKED_AT` images (or `MOST_BYTES`)
+are decoded, spread over all of them.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _NO_WORD = re.compile(r"n\d{8}|[\d_.\- ]+")
 def prompt_names(labels: Sequence[str]) -> list[str]:
     """Return labels as prompts say them: `ankle_boot` is "ankle boot".
 
-    UserError with every label that is no name. Labels are a stranger's: unprintable and very long ones are refused.
+    UserError with every label that cannot be a name: empty, unprintable or very long.
     """
     names = [" ".join(label.replace("_", " ").split()) for label in labels]
     problems = []
@@ -59,14 +58,15 @@ def prompt_names(labels: Sequence[str]) -> list[str]:
 
 
 def wordless(names: Sequence[str]) -> list[str]:
-    """Return the names without a word to draw by: numbers, ids of WordNet."""
+    """Return the names without a word to draw by: numbers and WordNet ids."""
     return [name for name in names if _NO_WORD.fullmatch(name)]
 
 
 def class_entries(names: Sequence[str], source_labels: Sequence[int], labels: Sequence[str]) -> list[Any]:
-    """List the classes as a recipe does: the name alone, where a build makes the same id and finds the same label.
+    """List the classes as a recipe does: the name alone if a build derives the same id and label from it, else written
+    out.
 
-    labels: what the data calls every label, in order. Others are written out: names that come to one id, or to none.
+    labels: what the data calls every label, in order.
     """
     # A letter may come to several of ASCII, and an id is as long as a name may be.
     made = [class_slug(name)[:LONGEST_NAME] for name in names]
@@ -80,13 +80,13 @@ def class_entries(names: Sequence[str], source_labels: Sequence[int], labels: Se
             owners.add(slug)
             entries.append(name)
             continue
-        own = slug
+        id = slug
         if not slug or slug in owners:
-            own = slug or f"class-{label:0{width}d}"
-            numbered = (f"{own[: LONGEST_NAME - 8]}-{number}" for number in count(2))
-            own = next(each for each in chain([own], numbered) if each not in taken | owners)
-        owners.add(own)
-        entries.append({"id": own, "name": name, "source_label": label})
+            id = slug or f"class-{label:0{width}d}"
+            numbered = (f"{id[: LONGEST_NAME - 8]}-{number}" for number in count(2))
+            id = next(each for each in chain([id], numbered) if each not in taken | owners)
+        owners.add(id)
+        entries.append({"id": id, "name": name, "source_label": label})
     return entries
 
 
@@ -95,9 +95,9 @@ _MOST_FILES_SHOWN = 5
 
 
 def look_at_files(folder: ImageFolder, *, corrupts: bool) -> tuple[list[str], int | None]:
-    """Open some images: what must be said of the folder and of them, a line each, and the median shorter side.
+    """Open some images; return notes on the folder and on them, and the median shorter side.
 
-    corrupts: whether the images are corrupted, not learned from: an image that cannot be read is left out then.
+    corrupts: the images are corrupted, not learned from: an unreadable one is left out then.
     """
     files = [path for paths in folder.splits.values() for path in paths]
     looked = evenly_spread(files, MOST_LOOKED_AT)
@@ -139,9 +139,8 @@ _MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class FoundClass:
-    """A class: the name that prompts say, its label in the data, and images by split.
-
-    images: None where the dataset is too large to be fetched for a count.
+    """A class: the name that prompts say, its label in the data, and images by split (None if too large to fetch and
+    count).
     """
 
     name: str
@@ -151,10 +150,10 @@ class FoundClass:
 
 @dataclass(frozen=True, slots=True)
 class FoundData:
-    """A dataset as a recipe's `source` names it, with its classes in label order and what should be said of it.
+    """A dataset as a recipe's `source` names it, with its classes in label order and notes on it.
 
-    rows: by split. labels: what the data calls every label, those that are no class here too. side: the median of the
-    shorter sides of its images in pixels, where some were opened. objects: of images with boxes, which have no classes.
+    rows: by split. labels: every label of the data, also those that are no class here. side: the median shorter side of
+    opened images, in pixels. objects: of images with boxes, which have no classes.
     """
 
     origin: NamedDataset
@@ -170,9 +169,9 @@ class FoundData:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a person says of a dataset, where finding is not enough; None for what is to be found.
+    """What a person says of a dataset; None for what is to be found.
 
-    drawn: whether its classes are to be drawn and screened, so that thresholds are taken from its images.
+    drawn: its classes are to be drawn and screened, so that thresholds are taken from its images.
     """
 
     config: str | None = None
@@ -186,7 +185,7 @@ class Wanted:
 def find_data(source: str | Path, wanted: Wanted) -> FoundData:
     """Find columns, splits, classes and counts of a folder, a dataset of the Hub or the lab's.
 
-    UserError for what is not there and for what cannot be told apart, with what there is; RunFailure without network.
+    UserError, with what exists, for what is missing or ambiguous; RunFailure without network.
     """
     origin = replace(NamedDataset.parse(source), config=wanted.config)
     if origin.split is not None:
@@ -282,10 +281,10 @@ def _named(column: str, outline: Outline, option: str) -> str:
     return column
 
 
-def _one(found: Sequence[str], outline: Outline, what: str, option: str) -> str:
-    if len(found) == 1:
-        return found[0]
-    several = f"several columns may hold the {what}: {', '.join(found)[:500]}" if found else f"no column holds {what}"
+def _one(names: Sequence[str], outline: Outline, what: str, option: str) -> str:
+    if len(names) == 1:
+        return names[0]
+    several = f"several columns may hold the {what}: {', '.join(names)[:500]}" if names else f"no column holds {what}"
     raise UserError(several, f"Name one with {option}. The columns are {_shown(outline)}.")
 
 
@@ -294,7 +293,7 @@ def _shown(outline: Outline) -> str:
 
 
 def _splits(outline: Outline, wanted: Wanted) -> tuple[str, str]:
-    """Return the splits for tokens and for percentiles; the same if there is one."""
+    """Return the splits for tokens and for percentiles; the same if there is only one."""
     known = list(outline.rows)
     for option, split in (("--train-split", wanted.train_split), ("--validation-split", wanted.validation_split)):
         if split is not None and split not in known:
@@ -312,8 +311,8 @@ def _first(known: Sequence[str], names: Sequence[str]) -> str | None:
 def _classes(
     opened: OpenSource, outline: Outline, splits: Sequence[str]
 ) -> tuple[tuple[str, ...], list[FoundClass], list[str]]:
-    """Return what every label is called, the classes of these splits with their images by split; what is left out, in
-    words.
+    """Return the name of every label, the classes of these splits with their images by split, and notes on what is left
+    out.
 
     UserError for labels without names, too many of them, or too few.
     """
@@ -349,8 +348,8 @@ def _found(
             " counterfoil show imagenet-star.",
         )
     if len(present) < 2:
-        found = "no class" if not present else "only one class"
-        raise UserError(f"there is {found}, expected at least two", "Give images of two classes or more.")
+        count = "no class" if not present else "only one class"
+        raise UserError(f"there is {count}, expected at least two", "Give images of two classes or more.")
     in_prompts = prompt_names([names[label] for label in present])
     return [
         FoundClass(name, label, None if images is None else images[label])

@@ -1,6 +1,6 @@
-"""The objects of a newcomer's images: how boxes are written, what is wrong with some, and a picture that shows them.
+"""Look at the objects of a newcomer's images: how boxes are written, and what is wrong with some.
 
-A wrong form of boxes is the commonest mistake, and shows in no number: so the picture is written beside the recipe.
+The wrong form of boxes, the commonest mistake, shows in no number, so a picture of some is written beside the recipe.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ _TOLERANCE = 1.0  # pixels by which rounding may push a box out
 
 @dataclass(frozen=True)
 class FoundObjects:
-    """The objects of a split. column, form: where they are, and how a table writes them. picture: PNG of some images
-    with their boxes. notes: what must be said of them."""
+    """The objects of a split. column, form: where they are, and how boxes are written. picture: PNG of some images with
+    their boxes. notes: sentences on them.
+    """
 
     column: str
     form: BoxForm
@@ -69,7 +70,7 @@ def objects_column(outline: Outline) -> str | None:
 
 
 def find_objects(rows: Rows, column: str, folder: ObjectFolder | None) -> FoundObjects:
-    """Look at the objects of a split. UserError for what is no object, and for categories without names."""
+    """Look at the objects of a split. UserError for what is not an object, and for categories without names."""
     cells = cells_of(rows, column)
     used = Counter(category for cell in cells for category in cell["category"])
     names = rows.class_names(column)
@@ -87,7 +88,9 @@ def find_objects(rows: Rows, column: str, folder: ObjectFolder | None) -> FoundO
     sizes = _sizes(rows, looked)
     form: BoxForm = "coco" if folder is not None else _form_of(cells, sizes)
     written: BoxForm = "yolo" if folder is not None and folder.form == "YOLO" else form
-    counts = Counter({names[one] if isinstance(one, int) else one: count for one, count in used.items()})
+    counts = Counter(
+        {names[category] if isinstance(category, int) else category: count for category, count in used.items()}
+    )
     notes = [
         f"boxes are read as {_WRITTEN[written]} writes them",
         f"{counted(sum(used.values()), 'object')} of {counted(len(counts), 'category', 'categories')}: "
@@ -118,7 +121,7 @@ def _sizes(rows: Rows, chosen: Sequence[int]) -> dict[int, Size]:
 
 
 def _form_of(cells: Sequence[Mapping[str, list[Any]]], sizes: Mapping[int, Size]) -> BoxForm:
-    """Return the form in which boxes lie in their images: of two that fit as well, COCO's, which the Hub uses."""
+    """Return the form in which boxes fit their images; of two that fit equally well, COCO's, which the Hub uses."""
     boxes = [(box, size) for row, size in sizes.items() for box in cells[row]["bbox"]]
     if boxes and all(0 <= value <= 1 for box, _ in boxes for value in box):
         return "yolo"
@@ -137,11 +140,11 @@ def _odd_boxes(cells: Sequence[Mapping[str, list[Any]]], sizes: Mapping[int, Siz
     outside = empty = total = 0
     for row, size in sizes.items():
         for box in cells[row]["bbox"]:
-            own = in_pixels(box, form, size)
+            box_in_pixels = in_pixels(box, form, size)
             total += 1
-            if in_image(own, size) is None:
+            if in_image(box_in_pixels, size) is None:
                 empty += 1
-            elif _is_outside(own, size):
+            elif _is_outside(box_in_pixels, size):
                 outside += 1
     crowds = sum(bool(crowd) for cell in cells for crowd in cell["iscrowd"])
     notes = []
@@ -177,10 +180,10 @@ def _picture(rows: Rows, cells: Sequence[Mapping[str, list[Any]]], names: Sequen
         picture = picture.convert("RGB").resize((max(1, round(size[0] * scale)), max(1, round(size[1] * scale))))
         draw = ImageDraw.Draw(picture)
         for box, category in zip(cells[row]["bbox"], cells[row]["category"], strict=True):
-            own = in_image(in_pixels(box, form, size), size)
-            if own is None:
+            visible = in_image(in_pixels(box, form, size), size)
+            if visible is None:
                 continue
-            x, y, width, height = (value * scale for value in own)
+            x, y, width, height = (value * scale for value in visible)
             number = category if isinstance(category, int) else list(names).index(category)
             colour = _COLOURS[number % len(_COLOURS)]
             draw.rectangle((x, y, x + width, y + height), outline=colour, width=2)

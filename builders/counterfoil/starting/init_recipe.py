@@ -1,13 +1,9 @@
 """`init`: read a user's dataset and write a proposed recipe for it.
 
-With a GPU the recipe has a base, six shifts of Vendrow 2023, Table 1, one or two of each kind, and the models that the
-machine can run. The article of a class is unknown ("a mug", "an apple", "scissors"), so prompts say "the"; an adjective
-before the class determines the article. Captions of shifts follow the paper's rule (section 3.1). Without a GPU the
-recipe has the user's photographs, unchanged and under known corruptions. The number of images and the corruptions are
-chosen so that building and evaluating take at most ten minutes on two cores.
-
-The file consists of our own text and of values that the YAML dumper wrote. All values from the dataset go through the
-dumper; comments contain only our own words and numbers.
+With a GPU it has a base, six shifts of Vendrow 2023, Table 1, and the models that the machine can run; without one, the
+user's photographs under known corruptions, as many as build and evaluate in ten minutes on two cores. Prompts say
+"the", since the article of a class is unknown ("a mug", "scissors"); captions of shifts follow the paper's rule
+(section 3.1). All values from the dataset go through the YAML dumper; comments hold only our own words and numbers.
 """
 
 from __future__ import annotations
@@ -101,7 +97,7 @@ class ProposedModels:
 def proposed_models(device: str, generator: str | None = None, clip: str | None = None) -> ProposedModels:
     """Return the models for a device (`cpu`, `cuda…`), or those named: `clip` is ARCH/TAG of open_clip, or a model.
 
-    Raise UserError for an invalid name or a missing folder.
+    UserError for an invalid name or a missing folder.
     """
     free = free_bytes(device) if device.startswith("cuda") else 0
     large = free >= _FREE_FOR_LARGE
@@ -219,7 +215,6 @@ def evaluated(more: str = "") -> list[str]:
 
 
 def recipe_text(data: FoundData, models: ProposedModels, name: str, named: str) -> str:
-    """Return the recipe's YAML text."""
     n = len(data.classes)
     one_split = data.train_split == data.validation_split
     percentile = {"percentile": PERCENTILE}
@@ -411,7 +406,6 @@ _KINDS_WITH_OBJECTS = tuple(kind for kind in KINDS if kind != "occlusion")
 
 
 def object_recipe_text(data: FoundData, objects: FoundObjects, name: str, named: str) -> str:
-    """Return the recipe's YAML text for a dataset of images with objects."""
     source = {
         "dataset": named,
         "config": data.origin.config,
@@ -476,7 +470,8 @@ _DRAWN, _CORRUPTED = "star", "corrupt"
 @dataclass(frozen=True, slots=True)
 class InitResult:
     """The written recipe and the data: images of each class by split (None if not counted), `notes` on the data, why
-    these `models` were proposed, and the next commands."""
+    these `models` were proposed, and the next commands.
+    """
 
     path: Path
     recipe: Recipe

@@ -1,6 +1,6 @@
-"""What a recipe lacks on this machine, said before anything loads: models, folders, the source, what is left out.
+"""List what a recipe lacks on this machine, before anything loads: models, folders, the source, what is left out.
 
-Only names are looked up: in folders, and in the caches where the Hub's client and `datasets` keep what they fetched.
+Only names are looked up: in folders, and in the caches of the Hub's client and of `datasets`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Weight = Literal["missing", "fetched", "optional"]
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """One thing: the recipe's key, what is lacking in words, and its weight.
+    """The recipe's key, what is lacking in words, and its weight.
 
     missing: the recipe cannot be built here. fetched: a build fetches it first. optional: a build does without.
     """
@@ -42,10 +42,10 @@ class Lack:
 
 
 def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
-    """Return the side in pixels of a square as large as the images that rows come from, on average, and what must be
-    said.
+    """Return the side in pixels of a square of the average area of the rows' images, and notes on them, from some
+    headers.
 
-    Headers of some images are read where they are files of a folder here; None for any other input dataset.
+    None unless the images are files of a folder here.
     """
     if not recipe.kind.takes_rows or recipe.kind.drawn_elsewhere:
         return None, ()
@@ -72,11 +72,10 @@ def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
 
 
 def lacking(recipe: Recipe, notes: Sequence[str] = ()) -> tuple[Lack, ...]:
-    """Everything that a recipe lacks here: what no build can do without, what is fetched, then what is left out.
-
-    notes: what must be said of the images that rows come from (`sampled_pictures`).
+    """Return everything that a recipe lacks here: missing, then fetched, then optional. notes: those of
+    `sampled_pictures`.
     """
-    found = [
+    lacks = [
         *(Lack("source.dataset", note, "optional") for note in notes),
         *_source(recipe),
         *_models(recipe),
@@ -87,7 +86,7 @@ def lacking(recipe: Recipe, notes: Sequence[str] = ()) -> tuple[Lack, ...]:
         *_left_out(recipe),
     ]
     order: Sequence[Weight] = ("missing", "fetched", "optional")
-    return tuple(sorted(dict.fromkeys(found), key=lambda lack: order.index(lack.weight)))
+    return tuple(sorted(dict.fromkeys(lacks), key=lambda lack: order.index(lack.weight)))
 
 
 def lacking_classes(recipe: Recipe) -> Lack | None:
@@ -95,12 +94,12 @@ def lacking_classes(recipe: Recipe) -> Lack | None:
     if recipe.names_every_label:
         return None
     why = " (the recipe takes its classes from there)"
-    found = _dataset("source.dataset", recipe.source.dataset, why, needed=True)
-    return next((lack for lack in found if lack.weight == "missing"), None)
+    lacks = _dataset("source.dataset", recipe.source.dataset, why, needed=True)
+    return next((lack for lack in lacks if lack.weight == "missing"), None)
 
 
 def _source(recipe: Recipe) -> Iterator[Lack]:
-    """Yield the input dataset, needed for percentiles and class tokens alone."""
+    """Yield the input dataset, needed only for percentiles, class tokens and rows."""
     percentiles = any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
     learned = recipe.tokens is not None and recipe.tokens.learn is not None
     pool = recipe.generator
@@ -173,20 +172,20 @@ def _generator(recipe: Recipe) -> Iterator[Lack]:
     generator = recipe.generator
     if not recipe.kind.draws:
         return
-    found = list(own_problems(recipe))
-    looked_at = True
+    problems = list(own_problems(recipe))
+    compared = True
     folder = is_local(generator.model) or generator.model.startswith(LAB)
     if has_settings_to_compare(recipe) and not (folder and _missing_folder(generator.model)):
         try:
             index = index_here(generator.model, generator.revision)
-            looked_at = index is not None
-            found += () if index is None else pipeline_problems(recipe, index)
+            compared = index is not None
+            problems += () if index is None else pipeline_problems(recipe, index)
         except UserError as error:
-            found += error.problems
-    for problem in found:
+            problems += error.problems
+    for problem in problems:
         key, _, text = problem.partition(": ")
         yield Lack(key, text, "missing")
-    if not looked_at:
+    if not compared:
         text = (
             f"size, class tokens, pairs and options are checked against {generator.model} once its"
             " configuration is downloaded"
@@ -242,10 +241,10 @@ def _tokens(recipe: Recipe) -> Iterator[Lack]:
 def _classifiers(recipe: Recipe) -> Iterator[Lack]:
     """Yield lacking judges, which a build asks, and models to evaluate, which it does not."""
     second = recipe.screen.judge
-    asked = [name for shift in recipe.all_shifts() for rule in shift.keep for name in rule.judges()]
-    for name in dict.fromkeys(asked):
+    judges = [name for shift in recipe.all_shifts() for rule in shift.keep for name in rule.judges()]
+    for name in dict.fromkeys(judges):
         yield from _classifier("screen.keep", name, needed=True)
-    if second is not None and second not in asked:
+    if second is not None and second not in judges:
         yield from _classifier("screen.judge", second, needed=True)
     missing = [name for name in recipe.evaluate.models if any(_classifier("", name, needed=False))]
     if missing:
@@ -340,8 +339,8 @@ def _is_fetched_model(repository: str) -> bool:
     from huggingface_hub import constants
 
     folder = f"models--{repository.partition('@')[0].replace('/', '--')}"  # as timm names a revision: user/name@v1
-    place = Path(constants.HF_HUB_CACHE) / folder / "snapshots"
-    return any(any(place.rglob(pattern)) for pattern in ("*.safetensors", "*.bin", "*.pt"))
+    snapshots = Path(constants.HF_HUB_CACHE) / folder / "snapshots"
+    return any(any(snapshots.rglob(pattern)) for pattern in ("*.safetensors", "*.bin", "*.pt"))
 
 
 def _plain(name: str) -> str:

@@ -1,8 +1,7 @@
-"""Files that appear whole or not at all: a temporary file beside the target, flushed to disk, then renamed.
+"""Write files whole or not at all: a temporary file beside the target, flushed to disk, then renamed.
 
-A crash leaves the old file or the new one, and perhaps a `*.tmp` that the next holder of the directory lock removes.
-A temporary name carries its process id, so that a worker that outlives its killed parent never writes into its
-successor's file.
+A crash may leave a `*.tmp`, which the next holder of the directory lock removes; its name carries the process id, since
+a worker may outlive its killed parent.
 """
 
 from __future__ import annotations
@@ -92,9 +91,8 @@ def make_folder(folder: Path) -> None:
 
 
 def try_folder(folder: Path) -> None:
-    """Check that files can be written in a folder, which need not exist; leave nothing behind.
-
-    UserError if they cannot be, RunFailure if the disk is full.
+    """Check that a folder, which need not exist, can be written; leave nothing behind. UserError, or RunFailure if the
+    disk is full.
     """
     missing = []
     parent = folder
@@ -149,7 +147,7 @@ def write_atomically(path: Path, content: bytes) -> HashedFile:
 
 
 def remove_durably(path: Path) -> bool:
-    """Remove a file so that it stays removed after a crash; return False if there was none."""
+    """Remove a file so that it stays removed after a crash; return False if it does not exist."""
     with disk_errors(path):
         try:
             path.unlink()
@@ -167,7 +165,7 @@ def remove_stale(folder: Path, names: Sequence[str]) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush the entries of a folder to disk, so that a rename or a removal in it outlives a crash."""
+    """Flush a folder's entries to disk, so that a rename or removal in it survives a crash."""
     if os.name == "nt":
         return  # Windows opens no folder; the rename itself has to do
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,6 +1,6 @@
-"""A dataset directory in the making: opened under its lock, filled shard by shard, closed by its manifest.
+"""Create or resume a dataset directory under its lock, fill it shard by shard, and close it with its manifest.
 
-Several processes may each build a part of it; none of them closes it.
+Several processes may each build a part; none of them closes it.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _TEMPORARY = re.compile(rf".+\.\d+{re.escape(TEMPORARY_SUFFIX)}")
 
 
 class DatasetStore:
-    """The shards still to do, a writer for them, and the closing of the dataset; made by `open`.
+    """A dataset directory that is being built; create it with `open`. With a `part`, only that part's shards are
+    pending.
 
-    `writer` pickles, so that workers can write while this process holds the directory lock. With a `part`, only the
-    shards of that part are to do.
+    `writer` pickles, so that workers can write while this process holds the directory lock.
     """
 
     def __init__(self, directory: Path, plan: Plan, writer: ShardWriter, part: PlanPart | None = None) -> None:
@@ -87,29 +87,27 @@ class DatasetStore:
         repair: Mapping[str, Entry] | None = None,
         part: PlanPart | None = None,
     ) -> Iterator[DatasetStore]:
-        """Begin a dataset in `out`, or resume the one that is there.
+        """Begin a dataset in `out`, or resume an existing one. UserError if `out` holds something else, is in use, or
+        has other hashes or another stack.
 
-        `hashes` are those of plan, screen and inputs; `lock` the pinned inputs; `stack` what bytes depend on;
-        `attachments` (relative path → content) the token vectors and thresholds that the inputs name.
-        `repair` holds the known entries of the manifest: finished shards that differ from it are to be done again.
-        With `part`, other processes may build other parts at the same time: the first writes the lock and the
-        attachments, and temporary files are kept.
-        UserError if `out` holds something else, is in use, or was built with other hashes or another stack.
+        hashes: of plan, screen and inputs. lock: the pinned inputs. attachments: path → content of token vectors and
+        thresholds. repair: the manifest's entries; shards that differ from them are done again. part: other processes
+        may build other parts at the same time; the first writes lock and attachments, and temporary files stay.
         """
         directory = Path(out)
         refuse_foreign(directory)
         refuse_unfit(directory)
         make_folder(directory)
-        here = _lock_of(plan, hashes, lock, stack)
+        new_lock = _lock_of(plan, hashes, lock, stack)
         files = {RECIPE: recipe_yaml.encode(), **(attachments or {})}
-        writer = ShardWriter.of_plan(directory, plan, here.hashes, here.stack)
+        writer = ShardWriter.of_plan(directory, plan, new_lock.hashes, new_lock.stack)
         store = cls(directory, plan, writer, part)
         if part is not None:
-            with contextlib.ExitStack() as held:
+            with contextlib.ExitStack() as locks:
                 with opening_lock(directory):
-                    alone = held.enter_context(part_lock(directory, part))
-                    _settle_lock(directory, here, allow_mixed, alone)
-                    _refuse_unknown_files(directory, here)
+                    alone = locks.enter_context(part_lock(directory, part))
+                    _settle_lock(directory, new_lock, allow_mixed, alone)
+                    _refuse_unknown_files(directory, new_lock)
                     for path, content in files.items():
                         if not (directory / path).is_file():
                             _write_if_new(directory, path, content)
@@ -118,8 +116,8 @@ class DatasetStore:
             return
         with directory_lock(directory):
             _remove_leftovers(directory)
-            _settle_lock(directory, here, allow_mixed)
-            _refuse_unknown_files(directory, here)
+            _settle_lock(directory, new_lock, allow_mixed)
+            _refuse_unknown_files(directory, new_lock)
             for path, content in files.items():
                 _write_if_new(directory, path, content)
             if repair is not None:
@@ -130,12 +128,12 @@ class DatasetStore:
             yield store
 
     def pending(self) -> Sequence[Shard]:
-        """Return the shards without a receipt, in the plan's order; each is made when it is accessed."""
+        """Return the shards without a receipt, in the plan's order."""
         return self.plan.shards_without(finished_shards(self.directory), self.part)
 
     @property
     def n_shards(self) -> int:
-        """The number of shards that this process is to make, of the plan or of its part."""
+        """The number of shards in the plan, or in this process's part."""
         return len(self.plan.shards_without(frozenset(), self.part))
 
     def done(self) -> int:
@@ -148,7 +146,7 @@ class DatasetStore:
             remove_durably(self.directory / MANIFEST)
 
     def remove_leftovers(self) -> None:
-        """Remove what lost workers left half-written; call it when none is at work any more."""
+        """Remove the temporary files of lost workers; call it only when no worker is running."""
         _remove_leftovers(self.directory)
 
     def receipts(self) -> list[Receipt]:
@@ -172,9 +170,9 @@ class DatasetStore:
         figures: Mapping[str, bytes] | None = None,
         documents: Mapping[str, bytes] | None = None,
     ) -> str:
-        """Write the card, its figures (file name → content) and, last, the manifest. Return the manifest's hash.
+        """Write the card, its figures (file name → content), `documents` beside it (name → content) and, last, the
+        manifest. Return the manifest's hash.
 
-        `documents` are other files that describe the dataset, by their names beside the card.
         RunFailure if shards are missing, or a stored file differs from its receipt.
         """
         if pending := self.pending():
@@ -199,7 +197,7 @@ class DatasetStore:
         return write_manifest(self.directory, known)
 
     def checked_receipts(self) -> list[Receipt]:
-        """Return the receipts. RunFailure if a file of theirs has another size, or a file is in no receipt."""
+        """Return the receipts. RunFailure if a file has another size than its receipt says, or is in no receipt."""
         receipts, problems = self.receipts(), []
         known = {file.path for receipt in receipts for file in receipt.files}
         for receipt in receipts:
@@ -207,8 +205,8 @@ class DatasetStore:
                 path = self.directory / file.path
                 size = path.stat().st_size if path.is_file() else None
                 if size != file.size:
-                    found = "missing" if size is None else f"{size} bytes"
-                    problems.append(f"{path}: {found}, expected {file.size} bytes by {receipt.path}")
+                    actual = "missing" if size is None else f"{size} bytes"
+                    problems.append(f"{path}: {actual}, expected {file.size} bytes by {receipt.path}")
         if problems:
             raise RunFailure(problems, hint=repair_hint(self.directory))
         for what in WHATS:
@@ -221,7 +219,7 @@ class DatasetStore:
 
 
 def _lock_of(plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], stack: Mapping[str, Any]) -> Lock:
-    """Return the lock of this run, as it reads back from JSON (tuples become lists)."""
+    """Return the lock of this run as it reads back from JSON (tuples become lists)."""
     documents = {
         "plan": plan.recipe.plan_document,
         "screen": plan.recipe.screen_document,
@@ -235,9 +233,9 @@ def _lock_of(plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], s
 
 
 def _settle_lock(directory: Path, lock: Lock, allow_mixed: bool, alone: bool = True) -> None:
-    """Write the lock of a new dataset. UserError if the existing lock differs.
+    """Write the lock of a new dataset. UserError if an existing lock differs.
 
-    Where this process is not `alone`, others already render with the stack of the existing lock.
+    alone: no other process renders with the stack of the existing lock.
     """
     existing = read_lock(directory)
     if existing is None:
@@ -273,7 +271,6 @@ def refuse_foreign(directory: Path) -> None:
 
 
 def _remove_leftovers(directory: Path) -> None:
-    """Remove what killed writers left half-written; only for the holder of the lock."""
     for folder, _, names in os.walk(directory):
         for name in names:
             if _TEMPORARY.fullmatch(name):
@@ -302,14 +299,13 @@ def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
 
 
 def _files_below(directory: Path, folder: str) -> list[str]:
-    """List every file under a folder, sorted, as paths relative to the directory."""
+    """List every file below a folder, sorted, as paths relative to the directory."""
     if not (directory / folder).is_dir():
         return []
     return [f"{folder}/{path}" for path in list_files(directory / folder, hidden=True).files]
 
 
 def _write_if_new(directory: Path, path: str, content: bytes) -> None:
-    """Write a file unless it has this content already. ValueError for a path outside the directory."""
     if is_outside(path):
         raise ValueError(f"{path!r} is not a path below the dataset directory")
     target = directory / path
@@ -320,11 +316,10 @@ def _write_if_new(directory: Path, path: str, content: bytes) -> None:
 
 
 def _damaged_shards(plan: Plan, writer: ShardWriter, listed: Mapping[str, Entry]) -> Iterator[str]:
-    """Yield the path of each receipt of a plan that is damaged or has damaged files.
+    """Yield the receipt path of each damaged shard: a bad receipt, or bad files.
 
-    `writer` is what would write them now, `listed` the entries of the finished dataset's manifest, which prove a
-    receipt. Without them a receipt is compared with its own files, and only its stack is trusted. Files that a
-    receipt names but that are not its own are never opened.
+    `listed` are the manifest's entries, which prove a receipt. Without them a receipt is compared with its own files,
+    and only its stack is trusted. Files that are not of the receipt's shard are never opened.
     """
     directory = writer.directory
     for standing in standing_shards(directory, plan.shards):
@@ -343,14 +338,13 @@ def _damaged_shards(plan: Plan, writer: ShardWriter, listed: Mapping[str, Entry]
 
 
 def _proven(path: Path, receipt: Receipt, entry: Entry | None) -> bool:
-    """Check a receipt's bytes against its manifest entry, if it has one, and against its own canonical form."""
     content = path.read_bytes()
     same = entry is None or hashlib.sha256(content).hexdigest() == entry.sha256
     return same and receipt.content() == content
 
 
 def _counts_match(writer: ShardWriter, plan: Plan, shard: Shard, receipt: Receipt) -> bool:
-    """Check a receipt's counts against the rows of its files, and these against the plan."""
+    """Check a receipt's counts against the rows of its files, and these rows against the plan."""
     directory, tables = writer.directory, dict.fromkeys(WHATS, 0)
     decided: list[dict[str, Any]] = []
     try:

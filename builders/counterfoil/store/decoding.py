@@ -1,10 +1,7 @@
-"""Encoded images of datasets: format and size are read from the header and checked before pixels are allocated.
+"""Decode images: format and size are checked in the header before pixels are allocated, since a PNG of 40 kB may unfold
+to half a gigabyte.
 
-A PNG of 40 kB may unfold to half a gigabyte. Only the formats that a recipe may name are opened, so Pillow's other
-decoders never see a file from someone else.
-
-Every image that the package did not just draw is decoded here. UnreadableImage says why an image cannot be read;
-callers add where it is and what to do. `readable_image` gives None instead, for callers that count such images.
+Only formats that a recipe may name are opened, so that no other decoder of Pillow sees a stranger's file.
 """
 
 from __future__ import annotations
@@ -45,13 +42,13 @@ _MOST_DECODERS = 8
 
 
 class UnreadableImage(ValueError):
-    """Bytes that are no image of a dataset; the text says why."""
+    """Bytes that cannot be read as an image; the text says why."""
 
 
 def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
-    """Open an image: its header is read, its pixels are not. UnreadableImage for anything else.
+    """Open an image and read only its header. UnreadableImage for anything else.
 
-    A `photograph` is an input dataset's: more formats, and larger.
+    photograph: from an input dataset; more formats and larger sizes are allowed.
     """
     from PIL import Image
 
@@ -87,7 +84,6 @@ def orientation(picture: Image.Image) -> int:
 
 
 def load_image(picture: Image.Image) -> Image.Image:
-    """Decode all pixels of an opened image. UnreadableImage if it is damaged."""
     try:
         picture.load()
     except Exception as error:
@@ -96,7 +92,7 @@ def load_image(picture: Image.Image) -> Image.Image:
 
 
 def rgb_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
-    """Decode an image as RGB. UnreadableImage if it cannot be; `photograph` as for `open_image`."""
+    """Decode an image as RGB. UnreadableImage if that fails; `photograph` as in `open_image`."""
     with open_image(encoded, photograph=photograph) as picture:
         try:
             return load_image(picture).convert("RGB")
@@ -105,7 +101,7 @@ def rgb_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
 
 
 def upright(encoded: bytes | None) -> bytes | None:
-    """Turn a photograph as its EXIF says, as PNG of the same pixels; return an upright one unchanged."""
+    """Rotate a photograph as its EXIF says and return it as PNG; return an upright or unreadable one unchanged."""
     from PIL import ImageOps
 
     try:
@@ -131,7 +127,7 @@ def readable_image(encoded: Any, *, photograph: bool = False) -> Image.Image | N
 def decoded_batches(
     images: Iterable[bytes | None], decode: Callable[[bytes | None], T], batch_size: int, device: str
 ) -> Iterator[list[T]]:
-    """Yield `decode` of each image, in order, in batches; `device` is where the batches are computed.
+    """Yield `decode` of each image, in order, in batches for `device`.
 
     For a GPU, threads decode the next batch while one is computed. For a CPU, decoding and computing alternate:
     decoders beside torch's threads slow a pass over small images down by a factor of up to 1.7.
@@ -163,5 +159,5 @@ def _shown(error: Exception) -> str:
 
 
 def pixels_sha256(picture: Image.Image) -> str:
-    """Hash an image's size and pixels: equal for one picture in two files."""
+    """Hash an image's size and pixels; two files of one picture give the same hash."""
     return hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).hexdigest()

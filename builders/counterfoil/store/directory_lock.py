@@ -1,12 +1,9 @@
-"""Locks of a directory: one process holds all of it, or several hold one part of the plan each.
+"""Lock a directory: one process holds all of it, or several hold one part of the plan each.
 
-They are the operating system's (flock), so a killed holder blocks no other process. The holder's process id is
-written beside the lock, only to be shown in messages.
-
-A process that builds a part holds that part's lock to its end. It takes it while it briefly holds the directory's
-lock, so a process that holds the directory's lock and finds all parts free is alone. Between machines this holds if
-the file system carries flock: NFS does (Linux makes it a lock of the server), Lustre if mounted with `flock`. Where
-locks are local, two machines may build one part twice, each file of it whole.
+The locks are the operating system's (flock), so a killed holder blocks no one; its process id is stored only for
+messages. A part's lock is taken while the directory's lock is held, so a process that holds the latter and finds all
+parts free is alone. Between machines this needs a file system that carries flock (NFS, or Lustre mounted with `flock`);
+otherwise two machines may build one part twice, each file of it whole.
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ _LOOKING_WAITS = 3.0  # seconds
 
 @contextlib.contextmanager
 def directory_lock(directory: Path) -> Iterator[None]:
-    """Hold a dataset directory alone. UserError if another process holds it, or a part of it."""
+    """Hold a dataset directory alone. UserError if another process holds it or a part of it."""
     with _whole(directory, 0.0):
         if held := _held_parts(directory):
             shown = some_of([f"{part}{_shown(_holder(directory, part))}" for part in held])
@@ -58,10 +55,7 @@ def directory_lock(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing_lock(folder: Path) -> Iterator[None]:
-    """Hold a report's folder while its files are written; report which process it waits for.
-
-    RunFailure if another process writes for half an hour.
-    """
+    """Hold a report's folder while its files are written. RunFailure if another process writes for half an hour."""
     path, holder = folder / DIRECTORY_LOCK, folder / DIRECTORY_LOCK_HOLDER
     for seconds in (0.0, _OPENING_WAITS):
         with _system_lock(path, seconds) as held:
@@ -80,10 +74,7 @@ def writing_lock(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opening_lock(directory: Path) -> Iterator[None]:
-    """Hold a directory for the moment in which a part of it is begun; other parts wait.
-
-    UserError if a process holds the directory alone.
-    """
+    """Hold a directory while a part is begun; other parts wait. UserError if a process holds the directory alone."""
     path = directory / OPENING_LOCK
     with _system_lock(path, _OPENING_WAITS) as held:
         if not held:
@@ -99,7 +90,7 @@ def opening_lock(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def part_lock(directory: Path, part: PlanPart) -> Iterator[bool]:
-    """Hold one part of a directory; call it under `opening_lock`. Yield whether no other part is held then.
+    """Hold one part of a directory, under `opening_lock`; yield whether no other part is held at that time.
 
     UserError if another process holds this part, or a part with another N.
     """
@@ -122,14 +113,14 @@ def part_lock(directory: Path, part: PlanPart) -> Iterator[bool]:
 
 
 def refuse_held_part(directory: Path, part: PlanPart) -> None:
-    """Raise what `part_lock` and `opening_lock` would, before long work for the part."""
+    """Raise what `opening_lock` and `part_lock` would raise, before long work for the part."""
     with opening_lock(directory), part_lock(directory, part):
         pass
 
 
 @contextlib.contextmanager
 def _whole(directory: Path, seconds: float) -> Iterator[None]:
-    """Hold the directory's lock, without checking its parts."""
+    """Hold the directory's lock without checking its parts."""
     path, holder = directory / DIRECTORY_LOCK, directory / DIRECTORY_LOCK_HOLDER
     with _system_lock(path, seconds) as held:
         if not held:
@@ -143,7 +134,7 @@ def _whole(directory: Path, seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _system_lock(path: Path, seconds: float) -> Iterator[bool]:
-    """Wait so long for a lock of the system and hold it; yield False if another process keeps it."""
+    """Wait at most `seconds` for a lock and hold it; yield False if another process keeps it."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Shared by threads: a run may open the store in one thread and close it in another.
@@ -163,7 +154,7 @@ def _system_lock(path: Path, seconds: float) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def _named(holder: Path, text: str) -> Iterator[None]:
-    """Write the holder of a lock beside it while the lock is held."""
+    """Write the holder's name beside its lock while the lock is held."""
     try:
         with disk_errors(holder):
             holder.unlink(missing_ok=True)  # never write through a link
@@ -175,9 +166,9 @@ def _named(holder: Path, text: str) -> Iterator[None]:
 
 
 def _held_parts(directory: Path, but: PlanPart | None = None) -> list[PlanPart]:
-    """List the parts that are being built. The caller holds the directory's lock, so none can begin meanwhile.
+    """List the parts that are being built; the caller holds the directory's lock.
 
-    `but` is the caller's own part: on a server's locks, trying to take it would release it.
+    `but` is the caller's own part: trying to take that lock again would release it on some servers.
     """
     folder = directory / PART_LOCKS
     if not folder.is_dir():
@@ -202,7 +193,7 @@ def _holder(directory: Path, part: PlanPart) -> Path:
 
 
 def _shown(holder: Path) -> str:
-    """Return the holder's process id for a message, and its machine if it is another one."""
+    """Return a lock holder's process id for a message, and its machine if it is another one."""
     try:
         process, _, machine = holder.read_text().strip().partition(" ")
         where = f" on {machine}" if machine and machine != socket.gethostname() else ""
@@ -224,7 +215,7 @@ class FolderMark:
     word: str
 
     def refuse_unseen(self) -> None:
-        """Raise UserError if this process cannot see the mark: its folder is another one."""
+        """Raise UserError if this process cannot see the mark, so that its folder is another one."""
         end = time.monotonic() + _PATIENCE
         while True:
             with contextlib.suppress(OSError, ValueError):
@@ -241,7 +232,7 @@ class FolderMark:
 
 @contextlib.contextmanager
 def marked(folder: Path) -> Iterator[FolderMark]:
-    """Put a mark in a folder for the block; what a killed run leaves is removed with other temporary files."""
+    """Put a mark in a folder for the block; a killed run's mark is removed with other temporary files."""
     word = secrets.token_hex(16)
     mark = FolderMark(folder, f"{PRIVATE}/mark-{word[:8]}.{os.getpid()}{TEMPORARY_SUFFIX}", word)
     write_atomically(folder / mark.name, word.encode())

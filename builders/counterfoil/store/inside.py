@@ -1,9 +1,7 @@
-"""The files of a dataset directory: regular files inside it, no links that lead out, no pipes.
+"""List and read the files of a dataset directory, which may come from anyone: regular files inside it only.
 
-A directory may come from anyone. A link in it could have another file of this machine read, sent or overwritten, and
-reading a pipe never ends. So `refuse_unfit` checks every entry first, and a path that a document names is opened only
-if it is a plain path below the directory. Only one kind of link is followed: the Hub client's, from a snapshot to the
-blobs of the same cache.
+A link could expose another file of this machine, and reading a pipe never ends. The only links followed are the Hub
+client's, from a snapshot to the blobs of the same cache.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ _EXPECTED = "expected a regular file of the dataset"
 class Listing:
     """The files of a directory, sorted.
 
-    unfit: path → what an entry is that is no regular file. linked: entered link → the folder that it leads to.
+    unfit: path → why an entry is not a regular file. linked: followed link → its target folder.
     """
 
     files: list[str] = field(default_factory=list)
@@ -39,11 +37,10 @@ class Listing:
 
 
 def list_files(directory: Path, *, hidden: bool = False, most: int | None = None, links: bool = False) -> Listing:
-    """List the files of a directory; links and special files apart, `hidden` entries at the top on demand.
+    """List the files of a directory; with `hidden`, also hidden entries at the top and the index page.
 
-    The index page counts as hidden: it belongs to this copy, not to the dataset. With `links`, folders that are links
-    are entered, but no further link below them, and none that leads back.
-    OSError if the directory cannot be listed, RunFailure if it has more than `most` entries.
+    links: enter folders that are links, except links below them and links back up. OSError if the directory cannot be
+    listed, RunFailure if it has more than `most` entries.
     """
     listing = Listing()
     blobs = _Blobs.of(directory)
@@ -72,9 +69,8 @@ def list_files(directory: Path, *, hidden: bool = False, most: int | None = None
 
 
 def refuse_unfit(directory: Path) -> None:
-    """Raise RunFailure naming every entry, hidden ones too, that is no regular file, or whose name is no text.
-
-    A manifest could not list names that are no text.
+    """Raise RunFailure naming every entry that is not a regular file or whose name is not text, hidden entries
+    included.
     """
     if not directory.is_dir():
         return
@@ -92,24 +88,23 @@ def refuse_unfit(directory: Path) -> None:
         )
 
 
-def refuse_written_inside(place: Path, directory: Path, workplace: Path) -> None:
-    """Raise UserError for an output path inside a dataset directory, except below its `workplace`.
-
-    One more file would break the manifest, which lists every file.
+def refuse_written_inside(output: Path, directory: Path, workplace: Path) -> None:
+    """Raise UserError for an output path inside a dataset directory, except below its `workplace`; the manifest lists
+    every file.
     """
     try:
-        whole = place.resolve()
+        resolved = output.resolve()
     except (OSError, RuntimeError) as error:  # Python before 3.13 raises RuntimeError
-        raise UserError(f"{place} cannot be written: its links lead in a circle", "Name another place.") from error
-    if whole.is_relative_to(directory.resolve()) and not whole.is_relative_to(workplace.resolve()):
+        raise UserError(f"{output} cannot be written: its links lead in a circle", "Name another place.") from error
+    if resolved.is_relative_to(directory.resolve()) and not resolved.is_relative_to(workplace.resolve()):
         raise UserError(
-            f"{place} lies inside the dataset, whose manifest lists every file: it would no longer verify",
+            f"{output} lies inside the dataset, whose manifest lists every file: it would no longer verify",
             f"Name a place outside, or drop --out: the default is {workplace}.",
         )
 
 
 def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> bytes:
-    """Read a document of the dataset. OSError if there is none, UnfitFile if it is no regular file inside."""
+    """Read a document of the dataset. OSError if it does not exist, UnfitFile if it is not a regular file inside."""
     file = directory / path
     for folder in list(Path(path).parents)[:-1]:
         if not stat.S_ISDIR((directory / folder).lstat().st_mode):
@@ -119,9 +114,9 @@ def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> 
 
 
 def read_own(directory: Path, path: str, kind: type[Document], hint: str | None = None) -> Document:
-    """Read a document that Counterfoil wrote in a dataset directory; `hint` stands for that of its form.
+    """Read a document that Counterfoil wrote in a dataset directory; `hint` replaces that of its form.
 
-    RunFailure, with every problem, if it is damaged or another hand's; OtherVersion if another version wrote it.
+    RunFailure, with every problem, if it is damaged or forged; OtherVersion if another version wrote it.
     """
     file = directory / path
     try:
@@ -144,7 +139,7 @@ def is_outside(path: str) -> bool:
 class _Blobs:
     """The blob folders of the Hub client's cache: a repository's, and the one that repositories share."""
 
-    own: Path | None
+    repository: Path | None
     shared: Path | None
 
     @classmethod
@@ -152,12 +147,12 @@ class _Blobs:
         real = directory.resolve()
         if real.parent.name != "snapshots":
             return cls(None, None)
-        repository = real.parent.parent
-        return cls(repository / "blobs", repository.parent / "blobs")
+        folder = real.parent.parent
+        return cls(folder / "blobs", folder.parent / "blobs")
 
     def hold(self, link: Path) -> bool:
         """Check that a link leads straight to a blob."""
-        if self.own is None:
+        if self.repository is None:
             return False
         try:
             target = link.resolve(strict=True)
@@ -166,11 +161,11 @@ class _Blobs:
         except (OSError, RuntimeError):
             return False
         shared = target.parent.parent == self.shared and _SHARED_BLOB.fullmatch(target.name) is not None
-        return target.parent == self.own or shared
+        return target.parent == self.repository or shared
 
 
 def _entries(folder: Path | str, linked: dict[str, Path] | None = None) -> Iterator[os.DirEntry[str]]:
-    """Yield every entry below a folder that is not itself a folder, in no order; links to folders included.
+    """Yield every entry below a folder that is not itself a folder, unordered, links to folders included.
 
     With `linked`, links to folders are entered instead and noted there by path; links below those are not followed.
     """
@@ -189,7 +184,7 @@ def _entries(folder: Path | str, linked: dict[str, Path] | None = None) -> Itera
 
 
 def _folder_behind(link: os.DirEntry[str], top: Path | str) -> Path | None:
-    """Return the folder that a link leads to, unless that folder contains `top`."""
+    """Return the folder that a link leads to, unless it contains `top`."""
     try:
         target = Path(link.path).resolve(strict=True)
     except (OSError, RuntimeError):

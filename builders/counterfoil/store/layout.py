@@ -1,6 +1,6 @@
-"""The path of every file of a dataset directory, from group, split and shard number alone.
+"""Name every file of a dataset directory by group, split and shard number.
 
-All paths are POSIX strings relative to the directory, so that receipts and manifests hold no host's path.
+Paths are POSIX strings relative to the directory, so that receipts and manifests hold no host's path.
 """
 
 from __future__ import annotations
@@ -56,8 +56,6 @@ _RECEIPT_FILE = re.compile(r"receipts/(?P<group>[^/]+)-(?P<number>\d{5,})\.json"
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """The parsed path of one shard's data file."""
-
     what: What
     group: str
     split: str
@@ -71,7 +69,6 @@ def shard_path(what: What, group: str, split: str, number: int, of: int, format:
 
 
 def shard_paths(group: str, split: str, number: int, of: int, format: Format) -> dict[What, str]:
-    """Return the paths of a shard's tables."""
     return {what: shard_path(what, group, split, number, of, format) for what in WHATS}
 
 
@@ -80,7 +77,7 @@ def receipt_path(group: str, number: int) -> str:
 
 
 def parse_shard_path(path: str) -> ShardFile | None:
-    """Parse a path of `shard_path`; None for any other."""
+    """Parse a path of `shard_path`; return None for any other."""
     match = _SHARD_FILE.fullmatch(path)
     if match is None:
         return None
@@ -89,7 +86,7 @@ def parse_shard_path(path: str) -> ShardFile | None:
 
 
 def parse_receipt_path(path: str) -> tuple[str, int] | None:
-    """Parse a receipt's path into (group, number); None for any other path."""
+    """Parse a receipt's path into (group, number); return None for any other path."""
     match = _RECEIPT_FILE.fullmatch(path)
     return (match["group"], int(match["number"])) if match else None
 

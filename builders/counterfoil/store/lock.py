@@ -1,7 +1,5 @@
-"""lock.json: what a dataset directory is made from; anything else is not mixed into it.
-
-It keeps the three hashes, the documents behind the plan and screen hashes (so that messages can say what differs),
-the pinned inputs, the stack, and each group's number of shards in the plan's order.
+"""Read and write lock.json: hashes, the documents behind them (so that messages can name differences), pinned inputs,
+stack, and shards per group.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ def _of_versions(stack: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Lock(Strict):
-    """The content of lock.json; `groups` are the shards of each group, in the plan's order."""
+    """The content of lock.json; `groups` is name → shards, in the plan's order."""
 
     FORM: ClassVar[Form] = Form("a lock of Counterfoil", _HINT, VERSION)
     hashes: Mapping[str, str]
@@ -94,30 +92,32 @@ def write_lock(directory: Path, lock: Lock) -> None:
 
 
 def read_lock(directory: Path) -> Lock | None:
-    """Read the lock of a directory, None if it has none. RunFailure if it is damaged, OtherVersion if of another."""
+    """Read a directory's lock; None if it has none. RunFailure if it is damaged, OtherVersion if another version wrote
+    it.
+    """
     return read_own(directory, LOCK, Lock) if (directory / LOCK).exists() else None
 
 
-def refuse_other_hashes(directory: Path, there: Lock, lock: Lock) -> None:
+def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
     """Raise UserError with every difference if the directory has another plan, screen or inputs."""
     problems = []
     for name in HASHES:
-        if there.hashes.get(name) == lock.hashes.get(name):
+        if existing.hashes.get(name) == lock.hashes.get(name):
             continue
         differs = "from other inputs" if name == "inputs" else f"with another {name}"
         problems.append(f"{directory} was built {differs}:")
-        lines = differences(getattr(there, name), getattr(lock, name))
-        problems += [f"  {line}" for line in lines or differences(there.hashes, lock.hashes, "hash")]
-    if not problems and dict(there.groups) != dict(lock.groups):
+        lines = differences(getattr(existing, name), getattr(lock, name))
+        problems += [f"  {line}" for line in lines or differences(existing.hashes, lock.hashes, "hash")]
+    if not problems and dict(existing.groups) != dict(lock.groups):
         problems = [f"{directory} was laid out in other shards:"]
-        problems += [f"  {line}" for line in differences(dict(there.groups), dict(lock.groups))]
+        problems += [f"  {line}" for line in differences(dict(existing.groups), dict(lock.groups))]
     if problems:
         raise UserError(problems, hint="Build into another folder, or restore the recipe that this one was built with.")
 
 
-def refuse_other_stack(directory: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+def refuse_other_stack(directory: Path, existing: Mapping[str, Any], stack: Mapping[str, Any]) -> None:
     """Raise UserError with every difference if the directory was rendered with another stack."""
-    if lines := differences(there, here):
+    if lines := differences(existing, stack):
         raise UserError(
             [f"{directory} was rendered by another stack, which may change bytes:", *(f"  {line}" for line in lines)],
             hint="Use the old stack, build into another folder, or pass --allow-mixed (the card will say so).",

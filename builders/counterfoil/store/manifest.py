@@ -1,7 +1,6 @@
-"""manifest.json: path, size and sha256 of every published file, its own hash, and the check of a directory against it.
+"""Write and check manifest.json: path, size and sha256 of every published file, and the manifest's own hash.
 
-The manifest is written last. `content` is the hash of a dataset: one number for all accepted images and their columns,
-whatever is beside them. Measurements on a dataset hold for its content, not for its name.
+`content` is the hash of all accepted images and their columns. Measurements hold for a content, not for a name.
 """
 
 from __future__ import annotations
@@ -49,8 +48,6 @@ class Entry(Strict):
 
 @dataclass(frozen=True, slots=True)
 class Manifest(Strict):
-    """The content of manifest.json."""
-
     FORM: ClassVar[Form] = Form("the manifest that Counterfoil writes", VERIFY, VERSION, longest=_MOST_FILES)
     version: Literal[1]
     files: Annotated[tuple[Entry, ...], FailFast()]
@@ -58,10 +55,10 @@ class Manifest(Strict):
 
 
 def published_paths(directory: Path) -> list[str]:
-    """List every file that is published beside the manifest, sorted.
+    """List every published file except the manifest, sorted. RunFailure for links and special files.
 
     Hidden entries at the top (`.counterfoil/`, the Hub's `.gitattributes` and `.cache/`) and `index.html` are not
-    published. RunFailure for links and special files.
+    published.
     """
     refuse_unfit(directory)
     return [path for path in list_files(directory).files if path != MANIFEST]
@@ -74,7 +71,7 @@ def hash_files(directory: Path, paths: Sequence[str]) -> list[Entry]:
 
 
 def _hashed(directory: Path, path: str, expected: int | None = None) -> Entry:
-    """Hash a file; one of another size than expected is not read, and its sha256 is empty."""
+    """Hash a file; return an empty sha256, without reading, if its size is not the expected one."""
     with open_regular(directory / path) as file:
         size = os.fstat(file.fileno()).st_size
         if expected not in (None, size):
@@ -84,16 +81,13 @@ def _hashed(directory: Path, path: str, expected: int | None = None) -> Entry:
 
 
 def manifest_document(entries: Sequence[Entry]) -> dict[str, Any]:
-    """Build the manifest of files; its hash is over the canonical JSON of the listing."""
+    """Build a manifest; its hash covers the canonical JSON of the listing."""
     files = [asdict(entry) for entry in sorted(entries, key=lambda entry: entry.path)]
     return {"version": VERSION, "files": files, "sha256": sha256_json(files)}
 
 
 def parse_manifest(content: bytes, where: str) -> dict[str, Entry]:
-    """Parse a manifest into path → file. UserError, with every problem, unless it is, byte for byte, as it is written.
-
-    Of another one any entry may be wrong, so it proves nothing about any file.
-    """
+    """Parse a manifest into path → file. UserError, with every problem, unless its bytes are those that are written."""
     listed = {entry.path: entry for entry in parse_document(Manifest, content, where).files}
     if document_bytes(manifest_document(list(listed.values()))) != content:
         raise UserError(f"{where} is changed: its list of files does not match its own hash", VERIFY)
@@ -101,7 +95,7 @@ def parse_manifest(content: bytes, where: str) -> dict[str, Entry]:
 
 
 def read_manifest(directory: Path) -> dict[str, Entry] | None:
-    """Read a directory's manifest as path → file; None if it has none, or a damaged one."""
+    """Read a directory's manifest as path → file; None if it is missing or damaged."""
     try:
         return parse_manifest(read_inside(directory, MANIFEST), MANIFEST)
     except (OSError, UserError):
@@ -109,7 +103,7 @@ def read_manifest(directory: Path) -> dict[str, Entry] | None:
 
 
 def write_manifest(directory: Path, known: Mapping[str, Entry]) -> str:
-    """Write the manifest and return its hash. `known` are files hashed when they were written."""
+    """Write the manifest and return its hash. `known` are files that were hashed when written."""
     paths = published_paths(directory)
     fresh = hash_files(directory, [path for path in paths if path not in known])
     entries = [*fresh, *(known[path] for path in paths if path in known)]
@@ -119,7 +113,7 @@ def write_manifest(directory: Path, known: Mapping[str, Entry]) -> str:
 
 
 def content_of_receipts(receipts: Iterable[Receipt]) -> str:
-    """Hash the content from the receipts, without reading a data file."""
+    """Hash the content from the receipts, without reading data files."""
     files = (receipt.file("data") for receipt in receipts)
     hashes = {file.path.removeprefix("data/"): file.sha256 for file in files if file is not None}
     digest = hashlib.sha256()
@@ -129,26 +123,26 @@ def content_of_receipts(receipts: Iterable[Receipt]) -> str:
 
 
 def file_faults(
-    directory: Path, files: Sequence[StoredFile], there: Collection[str] | None = None
+    directory: Path, files: Sequence[StoredFile], openable: Collection[str] | None = None
 ) -> Iterator[tuple[StoredFile, bool]]:
-    """Yield each file that differs from its receipt, and whether it exists: sizes are compared first, then contents.
+    """Yield each file that differs from its receipt, and whether it exists.
 
-    `there` are the paths that may be opened, by default all regular ones.
+    `openable` are the paths that may be opened, by default all regular ones.
     """
-    if there is None:
-        there = {file.path for file in files if (directory / file.path).is_file()}
-    present = [file for file in files if file.path in there]
+    if openable is None:
+        openable = {file.path for file in files if (directory / file.path).is_file()}
+    present = [file for file in files if file.path in openable]
     sized = [file for file in present if (directory / file.path).stat().st_size == file.size]
     hashed = hash_files(directory, [file.path for file in sized])
     sound = {file.path for file, entry in zip(sized, hashed, strict=True) if entry.sha256 == file.sha256}
     yield from ((file, file in present) for file in files if file.path not in sound)
 
 
-def changed_files(directory: Path, files: Sequence[StoredFile], there: Collection[str] | None = None) -> list[str]:
-    """Hash files of receipts; return a line for each that is missing or differs from its receipt."""
+def changed_files(directory: Path, files: Sequence[StoredFile], openable: Collection[str] | None = None) -> list[str]:
+    """Hash files of receipts; return a line for each that is missing or differs."""
     return [
         f"{file.path} is {'not the file in its receipt' if exists else 'missing'}"
-        for file, exists in file_faults(directory, files, there)
+        for file, exists in file_faults(directory, files, openable)
     ]
 
 
@@ -161,7 +155,7 @@ def changed_data(directory: Path, receipts: Iterable[Receipt]) -> list[str]:
 
 
 def refuse_changed(directory: Path, changed: Sequence[str], hint: str = VERIFY) -> None:
-    """Raise RunFailure with the first lines of what has changed in a dataset, if anything has."""
+    """Raise RunFailure with the first of `changed`, if there are any."""
     if changed:
         raise RunFailure([f"{directory}: {line}" for line in changed[:_MOST_SHOWN]], hint)
 
@@ -180,13 +174,10 @@ class FileProblem:
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """The files that could be read, those that the manifest lists, and the problems.
-
-    `listed` is None if there is no sound manifest: then no file was compared with it.
-    """
+    """The files that could be read, those that the manifest lists (None without a sound manifest), and the problems."""
 
     problems: tuple[FileProblem, ...]
-    found: Mapping[str, Entry]
+    entries: Mapping[str, Entry]
     listed: Mapping[str, Entry] | None
 
 
@@ -196,7 +187,7 @@ def verify_files(directory: Path | str) -> list[str]:
 
 
 def check_files(directory: Path | str) -> FileCheck:
-    """Hash every published file once and compare it with the manifest; report progress for each file."""
+    """Hash every published file once and compare it with the manifest; report progress."""
     directory = Path(directory)
     problems: list[FileProblem] = []
     listing = list_files(directory)
@@ -214,13 +205,13 @@ def check_files(directory: Path | str) -> FileCheck:
         except UserError as error:
             problems.append(FileProblem(MANIFEST, "changed", in_one_line(error_lines(error, Path(MANIFEST)))))
     present = [path for path in listing.files if path != MANIFEST]
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     sizes = {path: entry.size for path, entry in (listed or {}).items()}
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         hashing = [pool.submit(_hashed, directory, path, sizes.get(path)) for path in present]
         for path, hashed in track(zip(present, hashing, strict=True), "checking files", len(present)):
             try:
-                found[path] = hashed.result()
+                entries[path] = hashed.result()
             except OSError as error:
                 problems.append(FileProblem(path, "unreadable", f"cannot be read: {error.strerror or error}"))
     if listed is not None:
@@ -230,15 +221,15 @@ def check_files(directory: Path | str) -> FileCheck:
             if path not in listed:
                 what = "is unexpected: the manifest does not list it"
                 problems.append(FileProblem(path, "unexpected", what))
-            elif path in found and (what := difference(found[path], listed[path].size, listed[path].sha256)):
+            elif path in entries and (what := difference(entries[path], listed[path].size, listed[path].sha256)):
                 problems.append(FileProblem(path, "changed", what))
-    return FileCheck(tuple(problems), found, listed)
+    return FileCheck(tuple(problems), entries, listed)
 
 
-def difference(found: Entry, size: int, sha256: str) -> str | None:
-    """Describe how a file differs from its expected size and sha256; None if it does not."""
-    if found.size != size:
-        return f"is changed: {found.size} bytes, expected {size}"
-    if found.sha256 != sha256:
-        return f"is changed: sha256 {found.sha256[:12]}…, expected {sha256[:12]}…"
+def difference(entry: Entry, size: int, sha256: str) -> str | None:
+    """Describe how a file differs from its expected size and sha256; return None if it does not."""
+    if entry.size != size:
+        return f"is changed: {entry.size} bytes, expected {size}"
+    if entry.sha256 != sha256:
+        return f"is changed: sha256 {entry.sha256[:12]}…, expected {sha256[:12]}…"
     return None

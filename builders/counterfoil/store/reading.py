@@ -1,4 +1,4 @@
-"""Reading a dataset directory back, from Parquet or tar files, in the plan's order."""
+"""Read a dataset directory back, from Parquet or tar files, in the plan's order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def read_receipts(directory: Path | str) -> list[Receipt]:
-    """Read the receipts of a dataset directory in the plan's order. UserError if it is no dataset."""
+    """Read the receipts of a dataset directory in the plan's order. UserError if it is not a dataset."""
     directory = Path(directory)
     order = {group: position for position, group in enumerate(_groups(directory))}
     shards = [shard for shard in finished_shards(directory) if shard[0] in order]
@@ -66,7 +66,7 @@ def read_shard(
     what: What = "data",
     form: TableForm = PLAIN,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one finished shard as dicts, in order; nothing if it has no file of this kind."""
+    """Yield the rows of one finished shard as dicts, in order."""
     for batch in shard_batches(directory, receipt, columns, what, form):
         yield from batch.to_pylist()
 
@@ -78,9 +78,9 @@ def shard_batches(
     what: What = "data",
     form: TableForm = PLAIN,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows as Arrow batches of bounded size.
+    """Yield a shard's rows as Arrow batches of bounded size.
 
-    RunFailure for a file that is missing, or, at its end at the latest, whose row count differs from the receipt.
+    RunFailure for a missing file and, at its end at the latest, for another row count than the receipt's.
     """
     directory, file, rows = Path(directory), receipt.file(what), 0
     if file is None:
@@ -95,8 +95,8 @@ def shard_batches(
             break
         yield batch
     if rows != file.rows:
-        found = "more" if rows > file.rows else str(rows)
-        raise RunFailure(f"{path} has {found} rows, but {receipt.path} lists {file.rows}", hint=repair_hint(directory))
+        count = "more" if rows > file.rows else str(rows)
+        raise RunFailure(f"{path} has {count} rows, but {receipt.path} lists {file.rows}", hint=repair_hint(directory))
 
 
 def read_file(
@@ -117,9 +117,8 @@ def read_file(
 def _batches(
     path: Path, columns: Sequence[str] | None, what: What, form: TableForm, only: frozenset[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a shard's rows. RunFailure for whatever a reader raises, since the file may come from anyone.
-
-    ValueError for a column that no such table has, which is the caller's mistake.
+    """Yield batches of a shard's rows. RunFailure for whatever a reader raises, since anyone may have made the file;
+    ValueError for a column that no such table has.
     """
     from counterfoil.store.shard_files import read_parquet, read_tar
 
@@ -140,7 +139,7 @@ def _batches(
 
 
 def _refuse_odd_values(path: Path, batch: pa.RecordBatch) -> None:
-    """Raise RunFailure for values that are never written: an empty key or label, a score that is not finite."""
+    """Raise RunFailure for an empty required cell or a number that is not finite, which are never written."""
     import numpy as np
     import pyarrow as pa
 
@@ -165,7 +164,6 @@ def _groups(directory: Path) -> list[str]:
 
 
 def no_dataset(directory: Path) -> UserError:
-    """Return the error for a folder without a lock."""
     return UserError(
         f"{directory} is not a Counterfoil dataset: it has no {LOCK}",
         hint="Name the folder that was given to `counterfoil build --out`.",
@@ -188,8 +186,7 @@ def planned_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of one table of a shard beside its plan, with `IDENTITY` and these columns.
 
-    Evaluation, cuts, reviews, cards and repairs all read rows here. RunFailure for a row that is not a sample of the
-    shard, or that appears more than once.
+    RunFailure for a row that is not a sample of the shard, or that appears more than once.
     """
     path = directory / (receipt.file(what) or receipt).path
     cells = {(cell.shift, cell.label): (plan.class_of(cell.label).id, plan.indices_below(cell)) for cell in shard.cells}

@@ -1,10 +1,8 @@
-"""Receipts: a shard is done when it has one. It is written last and atomically.
+"""Read and write receipts, which prove that a shard is done: written last, atomically, without clock, host or outside
+path.
 
-A receipt holds what the shard's bytes come from (hashes, stack) and what they are (rows, counts, sha256), and no
-clock, host or path outside the dataset directory.
-
-The manifest proves receipts, receipts prove files. A repair removes the receipts of damaged shards before the
-manifest, and both before it writes a file, so that it resumes after a kill.
+The manifest proves receipts, receipts prove files. A repair removes the receipts of damaged shards before the manifest,
+and both before it writes a file, so that it resumes after a kill.
 """
 
 from __future__ import annotations
@@ -46,8 +44,6 @@ _MOST_VALUES = 250_000  # more than a shard has cells
 
 @dataclass(frozen=True, slots=True)
 class StoredFile(Strict):
-    """A file of the dataset directory; `path` is relative to it."""
-
     path: str
     size: Count
     sha256: str
@@ -62,10 +58,10 @@ def _of_every_table(rows: Mapping[What, int]) -> Mapping[What, int]:
 
 @dataclass(frozen=True, slots=True)
 class Receipt(Strict):
-    """The record of one written shard. `counts` is shift → reason → candidates.
+    """The record of one written shard. counts: shift → reason → candidates.
 
-    `filled` is, for cells with a quota, shift → class id → the number of candidates that filled it, None if it was
-    not filled. It is None for shards without a quota and in receipts of early releases.
+    filled: for cells with a quota, shift → class id → the number of candidates that filled it (None if not filled);
+    None without quotas and in receipts of early releases.
     """
 
     FORM: ClassVar[Form] = Form("of the form that Counterfoil writes", "Build it again.", most=_MOST_VALUES)
@@ -85,19 +81,18 @@ class Receipt(Strict):
         return receipt_path(self.group, self.shard)
 
     def content(self) -> bytes:
-        """Return the receipt as it is written."""
         document = dataclasses.asdict(self)
         if self.filled is None:
             del document["filled"]
         return document_bytes(document)
 
     def file(self, what: What) -> StoredFile | None:
-        """Return the shard's file in `data`, `rejected` or `candidates`; None if it has no row."""
+        """Return the shard's file of one table; None if it has no row."""
         return next((file for file in self.files if file.path.startswith(f"{what}/")), None)
 
 
 def reasons_of(shard: Shard, candidates: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """Count `Receipt.counts` from a shard's candidates: their shift and reason."""
+    """Count `Receipt.counts` from the shift and reason of a shard's candidates."""
     counts: dict[str, Counter[str]] = {cell.shift: Counter() for cell in shard.cells}
     for row in candidates:
         counts.setdefault(row["shift"], Counter())[row["reason"]] += 1
@@ -139,7 +134,6 @@ def read_receipt(path: Path) -> Receipt:
 
 
 def repair_hint(directory: Path) -> str:
-    """Return what to do about a damaged shard."""
     return f"Repair it: `counterfoil build --from {directory} --out {directory}` rebuilds only damaged shards."
 
 
@@ -177,10 +171,10 @@ def timm_info(receipts: Iterable[Receipt]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StandingShard:
-    """A shard of a plan or of a directory.
+    """A shard of a plan or of a directory; `path` is its receipt's.
 
-    path: of its receipt. shard: None if the plan has no such shard. receipt: None if it is missing or, with the reasons
-    in `unreadable`, cannot be read.
+    shard: None if the plan does not have it. receipt: None if it is missing or, for the reasons in `unreadable`,
+    unreadable.
     """
 
     path: str
@@ -192,7 +186,7 @@ class StandingShard:
 def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[StandingShard]:
     """Yield every shard of a plan, in order, with its receipt; then the receipts that belong to no shard.
 
-    Verification, repair, comparison, evaluation and cuts walk shards here. OSError if the directory cannot be listed.
+    OSError if the directory cannot be listed.
     """
     surplus = finished_shards(directory)
 
@@ -214,9 +208,9 @@ def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[Standi
 def receipt_faults(
     standing: StandingShard, hashes: Mapping[str, str], split: str | None = None, format: Format | None = None
 ) -> Iterator[str]:
-    """Yield the contradictions of a well-formed receipt, as lines that continue its path.
+    """Yield the contradictions of a well-formed receipt with the expected `hashes`, as lines that continue its path.
 
-    `hashes` are the expected ones. With `split` and `format` the receipt is also compared with its shard.
+    With `split` and `format` the receipt is also compared with its shard.
     """
     receipt, shard = standing.receipt, standing.shard
     assert receipt is not None
@@ -246,10 +240,10 @@ def receipt_faults(
     paths = shard_paths(shard.group, split, shard.number, shard.of, format)
     planned = sorted((path, receipt.rows[what]) for what, path in paths.items() if receipt.rows[what])
     if listed != planned:
-        found, expected = (
+        actual, expected = (
             ", ".join(f"{path} of {rows} rows" for path, rows in files) or "none" for files in (listed, planned)
         )
-        yield f"lists the files {found}, expected {expected}"
+        yield f"lists the files {actual}, expected {expected}"
 
 
 def counts_of(

@@ -1,12 +1,8 @@
-"""Replace a dataset in its own directory by one that was written completely beside it: all of it, or nothing.
+"""Replace a dataset in its own directory by one written completely beside it: all of it, or nothing.
 
-Closing a finished dataset again, with new results, changes it in place. The files that this may change are copied
-first: if the run is killed, the copies are swapped back in.
-
-The new dataset is made in `.counterfoil/replacement/new`, on the same file system and under the same lock. Writing
-`swap.json` beside it decides: a run killed before leaves the old dataset; after it, the next process that opens the
-directory finishes the swap. While entries move, the directory has no receipts and no manifest, so that a reader sees
-an unfinished dataset, never a mixture.
+Writing `swap.json` decides: a run killed before leaves the old dataset; after it, the next process that opens the
+directory finishes the swap. While entries move, the directory has no receipts and no manifest, so that a reader sees an
+unfinished dataset, never a mixture.
 """
 
 from __future__ import annotations
@@ -61,7 +57,6 @@ class _Swap(Strict):
 
 
 def replacement_folder(directory: Path) -> Path:
-    """Return the folder in which the replacement of `directory` is written."""
     return directory / REPLACEMENT / _NEW
 
 
@@ -78,7 +73,7 @@ def settle_directory(directory: Path) -> None:
 
 
 def finish_replacement(directory: Path) -> bool:
-    """Finish a swap that was decided on; return False if there was none. For the holder of the lock."""
+    """Finish a decided swap; return False if there is none. For the holder of the lock."""
     journal = directory / REPLACEMENT / _SWAP
     if not journal.is_file():
         return False
@@ -109,7 +104,7 @@ def finish_replacement(directory: Path) -> bool:
 
 
 def replace_dataset(directory: Path) -> None:
-    """Put the finished dataset of `replacement_folder` in place of this one. For the holder of the lock.
+    """Replace this dataset by the finished one in `replacement_folder`. For the holder of the lock.
 
     Entries that only the old dataset has are removed; hidden entries at the top stay.
     """
@@ -121,7 +116,7 @@ def replace_dataset(directory: Path) -> None:
 
 @contextlib.contextmanager
 def closed_or_as_before(directory: Path) -> Iterator[None]:
-    """Close a finished dataset again in the block; restore it if the block fails or is killed.
+    """Close a finished dataset again in the block; restore it from copies if the block fails or is killed.
 
     For the holder of the lock. Does nothing for a dataset without a manifest.
     """
@@ -147,7 +142,6 @@ def closed_or_as_before(directory: Path) -> Iterator[None]:
 
 
 def discard_replacement(directory: Path) -> None:
-    """Remove the replacement and the entries that a swap moved out."""
     folder = directory / REPLACEMENT
     with disk_errors(folder):
         if folder.is_dir():
@@ -161,5 +155,4 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _entries(directory: Path) -> list[str]:
-    """List the names at the top of a dataset directory, without hidden ones."""
     return sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith("."))

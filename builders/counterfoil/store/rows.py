@@ -1,4 +1,4 @@
-"""The rows of a dataset: candidates, the columns of each table, and their types in Arrow and in `datasets`."""
+"""Define the rows of a dataset: candidates, the columns of each table, and their types in Arrow and in `datasets`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ def verdict_of(
 
 @dataclass(slots=True)
 class Candidate:
-    """A rendered sample with its verdict and the screen's decision.
+    """A rendered sample with its verdict and the screen's decision (`reason`: "accepted", "low_object", "surplus",
+    "failed" …).
 
-    `reason` is "accepted" for what is kept, otherwise why it is not ("low_object", "surplus", "failed", …).
-    `image` is the encoded file, None only if rendering failed. `values` are cells of added columns that no score
-    fills.
+    image: the encoded file, None only if rendering failed. values: cells of added columns that no score fills.
     """
 
     sample: Sample
@@ -51,9 +50,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class RowColumn(Column):
-    """A column of every row. `cell` returns its value; None stands for the sample's attribute of the same name.
-
-    Verification compares a sample's attributes with the plan. A required column has a value in every row.
+    """A column of every row. cell: returns its value; None for the sample's attribute of the same name, which
+    verification compares with the plan. required: every row has a value.
     """
 
     cell: Callable[[Candidate], Any] | None = None
@@ -112,8 +110,6 @@ PLANNED = tuple(name for name, column in ROW_COLUMNS.items() if column.cell is N
 
 @dataclass(frozen=True, slots=True)
 class TableForm:
-    """The columns of a dataset's tables beyond those that every dataset has."""
-
     embeddings: bool = False
     added: Mapping[str, Column] = field(default_factory=dict)
     categories: Sequence[str] = ()  # of objects
@@ -127,7 +123,6 @@ PLAIN = TableForm()
 
 
 def table_columns(what: What, form: TableForm) -> dict[str, Column]:
-    """Return the columns of a table by name, in order."""
     columns: dict[str, Column] = {**ROW_COLUMNS, **form.added, **LAST_COLUMNS}
     if what == "candidates":
         del columns["image"]
@@ -139,7 +134,7 @@ def table_columns(what: What, form: TableForm) -> dict[str, Column]:
 
 
 def described_columns(what: What, recipe: Recipe) -> dict[str, Column]:
-    """Return the columns of a recipe's table, with what each means for its kind of generator."""
+    """Return the columns of a recipe's table, with their meaning for its kind of generator."""
     meanings = recipe.kind.meanings
     return {
         name: replace(column, description=meanings.get(name, column.description))
@@ -148,7 +143,7 @@ def described_columns(what: What, recipe: Recipe) -> dict[str, Column]:
 
 
 def unique_names(classes: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Return unique class names for ClassLabel from (id, name) pairs; a repeated one becomes "name (id)"."""
+    """Return unique class names for ClassLabel from (id, name) pairs; a repeated name becomes "name (id)"."""
     times = Counter(name for _, name in classes)
     names = tuple(name if times[name] == 1 else f"{name} ({id})" for id, name in classes)
     if len(set(names)) < len(names):  # a class is named like another's "name (id)"

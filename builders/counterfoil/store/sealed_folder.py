@@ -1,9 +1,8 @@
-"""Folders of a dataset that hold measurements of its images, sealed together with them.
+"""Seal folders of a dataset that hold measurements of its images: `evaluation/` (results) and `review/` (people's
+answers).
 
-There are two: `evaluation/`, classifiers' results, and `review/`, people's answers. One document of such a folder names
-the content of the data that it measured, lists the folder's other files with their sha256, and ends with its own hash.
-So data, tables and numbers belong together or the folder is ignored, for example after another cut or a killed write.
-The folders are Counterfoil's own: a file that the document does not list is removed by the next write.
+One document of the folder names the content that was measured, lists the other files with their sha256, and ends with
+its own hash. If anything differs, such as after another cut or a killed write, the folder is ignored.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SealedFolder:
-    """A folder at the top of a dataset, and the document in it that seals it.
+    """A folder at the top of a dataset, and the document in it that seals it; files that it does not list are removed.
 
-    version: the form of the document; raise it with every change of form: unreadable folders are ignored and removed.
+    version: the document's form; raise it with every change, which makes readers ignore older folders.
     """
 
     name: str
@@ -50,7 +49,7 @@ class SealedFolder:
         return {self.document: sealed(document, hashes, self.version), **others}
 
     def read(self, directory: Path, content: str, *, earlier: bool = False) -> dict[str, Any] | None:
-        """Read the document, if the folder is intact and about data with this content; else return None.
+        """Read the document if the folder is intact and about data with this content; else return None.
 
         earlier: accept earlier versions too.
         """
@@ -92,7 +91,7 @@ class SealedFolder:
                     flush_folder(Path(path).parent)
 
     def drop(self, directory: Path) -> None:
-        """Remove the folder, and the manifest that lists it. For the holder of the directory lock."""
+        """Remove the folder and the manifest that lists it. For the holder of the directory lock."""
         if (directory / self.name).is_dir():
             self.write(directory, {})
 
@@ -119,7 +118,7 @@ RESULTS = EVALUATED.document
 
 
 def read_results(directory: Path, content: str) -> Results | None:
-    """Read the results of a dataset directory, if they are intact and of data with this content; else return None.
+    """Read the results of a dataset directory if they are intact and of data with this content; else return None.
 
     UserError for results of an earlier version, and for sealed ones of an unknown form.
     """

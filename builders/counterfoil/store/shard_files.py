@@ -1,8 +1,6 @@
-"""The files of shards, Parquet and WebDataset: their bytes depend on the rows alone.
+"""Read and write the files of shards, Parquet and WebDataset; their bytes depend on the rows alone.
 
-Parquet row groups are sized so that the Hub's viewer can page through them. A tar holds `{key}.png`, `{key}.cls` and
-`{key}.json` side by side, without clock or user. A table without images (`candidates`) has only `.cls` and `.json`,
-since a repository has one format.
+A tar holds `{key}.png`, `{key}.cls` and `{key}.json` side by side, without clock or user; `candidates` has no images.
 """
 
 from __future__ import annotations
@@ -84,7 +82,7 @@ def read_parquet(
     only: frozenset[str] | None = None,
     form: TableForm = PLAIN,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a shard's rows in batches of bounded size, in order, with the columns in the order asked for.
+    """Yield a shard's rows in batches of bounded size, in order, with `columns` in this order.
 
     With `only`, row groups without any of these keys are skipped. ValueError for a file of another form than is
     written; pyarrow's errors for a damaged one.

@@ -1,7 +1,4 @@
-"""Writing one shard: its files first, each whole or absent, and the receipt last.
-
-A `ShardWriter` pickles, so that worker processes can write while the main process holds the directory lock.
-"""
+"""Write one shard: its files first, each whole or absent, and the receipt last."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShardWriter:
-    """Everything but the candidates that writing a shard needs."""
+    """Everything but the candidates that writing a shard needs; it pickles, so that workers can write."""
 
     directory: Path
     format: Format
@@ -51,7 +48,6 @@ class ShardWriter:
         )
 
     def made_before(self, shard: Shard) -> Receipt | None:
-        """Return the receipt of a shard that is done in this directory, or None."""
         path = self.directory / receipt_path(shard.group, shard.number)
         return read_receipt(path) if path.exists() else None
 

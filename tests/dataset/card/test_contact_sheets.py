@@ -19,7 +19,7 @@ from counterfoil.dataset.card.contact_sheets import (
     PAIRS_A_CLASS,
     TALLEST,
     WIDEST,
-    Place,
+    SampleId,
     Tally,
     evenly_spaced,
     font,
@@ -107,7 +107,7 @@ def test_a_picture_is_that_of_its_place(tmp_path: Path) -> None:
     plan = plan_of()
     build(tmp_path, plan)
     counted = tally_of(tmp_path, plan, read_receipts(tmp_path))
-    places = [Place(shift, label, next(counted.indices(shift, label))) for shift, label in counted.accepted]
+    places = [SampleId(shift, label, next(counted.indices(shift, label))) for shift, label in counted.accepted]
     found = locate_pictures(tmp_path, plan, read_receipts(tmp_path), counted.accepted).read(places)
     assert set(found) == set(places)
     for place, picture in found.items():

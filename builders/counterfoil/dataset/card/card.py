@@ -1,6 +1,6 @@
-"""The dataset card, from the finished shards and nothing else: README.md, its figures, croissant.json and eval.yaml.
+"""Make the dataset card from finished shards alone: README.md, its figures, croissant.json and eval.yaml.
 
-Equal datasets give equal cards: a card holds no clock, host, path or duration.
+Equal datasets give equal cards, which hold no clock, host, path or duration.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Card:
 
     @property
     def documents(self) -> dict[str, bytes]:
-        """Return the files beside the card, by name."""
+        """The files beside the card, by name."""
         return {CROISSANT: self.croissant} | ({} if self.benchmark is None else {BENCHMARK: self.benchmark})
 
 
@@ -164,10 +164,10 @@ class CardPage:
 
 
 def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt]) -> Card:
-    """Make the card of a dataset directory whose shards are all done.
+    """Make the card of a dataset directory whose shards are all done; `lock` is the content of lock.json.
 
-    `lock` is the content of lock.json. Reads candidates once, without images, and only the images shown. Raise
-    RunFailure, with the file, for shards or thresholds that this version did not write: they may come from anybody.
+    Reads candidates once, without images, and only the images shown. RunFailure, with the file, for shards or
+    thresholds that this version did not write, since anyone may have made them.
     """
     directory, recipe = Path(directory), plan.recipe
     tally = tally_of(directory, plan, receipts)

@@ -1,8 +1,6 @@
-"""Contact sheets: an overview of classes by shifts, and a sheet a shift with base and shifted images in pairs.
+"""Draw contact sheets: an overview of classes by shifts, and for each shift base and shifted images in pairs.
 
-Sheets are for looking: their number, their size and the images read for them are bounded, however large the
-dataset. What is left out is left out evenly. Which candidates were accepted is read in one pass, a bit each; images are
-read from the shards that hold those shown and from no other.
+Number and size of sheets, and the images read for them, are bounded; what is left out is left out evenly.
 """
 
 from __future__ import annotations
@@ -37,19 +35,19 @@ if TYPE_CHECKING:
 class Tally:
     """(shift, label) → the accepted indices as the bits of a number; cells without any are absent.
 
-    judged: (shift, class id) → accepted images that the second judge answered to, and those of them whose label it did
-    not answer; empty where there is no such judge.
+    judged: (shift, class id) → accepted images that the second judge answered, and how many labels it contradicted;
+    empty without such a judge.
     """
 
     accepted: Mapping[tuple[str, int], int]
     judged: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
     def count(self, shift: str, label: int) -> int:
-        """Return accepted images of a cell."""
+        """Return the number of accepted images of a cell."""
         return self._bits(shift, label).bit_count()
 
     def pairs(self, shift: str, label: int) -> int:
-        """Return indices of a class that are accepted both on the base and under the shift."""
+        """Return how many indices of a class are accepted both on the base and under the shift."""
         return (self._bits(shift, label) & self._bits(BASE, label)).bit_count()
 
     def has(self, shift: str, label: int, index: int) -> bool:
@@ -68,7 +66,7 @@ class Tally:
 def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
     """Read every candidate's reason and second judge's answer once, without images.
 
-    Raise RunFailure, with the file, for candidates that are no samples of the plan or do not match `data`.
+    RunFailure, with the file, for candidates that are not samples of the plan or do not match `data`.
     """
     indices: dict[tuple[str, int], int] = {}
     judged: dict[tuple[str, str], tuple[int, int]] = {}
@@ -105,7 +103,7 @@ def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
 LARGEST = 128
 
 
-class Place(NamedTuple):
+class SampleId(NamedTuple):
     """Which image: shift, label and index."""
 
     shift: str
@@ -115,31 +113,30 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Pictures:
-    """Reads images by place. `files` are the data files by (shift, label), absent where none was accepted; `receipts`
-    those of the files."""
+    """Reads images. files: (shift, label) → data file, absent without accepted images. receipts: file → its receipt."""
 
     plan: Plan
     directory: Path
     files: Mapping[tuple[str, int], str]
     receipts: Mapping[str, str]
 
-    def read(self, places: Iterable[Place]) -> dict[Place, Image.Image]:
-        """Read accepted images as RGB, at most `LARGEST` pixels a side. Raise RunFailure for a missing one."""
-        wanted: dict[str, dict[str, Place]] = {}
-        for place in sorted(set(places)):
-            key = sample_key(place.shift, self.plan.class_of(place.label).id, place.index)
-            wanted.setdefault(self.files[place.shift, place.label], {})[key] = place
-        found = {}
+    def read(self, samples: Iterable[SampleId]) -> dict[SampleId, Image.Image]:
+        """Read accepted images as RGB, at most `LARGEST` pixels a side. RunFailure for a missing one."""
+        wanted: dict[str, dict[str, SampleId]] = {}
+        for sample in sorted(set(samples)):
+            key = sample_key(sample.shift, self.plan.class_of(sample.label).id, sample.index)
+            wanted.setdefault(self.files[sample.shift, sample.label], {})[key] = sample
+        pictures = {}
         for path, keys in wanted.items():
             for key, encoded in encoded_images(self.directory / path, set(keys)):
-                found[keys[key]] = decode_reduced(encoded, f"{path}: {key}", LARGEST)
-            missing = [key for key, place in keys.items() if place not in found]
+                pictures[keys[key]] = decode_reduced(encoded, f"{path}: {key}", LARGEST)
+            missing = [key for key, sample in keys.items() if sample not in pictures]
             if missing:
                 raise RunFailure(
                     f"{self.directory / path} has no row {some_of(missing, 1)}, which the candidates list as accepted",
                     hint=remake_hint(self.directory, self.receipts[path]),
                 )
-        return found
+        return pictures
 
 
 def locate_pictures(
@@ -151,17 +148,17 @@ def locate_pictures(
     files: dict[tuple[str, int], str] = {}
     of_files: dict[str, str] = {}
     for shard in plan.shards:
-        here = [(cell.shift, cell.label) for cell in shard.cells if (cell.shift, cell.label) in wanted]
-        receipt = by_shard.get((shard.group, shard.number)) if here else None
+        cells_here = [(cell.shift, cell.label) for cell in shard.cells if (cell.shift, cell.label) in wanted]
+        receipt = by_shard.get((shard.group, shard.number)) if cells_here else None
         file = receipt.file("data") if receipt else None
         if receipt is not None and file is not None:
             of_files[file.path] = receipt.path
-            files.update(dict.fromkeys(here, file.path))
+            files.update(dict.fromkeys(cells_here, file.path))
     return Pictures(plan, directory, files, of_files)
 
 
 def encoded_images(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield (key, encoded image) of these rows of a shard; stops at the last of them."""
+    """Yield (key, encoded image) of these rows of a shard, up to the last of them."""
     left = set(keys)
     for rows in read_file(path, "data", ["key", "image"], only=frozenset(keys)):
         for row in rows:
@@ -173,7 +170,7 @@ def encoded_images(path: Path, keys: set[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def decode_reduced(encoded: bytes, where: str, side: int) -> Image.Image:
-    """Return an encoded image as RGB, at most `side` pixels a side. Raise RunFailure if it does not open."""
+    """Return an encoded image as RGB, at most `side` pixels a side. RunFailure if it does not open."""
     try:
         image = rgb_image(encoded)
     except UnreadableImage as error:
@@ -225,8 +222,6 @@ def wrapped(text: str, size: int, width: int, most_lines: int, bold: bool = Fals
 
 @dataclass(frozen=True)
 class Sheet:
-    """A sheet of paper that pictures and text are put on."""
-
     image: Image.Image
     draw: ImageDraw.ImageDraw
 
@@ -255,12 +250,10 @@ class Sheet:
             self.draw.text(at, line, fill=fill, font=font(size, bold), anchor=anchor)
 
     def encoded(self) -> bytes:
-        """Return the sheet as WebP."""
         return webp(self.image, QUALITY)
 
 
 def line_height(size: int) -> int:
-    """Return pixels from one line of text to the next."""
     return round(size * 1.25)
 
 
@@ -278,19 +271,18 @@ _LABEL_WIDTH = 96
 _PAIR_SIDE = 80
 
 T = TypeVar("T")
-Images = Mapping[Place, "Image.Image"]
+Images = Mapping[SampleId, "Image.Image"]
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """What a class shows on the sheet of a shift: (base, shifted) places; no base where it was rejected."""
+    """A class on a shift's sheet: (base, shifted) images; None for a rejected base."""
 
     name: str
-    pairs: tuple[tuple[Place | None, Place], ...]
+    pairs: tuple[tuple[SampleId | None, SampleId], ...]
 
 
 def sheet_name(shift: str) -> str:
-    """Return the file name of a shift's contact sheet."""
     return f"shift-{shift}.webp"
 
 
@@ -311,10 +303,10 @@ def contact_sheets(
         return
     columns = [*shifts[:1], *evenly_spaced(shifts[1:], MOST_COLUMNS - 1)]
     grid = {
-        place
+        sample
         for label in rows
-        for place in overview_row(tally, label, [shift.name for shift in columns])
-        if place is not None
+        for sample in overview_row(tally, label, [shift.name for shift in columns])
+        if sample is not None
     }
     sheets = {}
     for shift in evenly_spaced([shift for shift in shifts if shift.name != BASE], MOST_SHEETS):
@@ -324,7 +316,7 @@ def contact_sheets(
     on_sheets = [pair for cells in sheets.values() for cell in cells for pair in cell.pairs]
     bases = [base for base, _ in on_sheets if base is not None]
     shown = [*grid, *bases, *(shifted for _, shifted in on_sheets)]
-    pictures = locate_pictures(directory, plan, receipts, {(place.shift, place.label) for place in shown})
+    pictures = locate_pictures(directory, plan, receipts, {(sample.shift, sample.label) for sample in shown})
     yield OVERVIEW, _overview({label: names[label] for label in rows}, columns, tally, pictures.read(grid))
     base_images = pictures.read(bases)  # the same ones mostly, so they are read once
     for shift in shifts:
@@ -341,21 +333,23 @@ def evenly_spaced(items: Sequence[T], most: int) -> list[T]:
     return [items[round(number * (len(items) - 1) / (most - 1))] for number in range(most)]
 
 
-def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[Place | None]:
-    """Return one image of a class a column: an index with its base that is accepted in most columns, else another."""
+def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[SampleId | None]:
+    """Return one image of a class per column: if possible of one index, which has its base and is accepted in most
+    columns.
+    """
     times: dict[int, int] = {}
     for shift in shifts:
         for index in tally.indices(shift, label):
             times[index] = times.get(index, 0) + 1
     common = min(times, key=lambda index: (not tally.has(BASE, label, index), -times[index], index), default=0)
-    row: list[Place | None] = []
+    row: list[SampleId | None] = []
     for shift in shifts:
         index = common if tally.has(shift, label, common) else next(tally.indices(shift, label), None)
-        row.append(None if index is None else Place(shift, label, index))
+        row.append(None if index is None else SampleId(shift, label, index))
     return row
 
 
-def pairs_first(tally: Tally, shift: str, label: int) -> tuple[tuple[Place | None, Place], ...]:
+def pairs_first(tally: Tally, shift: str, label: int) -> tuple[tuple[SampleId | None, SampleId], ...]:
     """Return the images of a cell to show: those whose base is accepted too, then others, by index."""
     paired: list[int] = []
     alone: list[int] = []
@@ -365,8 +359,8 @@ def pairs_first(tally: Tally, shift: str, label: int) -> tuple[tuple[Place | Non
             break
     alone = alone[: PAIRS_A_CLASS - len(paired)]
     return (
-        *((Place(BASE, label, index), Place(shift, label, index)) for index in paired),
-        *((None, Place(shift, label, index)) for index in alone),
+        *((SampleId(BASE, label, index), SampleId(shift, label, index)) for index in paired),
+        *((None, SampleId(shift, label, index)) for index in alone),
     )
 
 
@@ -389,15 +383,15 @@ def _overview(rows: Mapping[int, str], columns: Sequence[Shift], tally: Tally, i
         lines = wrapped(name, _TEXT, _LABEL_WIDTH - 10, 3)
         middle = y + (side - len(lines) * line_height(_TEXT)) // 2
         sheet.text(lines, left - 10, middle, _TEXT, anchor="ra")
-        for column, place in enumerate(overview_row(tally, label, shifts)):
-            picture = None if place is None else images[place]
+        for column, sample in enumerate(overview_row(tally, label, shifts)):
+            picture = None if sample is None else images[sample]
             sheet.picture(picture, left + column * (side + _GAP), y, side)
     return sheet.encoded()
 
 
 def _shift_sheet(shift: Shift, cells: Sequence[_Cell], base_images: Images, pictures: Pictures) -> bytes:
-    """Draw a block a class, two beside each other: the base above, the shift below."""
-    images = pictures.read(place for cell in cells for _, place in cell.pairs)
+    """Draw a block per class, two side by side: the base above, the shift below."""
+    images = pictures.read(sample for cell in cells for _, sample in cell.pairs)
     across = min(2, len(cells))
     block_width = PAIRS_A_CLASS * (_PAIR_SIDE + _GAP) - _GAP
     title = line_height(_TEXT) + 4

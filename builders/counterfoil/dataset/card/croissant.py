@@ -1,12 +1,10 @@
-"""croissant.json: the dataset described for machines in Croissant 1.1, with its responsible-AI (RAI 1.0) fields.
+"""Write croissant.json, which describes the dataset for machines: Croissant 1.1 with its responsible-AI (RAI 1.0)
+fields.
 
-It is written as JSON and not through mlcroissant, so that its bytes follow from the dataset and from no library's
-version; the tests have mlcroissant read it. File sets are globs relative to the file, so that it holds in a folder
-as on the Hub. Two things are left out on purpose: manifest.json, which has the hash of this file and whose own could
-therefore never be here, and dates and versions that the recipe does not say: a dataset does not know them of itself.
-
-A Parquet config is a file set and its columns. A WebDataset config is a set of tar files, in it a set for each kind
-of member, and the columns joined over the members' names. Ids have a hyphen where no name of a config has one.
+It is written as plain JSON, so that its bytes depend on no library's version. It leaves out manifest.json, which has
+the hash of this file, and dates and versions that the recipe does not say. A Parquet config is a file set and its
+columns; a WebDataset config is a set of tar files, a set for each kind of member, and the columns joined over the
+members' names. Ids have a hyphen, which no config's name has.
 """
 
 from __future__ import annotations
@@ -134,7 +132,7 @@ def croissant_bytes(
 
 
 def _published(recipe: Recipe) -> dict[str, Any]:
-    """Return where the dataset is, whose it is, and as what it is released, as far as the recipe says."""
+    """Return address, owners and version of the dataset, as far as the recipe says."""
     publish, address = recipe.publish, address_of(recipe)
     node: dict[str, Any] = {} if address is None else {"url": address}
     if publish.doi is not None:
@@ -154,24 +152,24 @@ def _published(recipe: Recipe) -> dict[str, Any]:
     return node
 
 
-def _responsible(said: Statements) -> dict[str, Any]:
-    """Return the fields of Croissant RAI 1.0 that are true of generated images: nothing of crowds."""
+def _responsible(statements: Statements) -> dict[str, Any]:
+    """Return the fields of Croissant RAI 1.0 that are true of generated images."""
     return {
-        "rai:dataCollection": said.collection,
+        "rai:dataCollection": statements.collection,
         # None of the vocabulary's ways of collecting: nothing was collected.
         "rai:dataCollectionType": "Others",
-        "rai:dataCollectionMissingData": said.missing,
-        "rai:dataCollectionRawData": said.source,
-        "rai:dataPreprocessingProtocol": list(said.preprocessing),
-        "rai:dataAnnotationProtocol": said.annotation,
+        "rai:dataCollectionMissingData": statements.missing,
+        "rai:dataCollectionRawData": statements.source,
+        "rai:dataPreprocessingProtocol": list(statements.preprocessing),
+        "rai:dataAnnotationProtocol": statements.annotation,
         "rai:annotationsPerItem": "1",
-        "rai:machineAnnotationTools": list(said.annotation_tools),
-        "rai:dataUseCases": [*said.intended, *(f"Not for: {use}" for use in said.unintended)],
-        "rai:dataBiases": list(said.biases),
-        "rai:dataLimitations": list(said.limits),
-        "rai:dataSocialImpact": said.social_impact,
-        "rai:personalSensitiveInformation": said.personal,
-        "rai:dataReleaseMaintenancePlan": said.maintenance,
+        "rai:machineAnnotationTools": list(statements.annotation_tools),
+        "rai:dataUseCases": [*statements.intended, *(f"Not for: {use}" for use in statements.unintended)],
+        "rai:dataBiases": list(statements.biases),
+        "rai:dataLimitations": list(statements.limits),
+        "rai:dataSocialImpact": statements.social_impact,
+        "rai:personalSensitiveInformation": statements.personal,
+        "rai:dataReleaseMaintenancePlan": statements.maintenance,
     }
 
 
@@ -303,7 +301,7 @@ def _field(config: Config, name: str, column: Column, source: Node, categories: 
 
 
 def _part_of_objects(objects: Node, name: str, categories: Sequence[str]) -> Node:
-    """One list of the column of objects, such as its boxes."""
+    """Return one list of the column of objects, such as its boxes."""
     source = dict(objects["source"])
     if "column" in source["extract"]:
         source["transform"] = {"jsonPath": name}

@@ -1,7 +1,6 @@
-"""The index page of a directory, `index.html`: a link to every page in it, each with a line about its content.
+"""Write a directory's index page, `index.html`: a link to every page in it, each with a line about its content.
 
-It belongs to this copy alone: `store.layout` lists it beside `.counterfoil/`, so manifests, publishing and verification
-ignore it. Every command that writes a page rewrites it from the pages that exist.
+It belongs to this copy alone: manifests, publishing and verification ignore it.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ def _reports(directory: Path) -> Iterator[IndexEntry]:
     if _is_there(directory, MENDED):
         yield IndexEntry("report.html", "Mended", _said(_document(directory, MENDED).get("headline")))
         models = [f"models/{name}/{CARD}" for name in _folders(directory / "models")]
-        cards = [one for one in (f"model/{CARD}", *models) if _is_there(directory, one)]
+        cards = [path for path in (f"model/{CARD}", *models) if _is_there(directory, path)]
         for path in cards:
             yield IndexEntry(path, "Model card", _said(path.rpartition("/")[0]))
     elif _is_there(directory, FINDINGS):

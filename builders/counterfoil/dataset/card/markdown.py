@@ -1,4 +1,4 @@
-"""Text from recipes and models made safe inside Markdown: as prose, as code, as a fenced block."""
+"""Make text from recipes and models safe inside Markdown: as prose, as code, as a fenced block."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def prose(text: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Return the text in one line of prose, a table's cell included."""
+    """Return the text in one line of prose, such as a table's cell."""
     return _escaped(" ".join(text.split()))
 
 
@@ -51,7 +51,7 @@ def fenced(text: str, language: str) -> str:
 
 
 def address(text: str) -> str:
-    """Return an address of the web as a link that shows itself; as code, what could be anything else."""
+    """Return a web address as a link that shows itself, any other text as code."""
     return f"<{text}>" if _ADDRESS.fullmatch(text) else code(text)
 
 
@@ -61,7 +61,7 @@ def _escaped(line: str) -> str:
 
 
 def _within(line: str) -> str:
-    """Return the text where it begins no line, as in a table's cell."""
+    """Escape text that begins no line, as in a table's cell."""
     line = " ".join(line.split())
     return _ENTITY.sub(r"\\&", _EDGE_UNDERSCORE.sub(r"\\_", _ANYWHERE.sub(r"\\\1", line)))
 
@@ -71,7 +71,7 @@ def _longest_run(text: str) -> int:
 
 
 def markdown_table(shown: Table) -> str:
-    """Write a table, what stands below a cell's text behind it in brackets, and below it what was cut off."""
+    """Write a table; a cell's small print follows its text in brackets, and the last line says what was cut off."""
     headings = []
     for column in shown.columns:
         label = code_cell(column.label) if column.named else _within(column.label[0].upper() + column.label[1:])

@@ -1,10 +1,8 @@
-"""What the Hub reads: the YAML block at the top of the card, `eval.yaml` of a benchmark; and the dataset's citation.
+"""Write what the Hub reads, the YAML block at the top of the card and a benchmark's `eval.yaml`, and the dataset's
+citation.
 
-The block says what the Hub files the dataset under, and how it is loaded.
-
-`default` has a split a group; each group is a config of its own; `candidates` (and `rejected`, where
-images of rejected samples are kept) hold what was screened. What has no row is left out: a config without
-one does not load.
+`default` has a split per group; each group is a config of its own; `candidates` and `rejected` hold what was screened.
+A config without rows is left out, since it does not load.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ _SIZES = {
 
 
 def tags_of(recipe: Recipe) -> list[str]:
-    """Return what the dataset is found by: on the Hub, and as keywords of croissant.json."""
+    """Return the dataset's tags on the Hub, which are keywords of croissant.json too."""
     first, last = maker_of(recipe).tags
     return list(dict.fromkeys([*first, *_TAGS, *last, *recipe.publish.tags]))
 
@@ -87,7 +85,7 @@ def size_category(images: int) -> str:
 
 
 def source_datasets(dataset: str) -> list[str]:
-    """Return the id of an input dataset of the Hub; `original` where it is embedded or a folder."""
+    """Return the id of an input dataset of the Hub; `original` for an embedded one or a folder."""
     return ["original"] if ":" in dataset or is_local(dataset) else [dataset]
 
 
@@ -153,7 +151,7 @@ def configs_of(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Config, ...]:
 
 
 def configs_metadata(configs: Sequence[Config]) -> list[dict[str, Any]]:
-    """Return the card's `configs`: explicit globs, since guessing would take stray files and words for splits."""
+    """Return the card's `configs`, with explicit globs, since guessing would take stray files and words for splits."""
     return [
         {
             "config_name": config.name,
@@ -168,7 +166,7 @@ def configs_metadata(configs: Sequence[Config]) -> list[dict[str, Any]]:
 
 
 def dataset_info_metadata(configs: Sequence[Config], recipe: Recipe) -> list[dict[str, Any]]:
-    """Write the card's `dataset_info`: row counts, which `load_dataset` checks, and for tar files the features."""
+    """Return the card's `dataset_info`: row counts, which `load_dataset` checks, and for tar files the features."""
     names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
     infos = []
     for config in configs:
@@ -210,7 +208,7 @@ def benchmark_file(recipe: Recipe, receipts: Sequence[Receipt], images: int) -> 
 
 
 def classes_are_named(config: Config, configs: Sequence[Config], recipe: Recipe) -> bool:
-    """Return whether a config shows class names for its labels; Parquet files bring them along."""
+    """Return whether a config shows class names for its labels; Parquet files contain them."""
     if recipe.output.format == "parquet" or config is configs[0]:
         return True
     return len(configs) * len(recipe.classes) <= MOST_DECLARED_NAMES
@@ -222,7 +220,7 @@ _NO_LICENSE = frozenset({"other", "unknown"})
 
 
 def license_metadata(license: str) -> tuple[str, str | None]:
-    """Return the card's `license`, and its `license_name` where the Hub does not list the licence."""
+    """Return the card's `license`, and `license_name` if the Hub does not list the licence."""
     listed = hub_license(license)
     if listed is not None:
         return listed, None
@@ -246,7 +244,7 @@ _SPDX = {"apache-2.0": "Apache-2.0", "bsd-3-clause": "BSD-3-Clause", "mit": "MIT
 
 
 def license_reference(license: str) -> str:
-    """Return the address of a licence in SPDX's list, for readers that want one; the text itself for any other."""
+    """Return the address of a licence in SPDX's list; the text itself for any other."""
     known = hub_license(license) or ""
     spdx = known.upper() if _CREATIVE_COMMONS.fullmatch(known) else _SPDX.get(known)
     return f"https://spdx.org/licenses/{spdx}.html" if spdx else license
@@ -269,10 +267,7 @@ _ESCAPED = {
 
 
 def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
-    """Return the dataset's own entry, of what the recipe says under `publish`; `version` is Counterfoil's.
-
-    It has the year that is given there and no other: a card knows nothing of when it was made.
-    """
+    """Return the dataset's own BibTeX entry, from the recipe's `publish`; `version` is Counterfoil's."""
     publish, name = recipe.publish, recipe.name
     key = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     owner = publish.repo.partition("/")[0] if publish.repo else None
@@ -296,18 +291,18 @@ def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
 
 
 def address_of(recipe: Recipe) -> str | None:
-    """Return where the dataset is, as far as its recipe says: an address of its own, or its repository on the Hub."""
+    """Return the dataset's address as far as its recipe says: one of its own, or its repository on the Hub."""
     repo = recipe.publish.repo
     return recipe.publish.url or (f"https://huggingface.co/datasets/{repo}" if repo else None)
 
 
 def escaped(text: str) -> str:
-    """Return a text for a field of BibTeX in one line, with what LaTeX reads otherwise escaped."""
+    """Return a text for a field of BibTeX in one line, escaped for LaTeX."""
     return "".join(_ESCAPED.get(letter, letter) for letter in " ".join(text.split()))
 
 
 def is_organisation(author: str) -> bool:
-    """Return whether an author is written in braces, as BibTeX has names that have no parts."""
+    """Return whether an author is written in braces, as BibTeX writes names without parts."""
     return author.startswith("{") and author.endswith("}")
 
 
@@ -326,9 +321,9 @@ def example_group(plan: Plan, receipts: Sequence[Receipt]) -> str | None:
 
 
 def timm_splits(receipts: Sequence[Receipt]) -> dict[str, str]:
-    """Return the groups whose name timm's WebDataset reader cannot take as a split, and what it takes instead.
+    """Return group → what timm's WebDataset reader takes as its split, for groups whose name it misreads.
 
-    Any split with the letters "tar" in it (`starry_night`) is read as a list of files there: `path/{a,b}.tar|rows`.
+    It takes a split with the letters "tar" in it (`starry_night`) for a list of files: `path/{a,b}.tar|rows`.
     """
     files: dict[str, list[tuple[str, int]]] = {}
     for receipt in receipts:

@@ -1,6 +1,5 @@
-"""What the card's sections show: failures that chose images, mined shifts, labels, what CLIP knows, what fails, hashes.
-
-Each is a function from the recipe and from what the dataset says to rows, tables and sentences for the template.
+"""Compute what the card's sections show: failures that chose images, mined shifts, labels, what CLIP knows, robustness,
+hashes.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ _OVER = {
 
 @dataclass(frozen=True, slots=True)
 class JudgedRow:
-    """A shift that keeps what judges get wrong: its candidates, those that the screen let through, and so on."""
+    """A shift that keeps what judges get wrong, with its numbers of candidates."""
 
     name: str
     judges: tuple[str, ...]
@@ -76,11 +75,11 @@ class JudgedRow:
 
 @dataclass(frozen=True, slots=True)
 class AdversarialImages:
-    """Images that are there because classifiers were wrong about them.
+    """Images that were chosen because classifiers were wrong about them.
 
-    rows: of the first of `all_shifts` such shifts, beside which there are `others`; drawn, kept: sums over all. judges:
-    every one, in the recipe's order. needed: (judges of a rule, how many must be wrong), each once. failures: the
-    failure rules by which they were asked; empty if only the first answer counts.
+    rows: the first of `all_shifts` such shifts; others: the number of other shifts; drawn, kept: sums over all. needed:
+    (judges of a rule, how many must be wrong), each once. failures: the failure rules; empty if only the first answer
+    counts.
     """
 
     rows: Sequence[JudgedRow]
@@ -126,10 +125,9 @@ def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) 
 class MinedShifts:
     """Shifts that were chosen because a classifier failed there.
 
-    rows: (name, its `mined_from`) of the first of `all_shifts`, beside which there are `others`. targets: the
-    classifiers that failed. judges: those that their keep rules ask. compared: whether some have another role than that
-    of failures. pairs, rows_tested: whether some were tested in pairs of the same noise, and whether others have the
-    rate of the rest of their class.
+    rows: (name, its `mined_from`) of the first of `all_shifts`; others: the number of other shifts. targets: the
+    classifiers that failed. judges: those that keep rules ask. compared: some shifts have another role than that of
+    failures. pairs: some were tested in pairs of the same noise; rows_tested: others against the rest of their class.
     """
 
     rows: Sequence[tuple[str, MinedFacts]]
@@ -143,7 +141,6 @@ class MinedShifts:
 
 
 def mined_of(recipe: Recipe, most_rows: int) -> MinedShifts | None:
-    """Return the mined shifts of a recipe; None if there are none."""
     shifts = [shift for shift in recipe.all_shifts() if shift.kind == MINED]
     if not shifts:
         return None
@@ -166,7 +163,7 @@ def judged_labels(
 ) -> tuple[LabelChecks, Table, bool]:
     """Return the second judge's checks, their table, and whether a keep rule chose images by its failures.
 
-    `inputs` are those of lock.json. Raise RunFailure if they do not pin the judge as a build does.
+    `inputs` are those of lock.json. RunFailure if they do not pin the judge as a build does.
     """
     try:
         checks = checks_of_dataset(recipe, inputs, tally.judged)
@@ -176,7 +173,7 @@ def judged_labels(
     class_names = {cls.id: names[cls.label] for cls in recipe.classes}
     table = labels_table(checks, [shift.shift for shift in checks.shifts], people=False)
     worst = [
-        "; ".join(f"{class_names[name]} {_doubt(one)}" for name, one in worst_classes(shift, 3))
+        "; ".join(f"{class_names[name]} {_doubt(judged)}" for name, judged in worst_classes(shift, 3))
         for shift in checks.shifts
     ]
     table = replace(
@@ -191,18 +188,18 @@ def judged_labels(
     return checks, table.first(most_rows, "shifts", "the columns of the rows"), picked
 
 
-def _doubt(one: JudgedLabels) -> str:
+def _doubt(judged: JudgedLabels) -> str:
     """Return a class's estimate, or how often it is disagreed with."""
-    if one.label_error is None:
-        return f"{one.disagreed} of {one.images} labels doubted"
-    return f"{share_words(one.label_error)}, of {one.images}"
+    if judged.label_error is None:
+        return f"{judged.disagreed} of {judged.images} labels doubted"
+    return f"{share_words(judged.label_error)}, of {judged.images}"
 
 
 @dataclass(frozen=True, slots=True)
 class ZeroShotAnswers:
-    """CLIP's zero-shot answers over all n validation images, among so many captions such as `caption`.
+    """CLIP's zero-shot answers to n validation images, among so many captions such as `caption`.
 
-    accuracy with its 95 % interval; chance: the accuracy of a guess. Fractions.
+    accuracy with its 95 % interval, and chance, the accuracy of a guess: fractions.
     """
 
     caption: str
@@ -215,7 +212,7 @@ class ZeroShotAnswers:
 
 
 def known_of(recipe: Recipe, stored: Thresholds) -> tuple[ZeroShotAnswers | None, ScreenDoubts | None]:
-    """Return how well CLIP knows the classes, and what speaks against the screen, by anybody's thresholds.json."""
+    """Return how well CLIP knows the classes, and the doubts about the screen."""
     thresholds = stored.with_known(stored.known, recipe)
     known, doubts = thresholds.known, screen_doubts(recipe, thresholds)
     if known is None:
@@ -235,8 +232,7 @@ MOST_SHIFTS = 40
 
 @dataclass(frozen=True, slots=True)
 class Robustness:
-    """What the section shows. summary: one row per model. models, shifts: the folded tables. near_chance: sentences on
-    what is near chance on the base."""
+    """What the section shows. summary: one row per model; models, shifts: the folded tables; near_chance: sentences."""
 
     summary: Table
     models: Table
@@ -341,7 +337,7 @@ def hash_rows(lock: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
 
 
 def stack_lines(lock: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return `name value` of everything that the stack in lock.json holds, versions last; nothing for what is null."""
+    """Return `name value` of everything in lock.json's stack that is not null, versions last."""
     stack = dict(lock.get("stack", {}))
     versions = stack.pop("versions", None) or {}
     settings = [f"{name.replace('_', ' ')} {value}" for name, value in sorted(stack.items()) if value is not None]

@@ -1,7 +1,8 @@
-"""What must be said of synthetic, screened images: origin, use, biases, limits, risks. Card and Croissant say the same.
+"""Write what must be said of synthetic, screened images, on the card and in Croissant: origin, use, biases, limits,
+risks.
 
-The sentences stand in `cards/statements.txt.j2`, plain text without marks, and those of one kind of generator in
-`cards/kind-NAME.txt.j2`. Every one follows from the recipe and from what lock.json pins.
+The sentences are in `cards/statements.txt.j2`, those of one kind of generator in `cards/kind-NAME.txt.j2`; each follows
+from the recipe and the pins of lock.json.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TEMPLATE = "statements.txt.j2"
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """Sentences by subject, each subject in the order in which it is read."""
+    """Sentences by subject, each subject in reading order."""
 
     summary: str
     collection: str
@@ -46,7 +47,7 @@ class Statements:
 
 
 def screened_shifts(recipe: Recipe) -> dict[str, int]:
-    """Return how many `shifts` are screened by a threshold of the shift score (`screened`), not the object alone."""
+    """Count the `shifts`, and those that are `screened` by a threshold of the shift score too."""
     shifts = [shift for shift in recipe.all_shifts()[1:] if shift.top]  # the base is no shift, nor is a mild level
     return {"screened": sum(shift.threshold is not None for shift in shifts), "shifts": len(shifts)}
 
@@ -60,10 +61,10 @@ def statements_of(
     *,
     looked_at: bool = False,
 ) -> tuple[Statements, Mapping[str, str]]:
-    """Return what must be said of a dataset, and by name what only its kind of generator says, there and on the card.
+    """Return what must be said of a dataset, and by name what only its kind of generator says.
 
-    `inputs` are those of `input_rows`; `images` were accepted of so many `candidates`, by a screen with `doubts`;
-    `looked_at`: by people, whose review is in the dataset.
+    inputs: rows of `input_rows`. images: accepted, of so many `candidates`, by a screen with `doubts`. looked_at:
+    people reviewed images, and the review is in the dataset.
     """
     every = recipe.all_shifts()
     percentiles = any(shift.object_threshold.percentile is not None for shift in every)
@@ -86,15 +87,17 @@ def statements_of(
     }
     its: dict[str, str] = {}
     for words in ("kind-words.txt.j2", f"kind-{recipe.kind.key}.txt.j2"):
-        own = vars(environment.get_template(words).make_module(known))
-        its |= {name: text for name, text in own.items() if isinstance(text, str) and name[0] != "_"}
+        kind_texts = vars(environment.get_template(words).make_module(known))
+        its |= {name: text for name, text in kind_texts.items() if isinstance(text, str) and name[0] != "_"}
     rendered: Any = environment.get_template(TEMPLATE).make_module(known | {"its": its})
 
-    def said(subject: str, several: bool) -> Any:
+    def sentences(subject: str, several: bool) -> Any:
         text = getattr(rendered, subject)
         if several:
-            return tuple(" ".join(one.split()) for one in re.split(r"^- ", text, flags=re.MULTILINE)[1:])
+            return tuple(" ".join(subject.split()) for subject in re.split(r"^- ", text, flags=re.MULTILINE)[1:])
         return " ".join(text.split())
 
-    statements = Statements(**{one.name: said(one.name, one.type.startswith("tuple")) for one in fields(Statements)})
+    statements = Statements(
+        **{subject.name: sentences(subject.name, subject.type.startswith("tuple")) for subject in fields(Statements)}
+    )
     return statements, {name: " ".join(text.split()) for name, text in its.items()}

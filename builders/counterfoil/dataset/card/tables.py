@@ -1,4 +1,4 @@
-"""The card's tables: what was accepted and why not, the thresholds, the models and other inputs."""
+"""Make the card's tables: what was accepted and why not, the thresholds, the models and other inputs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ _FIRST_REASONS = (OPEN, "low_object", "low_shift", "low_both", FAILED, SURPLUS)
 
 @dataclass(frozen=True, slots=True)
 class YieldRow:
-    """A shift, or a group of many shifts: candidates, what became of them, and classes that got too few.
+    """A shift, or a group of many shifts: its candidates and their reasons.
 
-    Of a single shift also what Vendrow 2023, Table 1 shows: prompt, caption and threshold as text, empty for a
-    group. `passed` is the yield; None where nothing is decided, since the threshold is open. `thin` are the names
-    of classes with fewer accepted images than an evaluation asks for.
+    prompt, caption, threshold: of a single shift, as in Vendrow 2023, Table 1; empty for a group. passed: the yield;
+    None while the threshold is open. thin: names of classes with fewer accepted images than an evaluation asks for.
     """
 
     name: str
@@ -53,7 +52,7 @@ class YieldRow:
 def yield_rows(
     recipe: Recipe, receipts: Sequence[Receipt], tally: Tally, most: int, thresholds: Mapping[str, Any] | None = None
 ) -> tuple[YieldRow, ...]:
-    """Return a row a shift in the recipe's order; a row a group if there are more than `most` shifts."""
+    """Return a row per shift in the recipe's order; a row per group if there are more than `most` shifts."""
     counts = counts_of(receipts)
     shifts = recipe.all_shifts()
     if len(shifts) <= most:
@@ -115,7 +114,7 @@ def _yield_row(
 
 @dataclass(frozen=True, slots=True)
 class ThresholdRow:
-    """The captions of a shift and the least cosines that pass, as text; a dash where it is not screened."""
+    """The captions of a shift and the lowest cosines that pass, as text; a dash if it is not screened."""
 
     shift: str
     object_caption: str
@@ -125,18 +124,18 @@ class ThresholdRow:
 
 
 def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[ThresholdRow, ...]:
-    """Write a row a shift. `document` is thresholds.json; what it lacks is shown as the recipe has it."""
+    """Return a row per shift. `document` is thresholds.json; what it lacks is shown as the recipe has it."""
     objects, shifts = document.get("object", {}), document.get("shift", {})
     rows = []
     for shift in recipe.all_shifts():
         chosen = [recipe.classes[label] for label in shift.class_labels]
         names = unique_names([(cls.id, cls.name) for cls in chosen])
-        own = [
+        own_thresholds = [
             f"{name} {value:.3f}"
             for name, cls in zip(names, chosen, strict=True)
             if (value := shift.object_threshold.of_class(cls.id)) is not None
         ]
-        by_class = f"; chosen by class: {some_of(own, _MOST_OWN)}" if own else ""
+        by_class = f"; chosen by class: {some_of(own_thresholds, _MOST_OWN)}" if own_thresholds else ""
         rows.append(
             ThresholdRow(
                 shift=shift.name,
@@ -150,7 +149,7 @@ def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[Thresho
 
 
 def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | None) -> str:
-    """Return a value, or the range over the classes; a percentile says which. A dash for no threshold."""
+    """Return a threshold's value, or its range over the classes, with its percentile; a dash for no threshold."""
     resolved = resolved or {}
     # One entry for the shift, or one a class; a class may be called "value".
     alone = "value" in resolved and not isinstance(resolved["value"], Mapping)
@@ -172,7 +171,7 @@ def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | Non
 
 @dataclass(frozen=True, slots=True)
 class InputRow:
-    """An input of the dataset: what it does, its name, what pins it, and its licence; None where unknown."""
+    """An input of the dataset: what it does, its name, what pins it, and its licence; None if unknown."""
 
     role: str
     name: str
@@ -184,7 +183,7 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
     """List generator or pool, screen, input dataset, class tokens, embeddings. `inputs` are those of lock.json."""
     models, source, tokens = (inputs.get(key) or {} for key in ("models", "source", "tokens"))
     screen = models.get("screen") or {}
-    rows = [_input_row(*one) for one in maker_of(recipe).inputs(recipe, inputs)]
+    rows = [_input_row(*entry) for entry in maker_of(recipe).inputs(recipe, inputs)]
     if recipe.generator.adapter is not None:
         adapter = without_folders(recipe.generator.adapter)
         rows.append(_input_row("adapter", adapter, models.get("adapter") or {}))
@@ -210,7 +209,7 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
 
 
 def _input_row(role: str, name: str, entry: Mapping[str, Any]) -> InputRow:
-    """Give an input with its commit, or the beginning of a file's hash; how many files where there are several."""
+    """Return an input with its commit, or the beginning of a file's hash, or the number of its files."""
     pinned, hashes = None, entry.get("sha256")
     if entry.get("revision"):
         pinned = str(entry["revision"])
@@ -223,7 +222,7 @@ def _input_row(role: str, name: str, entry: Mapping[str, Any]) -> InputRow:
 
 @dataclass(frozen=True, slots=True)
 class CorruptionRow:
-    """A shift of corrupted rows: what is done, how much of it, and how it differs from what was published."""
+    """A shift of corrupted rows: what is done, how strongly, and how it differs from what was published."""
 
     shift: str
     severity: int
@@ -232,7 +231,6 @@ class CorruptionRow:
 
 
 def corruption_table_rows(recipe: Recipe) -> tuple[CorruptionRow, ...]:
-    """Return a row a shift; none where nothing is corrupted."""
     rows: list[CorruptionRow] = []
     for shift in recipe.all_shifts():
         if shift.corruption == MATCH:

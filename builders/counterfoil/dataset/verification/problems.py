@@ -1,4 +1,4 @@
-"""The result of a verification: every problem of a dataset, with its file and its repair; none is raised."""
+"""Collect the problems of a verification, each with its file and its repair; none is raised."""
 
 from __future__ import annotations
 
@@ -49,14 +49,16 @@ class Repairs:
         return f"restore it from a copy of this dataset, such as the published one, into {self._here}"
 
     def of_shard(self, receipt: str) -> str:
-        """Return the repair of a shard whose files match its receipt, but whose rows are wrong: it is made anew."""
+        """Return the repair of a shard whose files match its receipt, but whose rows are wrong: rebuild it."""
         again = f"rm {shlex.quote(str(self.directory / receipt))} && {self.build}"
         return again if self.reference is None else self._published
 
     def of_unfit(self, path: str) -> str:
-        """Return the repair of a link, a pipe or the like that stands for a file."""
-        here = shlex.quote(str(self.directory / path))
-        return self._published if self.reference is not None else f"remove it (rm {here}), and then: {self.of(path)}"
+        """Return the repair of a link, a pipe or the like in the place of a file."""
+        path_text = shlex.quote(str(self.directory / path))
+        return (
+            self._published if self.reference is not None else f"remove it (rm {path_text}), and then: {self.of(path)}"
+        )
 
     def of_unexpected(self) -> str:
         return f"move it out of {self._here}" if self.reference is None else self._published
@@ -113,8 +115,8 @@ Outcome = Literal["identical bytes", "identical pixels", "different", "not rende
 class Rerendered:
     """A row that was rendered again from its metadata.
 
-    psnr: in dB; greatest: the greatest difference, in levels of 255; both None unless pixels of equal size differ.
-    stack: the fields in which the stack here is not that of the row's shard.
+    psnr, in dB, and greatest, the greatest difference in levels of 255: None unless pixels of equal size differ. stack:
+    the fields in which the stack here differs from that of the row's shard.
     """
 
     path: str
@@ -129,8 +131,7 @@ class Rerendered:
 class Verification:
     """The counts of a verification, and every problem; a complete dataset has none.
 
-    notes: facts that are not damage: mixed stacks, checks that a damaged file prevents. manifest_sha256: the dataset's
-    hash; None if its manifest is missing or damaged.
+    notes: facts that are not damage, such as mixed stacks. manifest_sha256: None if the manifest is missing or damaged.
     """
 
     source: str

@@ -39,7 +39,7 @@ _COLUMNS = ("key", "shift", "class_id", "label", "index", "pair", "prompt", "see
 
 @dataclass(frozen=True, slots=True)
 class ChosenRow:
-    """A row: the shard's receipt, the table, the path of the table's file, and the row's number in it."""
+    """A row: its shard's receipt, its table, the table's file, and its number in that file."""
 
     receipt: Receipt
     what: What
@@ -47,16 +47,18 @@ class ChosenRow:
     row: int
 
 
-def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Materials | None:
+def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Materials | None:
     """Return the generator of a dataset as it is loaded here; None if its recipe or lock is damaged.
 
     `overrides` may only locate the generator, its adapter and rows that are edited (`generator.model=PATH`). UserError,
     with both hashes, for one that the lock does not pin.
     """
-    adapted = there.recipe is not None and there.recipe.generator.adapter is not None
-    loras = () if there.recipe is None else tuple(f"generator.lora.{name}.path" for name in there.recipe.generator.lora)
-    edits = there.recipe is not None and there.recipe.kind.alters_rows
-    drawn = there.recipe is None or there.recipe.kind.draws
+    adapted = dataset.recipe is not None and dataset.recipe.generator.adapter is not None
+    loras = (
+        () if dataset.recipe is None else tuple(f"generator.lora.{name}.path" for name in dataset.recipe.generator.lora)
+    )
+    edits = dataset.recipe is not None and dataset.recipe.kind.alters_rows
+    drawn = dataset.recipe is None or dataset.recipe.kind.draws
     allowed = (*((_MODEL,) if drawn else ()), *((_ADAPTER,) if adapted else ()), *loras, *((_SOURCE,) if edits else ()))
     others = [override for override in overrides if override.partition("=")[0].strip() not in allowed]
     if others:
@@ -64,13 +66,17 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Materi
             [f"--set {override}: only {' or '.join(allowed)} can be set here" for override in others],
             hint="--set can only say where the generator is.",
         )
-    if there.recipe is None or there.lock is None or any(fault.path in (RECIPE, LOCK) for fault in there.causes()):
+    if (
+        dataset.recipe is None
+        or dataset.lock is None
+        or any(fault.path in (RECIPE, LOCK) for fault in dataset.causes())
+    ):
         return None
     if not drawn and not edits:
-        held = there.recipe.kind.holds
-        raise UserError(f"{there.directory} holds {held}, which were not rendered", "Verify it without --rerender.")
-    recipe = load_own_recipe(there.directory, overrides) if overrides else there.recipe
-    generator, inputs = recipe.generator, there.lock.inputs
+        held = dataset.recipe.kind.holds
+        raise UserError(f"{dataset.directory} holds {held}, which were not rendered", "Verify it without --rerender.")
+    recipe = load_own_recipe(dataset.directory, overrides) if overrides else dataset.recipe
+    generator, inputs = recipe.generator, dataset.lock.inputs
     revision = adapter_revision = pool = None
     if drawn:
         pin = inputs["models"]["generator"]
@@ -85,10 +91,10 @@ def pinned_generator(there: StandingDataset, overrides: Sequence[str]) -> Materi
     if problems := list(wrong_loras(*loras)):
         raise UserError(problems)
     if generator.adapter is not None:
-        own = inputs["models"].get("adapter") or {"revision": None, "sha256": None}
-        if problems := list(wrong_model(_ADAPTER, generator.adapter, own)):
+        adapter_pin = inputs["models"].get("adapter") or {"revision": None, "sha256": None}
+        if problems := list(wrong_model(_ADAPTER, generator.adapter, adapter_pin)):
             raise UserError(problems, f"Name the one that {LOCK} pins: --set {_ADAPTER}=local-dir:PATH")
-        adapter_revision = _revision(generator.adapter, own)
+        adapter_revision = _revision(generator.adapter, adapter_pin)
     return Materials(recipe, revision=revision, adapter_revision=adapter_revision, loras=loras, pool=pool)
 
 
@@ -97,9 +103,9 @@ def _revision(name: str, pin: Mapping[str, Any]) -> str | None:
 
 
 def choose_rows(receipts: Sequence[Receipt], sound: Callable[[str], bool], count: int, seed: int) -> list[ChosenRow]:
-    """Choose `count` rows with images, or all if there are fewer, in the plan's order; equal seeds choose equal rows.
+    """Choose `count` of all rows with images, or all of them, in the plan's order; equal seeds choose equal rows.
 
-    `sound` says which files may be read. All rows are equally likely.
+    `sound` says which files may be read.
     """
     tables: list[tuple[Receipt, What, StoredFile]] = [
         (receipt, what, file)
@@ -194,7 +200,7 @@ class Rerenderer:
 
 
 def report_differences(rerendered: Sequence[Rerendered], receipts: Mapping[str, str], findings: ProblemsFound) -> None:
-    """Add a problem for each row that came out damaged; `receipts` are the paths of receipts by file."""
+    """Add a problem for each damaged row; `receipts` are the paths of receipts by file."""
     for row in rerendered:
         what = difference_text(row)
         if what is not None:
@@ -202,9 +208,8 @@ def report_differences(rerendered: Sequence[Rerendered], receipts: Mapping[str, 
 
 
 def difference_text(row: Rerendered) -> str | None:
-    """Say why a re-rendered row is damaged: any other byte on the same stack, a visible difference on another.
-
-    None if it is not.
+    """Say why a re-rendered row is damaged, or return None: any other byte on the same stack, a visible difference on
+    another.
     """
     numbers = ""
     if row.psnr is not None:
@@ -232,14 +237,13 @@ def compare_images(stored: bytes, rendered: bytes) -> tuple[Outcome, float | Non
     """
     if stored == rendered:
         return "identical bytes", None, None
-    one, other = decoded(stored), decoded(rendered)
-    if one.shape != other.shape:
+    first, second = decoded(stored), decoded(rendered)
+    if first.shape != second.shape:
         return "different", None, None
-    if np.array_equal(one, other):
+    if np.array_equal(first, second):
         return "identical pixels", None, None
-    return "different", psnr(one, other), greatest_difference(one, other)
+    return "different", psnr(first, second), greatest_difference(first, second)
 
 
-def greatest_difference(one: np.ndarray, other: np.ndarray) -> int:
-    """Return the greatest difference of two uint8 arrays, in levels."""
-    return int(np.abs(one.astype(np.int16) - other.astype(np.int16)).max())
+def greatest_difference(first: np.ndarray, second: np.ndarray) -> int:
+    return int(np.abs(first.astype(np.int16) - second.astype(np.int16)).max())

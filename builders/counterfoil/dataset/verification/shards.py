@@ -1,7 +1,4 @@
-"""Check the files of one shard, read once: columns, rows against plan, thresholds and receipt, and every image.
-
-Rows are checked by functions of dicts, which open nothing.
-"""
+"""Check the files of one shard, read once: columns, rows against plan, thresholds and receipt, and every image."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ def check_candidates(
 ) -> RowFaults:
     """Compare rows of `candidates` with the plan: complete, in order, each once, as planned, and decided by the rules.
 
-    `judges` are the pins of the classifiers that the rules ask. Their answers are trusted, but not whether these were
+    `judges` are the pins of the classifiers that the rules ask; their answers are trusted, but not whether these were
     right.
     """
     faults = RowFaults()
@@ -100,7 +97,7 @@ class KeyOrder:
         self._faults = faults
 
     def next(self, key: str, unknown: str) -> tuple[int | None, bool]:
-        """Return the position of the next key, None if there is none, and whether the key has come before."""
+        """Return the position of the next key, None if it is unknown, and whether the key has come before."""
         position, repeated = self.positions.get(key), key in self.seen
         if position is None:
             self._faults.add("key", key, unknown)
@@ -133,8 +130,8 @@ class TableCheck:
             candidate = self._expected[position]
             for name in self._columns:
                 if name in row and name in candidate and row[name] != candidate[name]:
-                    here, expected = shown_value(row[name]), shown_value(candidate[name])
-                    self._faults.add(name, key, f"{name} is {here}, expected {expected}")
+                    actual, expected = shown_value(row[name]), shown_value(candidate[name])
+                    self._faults.add(name, key, f"{name} is {actual}, expected {expected}")
 
     def end(self) -> None:
         for key in self._order.positions:
@@ -150,7 +147,9 @@ def _check_cell(
     thresholds: Thresholds | None,
     faults: RowFaults,
 ) -> None:
-    """Check a cell's rows by index: without a gap, with the plan's scores and thresholds, decided as a whole cell."""
+    """Check that a cell's rows, by index, are complete, have the plan's scores and thresholds, and are decided as one
+    cell.
+    """
     class_id = plan.class_of(cell.label).id
     last = max(of_cell, default=-1)
     absent = []
@@ -221,7 +220,7 @@ def shown_value(value: Any) -> str:
 
 
 def check_judged(rows: Sequence[Row], shift: str, plan: Plan, pins: JudgePins, faults: RowFaults) -> None:
-    """Check the judges' answers in the rows of a cell: one wherever a rule or the screen asks, as the pin says."""
+    """Check the judges' answers in a cell's rows: one wherever a rule or the screen asks, as the pin says."""
     classes = plan.recipe.classes
     for name in plan.recipe.judges if rows else ():
         rule = plan.recipe.failure_asked(plan.shift(shift), name)
@@ -263,29 +262,29 @@ def check_judged(rows: Sequence[Row], shift: str, plan: Plan, pins: JudgePins, f
 def _fails_by_first(
     rule: str, answer: int, label: int, classes: Sequence[RecipeClass], targets: Sequence[Sequence[int]]
 ) -> bool | None:
-    """Return whether a judge fails if its first answer, the only one recorded, decides it; else None."""
-    asked = answered_class(rule)
-    if asked is not None:
-        given = next((cls.label for cls in classes if cls.id == asked), None)
-        return None if given is None else label != given and answer in targets[given]
+    """Return whether a judge fails, if its first answer, the only one recorded, decides that; else None."""
+    answered = answered_class(rule)
+    if answered is not None:
+        answered_label = next((cls.label for cls in classes if cls.id == answered), None)
+        return None if answered_label is None else label != answered_label and answer in targets[answered_label]
     kin = [cls.label for cls in classes if cls.parent == classes[label].parent] if rule == PARENT else [label]
     return False if any(answer in targets[each] for each in kin) else None
 
 
 def check_measured(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFaults) -> None:
-    """Check that rows of a cell have the asked measures, within their ends; the numbers themselves are trusted."""
-    known = {name for shift in plan.recipe.all_shifts() for rule in shift.keep for name in rule.measures}
-    for row in rows if known else ():
-        asked = {name: ends for rule in plan.shift(shift).keep for name, ends in rule.measures.items()}
-        for name in sorted(known):
+    """Check that a cell's rows have the required measures, within their ends; the numbers themselves are trusted."""
+    measures = {name for shift in plan.recipe.all_shifts() for rule in shift.keep for name in rule.measures}
+    for row in rows if measures else ():
+        required = {name: ends for rule in plan.shift(shift).keep for name, ends in rule.measures.items()}
+        for name in sorted(measures):
             value = row[name]
             if value is None:
                 # An image whose scores are no numbers may still have been measured.
-                wrong = name in asked and row["object_score"] is not None
+                wrong = name in required and row["object_score"] is not None
             else:
-                wrong = name not in asked or not asked[name][0] <= value <= asked[name][1]
+                wrong = name not in required or not required[name][0] <= value <= required[name][1]
             if wrong:
-                expected = f"from {asked[name][0]} to {asked[name][1]}" if name in asked else "none"
+                expected = f"from {required[name][0]} to {required[name][1]}" if name in required else "none"
                 faults.add(name, row["key"], f"{name} is {shown_value(value)}, expected {expected}")
 
 
@@ -305,7 +304,7 @@ class Look:
 
 
 def look_at(encoded: Any, size: tuple[int, int] | None = None) -> Look:
-    """Decode an image to its last pixel, unless its header has another `size`, which is a fault already."""
+    """Decode an image completely, unless its header has another `size`, which is a fault already."""
     try:
         with open_image(encoded) as picture:
             look = Look(picture.format or "", picture.size, picture.mode)
@@ -322,9 +321,9 @@ def size_fault(size: tuple[int, int], expected: tuple[int, int]) -> str:
 
 @dataclass(slots=True)
 class ShardCheck:
-    """Check shards one after the other; keep the rows of one without images, and the sizes of all images.
+    """Check shards one after the other; keep one shard's rows without images, and the sizes of all images.
 
-    `present` are the files that could be read. Damaged ones are not read again: their shard is made anew anyway.
+    `present` are the files that could be read. Damaged ones are not read again, since their shard is rebuilt anyway.
     """
 
     directory: Path
@@ -352,9 +351,8 @@ class ShardCheck:
         return TableForm.of(self.plan.recipe)
 
     def check(self, shard: Shard, receipt: Receipt | None) -> Iterator[int]:
-        """Check every file of a shard; `receipt` is None if it is missing or damaged.
-
-        Yield the number of images decoded so far, in earlier shards too.
+        """Check every file of a shard; `receipt` is None if it is missing or damaged. Yield the number of images
+        decoded so far.
         """
         candidates = self._check_candidates(shard, receipt)
         yield from self._check_images(shard, receipt, "data", candidates)
@@ -394,8 +392,8 @@ class ShardCheck:
         if receipt is not None and not faults:
             counts = reasons_of(shard, rows)
             if counts != receipt.counts:
-                here, expected = json.dumps(receipt.counts, sort_keys=True), json.dumps(counts, sort_keys=True)
-                what = f"has counts that differ from the candidates: {here}, expected {expected}"
+                recorded, expected = json.dumps(receipt.counts, sort_keys=True), json.dumps(counts, sort_keys=True)
+                what = f"has counts that differ from the candidates: {recorded}, expected {expected}"
                 self._add(receipt.path, shard, what)
             elif receipt.filled is not None and receipt.filled != filled_of(shard, rows):
                 self._add(receipt.path, shard, "has a wrong record of which candidates filled their cells")
@@ -496,7 +494,7 @@ class ShardCheck:
 def decode_images(
     directory: Path, files: Sequence[tuple[str, str, What]], findings: ProblemsFound, pool: Executor
 ) -> int:
-    """Check that the images of files, (path, receipt, table), decode, which takes no plan; return their number."""
+    """Check that the images of files, (path, receipt, table), decode, without a plan; return their number."""
     images = 0
     for path, receipt, what in files:
         repair, faults = findings.repairs.of_shard(receipt), RowFaults()
@@ -531,12 +529,12 @@ def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
 
     names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
     expected = arrow_schema(what, names, TableForm.of(recipe))
-    found = pq.read_schema(path)
-    if not found.remove_metadata().equals(expected.remove_metadata()):
-        wrong = [f"{field.name} ({field.type})" for field in found if field not in expected.remove_metadata()]
-        lacking = [name for name in expected.names if name not in found.names]
+    schema = pq.read_schema(path)
+    if not schema.remove_metadata().equals(expected.remove_metadata()):
+        wrong = [f"{field.name} ({field.type})" for field in schema if field not in expected.remove_metadata()]
+        lacking = [name for name in expected.names if name not in schema.names]
         return _other_columns(wrong, lacking)
-    declared = (found.metadata or {}).get(_FEATURES)
+    declared = (schema.metadata or {}).get(_FEATURES)
     if declared is None or json.loads(declared) != json.loads((expected.metadata or {})[_FEATURES]):
         return "declares features or class names that differ from the recipe's"
     return None

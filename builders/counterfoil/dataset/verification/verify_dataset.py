@@ -1,7 +1,5 @@
-"""`verify`: compare files with the manifest, inputs with each other, receipts with files, and rows with the plan.
-
-It also checks the numbers of the card (rows and bytes of each config and split, the table of yields) and the hashes in
-croissant.json.
+"""`verify`: compare files with the manifest, inputs with each other, receipts with files, rows with the plan, and the
+card's and croissant.json's numbers with all of them.
 """
 
 from __future__ import annotations
@@ -58,11 +56,12 @@ def verify(
     device: str = "auto",
     overrides: Sequence[str] = (),
 ) -> Verification:
-    """Check that a dataset directory, or a published dataset, is complete and correct.
+    """Check that a dataset directory, or a published dataset, is complete and correct; report every problem with its
+    repair.
 
-    It reports every problem and how to repair it: missing, changed or unexpected files; recipe, lock, thresholds and
-    tokens that disagree; receipts; rows that differ from the plan and the thresholds; images that do not decode; a card
-    with other counts.
+    It looks for missing, changed or unexpected files; recipe, lock, thresholds and tokens that disagree; wrong
+    receipts; rows that differ from the plan and the thresholds; images that do not decode; and a card with other
+    counts.
 
     Args:
         source: A dataset directory or `user/name[@revision]`.
@@ -104,8 +103,8 @@ def verify(
         directory=directory,
         problems=findings.problems(),
         notes=tuple(findings.notes),
-        files=len(files.found),
-        bytes=sum(entry.size for entry in files.found.values()),
+        files=len(files.entries),
+        bytes=sum(entry.size for entry in files.entries.values()),
         shards=len(reading.receipts),
         candidates=candidates,
         images=images,
@@ -154,7 +153,7 @@ class _Reading:
 
     def is_sound(self, path: str) -> bool:
         """Return whether a file exists and has no problem so far."""
-        return path in self.files.found and not self.findings.is_damaged(path)
+        return path in self.files.entries and not self.findings.is_damaged(path)
 
     def check_shards(self) -> tuple[int, int]:
         """Check the rows and images of every shard; return the numbers of candidates and images that were read."""
@@ -176,7 +175,7 @@ class _Reading:
                 plan,
                 self.described.read_thresholds,
                 self.described.prompts_known,
-                self.files.found,
+                self.files.entries,
                 self.findings,
                 pool,
                 self.described.judges,
@@ -194,12 +193,12 @@ class _Reading:
             check_card(self.directory, list(self.receipts.values()), self.findings)
             if plan.recipe.output.format == "webdataset":
                 expected = document_bytes(timm_info(self.receipts.values()))
-                if TIMM_INFO not in self.files.found:
+                if TIMM_INFO not in self.files.entries:
                     self.findings.add(TIMM_INFO, "is missing")
                 elif self.is_sound(TIMM_INFO) and read_inside(self.directory, TIMM_INFO) != expected:
                     self.findings.add(TIMM_INFO, "differs from the receipts in its files or rows")
-        if CROISSANT in self.files.found:
-            check_croissant(self.directory, self.files.found, self.findings)
+        if CROISSANT in self.files.entries:
+            check_croissant(self.directory, self.files.entries, self.findings)
 
     def rerender(self, count: int, seed: int, device: str, generator: Materials | None) -> list[Rerendered]:
         """Render some rows again, unless files that this needs are damaged."""
@@ -227,8 +226,8 @@ def read_shard_receipts(
 ) -> dict[tuple[str, int], Receipt]:
     """Return the sound receipts by group and shard number, in the plan's order if there is a plan.
 
-    Add to `findings`: receipts that are missing, damaged, of another dataset or without a shard in the plan; files that
-    differ from their receipt; and files that no receipt lists.
+    Add to `findings` each receipt that is missing, damaged, of another dataset or of no planned shard, and each file
+    that differs from its receipt or that no receipt lists.
     """
     plan, output = described.plan, None if described.recipe is None else described.recipe.output
     split, format = (None, None) if output is None else (output.split, output.format)
@@ -249,7 +248,7 @@ def read_shard_receipts(
             continue
         known.add(path)
         changed = findings.is_damaged(path)
-        if path not in files.found:
+        if path not in files.entries:
             faults = [] if changed else ["is missing"]
         elif receipt is None:
             faults = [in_one_line(standing.unreadable)] if standing.unreadable else []
@@ -266,11 +265,11 @@ def read_shard_receipts(
             listed.add(file.path)
             if findings.is_damaged(file.path):
                 continue
-            if file.path not in files.found:
+            if file.path not in files.entries:
                 findings.add(file.path, "is missing")
-            elif what := difference(files.found[file.path], file.size, file.sha256):
+            elif what := difference(files.entries[file.path], file.size, file.sha256):
                 findings.add(file.path, f"{what} by {path}")
-    for path in files.found if plan is not None else ():
+    for path in files.entries if plan is not None else ():
         folder = path.partition("/")[0]
         if folder == RECEIPTS and path not in known:
             findings.unexpected(path, "is unexpected: the plan has no such shard")
@@ -312,7 +311,7 @@ def check_card(directory: Path, receipts: Sequence[Receipt], findings: ProblemsF
 
 
 def check_croissant(directory: Path, files: Mapping[str, Entry], findings: ProblemsFound) -> None:
-    """Compare the hashes in croissant.json with the dataset's files, by path; add differences to `findings`."""
+    """Compare the hashes in croissant.json with the dataset's files; add differences to `findings`."""
     try:
         document = parse_json(read_inside(directory, CROISSANT))
         hashes = {node["contentUrl"]: node["sha256"] for node in document["distribution"] if "sha256" in node}
