@@ -525,10 +525,7 @@ def near_chance(
 
 
 def find_near_chance(
-    class_ids: Sequence[str],
-    accuracy: NDArray[np.float64],
-    images: NDArray[np.int64],
-    chances: NDArray[np.float64],
+    class_ids: Sequence[str], accuracy: NDArray[np.float64], images: NDArray[np.int64], chances: NDArray[np.float64]
 ) -> NearChance:
     """Find what is near chance, of m models on k >= 1 classes.
 

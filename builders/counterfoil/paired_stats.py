@@ -71,10 +71,7 @@ class PairCount:
 
     def __add__(self, other: PairCount) -> PairCount:
         return PairCount(
-            self.pairs + other.pairs,
-            self.both + other.both,
-            self.failing + other.failing,
-            self.rescued + other.rescued,
+            self.pairs + other.pairs, self.both + other.both, self.failing + other.failing, self.rescued + other.rescued
         )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from counterfoil.cli.options import (
     AddressOption,
@@ -41,12 +42,10 @@ app = typer.Typer()
 @app.command(epilog="Example: counterfoil tokens wardrobe-star --set 'tokens={path: null, learn: {}}' --out mine")
 def tokens(
     recipe: RecipeArgument,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for the tokens. Default: NAME-tokens.")
-    ] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="Folder for the tokens. Default: NAME-tokens.")] = None,
     import_from: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--import", metavar="PATH", help="Import released {label}.bin tensors (ImageNet*) from a zip or folder."
         ),
     ] = None,
@@ -101,16 +100,16 @@ def tokens(
 
 @app.command(epilog="Example: counterfoil build wardrobe-mini --out wardrobe-mini")
 def build(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the dataset: new, empty, or one to resume.")],
+    out: Annotated[Path, Option("--out", "-o", help="Directory of the dataset: new, empty, or one to resume.")],
     recipe: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="RECIPE", help="A bundled recipe's name, a YAML file, or a dataset directory. Not with --from."
         ),
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--from",
             metavar="DATASET",
             help="Rebuild this dataset from its own recipe and lock: a directory, or USER/NAME\\[@REVISION]. To"
@@ -121,15 +120,11 @@ def build(
     device: DevicesOption = "auto",
     workers: WorkersOption = None,
     allow_mixed: Annotated[
-        bool,
-        typer.Option(
-            "--allow-mixed", help="Resume with other library versions or on another device. The card says so."
-        ),
+        bool, Option("--allow-mixed", help="Resume with other library versions or on another device. The card says so.")
     ] = False,
     shards: Annotated[
         str | None,
-        typer.Option(
-            "--shards",
+        Option(
             metavar="K/N",
             help="Build only part K of N, for example one part on each machine of a cluster. When all parts are done, "
             "run once without --shards to complete the dataset.",

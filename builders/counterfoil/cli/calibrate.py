@@ -9,14 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
-from counterfoil.cli.build import (
-    doubts_as_json,
-    next_evaluation,
-    print_counts,
-    print_warnings,
-    warnings_as_json,
-)
+from counterfoil.cli.build import doubts_as_json, next_evaluation, print_counts, print_warnings, warnings_as_json
 from counterfoil.cli.options import BuiltArgument, JsonOption, OpenOption
 from counterfoil.cli.terminal import fields_of, next_command, note, open_page, print_doubts, print_json, say
 from counterfoil.errors import UserError
@@ -32,12 +27,11 @@ app = typer.Typer()
 def calibrate(
     dataset: BuiltArgument,
     apply: Annotated[
-        Path | None,
-        typer.Option("--apply", metavar="FILE", help="Apply the thresholds of this YAML file to the dataset."),
+        Path | None, Option(metavar="FILE", help="Apply the thresholds of this YAML file to the dataset.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--out",
             "-o",
             help="The page to write (default: DATASET/.counterfoil/calibrate.html). With --apply: a new"
@@ -46,26 +40,23 @@ def calibrate(
     ] = None,
     in_place: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--in-place",
             help="With --apply: replace the dataset by the re-cut one. Lists what will be lost and asks first.",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --in-place: do not ask.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="With --in-place: do not ask.")] = False,
     shifts: Annotated[
-        list[str] | None, typer.Option("--shift", metavar="NAME", help="Only this shift. Repeatable; not with --apply.")
+        list[str] | None, Option("--shift", metavar="NAME", help="Only this shift. Repeatable; not with --apply.")
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option(
-            "--source",
+        Option(
             metavar="PATH",
             help="Folder of the input dataset, if it is one. Needed where --apply sets a new object percentile.",
         ),
     ] = None,
-    device: Annotated[
-        str, typer.Option("--device", help="Where CLIP runs, if --apply sets a new object percentile.")
-    ] = "auto",
+    device: Annotated[str, Option(help="Where CLIP runs, if --apply sets a new object percentile.")] = "auto",
     opened: OpenOption = False,
     json: JsonOption = False,
 ) -> None:

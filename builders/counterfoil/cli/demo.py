@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from counterfoil.cli.options import JsonOption, OpenOption
 from counterfoil.cli.terminal import next_command, note, say
@@ -21,9 +22,9 @@ _QUICK_IMAGES = 10  # of each class, unchanged and under each corruption
 @app.command(epilog="Example: counterfoil demo --out demo")
 def demo(
     context: typer.Context,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the dataset and its report.")] = Path("demo"),
+    out: Annotated[Path, Option("--out", "-o", help="Folder for the dataset and its report.")] = Path("demo"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Draw nothing: corrupt embedded images of garments, in under a minute.")
+        bool, Option("--quick", help="Draw nothing: corrupt embedded images of garments, in under a minute.")
     ] = False,
     opened: OpenOption = False,
     json: JsonOption = False,

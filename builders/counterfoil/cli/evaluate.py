@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Option
 
 from counterfoil.cli.options import (
     AddressOption,
@@ -45,7 +46,7 @@ def evaluate(
     dataset: DatasetArgument,
     models: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--models",
             "-m",
             metavar="NAME...",
@@ -55,78 +56,58 @@ def evaluate(
             "file (or @FILE) lists one name per line; # begins a comment. Default: the recipe's.",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the tables and the report.")] = None,
-    device: Annotated[
-        str, typer.Option("--device", help="Where to compute: auto, cpu, cuda (every GPU), cuda:0,cuda:2 …")
-    ] = "auto",
-    batch_size: Annotated[
-        int, typer.Option("--batch-size", min=1, help="Images per batch. Does not change results.")
-    ] = 64,
+    out: Annotated[Path | None, Option("--out", "-o", help="Folder for the tables and the report.")] = None,
+    device: Annotated[str, Option(help="Where to compute: auto, cpu, cuda (every GPU), cuda:0,cuda:2 …")] = "auto",
+    batch_size: Annotated[int, Option(min=1, help="Images per batch. Does not change results.")] = 64,
     min_images: Annotated[
-        int | None,
-        typer.Option(
-            "--min-images", min=1, help="Leave out classes with fewer accepted images than this. Default: the recipe's."
-        ),
+        int | None, Option(min=1, help="Leave out classes with fewer accepted images than this. Default: the recipe's.")
     ] = None,
     outputs: Annotated[
         Literal["all", "classes"] | None,
-        typer.Option(
-            "--outputs",
+        Option(
             help="Whether models answer over all their outputs, or over those of the dataset's classes alone. Both"
-            " accuracies are computed; this one leads. Default: the recipe's (all).",
+            " accuracies are computed; this one leads. Default: the recipe's (all)."
         ),
     ] = None,
     class_order: Annotated[
         list[str] | None,
-        typer.Option(
-            "--class-order",
+        Option(
             metavar="[MODEL=]ORDER",
             help="Which class each output is, whatever a model says: `position` (output i is label i of the dataset),"
             " `timm` (class folders as timm sorts them), or a file with a class on each line. For all models, or"
             " repeated for one each. Default: by name, or by position if all training programs agree on it.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the bootstrap.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Seed of the bootstrap.")] = 0,
     into_card: Annotated[
         bool,
-        typer.Option(
-            "--into-card", help="Also store the results in the dataset (evaluation/) and show them on its card."
-        ),
+        Option("--into-card", help="Also store the results in the dataset (evaluation/) and show them on its card."),
     ] = False,
     repo: Annotated[
         str | None,
-        typer.Option(
-            "--repo",
+        Option(
             metavar="USER/NAME",
             help="The dataset's name on the Hub, for the Hub's evaluation-result entries. Default:"
             " the recipe's publish.repo.",
         ),
     ] = None,
     recipe: Annotated[
-        str | None,
-        typer.Option("--recipe", help="For images from elsewhere: the recipe whose classes their labels use."),
+        str | None, Option(help="For images from elsewhere: the recipe whose classes their labels use.")
     ] = None,
     groups: Annotated[
         str | None,
-        typer.Option(
-            "--groups",
-            metavar="COLUMN",
-            help="For images from elsewhere: the column that holds each image's group, or `configs`.",
+        Option(
+            metavar="COLUMN", help="For images from elsewhere: the column that holds each image's group, or `configs`."
         ),
     ] = None,
-    base: Annotated[
-        str | None, typer.Option("--base", metavar="GROUP", help="The group that all others are compared with.")
-    ] = None,
+    base: Annotated[str | None, Option(metavar="GROUP", help="The group that all others are compared with.")] = None,
     beside: Annotated[
         list[str] | None,
-        typer.Option(
-            "--beside", metavar="NAME=IMAGES", help="Also evaluate on other images, such as a natural test set."
-        ),
+        Option(metavar="NAME=IMAGES", help="Also evaluate on other images, such as a natural test set."),
     ] = None,
     distances: Annotated[
         list[str] | None,
-        typer.Option(
-            "--distances",
+        Option(
             metavar="FEATURES",
             help="Also measure the distance (KID, FID) between these images and the source's, in the features of "
             "`clip` (the recipe's own) or of a classifier. Repeatable.",
@@ -134,23 +115,18 @@ def evaluate(
     ] = None,
     against: Annotated[
         str | None,
-        typer.Option(
-            "--against",
-            metavar="IMAGES",
-            help="With --distances: measure the distance to these images, not to the source's.",
-        ),
+        Option(metavar="IMAGES", help="With --distances: measure the distance to these images, not to the source's."),
     ] = None,
     compare: Annotated[
         tuple[str, str] | None,
-        typer.Option(
-            "--compare",
+        Option(
             metavar="MENDED ORIGINAL",
             help="Compare two models image by image: a mended one and its original. They need not be in --models.",
         ),
     ] = None,
     reference: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--reference/--no-reference",
             help="Also evaluate on the source's validation images, at most 50 per class, to see whether the base is"
             " like them. Default: if the source is on this machine; --reference also downloads it.",
@@ -159,19 +135,18 @@ def evaluate(
     ] = None,
     gate: Annotated[
         Path | None,
-        typer.Option(
-            "--gate",
+        Option(
             metavar="FILE",
             help="A YAML list of lines that the models must meet, such as drop(at_night) <= 10. Exit code 3 if a line"
             " fails, 4 if one is undecided. Writes gate.md and gate.xml (JUnit) beside the report.",
         ),
     ] = None,
     allow_undecided: Annotated[
-        bool, typer.Option("--allow-undecided", help="With --gate: exit with 0 if no line fails.")
+        bool, Option("--allow-undecided", help="With --gate: exit with 0 if no line fails.")
     ] = False,
     export: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--export-failures",
             metavar="FOLDER",
             help="Also write the images that a model gets wrong to a new folder: by class, as CSV and COCO, and as a"
@@ -180,8 +155,7 @@ def evaluate(
     ] = None,
     report_to: Annotated[
         list[str] | None,
-        typer.Option(
-            "--report-to",
+        Option(
             metavar="TRACKER...",
             help="Also send the results to experiment trackers, one run each: wandb, mlflow, trackio, tensorboard."
             " Their own environment says where, and with which key.",
@@ -189,8 +163,7 @@ def evaluate(
     ] = None,
     write_keys: Annotated[
         Path | None,
-        typer.Option(
-            "--write-keys",
+        Option(
             metavar="FILE",
             help="Evaluate nothing: write a CSV of the images (key, path, class_id, label). Another program can then"
             " predict on them, and `--models predictions:FILE` reads its predictions.",
@@ -198,11 +171,7 @@ def evaluate(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(
-            "--workers",
-            min=1,
-            help="Processes. Default: one per GPU; on a CPU one, or from 2,000 images on one per core.",
-        ),
+        Option(min=1, help="Processes. Default: one per GPU; on a CPU one, or from 2,000 images on one per core."),
     ] = None,
     engine: EngineOption = "local",
     address: AddressOption = None,

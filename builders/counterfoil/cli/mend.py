@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from counterfoil.cli.options import DeviceOption, JsonOption, ManyValues, OpenOption, SetOption, named_values
 from counterfoil.cli.progress import StageProgress
@@ -31,17 +32,15 @@ MOST_ROWS = 24  # of contexts and of classes each; mend.csv has all
 def mend(
     models: Annotated[
         list[str] | None,
-        typer.Option("--model", "-m", metavar="MODEL...", help="Models to mend, named as for evaluate. Required."),
+        Option("--model", "-m", metavar="MODEL...", help="Models to mend, named as for evaluate. Required."),
     ] = None,
     on: Annotated[
         str | None,
-        typer.Option(
-            "--on", metavar="RECIPE", help="The recipe whose source the head is fitted on, as for mine. Required."
-        ),
+        Option(metavar="RECIPE", help="The recipe whose source the head is fitted on, as for mine. Required."),
     ] = None,
     using: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--with",
             metavar="DATASET[:GROUP]...",
             help="What to mend with: a built dataset (its group contexts, else hard, else all shifts), weights.parquet "
@@ -49,49 +48,37 @@ def mend(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for the model, the tables and the report. Required.")
+        Path | None, Option("--out", "-o", help="Folder for the model, the tables and the report. Required.")
     ] = None,
     audited: Annotated[
         list[str] | None,
-        typer.Option(
-            "--audited", metavar="SPLIT|DATASET", help="Rows that are audited, as for mine --on. Default: the recipe's."
-        ),
+        Option(metavar="SPLIT|DATASET", help="Rows that are audited, as for mine --on. Default: the recipe's."),
     ] = None,
     test: Annotated[
         str | None,
-        typer.Option(
-            "--test",
+        Option(
             metavar="SPLIT",
             help="The test split. Default: one that is neither trained on nor audited, else the confirm half.",
         ),
     ] = None,
     lambdas: Annotated[
         str | None,
-        typer.Option(
-            "--lambda", metavar="NUMBERS", help="Weights of rendered images to try. Default: 0,0.1,0.25,0.5,1,2."
-        ),
+        Option("--lambda", metavar="NUMBERS", help="Weights of rendered images to try. Default: 0,0.1,0.25,0.5,1,2."),
     ] = None,
     fit: Annotated[
         str,
-        typer.Option(
-            "--fit",
+        Option(
             metavar="lbfgs|sgd",
             help="Optimizer: lbfgs runs to the minimum, sgd 1,000 steps as in Chegini 2023, Table 4.",
         ),
     ] = "lbfgs",
     per_class: Annotated[
-        int | None,
-        typer.Option(
-            "--per-class", metavar="N", help="Training images per class, at most.", show_default="30, or 30,000 in all"
-        ),
+        int | None, Option(metavar="N", help="Training images per class, at most.", show_default="30, or 30,000 in all")
     ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Seed for choosing training images and controls of equal number.")
-    ] = 0,
+    seed: Annotated[int, Option(min=0, help="Seed for choosing training images and controls of equal number.")] = 0,
     save: Annotated[
         str | None,
-        typer.Option(
-            "--save",
+        Option(
             metavar="WITH",
             help="Which head to save: that of one --with, best (on the discover half, in the contexts of all --with), "
             "or none.",
@@ -100,15 +87,9 @@ def mend(
     ] = None,
     own: Annotated[
         list[str] | None,
-        typer.Option(
-            "--own",
-            metavar="MODEL=DATASET...",
-            help="With several models: the dataset built from a model's own failures.",
-        ),
+        Option(metavar="MODEL=DATASET...", help="With several models: the dataset built from a model's own failures."),
     ] = None,
-    effects: Annotated[
-        bool, typer.Option("--effects", help="Also fit heads with fewer contexts and fewer images.")
-    ] = False,
+    effects: Annotated[bool, Option("--effects", help="Also fit heads with fewer contexts and fewer images.")] = False,
     overrides: SetOption = None,
     device: DeviceOption = "auto",
     opened: OpenOption = False,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from counterfoil.cli.options import DeviceOption, JsonOption, OpenOption, RecipeArgument, SetOption
 from counterfoil.cli.progress import StageProgress
@@ -29,20 +30,18 @@ MOST_CLASSES = 12
 def mine(
     recipe: RecipeArgument,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Folder for the findings, the report and the recipe. Required."),
+        Path | None, Option("--out", "-o", help="Folder for the findings, the report and the recipe. Required.")
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(
-            "--method",
+        Option(
             help="Method that finds hypotheses: directions, bugs, contexts, or slices, which needs no CLIP and runs "
-            "where none is available. Default: the recipe's.",
+            "where none is available. Default: the recipe's."
         ),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--target",
             "-t",
             metavar="MODEL",
@@ -52,8 +51,7 @@ def mine(
     ] = None,
     on: Annotated[
         list[str] | None,
-        typer.Option(
-            "--on",
+        Option(
             metavar="SPLIT|DATASET",
             help="Images to audit it on: a split of the recipe's source that it was not trained on (repeatable), "
             "or a built dataset. Default: the recipe's.",
@@ -61,8 +59,7 @@ def mine(
     ] = None,
     confirm: Annotated[
         str | None,
-        typer.Option(
-            "--confirm",
+        Option(
             metavar="rows|rendered|both",
             help="Images that hypotheses are tested on: rows of the confirm half, newly rendered ones (mine.rendered "
             "for each), or both. Default: the recipe's.",
@@ -70,26 +67,21 @@ def mine(
     ] = None,
     overrides: SetOption = None,
     device: DeviceOption = "auto",
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes for fitting and for rendering.")
-    ] = None,
+    workers: Annotated[int | None, Option(min=1, help="Processes for fitting and for rendering.")] = None,
     pool: Annotated[
         str | None,
-        typer.Option(
-            "--pool",
+        Option(
             metavar="SPLIT|FOLDER|DATASET",
             help="Also choose the hardest rows of a pool of images and write them as a recipe (pool.yaml). The pool"
             " is a split of the recipe's source, a folder, or a dataset on the Hub.",
         ),
     ] = None,
     pool_rows: Annotated[
-        int | None,
-        typer.Option("--pool-rows", min=1, metavar="K", help="Rows of the pool per class, at most. Default: 50."),
+        int | None, Option(min=1, metavar="K", help="Rows of the pool per class, at most. Default: 50.")
     ] = None,
     pool_labels: Annotated[
         str | None,
-        typer.Option(
-            "--pool-labels",
+        Option(
             metavar="COLUMN|predicted",
             help="Where the pool's classes come from: a column, or the target's predictions."
             " Default: its label column.",
@@ -97,14 +89,14 @@ def mine(
     ] = None,
     weights: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--weights",
             help="Also write weights for the train split's rows (weights.parquet): 2 for hard ones, else 1.",
         ),
     ] = False,
     tries: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--try",
             metavar="WORDS",
             help="Give the folder of an earlier run of --method bugs as RECIPE, and test a description of your own "
@@ -112,12 +104,11 @@ def mine(
         ),
     ] = None,
     class_name: Annotated[
-        str | None, typer.Option("--class", metavar="CLASS", help="The class for --try: its name or id.")
+        str | None, Option("--class", metavar="CLASS", help="The class for --try: its name or id.")
     ] = None,
     again: Annotated[
         str | None,
-        typer.Option(
-            "--again",
+        Option(
             metavar="RECIPE2",
             help="Give the folder of an earlier run of --method bugs as RECIPE, and test its confirmed findings once"
             " more on images that RECIPE2 renders; with --on, on images of that recipe's source.",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from counterfoil.cli.options import JsonOption
 from counterfoil.cli.terminal import note, print_json, say, show_in_browser
@@ -16,10 +17,9 @@ app = typer.Typer()
 @app.command(epilog="Example: counterfoil open out/wardrobe-mini")
 def open(
     directory: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="A dataset's directory, or a folder that evaluate, mine or mend wrote."),
+        Path, Argument(metavar="DIR", help="A dataset's directory, or a folder that evaluate, mine or mend wrote.")
     ],
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address and open no browser.")] = False,
+    no_browser: Annotated[bool, Option("--no-browser", help="Print the address and open no browser.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Open a directory's pages in your browser: look at images, choose thresholds, answer reviews, save.

@@ -6,41 +6,37 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 from typer.core import TyperCommand
 
 from counterfoil.errors import UserError
 
 RecipeArgument = Annotated[
-    str,
-    typer.Argument(metavar="RECIPE", help="A bundled recipe's name, a YAML file, or a dataset directory."),
+    str, Argument(metavar="RECIPE", help="A bundled recipe's name, a YAML file, or a dataset directory.")
 ]
-BuiltArgument = Annotated[Path, typer.Argument(metavar="DATASET", help="Directory of a built dataset.")]
-DatasetArgument = Annotated[
-    str, typer.Argument(metavar="DATASET", help="A dataset directory, or user/name\\[@revision].")
-]
+BuiltArgument = Annotated[Path, Argument(metavar="DATASET", help="Directory of a built dataset.")]
+DatasetArgument = Annotated[str, Argument(metavar="DATASET", help="A dataset directory, or user/name\\[@revision].")]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set",
         metavar="KEY=VALUE",
         help="Change a value of the recipe, as in samples.candidates=5; null removes it. Repeatable.",
     ),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda, cuda:1 …")]
+DeviceOption = Annotated[str, Option("--device", help="Where to compute: auto, cpu, cuda, cuda:1 …")]
 DevicesOption = Annotated[
-    str, typer.Option("--device", help="Where to compute: auto, cpu, cuda (every GPU), cuda:1, cuda:0,cuda:2 …")
+    str, Option("--device", help="Where to compute: auto, cpu, cuda (every GPU), cuda:1, cuda:0,cuda:2 …")
 ]
 WorkersOption = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Processes per device. Default: one per CPU core, one per GPU.")
+    int | None, Option("--workers", min=1, help="Processes per device. Default: one per CPU core, one per GPU.")
 ]
 EngineOption = Annotated[
-    str,
-    typer.Option("--engine", help="Where the work runs: local (this machine) or ray (the actors of a Ray cluster)."),
+    str, Option("--engine", help="Where the work runs: local (this machine) or ray (the actors of a Ray cluster).")
 ]
 AddressOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--address",
         metavar="HOST:PORT",
         help="Address of a running Ray cluster, or auto for the one on this machine. With it, --device sets the device"
@@ -49,12 +45,10 @@ AddressOption = Annotated[
 ]
 CollectOption = Annotated[
     bool,
-    typer.Option(
-        "--collect", help="Send the workers' files back to this machine. Use it if they share no folder with it."
-    ),
+    Option("--collect", help="Send the workers' files back to this machine. Use it if they share no folder with it."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
+JsonOption = Annotated[bool, Option("--json", help="Print JSON for scripts.")]
+OpenOption = Annotated[bool, Option("--open", help="Open the page in a browser.")]
 _MODELS, _OUTPUT, _HUB, _MACHINES, _DATA = "Models", "Output", "Hub", "Many machines", "The data"
 
 # Command → heading → options by their first name; the headings of `_EVERYWHERE` hold in every command.
@@ -68,11 +62,7 @@ _PANELS: dict[str, dict[str, tuple[str, ...]]] = {
         _MODELS: ("--device",),
         _OUTPUT: ("--name",),
     },
-    "calibrate": {
-        _DATA: ("--source",),
-        _MODELS: ("--device",),
-        _OUTPUT: ("--yes",),
-    },
+    "calibrate": {_DATA: ("--source",), _MODELS: ("--device",), _OUTPUT: ("--yes",)},
     "review": {_DATA: ("--shift", "--seed", "--source", "--controls")},
     "evaluate": {
         _DATA: ("--recipe", "--groups", "--base", "--beside", "--write-keys"),

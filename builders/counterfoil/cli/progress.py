@@ -179,10 +179,7 @@ class StageProgress(Display):
 
 
 def _line(progress: BuildProgress, rate: float | None, left: float | None) -> str:
-    parts = [
-        f"{progress.images_done}/{progress.images} images",
-        f"{progress.shards_done}/{progress.shards} shards",
-    ]
+    parts = [f"{progress.images_done}/{progress.images} images", f"{progress.shards_done}/{progress.shards} shards"]
     if rate:
         parts.append(f"{rate:.1f} images/s")
     if left is not None and progress.images_done < progress.images:

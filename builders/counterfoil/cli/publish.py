@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from counterfoil.cli.options import JsonOption
 from counterfoil.cli.progress import Display
@@ -28,39 +29,31 @@ _OF_A_MODEL = ("license", "base_model", "datasets")
 @app.command(epilog="Example: counterfoil publish out/wardrobe-mini someone/wardrobe-mini --tag v1.0")
 def publish(
     dataset: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A complete dataset directory, or with --model a model's folder.")
+        Path, Argument(metavar="DIR", help="A complete dataset directory, or with --model a model's folder.")
     ],
     repo: Annotated[
-        str | None, typer.Argument(metavar="USER/NAME", help="The repository. Default: the recipe's publish.repo.")
+        str | None, Argument(metavar="USER/NAME", help="The repository. Default: the recipe's publish.repo.")
     ] = None,
     public: Annotated[
-        bool | None,
-        typer.Option("--public/--private", help="Who can see it. Default: what the recipe says, else private."),
+        bool | None, Option("--public/--private", help="Who can see it. Default: what the recipe says, else private.")
     ] = None,
-    revision: Annotated[
-        str | None, typer.Option("--revision", help="Branch to publish to; created if missing.")
-    ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", help="Tag of the new version, such as v1.0.")] = None,
-    create_pr: Annotated[bool, typer.Option("--create-pr", help="Open a pull request and do not merge it.")] = False,
+    revision: Annotated[str | None, Option(help="Branch to publish to; created if missing.")] = None,
+    tag: Annotated[str | None, Option(help="Tag of the new version, such as v1.0.")] = None,
+    create_pr: Annotated[bool, Option("--create-pr", help="Open a pull request and do not merge it.")] = False,
     files_per_commit: Annotated[
         int | None,
-        typer.Option(
-            "--files-per-commit",
-            min=1,
-            help="Files per commit. If more differ, they go through a pull request. Default: 100.",
-        ),
+        Option(min=1, help="Files per commit. If more differ, they go through a pull request. Default: 100."),
     ] = None,
     model: Annotated[
-        bool, typer.Option("--model", help="Publish a timm model's folder, such as DIR/model from mend.")
+        bool, Option("--model", help="Publish a timm model's folder, such as DIR/model from mend.")
     ] = False,
     license: Annotated[
-        str | None,
-        typer.Option("--license", help="With --model: its licence. Default: its card's, or its base model's."),
+        str | None, Option(help="With --model: its licence. Default: its card's, or its base model's.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Verify and show what would be sent. Needs no token and no network.")
+        bool, Option("--dry-run", help="Verify and show what would be sent. Needs no token and no network.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Publish a dataset, or with --model a model, to the Hugging Face Hub. Run again to resume.

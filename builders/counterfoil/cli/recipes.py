@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption
 from counterfoil.cli.progress import StageProgress
@@ -35,48 +36,31 @@ app = typer.Typer()
 def init(
     source: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="SOURCE",
             help="Your images: a folder with a folder for each class (below a folder for each split, if you have"
             " splits), a folder of Parquet files, one that `datasets` saved, or USER/NAME\\[@REVISION] on the Hub.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Recipe file to write.")] = Path("recipe.yaml"),
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the dataset to build. Default: taken from SOURCE.")
-    ] = None,
-    config: Annotated[str | None, typer.Option("--config", help="Config to use, if the dataset has several.")] = None,
-    image_column: Annotated[
-        str | None, typer.Option("--image-column", help="Column that holds the images. Default: the only one.")
-    ] = None,
-    label_column: Annotated[
-        str | None, typer.Option("--label-column", help="Column that holds the labels. Default: the only one.")
-    ] = None,
-    train_split: Annotated[
-        str | None, typer.Option("--train-split", help="Split to train on. Default: found by name.")
-    ] = None,
+    out: Annotated[Path, Option("--out", "-o", help="Recipe file to write.")] = Path("recipe.yaml"),
+    name: Annotated[str | None, Option(help="Name of the dataset to build. Default: taken from SOURCE.")] = None,
+    config: Annotated[str | None, Option(help="Config to use, if the dataset has several.")] = None,
+    image_column: Annotated[str | None, Option(help="Column that holds the images. Default: the only one.")] = None,
+    label_column: Annotated[str | None, Option(help="Column that holds the labels. Default: the only one.")] = None,
+    train_split: Annotated[str | None, Option(help="Split to train on. Default: found by name.")] = None,
     validation_split: Annotated[
-        str | None,
-        typer.Option("--validation-split", help="Split that sets the thresholds. Default: found by name."),
+        str | None, Option(help="Split that sets the thresholds. Default: found by name.")
     ] = None,
     generator: Annotated[
         str | None,
-        typer.Option(
-            "--generator",
-            metavar="MODEL",
-            help="Model that draws images: lab:sd (dry run), a Hub id or a diffusers folder.",
-        ),
+        Option(metavar="MODEL", help="Model that draws images: lab:sd (dry run), a Hub id or a diffusers folder."),
     ] = None,
     clip: Annotated[
         str | None,
-        typer.Option(
-            "--clip",
-            metavar="MODEL",
-            help="CLIP that screens images: open_clip's ARCH/TAG, lab:clip, hf-hub:… or a folder.",
-        ),
+        Option(metavar="MODEL", help="CLIP that screens images: open_clip's ARCH/TAG, lab:clip, hf-hub:… or a folder."),
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="Device to propose models for: auto, cpu, cuda …")] = "auto",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    device: Annotated[str, Option(help="Device to propose models for: auto, cpu, cuda …")] = "auto",
+    force: Annotated[bool, Option("--force", help="Overwrite an existing file.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Look at your own images and write a commented recipe for them: classes, shifts, models and thresholds."""
@@ -167,9 +151,7 @@ def show(recipe: RecipeArgument, overrides: SetOption = None, json: JsonOption =
 def check(
     recipe: RecipeArgument,
     overrides: SetOption = None,
-    rate: Annotated[
-        float | None, typer.Option("--rate", min=1e-6, help="Images per second, for the time estimate.")
-    ] = None,
+    rate: Annotated[float | None, Option(min=1e-6, help="Images per second, for the time estimate.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Validate a recipe. Print its plan, the expected files, size and time, and what is missing on this machine.

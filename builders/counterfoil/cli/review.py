@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Option
 
 from counterfoil.cli.options import BuiltArgument, JsonOption, ManyValues, OpenOption
 from counterfoil.cli.terminal import next_command, note, open_page, print_json, print_rows, say, terminal
@@ -21,16 +22,12 @@ app = typer.Typer()
 _MOST_ROWS = 60  # review/selection.json holds every row
 
 
-@app.command(
-    cls=ManyValues,
-    epilog="Example: counterfoil review photos-cut --answers anna.json ben.json",
-)
+@app.command(cls=ManyValues, epilog="Example: counterfoil review photos-cut --answers anna.json ben.json")
 def review(
     dataset: BuiltArgument,
     answers: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--answers",
+        Option(
             metavar="FILE...",
             help="Count these answers (one file for each person and page) and store the result in the dataset. It "
             "replaces an earlier result.",
@@ -38,30 +35,20 @@ def review(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", metavar="PAGE", help="The page to write (default: DATASET/.counterfoil/review.html)."
-        ),
+        Option("--out", "-o", metavar="PAGE", help="The page to write (default: DATASET/.counterfoil/review.html)."),
     ] = None,
     images: Annotated[
-        int | None,
-        typer.Option(
-            "--images", metavar="N", help="Images per shift (default: 40, or fewer to keep the page under 12 MB)."
-        ),
+        int | None, Option(metavar="N", help="Images per shift (default: 40, or fewer to keep the page under 12 MB).")
     ] = None,
     task: Annotated[
-        Literal["class", "shift", "both"],
-        typer.Option("--task", help="Ask whether images show their class, their shift, or both."),
+        Literal["class", "shift", "both"], Option(help="Ask whether images show their class, their shift, or both.")
     ] = "both",
-    shifts: Annotated[
-        list[str] | None, typer.Option("--shift", metavar="NAME", help="Only this shift. Repeatable.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed for the choice and order of images.")] = 0,
-    source: Annotated[
-        str | None, typer.Option("--source", metavar="PATH", help="Folder of the input dataset, if it is one.")
-    ] = None,
+    shifts: Annotated[list[str] | None, Option("--shift", metavar="NAME", help="Only this shift. Repeatable.")] = None,
+    seed: Annotated[int, Option(help="Seed for the choice and order of images.")] = 0,
+    source: Annotated[str | None, Option(metavar="PATH", help="Folder of the input dataset, if it is one.")] = None,
     controls: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--controls/--no-controls", help="Mix in real images of the classes from the source's validation split."
         ),
     ] = True,

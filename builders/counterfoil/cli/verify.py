@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from counterfoil.cli.options import DatasetArgument, JsonOption, SetOption
 from counterfoil.cli.progress import StageProgress
@@ -23,11 +24,9 @@ MOST_LISTED = 50  # damaged files shown for each repair; --json has all
 @app.command(epilog="Example: counterfoil verify wardrobe-mini --rerender 5")
 def verify(
     dataset: DatasetArgument,
-    rerender: Annotated[
-        int, typer.Option("--rerender", min=0, metavar="N", help="Re-render N random rows and compare the images.")
-    ] = 0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed for the choice of rows.")] = 0,
-    device: Annotated[str, typer.Option("--device", help="Device for --rerender: auto, cpu, cuda, cuda:1 …")] = "auto",
+    rerender: Annotated[int, Option(min=0, metavar="N", help="Re-render N random rows and compare the images.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Seed for the choice of rows.")] = 0,
+    device: Annotated[str, Option(help="Device for --rerender: auto, cpu, cuda, cuda:1 …")] = "auto",
     overrides: SetOption = None,
     json: JsonOption = False,
 ) -> None:

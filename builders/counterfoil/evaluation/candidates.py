@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages
 from counterfoil.data.hub import HubDataset, locate_dataset
-from counterfoil.dataset.standing import SoundDataset
+from counterfoil.dataset import SoundDataset
 from counterfoil.errors import RunFailure
 from counterfoil.generate.screen import open_shifts
 from counterfoil.recipe import Recipe, Shift, sha256_json

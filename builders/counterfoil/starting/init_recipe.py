@@ -48,21 +48,9 @@ SHIFTS: dict[str, dict[str, Any]] = {
         "prompt": "a photo of the {class} in the snow",
         "caption": "a photo in the snow",
     },
-    "in_the_fog": {
-        "kind": "weather",
-        "prompt": "a photo of the {class} in the fog",
-        "caption": "a photo in the fog",
-    },
-    "at_night": {
-        "kind": "light",
-        "prompt": "a photo of the {class} at night",
-        "caption": "a photo at night",
-    },
-    "red": {
-        "kind": "colour",
-        "prompt": "a photo of a red {class}",
-        "caption": "a photo of something red",
-    },
+    "in_the_fog": {"kind": "weather", "prompt": "a photo of the {class} in the fog", "caption": "a photo in the fog"},
+    "at_night": {"kind": "light", "prompt": "a photo of the {class} at night", "caption": "a photo at night"},
+    "red": {"kind": "colour", "prompt": "a photo of a red {class}", "caption": "a photo of something red"},
     "pencil_sketch": {
         "kind": "style",
         "style": True,

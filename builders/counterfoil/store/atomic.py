@@ -61,21 +61,12 @@ def disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        if error.errno in _FULL:
-            raise RunFailure(
-                f"cannot write {path}: {reason}",
-                hint="Make room and run the same command again: finished shards are kept.",
-            ) from error
+        problem = f"cannot write {path}: {os.strerror(error.errno) if error.errno else error}"
         if error.errno in _FORBIDDEN:
-            raise UserError(
-                f"cannot write {path}: {reason}",
-                hint="Choose a folder that you may write to, or change the permissions of this one.",
-            ) from error
-        raise RunFailure(
-            f"cannot write {path}: {reason}",
-            hint="Check the disk and the path, and run the same command again: finished shards are kept.",
-        ) from error
+            hint = "Choose a folder that you may write to, or change the permissions of this one."
+            raise UserError(problem, hint) from error
+        remedy = "Make room" if error.errno in _FULL else "Check the disk and the path,"
+        raise RunFailure(problem, f"{remedy} and run the same command again: finished shards are kept.") from error
 
 
 def make_folder(folder: Path) -> None:

@@ -115,7 +115,7 @@ class DatasetStore:
                 yield store
             return
         with directory_lock(directory):
-            _remove_leftovers(directory)
+            store.remove_leftovers()
             _settle_lock(directory, new_lock, allow_mixed)
             _refuse_unknown_files(directory, new_lock)
             for path, content in files.items():
@@ -147,28 +147,23 @@ class DatasetStore:
 
     def remove_leftovers(self) -> None:
         """Remove the temporary files of lost workers; call it only when no worker is running."""
-        _remove_leftovers(self.directory)
+        for folder, _, names in os.walk(self.directory):
+            for name in names:
+                if _TEMPORARY.fullmatch(name):
+                    remove_durably(Path(folder) / name)
 
     def receipts(self) -> list[Receipt]:
         """Return the receipts of finished shards, in the plan's order. RunFailure if one has other hashes."""
-        if len(self._receipts) == self.plan.n_shards:
-            return self._receipts  # each is parsed once
-        receipts = read_receipts(self.directory)
-        for receipt in receipts:
+        if len(self._receipts) < self.plan.n_shards:  # each is parsed once
+            self._receipts = read_receipts(self.directory)
+        for receipt in self._receipts:
             if dict(receipt.hashes) != dict(self.writer.hashes):
-                raise RunFailure(
-                    f"{self.directory / receipt.path} belongs to another dataset: its hashes differ from those in"
-                    f" {LOCK}",
-                    hint=repair_hint(self.directory),
-                )
-        self._receipts = receipts
-        return receipts
+                problem = f"{self.directory / receipt.path} belongs to another dataset: its hashes differ from those in"
+                raise RunFailure(f"{problem} {LOCK}", hint=repair_hint(self.directory))
+        return self._receipts
 
     def finish(
-        self,
-        readme: str,
-        figures: Mapping[str, bytes] | None = None,
-        documents: Mapping[str, bytes] | None = None,
+        self, readme: str, figures: Mapping[str, bytes] | None = None, documents: Mapping[str, bytes] | None = None
     ) -> str:
         """Write the card, its figures (file name → content), `documents` beside it (name → content) and, last, the
         manifest. Return the manifest's hash.
@@ -226,9 +221,7 @@ def _lock_of(plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], s
         "inputs": inputs,
         "stack": stack,
     }
-    groups: dict[str, int] = {}
-    for shard in plan.shards:
-        groups[shard.group] = shard.of
+    groups = {shard.group: shard.of for shard in plan.shards}
     return Lock(hashes=dict(hashes), groups=groups, **json.loads(document_bytes(documents)))
 
 
@@ -268,13 +261,6 @@ def refuse_foreign(directory: Path) -> None:
             f"{directory} is not empty and holds no Counterfoil dataset (no {LOCK}); it has {some_of(foreign)}",
             hint="Name an empty or a new folder.",
         )
-
-
-def _remove_leftovers(directory: Path) -> None:
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            if _TEMPORARY.fullmatch(name):
-                remove_durably(Path(folder) / name)
 
 
 def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
@@ -324,11 +310,16 @@ def _damaged_shards(plan: Plan, writer: ShardWriter, listed: Mapping[str, Entry]
     directory = writer.directory
     for standing in standing_shards(directory, plan.shards):
         shard, receipt = standing.shard, standing.receipt
-        if shard is None or (receipt is None and not standing.unreadable):
+        if shard is None:
             continue
+        if receipt is None:
+            if standing.unreadable:
+                yield standing.path
+            continue
+        content, entry = (directory / standing.path).read_bytes(), listed.get(standing.path)
         if (
-            receipt is None
-            or not _proven(directory / standing.path, receipt, listed.get(standing.path))
+            receipt.content() != content
+            or (entry is not None and hashlib.sha256(content).hexdigest() != entry.sha256)
             or dict(receipt.hashes) != dict(writer.hashes)
             or any(receipt_faults(standing, writer.hashes, writer.split, writer.format))
             or any(file_faults(directory, receipt.files))
@@ -337,22 +328,16 @@ def _damaged_shards(plan: Plan, writer: ShardWriter, listed: Mapping[str, Entry]
             yield standing.path
 
 
-def _proven(path: Path, receipt: Receipt, entry: Entry | None) -> bool:
-    content = path.read_bytes()
-    same = entry is None or hashlib.sha256(content).hexdigest() == entry.sha256
-    return same and receipt.content() == content
-
-
 def _counts_match(writer: ShardWriter, plan: Plan, shard: Shard, receipt: Receipt) -> bool:
     """Check a receipt's counts against the rows of its files, and these rows against the plan."""
     directory, tables = writer.directory, dict.fromkeys(WHATS, 0)
     decided: list[dict[str, Any]] = []
     try:
         for what in WHATS:
-            reason = ["reason"] if what == "candidates" else []
-            for row in planned_rows(directory, plan, shard, receipt, what, reason, writer.form):
-                tables[what] += 1
-                decided += [row] if what == "candidates" else []
+            columns = ["reason"] if what == "candidates" else []
+            rows = list(planned_rows(directory, plan, shard, receipt, what, columns, writer.form))
+            tables[what] = len(rows)
+            decided = rows if what == "candidates" else decided
     except RunFailure:
         return False
     counts = reasons_of(shard, decided)

@@ -83,8 +83,7 @@ def refuse_unfit(directory: Path) -> None:
     if unfit:
         shown = [f"{directory / path} {what}" for path, what in sorted(unfit.items())]
         raise RunFailure(
-            first_of(shown, 10),
-            "Nothing was read or changed. Remove them, or replace them with the files themselves.",
+            first_of(shown, 10), "Nothing was read or changed. Remove them, or replace them with the files themselves."
         )
 
 

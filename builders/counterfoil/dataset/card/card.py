@@ -37,13 +37,7 @@ from counterfoil.dataset.card.sections import (
     stack_lines,
 )
 from counterfoil.dataset.card.statements import screened_shifts, statements_of
-from counterfoil.dataset.card.tables import (
-    corruption_table_rows,
-    input_rows,
-    reasons_seen,
-    threshold_rows,
-    yield_rows,
-)
+from counterfoil.dataset.card.tables import corruption_table_rows, input_rows, reasons_seen, threshold_rows, yield_rows
 from counterfoil.dataset.label_checks import Selection
 from counterfoil.documents import differences
 from counterfoil.errors import UserError

@@ -63,10 +63,7 @@ CONTEXT: dict[str, Any] = {
 # What the file objects are for; those that a dataset lacks are left out.
 _DOCUMENTS = {
     RECIPE: ("application/yaml", "The recipe that the dataset was built from."),
-    LOCK: (
-        "application/json",
-        "Every pinned input, the three hashes, and the software that the bytes depend on.",
-    ),
+    LOCK: ("application/json", "Every pinned input, the three hashes, and the software that the bytes depend on."),
     THRESHOLDS: ("application/json", "The CLIP thresholds of every class and shift."),
 }
 
@@ -111,7 +108,8 @@ def croissant_bytes(
             based_on[-1]["identifier"] = row.pinned
         if row.license:
             based_on[-1]["license"] = license_reference(row.license)
-    sets, records = record_set_nodes(configs, recipe)
+    describe = _webdataset if recipe.output.format == "webdataset" else _parquet
+    described = [describe(config, recipe) for config in configs]
     document = {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
@@ -124,9 +122,22 @@ def croissant_bytes(
         "citeAs": citation,
         "isBasedOn": based_on,
         **_published(recipe),
-        **_responsible(statements),
-        "distribution": [*files, *sets],
-        "recordSet": [*([class_names(recipe)] if configs else []), *records],
+        "rai:dataCollection": statements.collection,
+        "rai:dataCollectionType": "Others",  # the vocabulary has no word for images that were drawn
+        "rai:dataCollectionMissingData": statements.missing,
+        "rai:dataCollectionRawData": statements.source,
+        "rai:dataPreprocessingProtocol": list(statements.preprocessing),
+        "rai:dataAnnotationProtocol": statements.annotation,
+        "rai:annotationsPerItem": "1",
+        "rai:machineAnnotationTools": list(statements.annotation_tools),
+        "rai:dataUseCases": [*statements.intended, *(f"Not for: {use}" for use in statements.unintended)],
+        "rai:dataBiases": list(statements.biases),
+        "rai:dataLimitations": list(statements.limits),
+        "rai:dataSocialImpact": statements.social_impact,
+        "rai:personalSensitiveInformation": statements.personal,
+        "rai:dataReleaseMaintenancePlan": statements.maintenance,
+        "distribution": [*files, *(node for nodes, _ in described for node in nodes)],
+        "recordSet": [*([class_names(recipe)] if configs else []), *(records for _, records in described)],
     }
     return document_bytes(document)
 
@@ -150,27 +161,6 @@ def _published(recipe: Recipe) -> dict[str, Any]:
     if publish.version is not None:
         node["version"] = publish.version
     return node
-
-
-def _responsible(statements: Statements) -> dict[str, Any]:
-    """Return the fields of Croissant RAI 1.0 that are true of generated images."""
-    return {
-        "rai:dataCollection": statements.collection,
-        # None of the vocabulary's ways of collecting: nothing was collected.
-        "rai:dataCollectionType": "Others",
-        "rai:dataCollectionMissingData": statements.missing,
-        "rai:dataCollectionRawData": statements.source,
-        "rai:dataPreprocessingProtocol": list(statements.preprocessing),
-        "rai:dataAnnotationProtocol": statements.annotation,
-        "rai:annotationsPerItem": "1",
-        "rai:machineAnnotationTools": list(statements.annotation_tools),
-        "rai:dataUseCases": [*statements.intended, *(f"Not for: {use}" for use in statements.unintended)],
-        "rai:dataBiases": list(statements.biases),
-        "rai:dataLimitations": list(statements.limits),
-        "rai:dataSocialImpact": statements.social_impact,
-        "rai:personalSensitiveInformation": statements.personal,
-        "rai:dataReleaseMaintenancePlan": statements.maintenance,
-    }
 
 
 CLASS_NAMES = "class-names"
@@ -210,12 +200,7 @@ def class_names(recipe: Recipe) -> Node:
         "dataType": "sc:Enumeration",
         "key": {"@id": f"{CLASS_NAMES}/label"},
         "field": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{CLASS_NAMES}/{column}",
-                "name": column,
-                "dataType": type,
-            }
+            {"@type": "cr:Field", "@id": f"{CLASS_NAMES}/{column}", "name": column, "dataType": type}
             for column, type in types.items()
         ],
         "data": [
@@ -223,13 +208,6 @@ def class_names(recipe: Recipe) -> Node:
             for row in ((cls.label, name, cls.id) for cls, name in zip(recipe.classes, names, strict=True))
         ],
     }
-
-
-def record_set_nodes(configs: Sequence[Config], recipe: Recipe) -> tuple[list[Node], list[Node]]:
-    """Return (file sets, record sets) of every config."""
-    describe = _webdataset if recipe.output.format == "webdataset" else _parquet
-    described = [describe(config, recipe) for config in configs]
-    return [node for sets, _ in described for node in sets], [records for _, records in described]
 
 
 def _parquet(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
@@ -353,8 +331,4 @@ def _member_set(id: str, archives: str, pattern: str, format: str) -> Node:
 
 def _stem(files: str) -> Node:
     """Return the name of a member without its extension."""
-    return {
-        "fileSet": {"@id": files},
-        "extract": {"fileProperty": "filename"},
-        "transform": {"regex": r"^([^.]+)\."},
-    }
+    return {"fileSet": {"@id": files}, "extract": {"fileProperty": "filename"}, "transform": {"regex": r"^([^.]+)\."}}

@@ -29,19 +29,11 @@ if TYPE_CHECKING:
 
 _TAGS = ("counterfoil", "counterfactual", "robustness")
 
-# Upper ends (not included) and the Hub's names of the sizes, in images.
-_SIZES = {
-    10**3: "n<1K",
-    10**4: "1K<n<10K",
-    10**5: "10K<n<100K",
-    10**6: "100K<n<1M",
-    10**7: "1M<n<10M",
-    10**8: "10M<n<100M",
-    10**9: "100M<n<1B",
-    10**10: "1B<n<10B",
-    10**11: "10B<n<100B",
-    10**12: "100B<n<1T",
-}
+# The Hub's names of sizes: fewer than 10³ images, fewer than 10⁴ and so on.
+_SIZES = (
+    "n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B", "10B<n<100B",
+    "100B<n<1T",
+)  # fmt: skip
 
 
 def tags_of(recipe: Recipe) -> list[str]:
@@ -81,7 +73,7 @@ def pretty_name(name: str) -> str:
 
 def size_category(images: int) -> str:
     """Return the Hub's name for a number of images."""
-    return next((name for end, name in _SIZES.items() if images < end), "n>1T")
+    return next((name for power, name in enumerate(_SIZES, 3) if images < 10**power), "n>1T")
 
 
 def source_datasets(dataset: str) -> list[str]:
@@ -215,7 +207,7 @@ def classes_are_named(config: Config, configs: Sequence[Config], recipe: Recipe)
 
 
 _CREATIVE_COMMONS = re.compile(r"cc0-1\.0|cc-by(-nc)?(-sa|-nd)?-\d\.\d")
-# No names of a licence: that there is none of the list, or that nobody knows.
+# Entries of the Hub's list that name no licence.
 _NO_LICENSE = frozenset({"other", "unknown"})
 
 
@@ -274,7 +266,7 @@ def dataset_entry(recipe: Recipe, plan_hash: str, version: str) -> str:
     named = []
     for author in publish.authors or (("{" + owner + "}",) if owner else ()):
         plain = escaped(plain_author(author))
-        # `and` would divide a name in two, and a third comma is none that BibTeX knows.
+        # BibTeX splits a name at `and`, and knows at most two commas in one.
         whole = is_organisation(author) or re.search(r"\band\b", plain, re.IGNORECASE) or plain.count(",") > 2
         named.append(f"{{{plain}}}" if whole else plain)
     fields = {
@@ -315,8 +307,7 @@ def example_group(plan: Plan, receipts: Sequence[Receipt]) -> str | None:
     """Return the group that examples load: the first with an accepted image that is not the base, else the base."""
     with_rows = {receipt.group for receipt in receipts if receipt.file("data")}
     return next(
-        (group for group in plan.groups if group in with_rows and group != BASE),
-        BASE if BASE in with_rows else None,
+        (group for group in plan.groups if group in with_rows and group != BASE), BASE if BASE in with_rows else None
     )
 
 

@@ -79,11 +79,7 @@ def reasons_seen(rows: Sequence[YieldRow]) -> list[str]:
 
 
 def _yield_row(
-    recipe: Recipe,
-    name: str,
-    shifts: Sequence[Shift],
-    counts: Mapping[str, Mapping[str, int]],
-    tally: Tally,
+    recipe: Recipe, name: str, shifts: Sequence[Shift], counts: Mapping[str, Mapping[str, int]], tally: Tally
 ) -> YieldRow:
     reasons: dict[str, int] = {}
     for shift in shifts:

@@ -140,12 +140,7 @@ class TableCheck:
 
 
 def _check_cell(
-    of_cell: Mapping[int, Row],
-    shard: Shard,
-    cell: Cell,
-    plan: Plan,
-    thresholds: Thresholds | None,
-    faults: RowFaults,
+    of_cell: Mapping[int, Row], shard: Shard, cell: Cell, plan: Plan, thresholds: Thresholds | None, faults: RowFaults
 ) -> None:
     """Check that a cell's rows, by index, are complete, have the plan's scores and thresholds, and are decided as one
     cell.

@@ -49,12 +49,7 @@ if TYPE_CHECKING:
 
 
 def verify(
-    source: str | Path,
-    *,
-    rerender: int = 0,
-    seed: int = 0,
-    device: str = "auto",
-    overrides: Sequence[str] = (),
+    source: str | Path, *, rerender: int = 0, seed: int = 0, device: str = "auto", overrides: Sequence[str] = ()
 ) -> Verification:
     """Check that a dataset directory, or a published dataset, is complete and correct; report every problem with its
     repair.
