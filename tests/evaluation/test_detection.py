@@ -23,9 +23,9 @@ from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
-from counterfoil.evaluation.detection.evaluate_detectors import DetectionEvaluation
 from counterfoil.evaluation.detection.subject import open_objects
 from counterfoil.evaluation.result_files import write_keys
+from counterfoil.evaluation.results import Evaluation
 from counterfoil.starting.init_recipe import init
 from support.boxes import coco_folder
 from support.colour_detector import NAMES, ColourDetector
@@ -75,9 +75,9 @@ def results_file(built: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def evaluation(built: Path, results_file: Path) -> DetectionEvaluation:
+def evaluation(built: Path, results_file: Path) -> Evaluation:
     evaluation = evaluate(built, [f"predictions:{results_file}"], out=built.parent / "report")
-    assert isinstance(evaluation, DetectionEvaluation)
+    assert evaluation.results.detects
     return evaluation
 
 
@@ -93,9 +93,7 @@ def test_stored_boxes_are_those_of_the_source_scaled_with_their_image(built: Pat
     assert stored == sorted(expected * 4)  # base, two severities and one more shift
 
 
-def test_every_group_has_the_numbers_of_pycocotools(
-    built: Path, results_file: Path, evaluation: DetectionEvaluation
-) -> None:
+def test_every_group_has_the_numbers_of_pycocotools(built: Path, results_file: Path, evaluation: Evaluation) -> None:
     document = json.loads((built.parent / "keys.json").read_text())
     results = json.loads(results_file.read_text())
     groups = {image["group"] for image in document["images"]}
@@ -115,7 +113,7 @@ def test_every_group_has_the_numbers_of_pycocotools(
             assert found == pytest.approx(judge.stats[place], abs=1e-12), (group, name)
 
 
-def test_drops_are_differences_and_their_intervals_hold_them(evaluation: DetectionEvaluation) -> None:
+def test_drops_are_differences_and_their_intervals_hold_them(evaluation: Evaluation) -> None:
     rows, model = evaluation.results.rows, evaluation.results.models[0].name
     base = rows.value("AP", model=model, group="base") or 0.0
     noise = rows.value("AP", model=model, group="gaussian_noise") or 0.0
@@ -128,7 +126,16 @@ def test_drops_are_differences_and_their_intervals_hold_them(evaluation: Detecti
     assert rows.value("rPC", model=model, at="AP") == pytest.approx(mean / base)
 
 
-def test_the_report_begins_with_what_the_detector_loses(evaluation: DetectionEvaluation) -> None:
+def test_an_evaluation_shows_average_precision_and_its_drops(evaluation: Evaluation) -> None:
+    name = evaluation.results.models[0].name
+    score = evaluation.score(name, "gaussian_noise")
+    assert score.drop == evaluation.number("drop", model=name, group="gaussian_noise", at="AP")
+    assert score.get("AP") == evaluation.number("AP", model=name, group="gaussian_noise")
+    assert "% AP on base; largest drop" in repr(evaluation) and "AP (%)" in evaluation._repr_html_()
+    assert list(evaluation.to_pandas()["drop"]) == [each.drop.value for each in evaluation.scores if each.drop]
+
+
+def test_the_report_begins_with_what_the_detector_loses(evaluation: Evaluation) -> None:
     page = Path(evaluation.files["report"]).read_text()
     sentence = re.search(r'<p class="verdict">(.*?)</p>', page)
     assert sentence is not None
@@ -139,7 +146,7 @@ def test_the_report_begins_with_what_the_detector_loses(evaluation: DetectionEva
     assert "12 images, each unchanged and under 3 shifts" in page
 
 
-def test_a_function_gives_the_same_numbers_as_its_file(built: Path, evaluation: DetectionEvaluation) -> None:
+def test_a_function_gives_the_same_numbers_as_its_file(built: Path, evaluation: Evaluation) -> None:
     again = evaluate(built, {"mine": ColourDetector()}, out=built.parent / "function", batch_size=5)
     for row in evaluation.results.rows:
         key = {name: getattr(row, name) for name in ("group", "class_id", "against", "at")}
@@ -176,7 +183,7 @@ class SmallBoxes(ColourDetector):
 
 
 def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category(
-    built: Path, evaluation: DetectionEvaluation, results_file: Path
+    built: Path, evaluation: Evaluation, results_file: Path
 ) -> None:
     lines = [
         "relative_drop(gaussian_noise) <= 10%",
@@ -269,7 +276,7 @@ def test_a_file_of_predictions_of_another_form_is_refused_in_words(
 
 
 def test_tables_of_detections_are_read_as_results_are(
-    built: Path, results_file: Path, evaluation: DetectionEvaluation, tmp_path: Path
+    built: Path, results_file: Path, evaluation: Evaluation, tmp_path: Path
 ) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

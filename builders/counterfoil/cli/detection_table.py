@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from counterfoil.cli.terminal import print_table, say, terminal
-from counterfoil.evaluation.detection.evaluate_detectors import DetectionEvaluation
 from counterfoil.evaluation.detection.measures import DROP
 from counterfoil.evaluation.detection.report import detection_notes, first_sentences
+from counterfoil.evaluation.results import Evaluation
 from counterfoil.report.words import Table, TableCell, TableColumn, TableRow, points_cell
 
 _MEASURES = ("AP", "AP50", "AP75", "F1")
 _MOST_ROWS = 40
 
 
-def print_detection(evaluation: DetectionEvaluation, width: int) -> None:
+def print_detection(evaluation: Evaluation, width: int) -> None:
+    """Print the first sentences, the table of drops and every path."""
     results, console = evaluation.results, terminal(width)
     for note in (*evaluation.notes, *detection_notes(results)):
         say(f"Note: {note}")
@@ -32,8 +31,7 @@ def print_detection(evaluation: DetectionEvaluation, width: int) -> None:
             drops = [points_cell(results.rows.estimate(DROP, at=name, **key)) for name in ("AP", "AP50")]
             rows.append(TableRow((TableCell(group.name), *numbers, *drops)))
         caption = f"{model.short_name}: percent, and points lost (95 % confidence interval)"
-        table = Table(caption, columns, tuple(rows))
-        print_table(console, replace(table, caption=caption), _MOST_ROWS, "detection.csv")
+        print_table(console, Table(caption, columns, tuple(rows)), _MOST_ROWS, "detection.csv")
     for sentence in first_sentences(results):
         say(sentence)
     for name, path in evaluation.files.items():

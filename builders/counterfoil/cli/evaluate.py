@@ -184,7 +184,6 @@ def evaluate(
         return
     from counterfoil.cli.detection_table import print_detection
     from counterfoil.engines import EngineChoice
-    from counterfoil.evaluation.detection.evaluate_detectors import DetectionEvaluation
     from counterfoil.evaluation.evaluate_dataset import evaluate
     from counterfoil.evaluation.failures import check_new_folder
     from counterfoil.evaluation.trackers import check_trackers
@@ -223,7 +222,7 @@ def evaluate(
             evaluation = replace(evaluation, files={**evaluation.files, "exported": evaluation.export_failures(export)})
     if json:
         print_json(evaluation.to_json())
-    elif isinstance(evaluation, DetectionEvaluation):
+    elif evaluation.results.detects:
         print_detection(evaluation, PIPED_WIDTH)
     else:
         _print_table(evaluation)

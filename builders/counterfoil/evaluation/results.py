@@ -142,29 +142,31 @@ class Evaluation:
         return f"<Evaluation of {self.name}: {'; '.join(self._summary())}>"
 
     def _repr_html_(self) -> str:
+        detects = self.results.detects
         names = {model.name: model.short_name for model in self.models}
         rows = [
             (
                 names[score.model],
                 score.shift,
-                NOTHING if score.top1 is None else points(score.top1.value),
+                NOTHING if (share := score.get("AP" if detects else "top1")) is None else points(share.value),
                 "" if score.drop is None else points(score.drop.value),
             )
             for score in self.scores
         ]
-        return shown_table(
-            f"{self.name}: {'; '.join(self._summary())}", ("model", "group", "accuracy (%)", "drop (points)"), rows
-        )
+        columns = ("model", "group", "AP (%)" if detects else "accuracy (%)", "drop (points)")
+        return shown_table(f"{self.name}: {'; '.join(self._summary())}", columns, rows)
 
     def _summary(self) -> list[str]:
-        """Return the accuracy on the first group, and the largest drop of a model that is not near chance."""
+        """Return the accuracy or AP where it is measured first, and the largest drop of a model not near chance."""
         first = self.groups[0].name if self.groups else ""
-        measure = "accuracy" if self.base is not None else "top1"
+        measure, unit = ("accuracy" if self.base is not None else "top1"), "right"
+        if self.results.detects:
+            measure, unit = "AP", "AP"
         measured = [self.results.rows.value(measure, model=model.name, group=first) for model in self.models]
         shares = sorted(value for value in measured if value is not None)
         models = self.models[0].short_name if len(self.models) == 1 else counted(len(self.models), "model")
         ends = dict.fromkeys(points(share) for share in shares[:: max(1, len(shares) - 1)])
-        facts = [f"{models}, {' to '.join(ends)} % right on {first}" if shares else models]
+        facts = [f"{models}, {' to '.join(ends)} % {unit} on {first}" if shares else models]
         sound = {sound_model.name: sound_model.short_name for sound_model in self.results.sound_models}
         drops = [(score.drop.value, score) for score in self.scores if score.drop is not None and score.model in sound]
         if not drops:
@@ -249,7 +251,7 @@ class Evaluation:
                 and not row.measure.startswith("severity_")  # in a frame of their own
                 and not row.class_id
                 and not row.against
-                and (not row.at or row.measure == "top_k")
+                and (not row.at or row.measure == "top_k" or row.at == "AP")
             ):
                 numbers.setdefault((row.model, row.group), {})[row.measure] = row
         return tuple(

@@ -207,6 +207,7 @@ class ClassFacts(Strict):
     name: str
 
 
+DETECTIONS = "detections"  # what a detector's outputs are
 # The JSON of a document has at most so many rows; all of them stand in measures.csv.
 MOST_ROWS = 100_000
 VERSION = 3
@@ -253,6 +254,11 @@ class Results(Strict):
     rows_left_out: Count = 0
     outputs: Literal["all", "classes"] = "all"
     version: Literal[3] = VERSION
+
+    @property
+    def detects(self) -> bool:
+        """Whether the models are detectors, whose lead measure is AP rather than accuracy."""
+        return any(model.outputs == DETECTIONS for model in self.models)
 
     @property
     def base_group(self) -> GroupFacts | None:
@@ -312,8 +318,9 @@ class Results(Strict):
         return sum(sound) / len(sound) if sound else None
 
     def base_number(self, model: str) -> Estimate | None:
-        """Return a model's accuracy on the base, averaged over the measured classes: the number that people see."""
-        return None if self.base is None else self.rows.estimate("accuracy", model=model, group=self.base)
+        """Return a model's accuracy on the base, averaged over the measured classes, or its AP: what people see."""
+        measure = "AP" if self.detects else "accuracy"
+        return None if self.base is None else self.rows.estimate(measure, model=model, group=self.base)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document's JSON: numbers with six digits, no row of a single class, no empty field in a row."""

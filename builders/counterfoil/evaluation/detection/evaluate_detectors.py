@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from counterfoil.documents import csv_text, document_text
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import OpenDataset
 from counterfoil.evaluation.detection.categories import COCO_80, COCO_91, POSITION
@@ -19,23 +18,19 @@ from counterfoil.evaluation.detection.detections import (
     read_detections,
     run_detector,
 )
+from counterfoil.evaluation.detection.files import write_detection
 from counterfoil.evaluation.detection.gate import LINE_FORMS, check_detection_gate, judge_detection_gate
 from counterfoil.evaluation.detection.measures import (
-    DROP,
     FACTS,
-    MPC,
     NAMES,
     REPLICATES,
-    RPC,
     DetectionAnswers,
     MeasuredModel,
     category_facts,
     measure_model,
 )
-from counterfoil.evaluation.detection.report import detection_report
 from counterfoil.evaluation.detection.subject import DetectionSubject, open_objects
-from counterfoil.evaluation.detection_failures import ScoredDetector, detection_failures, write_detection_failures
-from counterfoil.evaluation.gate import JUNIT, MARKDOWN, gate_files, judged_models, models_of, read_gate
+from counterfoil.evaluation.gate import judged_models, models_of, read_gate
 from counterfoil.evaluation.result_files import report_folder
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import named_models, short_name, with_gate
@@ -43,11 +38,9 @@ from counterfoil.models.classifiers.of_python import imported, is_code
 from counterfoil.models.detectors import load_detector
 from counterfoil.models.devices import resolve_device
 from counterfoil.regular_files import named_path, read_regular
-from counterfoil.report.results import GroupFacts, ModelFacts, ResultRow, ResultRows, Results, rounded_row
-from counterfoil.report.words import counted, csv_interval
+from counterfoil.report.results import DETECTIONS, GroupFacts, ModelFacts, ResultRows, Results
+from counterfoil.report.words import counted
 from counterfoil.stats import CONFIDENCE
-from counterfoil.store.atomic import remove_stale, write_atomically
-from counterfoil.store.decoding import readable_image
 from counterfoil.store.directory_lock import writing_lock
 
 _LONGEST_LIST = 10_000_000
@@ -55,10 +48,6 @@ _NAMED = (
     "Name detectors as predictions:FILE (.json of COCO results, .parquet or .csv), transformers:FOLDER, onnx:FILE or"
     " lab:NAME; in Python, hand over a function: evaluate(dataset, {'mine': detector})."
 )
-
-
-class DetectionEvaluation(Evaluation):
-    """What an evaluation of detectors returns: `results.rows` have every number, `files` the paths."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +67,7 @@ def evaluate_detectors(
     dataset: OpenDataset,
     models: str | Path | Sequence[str | Path] | Mapping[str, Callable[[Any], Any] | str] | None,
     settings: DetectionSettings,
-) -> DetectionEvaluation:
+) -> Evaluation:
     """Score detectors and write every file. Raises as `evaluate`; all models' problems together."""
     lines = () if settings.gate is None else read_gate(settings.gate, NAMES, LINE_FORMS)
     subject = open_objects(dataset)
@@ -104,7 +93,7 @@ def evaluate_detectors(
     if subject.left_out:
         notes.append(f"{counted(subject.left_out, 'image')} of rows that some group lacks are left out.")
     gate = judge_detection_gate(answered, lines, judged, settings.allow_undecided) if lines else None
-    evaluation = DetectionEvaluation(
+    evaluation = Evaluation(
         results,
         dataset=dataset.source,
         directory=dataset.directory,
@@ -114,7 +103,7 @@ def evaluate_detectors(
         notes=tuple(notes),
     )
     with writing_lock(folder):
-        return _written(evaluation, answered, folder)
+        return write_detection(evaluation, answered, folder)
 
 
 def _asked(models: Any, dataset: OpenDataset) -> dict[str, Any]:
@@ -207,7 +196,7 @@ def _model_facts(model: MeasuredModel, categories: int) -> ModelFacts:
         name=model.name,
         short_name=short_name(model.name),
         architecture="",
-        outputs="detections",
+        outputs=DETECTIONS,
         num_classes=categories,
         img_size=None,
         crop_pct=None,
@@ -220,103 +209,6 @@ def _model_facts(model: MeasuredModel, categories: int) -> ModelFacts:
         tied=0,
         matched=model.detections.matched,
     )
-
-
-# ---- Files
-
-
-def _written(evaluation: DetectionEvaluation, answered: DetectionAnswers, folder: Path) -> DetectionEvaluation:
-    results = evaluation.results
-    columns = [field.name for field in fields(ResultRow)]
-    failures = _failures(answered, folder)
-    texts = {
-        "report": ("report.html", detection_report(results, evaluation.notes)),
-        "document": ("results.json", document_text(results)),
-        "measures": ("measures.csv", csv_text(map(rounded_row, results.rows), columns)),
-        "detection": ("detection.csv", detection_csv(results)),
-    }
-    if evaluation.gate is not None:
-        texts |= gate_files(evaluation.gate)
-    elif (folder / "detection.csv").is_file():
-        remove_stale(folder, [MARKDOWN, JUNIT])
-    files: dict[str, Path] = {"failures": failures}
-    for name, (file, text) in texts.items():
-        write_atomically(folder / file, text.encode())
-        files[name] = (folder / file).resolve()
-    files["predictions"] = (folder / "predictions.parquet").resolve()
-    write_atomically(files["predictions"], images_parquet(answered))
-    return replace(evaluation, files=files)
-
-
-def _failures(answered: DetectionAnswers, folder: Path) -> Path:
-    """Write the page of missed and false boxes."""
-    subject = answered.subject
-    groups = [group.name for group in subject.dataset.groups]
-    keys = [subject.keys_of(index) for index in range(len(groups))]
-    detectors = [
-        ScoredDetector(short_name(model.name), model.score, list(zip(model.answers, model.matches, strict=True)))
-        for model in answered.models
-    ]
-    chosen = detection_failures(subject.truth, detectors, groups, subject.categories, subject.sides(), keys)
-    shown = frozenset(keys[group][image] for group, image in chosen.pictures)
-    encoded = dict(subject.dataset.images(shown))
-
-    def picture(group: int, image: int) -> Any:
-        return readable_image(encoded.get(keys[group][image]))
-
-    return write_detection_failures(subject.dataset.name, chosen, subject.images, picture, folder)
-
-
-def detection_csv(results: Results) -> str:
-    """Write a line a model and group: every measure and drop with its interval, in percent and points."""
-    rows = []
-    for model in results.models:
-        for group in results.groups:
-            key = {"model": model.name, "group": group.name}
-            row: dict[str, Any] = {"model": model.name, "shift": group.name, "n_images": group.images}
-            for name in NAMES:
-                row |= csv_interval(name, results.rows.estimate(name, **key))
-            for name in NAMES:
-                row |= csv_interval(f"drop_{name}", results.rows.estimate(DROP, at=name, **key))
-            first = group.name == results.base
-            for name in (MPC, RPC):
-                row |= csv_interval(name, results.rows.estimate(name, model=model.name, at="AP") if first else None)
-            rows.append(row)
-    return csv_text(rows)
-
-
-def images_parquet(answered: DetectionAnswers) -> bytes:
-    """Write a row an image: key, shift, objects; then `f1.MODEL`, `found.MODEL`, `missed.MODEL` and `false.MODEL`, at
-    IoU .50 and the score that is best on the base."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    subject, dataset = answered.subject, answered.subject.dataset
-    chosen = [(index, subject.of_group(index)) for index in range(len(dataset.groups))]
-    rows = np.concatenate([subject.rows[positions] for _, positions in chosen])
-    first = answered.models[0].matches
-    truths = [np.bincount(matches.object_image[matches.counted[0]], minlength=subject.images) for matches in first]
-    columns: dict[str, Any] = {
-        "key": pa.array([dataset.keys[row] for row in rows.tolist()], pa.string()),
-        "shift": pa.array([dataset.groups[group].name for group, positions in chosen for _ in positions], pa.string()),
-        "objects": pa.array(np.concatenate([truths[group][subject.image[positions]] for group, positions in chosen])),
-    }
-    for model in answered.models:
-        counts: dict[str, list[Any]] = {"f1": [], "found": [], "missed": [], "false": []}
-        for group, positions in chosen:
-            matches, image = model.matches[group], subject.image[positions]
-            counted = (matches.score >= model.score) & ~matches.ignored[0, 0]
-            true_positives = np.bincount(matches.image[counted & matches.matched[0, 0]], minlength=subject.images)
-            everything = np.bincount(matches.image[counted], minlength=subject.images)
-            counts["f1"].append(model.f1[group][image])
-            counts["found"].append(true_positives[image])
-            counts["missed"].append((truths[group] - true_positives)[image])
-            counts["false"].append((everything - true_positives)[image])
-        columns |= {f"{name}.{model.name}": pa.array(np.concatenate(values)) for name, values in counts.items()}
-    order = np.argsort(rows)
-    buffer = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns).take(order), buffer)
-    return buffer.getvalue().to_pybytes()
 
 
 def refuse_of_classifiers(given: Mapping[str, Any]) -> None:
