@@ -121,7 +121,7 @@ def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
 def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArray[np.bool_]]:
     """Return a function from a class to its rows of the pool, by label; a row with conditions has several classes."""
     pool = pool_of(recipe)
-    if pool.objects is not None:
+    if recipe.source.whole_images:
         import numpy as np
 
         return lambda cls: np.ones(rows.count, dtype=bool)

@@ -15,6 +15,7 @@ from counterfoil.generate.pictures import DrawnAhead, as_pictures
 from counterfoil.generate.render import Renderer, own_randomness
 from counterfoil.generate.steps import paired_attention
 from counterfoil.models.generators.family import join_encoded
+from counterfoil.recipe.multilabel import CONDITIONS
 from counterfoil.recipe.objects import OBJECTS
 from counterfoil.recipe.severity import SEVERITY
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image
 
+    from counterfoil.data.labels import ConditionLabels
     from counterfoil.data.objects import SourceObjects
     from counterfoil.plan import Sample
     from counterfoil.recipe import Recipe
@@ -80,19 +82,21 @@ class CorruptedRows(PoolRows):
         license: Callable[[int], str | None] | None,
         partner_of: Mapping[str, Callable[[int], Image.Image]] = MappingProxyType({}),
         objects: SourceObjects | None = None,
+        conditions: ConditionLabels | None = None,
     ) -> None:
-        """partner_of: for each shift that matches, a function from a row to its partner's image."""
+        """Take in `partner_of`, for each matching shift, a function from a row to its partner; and what rows show."""
         super().__init__(image, license)
         self._partner_of = partner_of
         self._side = recipe.generator.size
         self._shifts = {shift.name: shift for shift in recipe.all_shifts()}
         self._objects = objects
+        self._conditions = conditions
         self._sizes: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
         self._kept: dict[int, np.ndarray] = {}
         self._room = _MOST_KEPT
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """Return the columns of rows, the severity, and the objects in pixels of the stored image."""
+        """Return the columns of rows, the severity, and objects in pixels of the stored image, or conditions."""
         columns = super().values(samples)
         for column, sample in zip(columns, samples, strict=True):
             column[SEVERITY] = self._shifts[sample.shift].severity
@@ -101,6 +105,9 @@ class CorruptedRows(PoolRows):
                 if sample.row not in self._sizes:
                     self._decoded(sample.row)
                 column[OBJECTS] = self._objects.of_image(sample.row, *self._sizes[sample.row])
+            if self._conditions is not None:
+                assert sample.row is not None
+                column[CONDITIONS] = self._conditions.present[sample.row].nonzero()[0].tolist()
         return columns
 
     def _pixels(self, sample: Sample) -> np.ndarray:

@@ -14,6 +14,7 @@ from counterfoil.recipe.keep import KEEP_RULES
 from counterfoil.recipe.keep.misclassified import PARENT, answered_class, judge_column
 from counterfoil.recipe.kinds import kind_of
 from counterfoil.recipe.layering import KEEP_JUDGES, class_slug, texts_at
+from counterfoil.recipe.multilabel import multilabel_problems
 from counterfoil.recipe.names import ELSEWHERE, LOCAL, OPEN_CLIP, did_you_mean, group_name_problem, without_folders
 from counterfoil.recipe.objects import object_problems
 from counterfoil.recipe.parts import RecipeParts, RecipePath, RecipeProblem, mapping, sequence
@@ -479,5 +480,5 @@ _CHECKS: tuple[Callable[[RecipeParts], Iterator[RecipeProblem]], ...] = (
     _duplicate_ids, _shift_names, _unknown_classes, _unknown_thresholds, _shifts_without_base, _without_a_class,
     _words_of_classes, _nothing_to_draw, _of_its_kind, _levels, _unscreened, _thresholds, _open_quotas, _whole_cells,
     _compared_with_nothing, _judges_apart, _second_opinion, _unknown_failures, _captions_of_rows, _pairs,
-    _ambiguous_keys, object_problems,
+    _ambiguous_keys, object_problems, multilabel_problems,
 )  # fmt: skip

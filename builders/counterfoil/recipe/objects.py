@@ -25,6 +25,11 @@ MOVING = frozenset(("zoom_blur", "elastic_transform", "rotation"))
 _COVERING = "occlusion"
 
 
+def is_every_image(classes: Any) -> bool:
+    """Return whether a list of classes, of any form, is the class of every image."""
+    return [dict(EVERY_IMAGE)] == [_written(entry) for entry in sequence(classes)]
+
+
 def categories_problem(names: Sequence[str]) -> str | None:
     """Return what is wrong with the names of categories, or None."""
     if len(names) > MOST_CATEGORIES:
@@ -74,7 +79,7 @@ def object_problems(parts: RecipeParts) -> Iterator[RecipeProblem]:
         message = "missing, expected the names of the objects' categories; `counterfoil init` writes them"
         yield ("source", "categories"), message
     classes = parts.source.get("classes")
-    if classes is not None and [dict(EVERY_IMAGE)] != [_written(entry) for entry in sequence(classes)]:
+    if classes is not None and not is_every_image(classes):
         yield ("source", "classes"), "images with objects have categories and no classes, expected null"
     if parts.source.get("conditions") is not None:
         yield ("source", "conditions"), "images with objects have no conditions, expected null"

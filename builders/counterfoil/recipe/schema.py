@@ -44,6 +44,7 @@ from counterfoil.recipe.layering import (
     replace_names,
     texts_at,
 )
+from counterfoil.recipe.multilabel import condition_columns
 from counterfoil.recipe.names import REPOSITORY, dataset_name_problem, without_folders
 from counterfoil.recipe.objects import object_columns
 from counterfoil.recipe.prompts import (
@@ -179,6 +180,7 @@ class Recipe(Section):
         rules = [rule for shift in self.all_shifts() for rule in shift.keep]
         asked = {name: column for rule in rules for name, column in rule.columns().items()}
         given = pair_columns(self.samples.pairs) | self._severity_columns | object_columns(self.source.objects)
+        given |= condition_columns(self.source.multilabel)
         return self.kind.columns(self.generator) | given | asked | self._judge_columns
 
     @cached_property
@@ -335,7 +337,14 @@ def plan_inputs(recipe: Recipe) -> dict[str, Any]:
         "output": output,
         **({} if recipe.source.exif == "ignore" else {"exif": recipe.source.exif}),
         **({} if recipe.source.objects is None else {"objects": _objects(recipe.source)}),
+        **({"conditions": _conditions(recipe.source)} if recipe.source.multilabel else {}),
     }
+
+
+def _conditions(source: Source) -> dict[str, Any]:
+    """Return what decides the conditions of rows."""
+    written = {} if source.conditions is None else source.conditions.model_dump(mode="json")
+    return written if written["columns"] else {**written, "column": source.label_column}
 
 
 def _objects(source: Source) -> dict[str, Any]:

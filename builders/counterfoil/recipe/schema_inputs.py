@@ -28,13 +28,16 @@ from counterfoil.recipe.names import (
     nameless_problem,
     quoted,
 )
-from counterfoil.recipe.objects import EVERY_IMAGE, categories_problem
+from counterfoil.recipe.objects import EVERY_IMAGE, categories_problem, is_every_image
 from counterfoil.recipe.prompts import template_problem
 from counterfoil.recipe.section import Section, refuse
 
 
 class Conditions(Section):
-    """Conditions: a row may have several. In `classes`, source label 0 has the first, 1 lacks it, and so on."""
+    """Conditions: a row may have several. In `classes`, source label 0 has the first, 1 lacks it, and so on.
+
+    Without classes, images keep all their conditions, for classifiers that score each by itself.
+    """
 
     labels: tuple[str, ...] = Field(
         default=(),
@@ -260,8 +263,8 @@ class Source(Section):
     )
     conditions: Conditions | None = Field(
         default=None,
-        description="Conditions, of which a row may have several or none. Each condition has two classes. null: a"
-        " row has one label.",
+        description="Conditions, of which a row may have several or none. Each condition has two classes; without"
+        " classes, generator.kind corrupt takes every image once with all its conditions. null: a row has one label.",
     )
     classes: tuple[ClassEntry, ...] | None = Field(
         default=None,
@@ -287,6 +290,16 @@ class Source(Section):
         " pixels, `yolo` the centre and the size as shares of the image. Folders of COCO or YOLO files say it.",
     )
 
+    @property
+    def multilabel(self) -> bool:
+        """Return whether each image is taken once, with all its conditions."""
+        return self.conditions is not None and is_every_image([dict(entry) for entry in self.classes or ()])
+
+    @property
+    def whole_images(self) -> bool:
+        """Return whether one class stands for every image, because images have objects or several labels."""
+        return self.objects is not None or self.multilabel
+
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave a newer key out at its default: older datasets hold the same text."""
@@ -300,7 +313,8 @@ class Source(Section):
     @model_validator(mode="before")
     @classmethod
     def _class_of_every_image(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and values.get("objects") is not None and values.get("classes") is None:
+        without = isinstance(values, Mapping) and values.get("classes") is None
+        if without and any(values.get(key) is not None for key in ("objects", "conditions")):
             return {**values, "classes": (dict(EVERY_IMAGE),)}
         return values
 
@@ -318,7 +332,7 @@ class Source(Section):
 
     @model_validator(mode="after")
     def _two_classes_a_condition(self) -> Source:
-        if self.conditions is not None:
+        if self.conditions is not None and not self.multilabel:
             refuse(class_problem(self.conditions.names, [entry.source_label for entry in self.classes or ()]))
         return self
 

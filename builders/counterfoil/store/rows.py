@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, OBJECT, SHIFT, Column, Verdict
+from counterfoil.recipe.multilabel import conditions_feature
 from counterfoil.recipe.objects import OBJECTS, objects_feature
 from counterfoil.store.layout import What
 
@@ -113,10 +114,13 @@ class TableForm:
     embeddings: bool = False
     added: Mapping[str, Column] = field(default_factory=dict)
     categories: Sequence[str] = ()  # of objects
+    conditions: Sequence[str] = ()
 
     @classmethod
     def of(cls, recipe: Recipe) -> TableForm:
-        return cls(recipe.screen.store_embeddings, recipe.added_columns, recipe.source.categories)
+        source = recipe.source
+        conditions = () if source.conditions is None else source.conditions.names
+        return cls(recipe.screen.store_embeddings, recipe.added_columns, source.categories, conditions)
 
 
 PLAIN = TableForm()
@@ -162,6 +166,8 @@ def features(what: What, class_names: Sequence[str], form: TableForm) -> dict[st
                 declared[name] = {"names": list(class_names), "_type": "ClassLabel"}
             case "list<float32>":
                 declared[name] = {"feature": {"dtype": "float32", "_type": "Value"}, "_type": "List"}
+            case "list<ClassLabel>":
+                declared[name] = conditions_feature(form.conditions)
             case "objects":
                 declared[name] = objects_feature(form.categories)
             case _:
@@ -201,6 +207,7 @@ def plain_schema(what: What, form: TableForm) -> pa.Schema:
         "float32": pa.float32(),
         "bool": pa.bool_(),
         "list<float32>": pa.list_(pa.float32()),
+        "list<ClassLabel>": pa.list_(pa.int64()),
         OBJECTS: pa.struct(
             [
                 ("id", pa.list_(pa.int64())),

@@ -177,6 +177,7 @@ _DATA_TYPES: dict[str, Any] = {
     "float32": "cr:Float32",
     "bool": "sc:Boolean",
     "list<float32>": "cr:Float32",
+    "list<ClassLabel>": "sc:Integer",
     OBJECTS: "sc:StructuredValue",  # its parts have types of their own
 }
 _PARTS_OF_OBJECTS: dict[str, Any] = {
@@ -217,7 +218,7 @@ def _parquet(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
         source: Node = {"fileSet": {"@id": files}, "extract": {"column": name}}
         if column.type == "Image":
             source["transform"] = {"jsonPath": "bytes"}  # a struct of the encoded file and its name
-        fields.append(_field(config, name, column, source, recipe.source.categories))
+        fields.append(_field(config, name, column, source, _numbered_names(recipe)))
     if config.name == DEFAULT:  # other configs have one split
         folder: Node = {
             "fileSet": {"@id": files},
@@ -247,7 +248,7 @@ def _webdataset(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
             source = {"fileSet": {"@id": labels}, "extract": {"fileProperty": "content"}}
         else:
             source = {"fileSet": {"@id": rows}, "extract": {"jsonPath": f"$.{name}"}}
-        field = _field(config, name, column, source, recipe.source.categories)
+        field = _field(config, name, column, source, _numbered_names(recipe))
         if name == "key":
             field["references"] = _stem(labels)
         fields.append(field)
@@ -259,7 +260,13 @@ def _webdataset(config: Config, recipe: Recipe) -> tuple[list[Node], Node]:
     return sets, _record_set(config, fields)
 
 
-def _field(config: Config, name: str, column: Column, source: Node, categories: Sequence[str]) -> Node:
+def _numbered_names(recipe: Recipe) -> Sequence[str]:
+    """Return the names whose numbers a column of objects or of conditions holds."""
+    conditions = recipe.source.conditions
+    return recipe.source.categories if conditions is None else conditions.names
+
+
+def _field(config: Config, name: str, column: Column, source: Node, names: Sequence[str]) -> Node:
     node: Node = {
         "@type": "cr:Field",
         "@id": f"{config.name}/{name}",
@@ -268,12 +275,14 @@ def _field(config: Config, name: str, column: Column, source: Node, categories: 
         "source": source,
         "description": column.description,
     }
-    if column.type == "list<float32>":
+    if column.type.startswith("list<"):
         node |= {"isArray": True, "arrayShape": "-1"}
+    if column.type == "list<ClassLabel>":
+        node["description"] += f" Numbers: {_numbered(names)}."
     if column.type == "ClassLabel":
         node["references"] = {"field": {"@id": f"{CLASS_NAMES}/label"}}
     if column.type == OBJECTS:
-        node["subField"] = [_part_of_objects(node, part, categories) for part in _PARTS_OF_OBJECTS]
+        node["subField"] = [_part_of_objects(node, part, names) for part in _PARTS_OF_OBJECTS]
         del node["dataType"], node["source"]
     return node
 
@@ -295,9 +304,12 @@ def _part_of_objects(objects: Node, name: str, categories: Sequence[str]) -> Nod
         "arrayShape": "-1,4" if name == "bbox" else "-1",
     }
     if name == "category":
-        numbered = ", ".join(f"{index} {category}" for index, category in enumerate(categories))
-        part["description"] = f"Numbers of the categories: {numbered}."
+        part["description"] = f"Numbers of the categories: {_numbered(categories)}."
     return part
+
+
+def _numbered(names: Sequence[str]) -> str:
+    return ", ".join(f"{index} {name}" for index, name in enumerate(names))
 
 
 def _record_set(config: Config, fields: Sequence[Node]) -> Node:

@@ -57,12 +57,18 @@ def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> Dat
         tags=tags_of(recipe),
         annotations_creators=[maker_of(recipe).annotations],
         task_categories=["image-classification" if recipe.source.objects is None else "object-detection"],
-        task_ids=["multi-class-image-classification"] if recipe.source.objects is None else None,
+        task_ids=_task_ids(recipe),
         source_datasets=list(dict.fromkeys(name for source in sources for name in source_datasets(source))),
         size_categories=[size_category(images)],
         configs=configs_metadata(configs),
         dataset_info=dataset_info_metadata(configs, recipe),
     )
+
+
+def _task_ids(recipe: Recipe) -> list[str] | None:
+    if recipe.source.objects is not None:
+        return None
+    return [f"multi-{'label' if recipe.source.multilabel else 'class'}-image-classification"]
 
 
 def pretty_name(name: str) -> str:

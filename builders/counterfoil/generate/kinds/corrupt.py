@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.data.labels import conditions_of
 from counterfoil.data.objects import objects_of
 from counterfoil.data.pool import licences_of_rows, partners, pool_rows, rows_of_classes
 from counterfoil.errors import UserError, some_of
@@ -17,7 +18,9 @@ from counterfoil.recipe.objects import object_notes
 from counterfoil.recipe.rows_table import PoolRow
 
 if TYPE_CHECKING:
+    from counterfoil.data.labels import ConditionLabels
     from counterfoil.data.pins import SourcePin
+    from counterfoil.data.tables import Rows
     from counterfoil.recipe import Recipe
 
 _MOST_NAMED = 10
@@ -42,6 +45,8 @@ class CorruptMaker(ImageMaker):
         rows = pool_rows(recipe, pool)
         if recipe.source.objects is not None:
             objects_of(rows, recipe.source)  # what is wrong with boxes shows before any image is made
+        if recipe.source.multilabel:
+            _conditions(recipe, rows)
         of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), rows.image
         matched = partners(recipe, pool, rows)
         labels_of = {shift.name: shift.class_labels for shift in recipe.all_shifts()}
@@ -75,7 +80,7 @@ class CorruptMaker(ImageMaker):
         if unreadable:
             what = f"an image that does not decode, or with a side of less than {SMALLEST_SIDE} pixels"
             notes.append(left_out(unreadable, what))
-        if few and recipe.source.objects is None:
+        if few and not recipe.source.whole_images:
             names = f"{some_of(few, _MOST_NAMED)} {'has' if len(few) == 1 else 'have'}"
             notes.append(f"{names} fewer images than the recipe asks for, and the dataset has all of them")
         return ChosenTable(edited, {"sha256": edited.sha256}, tuple(notes))
@@ -86,4 +91,10 @@ class CorruptMaker(ImageMaker):
         rows = pool_of_rows(recipe, pool, table, labels=True)
         matched = {name: found.image for name, found in partners(recipe, pool, rows).items()}
         objects = None if recipe.source.objects is None else objects_of(rows, recipe.source)
-        return CorruptedRows(recipe, rows.image, licences_of_rows(recipe, rows, pool), matched, objects)
+        conditions = _conditions(recipe, rows) if recipe.source.multilabel else None
+        return CorruptedRows(recipe, rows.image, licences_of_rows(recipe, rows, pool), matched, objects, conditions)
+
+
+def _conditions(recipe: Recipe, rows: Rows) -> ConditionLabels:
+    assert recipe.source.conditions is not None
+    return conditions_of(rows, recipe.source.label_column, recipe.source.conditions)

@@ -51,7 +51,10 @@ def as_stored(value: float) -> float:
 class Column:
     """A column of a dataset's tables: its type in `datasets` and its description for cards. Cells may be empty."""
 
-    type: Literal["int32", "int64", "float32", "bool", "string", "Image", "ClassLabel", "list<float32>", "objects"]
+    type: Literal[
+        "int32", "int64", "float32", "bool", "string", "Image", "ClassLabel", "list<float32>", "list<ClassLabel>",
+        "objects",
+    ]  # fmt: skip
     description: str
 
 

@@ -1,0 +1,50 @@
+"""Images with several labels, for classifiers that score each label by itself.
+
+A recipe with `source.conditions` and without classes has one class, which stands for every image, as a recipe with
+objects has: each image is taken once, with all its conditions. With two classes a condition it is a recipe of single
+questions, whose images are of one class each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from counterfoil.recipe.keep import Column
+from counterfoil.recipe.objects import is_every_image
+from counterfoil.recipe.parts import RecipeParts, RecipeProblem
+
+# The column of conditions that every row of such a dataset has.
+CONDITIONS = "conditions"
+
+
+def condition_columns(multilabel: bool) -> dict[str, Column]:
+    """Return the column of conditions that rows have, if a recipe takes images with all of them."""
+    if not multilabel:
+        return {}
+    return {CONDITIONS: Column("list<ClassLabel>", "Conditions that the image has, of the recipe's; empty for none.")}
+
+
+def conditions_feature(names: Sequence[str]) -> dict[str, Any]:
+    """Return the type of the column of conditions, in the form that `datasets.Features.from_dict` reads."""
+    return {"feature": {"names": list(names), "_type": "ClassLabel"}, "_type": "List"}
+
+
+def multilabel_problems(parts: RecipeParts) -> Iterator[RecipeProblem]:
+    """Yield what does not go with images that keep all their conditions: images that are drawn or screened, mining."""
+    classes = parts.source.get("classes")
+    if parts.source.get("conditions") is None or not (classes is None or is_every_image(classes)):
+        return
+    if not parts.kind.corrupts:
+        message = (
+            "missing, expected two classes a condition: source label 0 has the first, 1 lacks it, and so on. Without"
+            " classes each image keeps all its conditions, which needs generator.kind corrupt"
+        )
+        yield ("source", "classes"), message
+        return
+    if parts.recipe.get("mine") is not None:
+        yield ("mine",), "mining needs two classes a condition in source.classes, expected null without them"
+    for key in ("model", "judge"):
+        if parts.screen.get(key) is not None:
+            message = "an image with several conditions has no class to screen by, expected null without source.classes"
+            yield ("screen", key), message
