@@ -218,13 +218,14 @@ def _input_row(role: str, name: str, entry: Mapping[str, Any]) -> InputRow:
 
 def corruption_table_rows(recipe: Recipe) -> list[dict[str, Any]]:
     """Return a row per corrupted shift: what is done, how strongly, and how it differs from what was published."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for shift in recipe.all_shifts():
         if shift.corruption == MATCH:
             says = "Gives each base image only the brightness and contrast of its shifted partner."
             rows.append({"shift": shift.name, "severity": 0, "says": says, "deviation": OWN})
         elif shift.corruption is not None:
             known = CORRUPTIONS[shift.corruption]
-            row = {"shift": shift.name, "severity": shift.severity, "says": known.says, "deviation": known.deviation}
-            rows.append(row)
+            rows.append({
+                "shift": shift.name, "severity": shift.severity, "says": known.says, "deviation": known.deviation
+            })  # fmt: skip
     return rows

@@ -33,7 +33,7 @@ from counterfoil.evaluation.detection.subject import DetectionSubject, open_obje
 from counterfoil.evaluation.gate import judged_models, models_of, read_gate
 from counterfoil.evaluation.result_files import report_folder
 from counterfoil.evaluation.results import Evaluation
-from counterfoil.evaluation.scored_models import named_models, short_name, with_gate
+from counterfoil.evaluation.scored_models import named_models, short_name
 from counterfoil.models.classifiers.of_python import imported, is_code
 from counterfoil.models.detectors import load_detector
 from counterfoil.models.devices import resolve_device
@@ -74,7 +74,7 @@ def evaluate_detectors(
     if not subject.images:
         raise UserError(f"{dataset.source}: no row of the source is in every group, so groups cannot be compared")
     check_detection_gate(lines, dataset, subject.categories)
-    detectors = _asked(with_gate(models, dataset.models, models_of(lines)), dataset)
+    detectors = _asked(models, dataset, models_of(lines))
     judged = judged_models(lines, tuple(detectors))
     folder = report_folder(dataset, settings.out)
     detections: list[ModelDetections] = []
@@ -106,16 +106,22 @@ def evaluate_detectors(
         return write_detection(evaluation, answered, folder)
 
 
-def _asked(models: Any, dataset: OpenDataset) -> dict[str, Any]:
-    """Return each model's name → itself, or its name again. UserError for none, and for lists that cannot be read."""
+def _asked(models: Any, dataset: OpenDataset, against: Sequence[str]) -> dict[str, Any]:
+    """Return each model's name → itself, or its name again; `against` are those that a gate compares with.
+
+    Raise UserError for none, for lists that cannot be read, and for a gate's model that is not among a mapping.
+    """
     if isinstance(models, Mapping):
         named_detectors = dict(models)
+        problems = [f"gate: {name!r} is not one of the given models" for name in against if name not in models]
     else:
-        words = dataset.models if models is None else [models] if isinstance(models, str | Path) else models
-        named, problems = named_models(words)
-        if problems:
-            raise UserError(problems, _NAMED)
-        named_detectors = {model.name: model.name for model in named}
+        words = [] if models is None else [models] if isinstance(models, str | Path) else list(models)
+        named, problems = named_models([*words, *against])
+        # Names only: the recipe of a published dataset must not make this machine read files.
+        of_recipe = dataset.models if models is None else ()
+        named_detectors = {name: name for name in (*of_recipe, *(model.name for model in named))}
+    if problems:
+        raise UserError(problems, _NAMED)
     if not named_detectors:
         raise UserError("no detector was named", _NAMED)
     return named_detectors
