@@ -52,7 +52,7 @@ def test_every_readable_wrong_image_is_there_with_its_base_image() -> None:
     partners = base_partners(labels, groups, indices, readable, [1])
     chosen = choose_failures(correct, readable, labels, groups, partners, 10_000)
     assert set(chosen.rows) == {row for row in range(len(groups)) if readable[row] and not correct[row].all()}
-    assert chosen.found == len(chosen.rows)
+    assert chosen.count == len(chosen.rows)
     for row, partner in zip(chosen.rows, chosen.partners, strict=True):
         whole = int(labels[row] * 25 + indices[row])  # where the base's image of this class and index stands
         assert partner == (whole if groups[row] == 1 and readable[whole] else -1)
@@ -69,7 +69,7 @@ def test_of_too_many_every_cell_gives_its_share_and_the_most_telling_first() -> 
     readable = np.ones(len(groups), dtype=bool)
     partners = base_partners(labels, groups, indices, readable, [1, 2])
     chosen = choose_failures(correct, readable, labels, groups, partners, 22)
-    assert chosen.found == 4 * 25 + 2 and len(chosen.rows) == 22
+    assert chosen.count == 4 * 25 + 2 and len(chosen.rows) == 22
     cells, counts = np.unique(np.stack([groups, labels])[:, chosen.rows], axis=1, return_counts=True)
     assert dict(zip(map(tuple, cells.T.tolist()), counts.tolist(), strict=True)) == {
         (1, 0): 2, (2, 0): 5, (2, 1): 5, (2, 2): 5, (2, 3): 5,
@@ -95,7 +95,7 @@ def test_nothing_wrong_is_nothing_chosen() -> None:
     right, readable = np.ones((len(groups), 2), dtype=bool), np.ones(len(groups), dtype=bool)
     partners = base_partners(labels, groups, indices, readable, [])
     chosen = choose_failures(right, readable, labels, groups, partners, 5)
-    assert chosen.found == 0 and len(chosen.images) == 0
+    assert chosen.count == 0 and len(chosen.images) == 0
 
 
 SHEET_COLOURS = [(at * 37 % 256, at * 91 % 256, at * 151 % 256) for at in range(IMAGES_A_SHEET + 5)]
@@ -363,7 +363,7 @@ def many_failures(folder: Path) -> int:
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(sheet)
     (folder / "failures.html").write_text(failures_html("many", data, chosen, n, paired=False))
-    return chosen.found
+    return chosen.count
 
 
 def test_thousands_of_failures_are_drawn_as_they_are_seen(tmp_path: Path, open_page: Opened) -> None:

@@ -135,8 +135,6 @@ def read_mined(
 
 def refuse_other_data(directory: Path, recipe: Recipe, mined: MinedCandidates, keys: Sequence[str]) -> None:
     """Raise RunFailure if the accepted candidates are not the images of `data`: `keys`, of all shifts."""
-    if all(shift.unpicked is None for shift in mined.shifts):
-        return
     names = [shift.name for shift in recipe.all_shifts()]
     data_keys = set(keys)
     for shift in mined.shifts:

@@ -352,7 +352,6 @@ def labelled_subject(
     ordered = replace(
         images, groups=position[images.groups], group_names=tuple(images.group_names[group] for group in order)
     )
-    defaults = Evaluate()
     return Subject(
         source=source,
         name=Path(source).name or source,
@@ -368,7 +367,7 @@ def labelled_subject(
         labels=ordered.labels,
         shifts=ordered.groups,
         indices=_numbered(ordered),
-        min_images_per_class=defaults.min_images_per_class,
+        min_images_per_class=Evaluate().min_images_per_class,
         models=(),
         repo=None,
     )
@@ -378,12 +377,10 @@ def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subje
     """Return the subject with other labelled images beside it, each under a name; of several groups NAME/GROUP."""
     for name, images in others.items():
         groups = _groups(images, name)
-        clash = next(
-            (group.name for group in groups if group.name in {group_before.name for group_before in subject.groups}),
-            None,
-        )
-        if clash is not None:
-            raise UserError(f"there are two groups '{clash}'", "Give the --beside images another name.")
+        taken = {group.name for group in subject.groups}
+        for group in groups:
+            if group.name in taken:
+                raise UserError(f"there are two groups '{group.name}'", "Give the --beside images another name.")
         first = len(subject.groups)
         subject = replace(
             subject,

@@ -101,7 +101,7 @@ class ChosenFailures:
 
     rows: NDArray[np.int64]
     partners: NDArray[np.int64]
-    found: int
+    count: int
 
     @property
     def images(self) -> NDArray[np.int64]:
@@ -118,9 +118,7 @@ def base_partners(
 ) -> NDArray[np.int64]:
     """Return (n,) the row of each readable shifted image's base image of the same class and index, or -1."""
     partners = np.full(len(labels), -1, dtype=np.int64)
-    base = {
-        (int(labels[row]), int(indices[row])): int(row) for row in np.flatnonzero((groups == 0) & readable)
-    }  # fmt: skip
+    base = {(int(labels[row]), int(indices[row])): int(row) for row in np.flatnonzero((groups == 0) & readable)}
     for row in np.flatnonzero(np.isin(groups, np.asarray(shifts, dtype=np.int64)) & readable):
         partners[row] = base.get((int(labels[row]), int(indices[row])), -1)
     return partners
@@ -193,25 +191,24 @@ def failures_data(
     group_rank = np.array([rank[group.name] for group in subject.groups])
     listed = np.lexsort((chosen.rows, subject.labels[chosen.rows], group_rank[subject.shifts[chosen.rows]]))
     names: dict[str, int] = {}
-    of_models, paths = [], subject.paths
-    for number, (_, called, _) in enumerate(models):
+    models_data, paths = [], subject.paths
+    for number, (model, called, note) in enumerate(models):
         outputs, inverse = np.unique(answers.prediction[images, number], return_inverse=True)
         name_indices = np.array(
             [names.setdefault(called(int(output)), len(names)) for output in outputs], dtype=np.int64
         )
         share = confidence[images, number]
-        of_models.append(
+        models_data.append(
             {
+                "name": model,
+                "note": note,
                 "answers": name_indices[inverse].tolist(),
                 "shares": np.where(np.isnan(share), -1, np.rint(100 * np.nan_to_num(share))).astype(int).tolist(),
                 "right": "".join("1" if right else "0" for right in answers.correct[images, number].tolist()),
             }
         )
     return {
-        "models": [
-            {"name": name, "note": note, **of_model}
-            for (name, _, note), of_model in zip(models, of_models, strict=True)
-        ],
+        "models": models_data,
         "base": subject.groups[0].name if subject.base else None,
         "shifts": [{"id": name, "name": in_words(name)} for name in order],
         "classes": [{"id": cls.id, "name": cls.name} for cls in subject.classes],
@@ -235,7 +232,7 @@ def failures_html(
     return environment.get_template(TEMPLATE).render(
         name=name,
         data=data,
-        found=chosen.found,
+        found=chosen.count,
         shown=len(chosen.rows),
         images=images,
         paired=paired,
@@ -268,9 +265,7 @@ def sprite_sheets(pictures: Iterable[Image | None]) -> Iterator[bytes]:
 
 def sheet_rows(total: int) -> list[int]:
     """Return how many rows of squares each sheet of `total` pictures has."""
-    return [
-        -(-min(IMAGES_A_SHEET, total - start) // COLUMNS) for start in range(0, total, IMAGES_A_SHEET)
-    ]  # fmt: skip
+    return [-(-min(IMAGES_A_SHEET, total - start) // COLUMNS) for start in range(0, total, IMAGES_A_SHEET)]
 
 
 # Columns that a table of an earlier version may lack.

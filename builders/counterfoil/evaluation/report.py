@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil import __version__
 from counterfoil.accuracy_stats import FEWEST_MODELS_FOR_A_SLOPE
+from counterfoil.evaluation import figures
 from counterfoil.evaluation.failures import ClassExamples, failures_link, image_link
-from counterfoil.evaluation.figures import (
-    KINDS,
-    MOST_BARS,
-    MOST_PANELS,
-    impact_figure,
-    kind_of_shift,
-    line_figure,
-    slope_figure,
-)
 from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES
 from counterfoil.report.labels import checked_shifts
 from counterfoil.report.reference import (
@@ -61,8 +53,8 @@ _CONSTANTS = {
     "hottest": _HOTTEST,
     "most_listed": 12,
     "open_examples": 6,  # shifts whose pictures are shown at once; the others unfold
-    "most_bars": MOST_BARS,
-    "most_panels": MOST_PANELS,
+    "most_bars": figures.MOST_BARS,
+    "most_panels": figures.MOST_PANELS,
     "confidence": percent(CONFIDENCE, 0),
     "replicates": f"{REPLICATES:,}",
     "fewest": FEWEST_MODELS_FOR_A_SLOPE,
@@ -128,7 +120,7 @@ def evaluation_html(
         classes=max(group.classes + len(group.left_out) for group in results.groups),
         scored=sum(group.readable for group in ([base] if base else results.groups)),
         top_ks=sorted({model.top_k for model in models}),
-        kinds=[kind for kind in KINDS if any(kind_of_shift(shift) == kind for shift in shifts)],
+        kinds=[kind for kind in figures.KINDS if any(figures.kind_of_shift(shift) == kind for shift in shifts)],
         numbers=len(shifts) * len(models) <= _MOST_NUMBERS,
         choose_model=choose_model,
         sound=" ".join(sound) if choose_model else "0",
@@ -139,9 +131,9 @@ def evaluation_html(
         mistaken=_mistaken(results, models),
         measure_tables=measure_tables(results, "report"),
         measure_figures={name: measure.figure(results) for name, measure in MEASURES.items() if measure.figure},
-        impact=impact_figure(results),
-        lines=line_figure(results),
-        slopes=slope_figure(results),
+        impact=figures.impact_figure(results),
+        lines=figures.line_figure(results),
+        slopes=figures.slope_figure(results),
         sloped=bool(results.rows.where("slope")),
         examples=examples,
         contents=Contents(),
@@ -274,8 +266,8 @@ def _mistaken(results: Results, models: Sequence[ModelFacts]) -> list[tuple[Mode
 def _by_kind(results: Results) -> list[dict[str, Any]]:
     """Return, for each kind of shift, the impacts and slopes of its shifts."""
     kinds = []
-    for kind in KINDS:
-        names = [shift.name for shift in results.by_impact if kind_of_shift(shift) == kind]
+    for kind in figures.KINDS:
+        names = [shift.name for shift in results.by_impact if figures.kind_of_shift(shift) == kind]
         impacts, slopes = (
             [value for name in names if (value := results.rows.value(measure, group=name)) is not None]
             for measure in ("impact", "slope")
@@ -381,7 +373,7 @@ _FILTERS = {
     "percent": percent,
     "between": between,
     "in_words": in_words,
-    "kind": kind_of_shift,
+    "kind": figures.kind_of_shift,
     "breakable": breakable,
     "upright": upright_heading,
     "heat": heat,

@@ -415,18 +415,16 @@ def with_public_names(results: Results) -> Results:
 
 def _public_names(sha256: Mapping[str, str]) -> dict[str, str]:
     """Return name → public name, of models with these hashes."""
-    shown = {name: without_folders(name) for name in sha256}
-    times = Counter(shown.values())
-    named = {
-        name: shown_name if times[shown_name] == 1 else f"{shown_name}-{sha256[name][:8]}"
-        for name, shown_name in shown.items()
-    }
+    times = Counter(map(without_folders, sha256))
+    names: dict[str, str] = {}
     taken: Counter[str] = Counter()
-    for name, shown_name in named.items():  # the same weights in two folders
-        taken[shown_name] += 1
-        if taken[shown_name] > 1:
-            named[name] = f"{shown_name}-{taken[shown_name]}"
-    return named
+    for name in sha256:
+        public = without_folders(name)
+        if times[public] > 1:
+            public = f"{public}-{sha256[name][:8]}"
+        taken[public] += 1  # the same weights in two folders
+        names[name] = public if taken[public] == 1 else f"{public}-{taken[public]}"
+    return names
 
 
 _REPORTED_EVERY = 1000  # images between two reports of progress
@@ -442,11 +440,10 @@ def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
     errors: list[CounterfoilError] = []
     for name, model in models.items():
         try:
-            note = mended_of(model)
+            if (note := mended_of(model)) is not None:
+                notes[name] = note
         except CounterfoilError as error:
             errors.append(error)
-        else:
-            notes |= {} if note is None else {name: note}
     raise_together(errors)
     return notes
 
@@ -494,23 +491,19 @@ def refuse_trained_on(subject: Subject, notes: Mapping[str, MendedNote]) -> None
 
 def _common_rows(subject: Subject, notes: Mapping[str, MendedNote]) -> list[str]:
     """Return a line for each dataset of edits a model was mended with that shares rows with the scored edits."""
-    edited = [
-        (name, dataset, dataset.edits)
-        for name, note in notes.items()
-        for dataset in note.datasets
-        if dataset.edits is not None
-    ]
+    edited = [(name, dataset) for name, note in notes.items() for dataset in note.datasets if dataset.edits is not None]
     if not edited or subject.recipe is None or subject.directory is None:
         return []
     scored = edits_of(subject.directory, subject.recipe, subject.pins, subject.parts[0].images.keys)
     lines = []
-    for name, one, edits in edited:
-        if scored is not None and (edits.pool, edits.split) == (scored.pool, scored.split):
+    for name, dataset in edited:
+        edits = dataset.edits
+        if edits and scored is not None and (edits.pool, edits.split) == (scored.pool, scored.split):
             common = sorted(set(edits.rows) & set(scored.rows))
-            if common and one.content not in {part.images.content for part in subject.parts}:
+            if common and dataset.content not in {part.images.content for part in subject.parts}:
                 lines.append(
-                    f"model {name!r} was mended with {one.name}, and {subject.source} has edits of {len(common):,} of"
-                    f" the same rows, such as row {common[0]} of {scored.split}"
+                    f"model {name!r} was mended with {dataset.name}, and {subject.source} has edits of"
+                    f" {len(common):,} of the same rows, such as row {common[0]} of {scored.split}"
                 )
     return lines
 
@@ -543,7 +536,7 @@ def read_stored(files: Iterable[str], models: Sequence[str], subject: Subject) -
     problems, stored = [], {}
     for file in dict.fromkeys(files):
         try:
-            stored |= {(file, model): answers for model, answers in _read(file, models, subject).items()}
+            stored |= {(file, model): answers for model, answers in _read_answers(file, models, subject).items()}
         except UserError as error:
             problems += [f"gate: {problem}" for problem in error.problems]
     if problems:
@@ -555,7 +548,7 @@ def read_stored(files: Iterable[str], models: Sequence[str], subject: Subject) -
     return stored
 
 
-def _read(file: str, models: Sequence[str], subject: Subject) -> dict[str, StoredAnswers]:
+def _read_answers(file: str, models: Sequence[str], subject: Subject) -> dict[str, StoredAnswers]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

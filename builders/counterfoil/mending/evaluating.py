@@ -14,24 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError
-from counterfoil.mending.document import (
-    CLASS,
-    CONFIRM,
-    CONTEXT,
-    FEWEST_UNITS,
-    HELDOUT,
-    HELPS,
-    IN_CONTEXTS,
-    SAME_LAMBDA,
-    SEED,
-    TEST,
-    TEST_FAILED,
-    GainDifference,
-    Helped,
-    LambdaPoint,
-    SetMeasured,
-    VariantResult,
-)
+from counterfoil.mending import document
 from counterfoil.mending.variants import CLASS_NAME, CONTEXTS, CONTROL_WORDS, RANDOM, RETRAINED, Context, Variant
 from counterfoil.models.classifiers.head import LinearHead
 from counterfoil.models.mended import LARGEST_LAMBDA
@@ -46,7 +29,7 @@ MOST_LOSS = 0.005
 FEWEST_ROWS = 5
 _ROUNDING = 1e-9
 # The sets on which variants are compared with controls. The verdict uses held-out failures and test.
-COMPARED = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST, TEST_FAILED)
+COMPARED = (document.HELDOUT, document.IN_CONTEXTS, document.CONFIRM, document.TEST, document.TEST_FAILED)
 BY_TEST = "The confirm half confirmed the failures in these images, so it cannot judge them; test failures judge them."
 
 
@@ -131,13 +114,13 @@ def worst_accuracy(
 
 def measure_set(
     name: str, before: NDArray[np.bool_], after: NDArray[np.bool_], units: NDArray[np.int64], *, seed: int
-) -> SetMeasured:
+) -> document.SetMeasured:
     """Measure a head on n rows. before, after: (n,) bool, right answers. units: (n,). `name` enters the seed."""
     if not len(before):
-        return SetMeasured(name, 0, 0, None, None, None, None, None, 0, 0, None)
+        return document.SetMeasured(name, 0, 0, None, None, None, None, None, 0, 0, None)
     gained, lost = int((after & ~before).sum()), int((before & ~after).sum())
     gain = difference_of_gains(after, before, units, seed=seed, salt=name)
-    return SetMeasured(
+    return document.SetMeasured(
         set=name, rows=len(before), units=len(np.unique(units)), before=float(before.mean()), after=float(after.mean()),
         gain=gain.value, low=gain.low, high=gain.high, gained=gained, lost=lost, p=sign_test(gained, lost),
     )  # fmt: skip
@@ -167,28 +150,28 @@ def compare_heads(
     *,
     seed: int,
     lam: float | None = None,
-) -> GainDifference:
+) -> document.GainDifference:
     """Return `difference_of_gains` against a control, with the counts of units ahead and behind."""
     difference = difference_of_gains(right_a, right_b, units, seed=seed, salt=f"{name} {against}")
     of_unit = np.unique(units, return_inverse=True)[1].ravel()
     by_unit = np.round(np.bincount(of_unit, right_a.astype(np.float64) - right_b.astype(np.float64)), 9)
     ahead, behind = int((by_unit > 0).sum()), int((by_unit < 0).sum())
-    return GainDifference(
+    return document.GainDifference(
         against=against, set=name, rows=len(units), difference=difference.value, low=difference.low,
         high=difference.high, lam=lam, ahead=ahead, behind=behind, p=sign_test(ahead, behind),
     )  # fmt: skip
 
 
 def judge_gains(
-    against: Mapping[str, GainDifference],
+    against: Mapping[str, document.GainDifference],
     test: Estimate | None,
     *,
     controls: Sequence[Collection[str]] = (),
-    everywhere: GainDifference | None = None,
+    everywhere: document.GainDifference | None = None,
     test_is: str = "test accuracy",
     notes: Sequence[str] = (),
     rows_are: tuple[str, str] = ("held-out failures", "the confirm half"),
-) -> tuple[Helped, str]:
+) -> tuple[document.Helped, str]:
     """Return the verdict on mending: an outcome, and one or more sentences.
 
     against: control, in words → the difference of gains on held-out failures. controls: for each control with as many
@@ -213,12 +196,12 @@ def judge_gains(
     loses = everywhere is not None and everywhere.side < 0
     elsewhere = f" on {failures} and loses elsewhere" if loses else ""
     retrained = all(name in beaten for name in against if name not in equal)
-    outcome: Helped = "not shown to help"
+    outcome: document.Helped = "not shown to help"
     if not against:
         outcome = "not known"
         sentences.append("It is not known whether this helped: there is no control to compare with.")
     elif len(beaten) == len(against) and equal:
-        outcome = HELPS
+        outcome = document.HELPS
         sentences.append(f"It helps{elsewhere}: on {failures} it gains more than {each(beaten)}.")
     elif retrained and any(all(name in beaten for name in names) for names in controls if names):
         outcome = "helps in part"
@@ -242,19 +225,18 @@ def judge_gains(
     if many:
         sentences.append(f"No difference is shown from {each(many)}.")
     if few:
-        sentences.append(
-            f"Too few {failures} have different answers (fewer than {FEWEST_UNITS}) to compare it with {each(few)}."
-        )
+        fewer = f"fewer than {document.FEWEST_UNITS}"
+        sentences.append(f"Too few {failures} have different answers ({fewer}) to compare it with {each(few)}.")
     sentences += notes
     if test is not None:
         sentences.append(_test_sentence(test, test_is))
         loses = loses or (test.high is not None and test.high < 0)
-    if loses and outcome in (HELPS, "helps in part"):
+    if loses and outcome in (document.HELPS, "helps in part"):
         outcome = "loses elsewhere"
     return outcome, " ".join(sentences)
 
 
-def _difference(gain_difference: GainDifference) -> str:
+def _difference(gain_difference: document.GainDifference) -> str:
     """Return the difference and its interval; add the sign test if it contradicts an interval that excludes 0."""
     words = f"{points(gain_difference.difference, signed=True)}{_interval(gain_difference.low, gain_difference.high)}"
     low, high = gain_difference.low, gain_difference.high
@@ -319,22 +301,22 @@ class HeadEvaluation:
     def units(self, on_test: bool) -> NDArray[np.int64]:
         return self.test.units if on_test and self.test is not None else self.audited.units
 
-    def sets(self, judged_by: str = CONFIRM) -> Iterator[tuple[str, bool, NDArray[np.int64]]]:
+    def sets(self, judged_by: str = document.CONFIRM) -> Iterator[tuple[str, bool, NDArray[np.int64]]]:
         """Yield (name, on_test, rows) of each set in table order, without the confirm half if test judges."""
         confirm, failed = self.confirm, self.failed
-        yield TEST, self.test is not None, confirm if self.test is None else np.arange(len(self.test.labels))
+        yield document.TEST, self.test is not None, confirm if self.test is None else np.arange(len(self.test.labels))
         if self.test is not None and self.before.test is not None:
-            yield TEST_FAILED, True, np.flatnonzero(~self.before.test)
-        yield SEED, False, self.discover[failed[self.discover]]
-        if judged_by == TEST:
+            yield document.TEST_FAILED, True, np.flatnonzero(~self.before.test)
+        yield document.SEED, False, self.discover[failed[self.discover]]
+        if judged_by == document.TEST:
             return
-        yield HELDOUT, False, confirm[failed[confirm]]
-        yield CONFIRM, False, confirm
-        yield IN_CONTEXTS, False, confirm[self.context[confirm] >= 0]
+        yield document.HELDOUT, False, confirm[failed[confirm]]
+        yield document.CONFIRM, False, confirm
+        yield document.IN_CONTEXTS, False, confirm[self.context[confirm] >= 0]
         for index, context in enumerate(self.contexts):
-            yield f"{CONTEXT}{context.name}", False, confirm[self.context[confirm] == index]
+            yield f"{document.CONTEXT}{context.name}", False, confirm[self.context[confirm] == index]
         for label, class_id in enumerate(self.class_ids):
-            yield f"{CLASS}{class_id}", False, confirm[self.audited.labels[confirm] == label]
+            yield f"{document.CLASS}{class_id}", False, confirm[self.audited.labels[confirm] == label]
 
 
 @dataclass(frozen=True)
@@ -432,10 +414,10 @@ def lambda_curve(
     answers: Sequence[RightAnswers],
     chosen: ChosenLambda,
     evaluation: HeadEvaluation,
-    judged_by: str = CONFIRM,
-) -> tuple[LambdaPoint, ...]:
+    judged_by: str = document.CONFIRM,
+) -> tuple[document.LambdaPoint, ...]:
     """Return each λ with its accuracies on the discover half, which chooses λ, and on the other sets."""
-    names = (HELDOUT, IN_CONTEXTS, CONFIRM, TEST)
+    names = (document.HELDOUT, document.IN_CONTEXTS, document.CONFIRM, document.TEST)
     sets = [row_set for row_set in evaluation.sets(judged_by) if row_set[0] in names]
     points = []
     for at, (value, answer) in enumerate(zip(grid, answers, strict=True)):
@@ -443,7 +425,7 @@ def lambda_curve(
         heldout, in_contexts, confirm, test = (shares.get(name) for name in names)
         worst, discover = float(chosen.worst[at]), float(answer.audited[evaluation.discover].mean())
         allowed = bool(chosen.allowed[at])
-        points.append(LambdaPoint(value, worst, discover, heldout, in_contexts, confirm, test, allowed))
+        points.append(document.LambdaPoint(value, worst, discover, heldout, in_contexts, confirm, test, allowed))
     return tuple(points)
 
 
@@ -451,8 +433,8 @@ def compared_with(
     after: RightAnswers,
     controls: Mapping[str, tuple[float | None, RightAnswers]],
     evaluation: HeadEvaluation,
-    judged_by: str = CONFIRM,
-) -> tuple[GainDifference, ...]:
+    judged_by: str = document.CONFIRM,
+) -> tuple[document.GainDifference, ...]:
     """Return the gain of a head minus that of each control on the same rows, by control, then by set."""
     return tuple(
         compare_heads(
@@ -467,36 +449,40 @@ def compared_with(
 
 def control_words(against: str, lam: float | None = None) -> str:
     """Return a control in words, with its chosen λ, if any."""
-    what = against.removesuffix(SAME_LAMBDA)
+    what = against.removesuffix(document.SAME_LAMBDA)
     words = CONTROL_WORDS.get(what, what)
     if what != against:
-        return f"{words}{SAME_LAMBDA}"
+        return f"{words}{document.SAME_LAMBDA}"
     return words if lam is None else f"{words} at λ = {lam:g}"
 
 
 def judge_variant(
-    comparisons: Sequence[GainDifference], variant: VariantResult, *, has_test: bool, missing: str = ""
-) -> tuple[Helped, str]:
+    comparisons: Sequence[document.GainDifference],
+    variant: document.VariantResult,
+    *,
+    has_test: bool,
+    missing: str = "",
+) -> tuple[document.Helped, str]:
     """Return the verdict on a variant, from held-out failures against controls, all confirm rows, and test.
 
     If the confirm half chose the variant's images, test failures and all test rows replace it. A control with λ = 0 is
     the head retrained alone and counts once. missing: from `missing_controls`.
     """
-    by_test = variant.judged_by == TEST
-    failures, every = (TEST_FAILED, TEST) if by_test else (HELDOUT, CONFIRM)
+    by_test = variant.judged_by == document.TEST
+    failures, every = (document.TEST_FAILED, document.TEST) if by_test else (document.HELDOUT, document.CONFIRM)
     heldout = [comparison for comparison in comparisons if comparison.set == failures]
     if not heldout:
         half = "The model fails on no test image" if by_test else "The confirm half holds no failure"
         return "not known", f"{half}, so it is not known whether this helped."
     at_zero = [comparison.against for comparison in heldout if comparison.lam == 0]
-    against: dict[str, GainDifference] = {}
+    against: dict[str, document.GainDifference] = {}
     controls: dict[str, list[str]] = {}
     for gain in heldout:
         if gain.lam != 0:
             words = control_words(gain.against, gain.lam)
             against[words] = gain
             if gain.against != RETRAINED:
-                controls.setdefault(gain.against.removesuffix(SAME_LAMBDA), []).append(words)
+                controls.setdefault(gain.against.removesuffix(document.SAME_LAMBDA), []).append(words)
     everywhere = next(
         (comparison for comparison in comparisons if (comparison.against, comparison.set) == (RETRAINED, every)), None
     )
@@ -509,7 +495,7 @@ def judge_variant(
         )
     if missing:
         notes.append(missing)
-    test = variant.of_set(TEST)
+    test = variant.of_set(document.TEST)
     on_test = None if test is None or test.gain is None else Estimate(test.gain, test.low, test.high)
     test_is = "test accuracy" if has_test else "accuracy on the confirm half (there is no test split)"
     return judge_gains(

@@ -16,26 +16,7 @@ from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import document_text, read_document
 from counterfoil.errors import UserError
 from counterfoil.evaluation.measures.transfer import architecture_family
-from counterfoil.mending.document import (
-    BALANCED_ROLES,
-    HELDOUT,
-    HELPS,
-    MEND_VERSION,
-    TEST,
-    AskedFor,
-    AuditedRows,
-    Collective,
-    ContextShown,
-    FitSettings,
-    GainKept,
-    ImagesLearned,
-    Mended,
-    ModelMended,
-    RowsTested,
-    TrainRows,
-    VariantResult,
-    mend_csv,
-)
+from counterfoil.mending import document
 from counterfoil.mending.evaluating import FEWEST_ROWS, GRID, MOST_LOSS, lambda_grid
 from counterfoil.mending.fitting import EPOCHS, FITS, MOMENTUM, RATE, WEIGHT_DECAY
 from counterfoil.mending.given import Given, given_variants, shown_names
@@ -63,20 +44,20 @@ BEST, NONE = "best", "none"
 Models: TypeAlias = "str | Sequence[str] | Callable[[Any], Any] | Mapping[str, Callable[[Any], Any] | str]"
 
 
-def collective_of(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Collective | None:
+def collective_of(prepared: Prepared, mended_models: Sequence[MendedModel]) -> document.Collective | None:
     """Compare models by the failures of the confirm half (Chegini 2023, 5.2.2 and 5.3.2); None for one model."""
     if len(mended_models) < 2:
         return None
     failed = np.stack([model.audit.failed[model.audit.halves.confirm] for model in mended_models])
     overlap = failure_overlap(failed)
 
-    def gains(variant: VariantResult) -> tuple[float | None, float | None]:
+    def gains(variant: document.VariantResult) -> tuple[float | None, float | None]:
         """Return the gain on held-out failures, and its excess over the retrained head, which needs no new images."""
-        heldout = variant.of_set(HELDOUT)
+        heldout = variant.of_set(document.HELDOUT)
         beside = (
             comparison.difference
             for comparison in variant.comparisons
-            if (comparison.against, comparison.set) == (RETRAINED, HELDOUT)
+            if (comparison.against, comparison.set) == (RETRAINED, document.HELDOUT)
         )
         return None if heldout is None else heldout.gain, next(beside, None)
 
@@ -90,9 +71,9 @@ def collective_of(prepared: Prepared, mended_models: Sequence[MendedModel]) -> C
         for variant in model.summary.arms:
             if variant.role != "mended":
                 continue
-            test, (gain, over) = variant.of_set(TEST), gains(variant)
+            test, (gain, over) = variant.of_set(document.TEST), gains(variant)
             kept_gains.append(
-                GainKept(
+                document.GainKept(
                     model=model.summary.name,
                     arm=variant.name,
                     own=variant.name in own_names,
@@ -104,7 +85,7 @@ def collective_of(prepared: Prepared, mended_models: Sequence[MendedModel]) -> C
                     kept_over_retrained=share(own_gains[1], over),
                 )
             )
-    return Collective(
+    return document.Collective(
         models=tuple(model.summary.name for model in mended_models),
         families=tuple(architecture_family(model.summary.architecture, model.summary.name) for model in mended_models),
         failures=tuple(failed.sum(axis=1).tolist()),
@@ -127,18 +108,18 @@ def kept_gain(gain_own: float, other: float) -> float | None:
     return other / gain_own if gain_own > 0 else None
 
 
-def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Mended:
+def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> document.Mended:
     """Return the document of models that were mended on the same rows."""
     source, settings, audit = prepared.source, prepared.settings, mended_models[0].audit
     test = source.test
     models, collective = _called([model.summary for model in mended_models], collective_of(prepared, mended_models))
     sgd, halves = settings.how == "sgd", (audit.halves.discover, audit.halves.confirm)
-    return Mended(
-        version=MEND_VERSION,
+    return document.Mended(
+        version=document.MEND_VERSION,
         headline=" ".join((f"{model.name}: " if len(models) > 1 else "") + model.headline for model in models),
         recipe=MinedRecipe(source.recipe.name, source.recipe.recipe_hash),
         classes={cls.id: cls.name for cls in source.recipe.classes},
-        audited=AuditedRows(
+        audited=document.AuditedRows(
             on=tuple(AuditedImages(without_folders(part.name), part.content, len(part)) for part in prepared.audited),
             failure=source.mine.failure,
             seed=source.mine.seed,
@@ -146,7 +127,7 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Me
             discover=half_of(audit, audit.halves.discover),
             confirm=half_of(audit, audit.halves.confirm),
         ),
-        train=TrainRows(
+        train=document.TrainRows(
             name=without_folders(source.train.name),
             content=source.train.content,
             rows=len(source.train),
@@ -154,13 +135,13 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Me
             per_class=source.per_class,
             seed=settings.seed,
         ),
-        test=RowsTested(
+        test=document.RowsTested(
             name=test_name(source),
             content=None if test is None else test.content,
             rows=len(audit.halves.confirm) if test is None else len(test),
             is_confirm_half=test is None,
         ),
-        fit=FitSettings(
+        fit=document.FitSettings(
             how=settings.how,
             weight_decay=WEIGHT_DECAY,
             lambdas=tuple(settings.grid),
@@ -171,7 +152,7 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Me
             epochs=EPOCHS if sgd else None,
         ),
         datasets=tuple(
-            ImagesLearned(
+            document.ImagesLearned(
                 name=without_folders(debug.dataset),
                 group=debug.group,
                 content=debug.content,
@@ -184,7 +165,7 @@ def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> Me
             for variant, debug in prepared.drawn()
         ),
         contexts=tuple(
-            ContextShown(
+            document.ContextShown(
                 context.name,
                 source.recipe.classes[context.label].id,
                 source.recipe.classes[context.label].name,
@@ -205,11 +186,11 @@ def test_name(source: MendSource) -> str:
     return "the confirm half" if source.test is None else without_folders(source.test.name)
 
 
-def asked_names(given: Sequence[Given], given_by_model: Mapping[str, Given], mine: Mine) -> AskedFor:
+def asked_names(given: Sequence[Given], given_by_model: Mapping[str, Given], mine: Mine) -> document.AskedFor:
     """Return what a person named to mend with and to audit, with the names of documents."""
     models = shown_names(given_by_model)
     datasets = shown_names(dataset.name for dataset in given_by_model.values())
-    return AskedFor(
+    return document.AskedFor(
         using=tuple(shown_names(dataset.name for dataset in given).values()),
         own={models[model]: datasets[dataset.name] for model, dataset in given_by_model.items()},
         audited=tuple(without_folders(name) for name in mine.on),
@@ -217,8 +198,8 @@ def asked_names(given: Sequence[Given], given_by_model: Mapping[str, Given], min
 
 
 def _called(
-    models: Sequence[ModelMended], collective: Collective | None
-) -> tuple[tuple[ModelMended, ...], Collective | None]:
+    models: Sequence[document.ModelMended], collective: document.Collective | None
+) -> tuple[tuple[document.ModelMended, ...], document.Collective | None]:
     """Return the same with the names of documents, of models and of variants."""
     names = shown_names(model.name for model in models)
     every = [variant for model in models for variant in model.arms]
@@ -247,7 +228,9 @@ def _called(
     return shown, replace(collective, models=tuple(names[name] for name in collective.models), kept=kept_gains)
 
 
-def _notes(prepared: Prepared, mended_models: Sequence[MendedModel], models: Sequence[ModelMended]) -> tuple[str, ...]:
+def _notes(
+    prepared: Prepared, mended_models: Sequence[MendedModel], models: Sequence[document.ModelMended]
+) -> tuple[str, ...]:
     notes = []
     classes = prepared.source.recipe.classes
     for mended_model, model in zip(mended_models, models, strict=True):
@@ -299,7 +282,7 @@ class MendResult:
     """
 
     directory: Path
-    mended: Mended
+    mended: document.Mended
     files: Mapping[str, Path]
     models: Mapping[str, Path]
     heads: Mapping[str, LinearHead] = field(default_factory=dict)
@@ -309,7 +292,7 @@ class MendResult:
 
 
 def refuse_another_run(
-    folder: Path, source: MendSource, models: Sequence[str], settings: MendSettings, datasets: AskedFor
+    folder: Path, source: MendSource, models: Sequence[str], settings: MendSettings, datasets: document.AskedFor
 ) -> None:
     """Raise UserError if a folder holds the result of other models, rows or settings.
 
@@ -320,7 +303,7 @@ def refuse_another_run(
     path = folder / DOCUMENT
     if not path.exists():
         return
-    known = read_document(path, Mended)
+    known = read_document(path, document.Mended)
     named = ", ".join(model.name for model in known.models)
     recipes = (known.recipe.name, known.recipe.sha256), (source.recipe.name, source.recipe.recipe_hash)
     other = [
@@ -364,13 +347,15 @@ def model_places(models: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def write_mended(folder: Path, mended: Mended, mended_models: Sequence[MendedModel], prepared: Prepared) -> MendResult:
+def write_mended(
+    folder: Path, mended: document.Mended, mended_models: Sequence[MendedModel], prepared: Prepared
+) -> MendResult:
     """Write models, then the report, and the document last: a folder that has one is complete."""
     from counterfoil.mending.report import mend_report
 
     # An old document would be wrong beside a new model.
     remove_stale(folder, (DOCUMENT,))
-    finished: list[ModelMended] = []
+    finished: list[document.ModelMended] = []
     folders: dict[str, Path] = {}
     heads: dict[str, LinearHead] = {}
     planned = model_places([model.summary.name for model in mended_models])
@@ -382,13 +367,13 @@ def write_mended(folder: Path, mended: Mended, mended_models: Sequence[MendedMod
             variant = mended_model.summary.variant(mended_model.summary.saved)
             about = about_model(mended_model, prepared).to_json()
             audited = [without_folders(part.name) for part in prepared.audited]
-            balanced = variant.role in BALANCED_ROLES
+            balanced = variant.role in document.BALANCED_ROLES
             card = model_card(
                 about,
                 variant.verdict or "",
                 role=variant.role,
                 headline=model.headline,
-                helps=variant.outcome == HELPS,
+                helps=variant.outcome == document.HELPS,
                 trained_on=audited if balanced else [without_folders(prepared.source.train.name)],
                 chosen_on=[] if balanced else audited,
             )
@@ -401,7 +386,7 @@ def write_mended(folder: Path, mended: Mended, mended_models: Sequence[MendedMod
         finished.append(model)
     whole = replace(mended, models=tuple(finished))
     files = {
-        "table": (TABLE, mend_csv(whole)),
+        "table": (TABLE, document.mend_csv(whole)),
         "report": (REPORT, mend_report(whole)),
         "document": (DOCUMENT, document_text(whole)),
     }
@@ -421,9 +406,9 @@ def about_model(mended_model: MendedModel, prepared: Prepared) -> MendedNote:
         (known for known in prepared.variants_of(mended_model.summary.name) if known.name == variant.name), None
     )
     debug = None if used is None or variant.lam == 0 else used.debug
-    seen = ((source.whole_train,) if variant.role not in BALANCED_ROLES else ()) + prepared.audited
+    seen = ((source.whole_train,) if variant.role not in document.BALANCED_ROLES else ()) + prepared.audited
     rows = {"discover": variant.images}
-    if variant.role not in BALANCED_ROLES:
+    if variant.role not in document.BALANCED_ROLES:
         rows = {"train": len(source.train)}
         if variant.images and variant.lam != 0:  # at λ = 0 the head was fitted to no drawn image
             rows["debug"] = variant.images
@@ -454,7 +439,7 @@ def about_model(mended_model: MendedModel, prepared: Prepared) -> MendedNote:
 def fitted_pixels(mended_model: MendedModel, role: str, debug: DebugImages | None, prepared: Prepared) -> list[str]:
     """Return digests of the pixels that a head of this role was fitted to, and of edited source rows."""
     digests: set[str | None] = set()
-    if role in BALANCED_ROLES:
+    if role in document.BALANCED_ROLES:
         pixels = {
             key: digest
             for part in prepared.audited

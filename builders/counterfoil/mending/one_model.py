@@ -11,31 +11,7 @@ from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
-from counterfoil.mending.document import (
-    CONFIRM,
-    HELDOUT,
-    HELPS,
-    IN_CONTEXTS,
-    SAME_LAMBDA,
-    TEST,
-    EffectPoint,
-    ModelMended,
-    VariantResult,
-)
-from counterfoil.mending.evaluating import (
-    EvaluationRows,
-    HeadEvaluation,
-    RightAnswers,
-    accuracy_by_set,
-    best_variant,
-    chosen_on_discover,
-    compared_with,
-    judge_variant,
-    lambda_curve,
-    measure_set,
-    missing_controls,
-    right_answers_of,
-)
+from counterfoil.mending import document, evaluating
 from counterfoil.mending.fitting import FittedHead, KeptHeads, Lesson, balanced_lesson
 from counterfoil.mending.given import BALANCED, BY_CLIP, numbered_groups
 from counterfoil.mending.prepared import (
@@ -77,7 +53,7 @@ class SeenModel:
     embedder: Embedder
     audit: Audited
     clip: ClipModel | None
-    audited: EvaluationRows
+    audited: evaluating.EvaluationRows
 
     def allowed(self) -> NDArray[np.bool_]:
         """Return (classes, outputs) bool, the right answers."""
@@ -137,7 +113,9 @@ def see_model(classifier: Classifier, source: MendSource, device: str, *, with_c
     embedder = classifier_embedder(classifier, device)
     features = np.concatenate([features_through(part, embedder) for part in audit.parts])[audit.rows]
     refuse_infinite_features(name, features, ", ".join(part.name for part in audit.parts))
-    seen = SeenModel(classifier, head, embedder, audit, clip, EvaluationRows(features, audit.labels, audit.units))
+    seen = SeenModel(
+        classifier, head, embedder, audit, clip, evaluating.EvaluationRows(features, audit.labels, audit.units)
+    )
     logits = seen.head.logits(seen.audited.features)
     given = seen.audit.target.predictions.prediction[seen.audit.rows]
     best = logits.max(axis=1)
@@ -217,7 +195,7 @@ def context_rows(
 class MendedModel:
     """A model with its result, and what its folder is written from. audit: without CLIP's features, to free memory."""
 
-    summary: ModelMended
+    summary: document.ModelMended
     classifier: Classifier
     heads: Mapping[str, LinearHead]
     audit: Audited
@@ -234,9 +212,9 @@ class FittedVariant:
 
     variant: Variant
     heads: tuple[FittedHead, ...]
-    answers: tuple[RightAnswers, ...]
+    answers: tuple[evaluating.RightAnswers, ...]
     index: int
-    result: VariantResult
+    result: document.VariantResult
     lesson: Lesson | None
     contexts: Sequence[int]
 
@@ -245,7 +223,7 @@ class FittedVariant:
         return self.heads[self.index]
 
     @property
-    def chosen(self) -> RightAnswers:
+    def chosen(self) -> evaluating.RightAnswers:
         return self.answers[self.index]
 
 
@@ -257,7 +235,7 @@ class HeadFitting:
     train_rows: NDArray[np.int64]
     kept: KeptHeads
     grid: tuple[float, ...]
-    evaluation: HeadEvaluation
+    evaluation: evaluating.HeadEvaluation
 
     @classmethod
     def of(cls, seen: SeenModel, prepared: Prepared, folder: Path) -> HeadFitting:
@@ -270,11 +248,11 @@ class HeadFitting:
             rows, features = _rows(prepared, source.test, seen)
             names = source.test.units or tuple(str(digest) for digest in prepared.pixels[source.test.content])
             units = np.unique([names[row] for row in rows.tolist()], return_inverse=True)[1].astype(np.int64)
-            tested = EvaluationRows(features, source.test.labels[rows], units)
+            tested = evaluating.EvaluationRows(features, source.test.labels[rows], units)
         embed_texts = None if seen.clip is None else seen.clip.embed_texts
         dealt = context_rows(prepared.contexts, source.recipe, audit.features, audit.labels, embed_texts)
         allowed, build = seen.allowed(), source.audited
-        evaluation = HeadEvaluation(
+        evaluation = evaluating.HeadEvaluation(
             audited=seen.audited,
             discover=audit.halves.discover,
             confirm=audit.halves.confirm,
@@ -286,13 +264,13 @@ class HeadFitting:
             class_ids=[cls.id for cls in source.recipe.classes],
             test=tested,
             allowed=allowed,
-            before=right_answers_of(seen.head, seen.audited, tested, allowed),
+            before=evaluating.right_answers_of(seen.head, seen.audited, tested, allowed),
             seed=settings.seed,
         )
         return cls(train, train_rows, KeptHeads(folder, seen.head, settings.how), settings.grid, evaluation)
 
     def fit(
-        self, variant: Variant, lesson: Lesson | None, context_indices: Sequence[int], judged_by: str = CONFIRM
+        self, variant: Variant, lesson: Lesson | None, context_indices: Sequence[int], judged_by: str = document.CONFIRM
     ) -> FittedVariant:
         """Fit a variant's heads, one per λ if it has any, and choose λ by the contexts `context_indices`."""
         values, evaluation = self.grid if variant.swept else (0.0,), self.evaluation
@@ -307,13 +285,13 @@ class HeadFitting:
         else:
             heads = [self.kept.fitted(self.train, lesson, value) for value in values]
         answers = [evaluation.answers(head.head) for head in heads]
-        chosen = chosen_on_discover(values, answers, evaluation, context_indices)
+        chosen = evaluating.chosen_on_discover(values, answers, evaluation, context_indices)
         after, measured = answers[chosen.index], []
         for name, on_test, rows in evaluation.sets(judged_by):
             sides = evaluation.before.of(on_test, rows), after.of(on_test, rows)
-            measured.append(measure_set(name, *sides, evaluation.units(on_test)[rows], seed=evaluation.seed))
+            measured.append(evaluating.measure_set(name, *sides, evaluation.units(on_test)[rows], seed=evaluation.seed))
         images = 0 if lesson is None else len(lesson)
-        result = VariantResult(
+        result = document.VariantResult(
             name=variant.name,
             role=variant.role,
             of=variant.of,
@@ -324,7 +302,7 @@ class HeadFitting:
             within_bound=bool(chosen.allowed[chosen.index]),
             settled=heads[chosen.index].settled,
             measured=tuple(measured),
-            curve=lambda_curve(values, answers, chosen, evaluation, judged_by) if variant.swept else (),
+            curve=evaluating.lambda_curve(values, answers, chosen, evaluation, judged_by) if variant.swept else (),
             judged_by=judged_by,
         )
         return FittedVariant(variant, tuple(heads), tuple(answers), chosen.index, result, lesson, context_indices)
@@ -373,11 +351,11 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
             for index, context in enumerate(prepared.contexts)
             if shown is None or (context.label, context.caption) in shown
         ]
-        judged_by = TEST if beside is not None and confirm_chose(beside.mined, audited) else CONFIRM
+        judged_by = document.TEST if beside is not None and confirm_chose(beside.mined, audited) else document.CONFIRM
         fitted.append(fitting.fit(variant, lesson, context_indices, judged_by))
     results = _judged(fitted, variants, fitting, settings)
     best = best_fitted(fitted, fitting.evaluation)
-    summary = ModelMended(
+    summary = document.ModelMended(
         name=name,
         architecture=seen.classifier.architecture,
         sha256=seen.classifier.sha256 or "",
@@ -448,7 +426,7 @@ def _balanced(prepared: Prepared, context: NDArray[np.int64], keys: tuple[str, .
 
 def _judged(
     fitted: Sequence[FittedVariant], variants: Sequence[Variant], fitting: HeadFitting, settings: MendSettings
-) -> list[VariantResult]:
+) -> list[document.VariantResult]:
     """Return each variant compared with its controls, with its verdict and, if the settings ask for them, effects."""
     by_name = {fitted_variant.variant.name: fitted_variant for fitted_variant in fitted}
     results = []
@@ -460,10 +438,14 @@ def _judged(
             controls = compared_controls(
                 fitted_variant, {what: by_name[other] for what, other in beside.items()}, settings.grid
             )
-            comparisons = compared_with(fitted_variant.chosen, controls, fitting.evaluation, result.judged_by)
-            missing = missing_controls(fitted_variant.variant, [what for what in beside if what != RETRAINED])
+            comparisons = evaluating.compared_with(
+                fitted_variant.chosen, controls, fitting.evaluation, result.judged_by
+            )
+            missing = evaluating.missing_controls(
+                fitted_variant.variant, [what for what in beside if what != RETRAINED]
+            )
             has_test = fitting.evaluation.test is not None
-            outcome, text = judge_variant(comparisons, result, has_test=has_test, missing=missing)
+            outcome, text = evaluating.judge_variant(comparisons, result, has_test=has_test, missing=missing)
             if result.lam == 0:
                 outcome, text = "learned nothing", LEARNED_NOTHING
             result = replace(result, comparisons=comparisons, verdict=text, outcome=outcome)
@@ -475,12 +457,12 @@ def _judged(
 
 def compared_controls(
     fitted_variant: FittedVariant, beside: Mapping[str, FittedVariant], grid: tuple[float, ...]
-) -> dict[str, tuple[float | None, RightAnswers]]:
+) -> dict[str, tuple[float | None, evaluating.RightAnswers]]:
     """Return the heads to compare a variant with: each control at its chosen λ and at the variant's λ.
 
     A control's chosen λ is often 0, the retrained head again; and a larger λ gains more failures whatever the images.
     """
-    controls: dict[str, tuple[float | None, RightAnswers]] = {
+    controls: dict[str, tuple[float | None, evaluating.RightAnswers]] = {
         what: (other.result.lam, other.chosen) for what, other in beside.items()
     }
     lam = fitted_variant.result.lam
@@ -488,13 +470,13 @@ def compared_controls(
         return controls
     for what, other in beside.items():
         if other.variant.swept and other.result.lam != lam:
-            controls[f"{what}{SAME_LAMBDA}"] = (lam, other.answers[grid.index(lam)])
+            controls[f"{what}{document.SAME_LAMBDA}"] = (lam, other.answers[grid.index(lam)])
     return controls
 
 
 def _with_effects(
-    fitted_variant: FittedVariant, result: VariantResult, fitting: HeadFitting, seed: int
-) -> VariantResult:
+    fitted_variant: FittedVariant, result: document.VariantResult, fitting: HeadFitting, seed: int
+) -> document.VariantResult:
     """Return the same variant at its λ with fewer contexts a class, and with fewer images a context."""
     debug, lesson, evaluation = fitted_variant.variant.debug, fitted_variant.lesson, fitting.evaluation
     assert debug is not None and lesson is not None and result.lam is not None
@@ -506,20 +488,24 @@ def _with_effects(
         fewer.append(("by_k", k, rows_within(ranks, debug.context, k=k)))
     for number in [*(number for number in _IMAGES if number < most), *([most] if most else [])]:
         fewer.append(("by_images", number, rows_within(ranks, debug.context, images=number, seed=seed)))
-    effects: dict[str, list[EffectPoint]] = {"by_k": [], "by_images": []}
+    effects: dict[str, list[document.EffectPoint]] = {"by_k": [], "by_images": []}
     for kind, value, rows in track(fewer, f"{fitted_variant.variant.name}: measuring effects"):
         learned = Lesson(lesson.features[rows], lesson.targets[rows])
         answers = evaluation.answers(fitting.kept.fitted(fitting.train, learned, result.lam).head)
-        shares = accuracy_by_set(answers, evaluation.sets(result.judged_by))
-        point = EffectPoint(value, len(rows), shares.get(HELDOUT), shares.get(IN_CONTEXTS), shares.get(TEST))
+        shares = evaluating.accuracy_by_set(answers, evaluation.sets(result.judged_by))
+        point = document.EffectPoint(
+            value, len(rows), shares.get(document.HELDOUT), shares.get(document.IN_CONTEXTS), shares.get(document.TEST)
+        )
         effects[kind].append(point)
     return replace(result, by_k=tuple(effects["by_k"]), by_images=tuple(effects["by_images"]))
 
 
-def _saved(wanted: str | None, best: str | None, results: Sequence[VariantResult]) -> str | None:
+def _saved(wanted: str | None, best: str | None, results: Sequence[document.VariantResult]) -> str | None:
     """Return the variant whose head is saved: the named one, the best, or by default the best if it helps."""
     if wanted is None:
-        return next((result.name for result in results if result.name == best and result.outcome == HELPS), None)
+        return next(
+            (result.name for result in results if result.name == best and result.outcome == document.HELPS), None
+        )
     if wanted == "none":
         return None
     if wanted == "best":
@@ -529,11 +515,11 @@ def _saved(wanted: str | None, best: str | None, results: Sequence[VariantResult
     )
 
 
-def best_fitted(fitted: Sequence[FittedVariant], evaluation: HeadEvaluation) -> str | None:
+def best_fitted(fitted: Sequence[FittedVariant], evaluation: evaluating.HeadEvaluation) -> str | None:
     """Return the best of the variants that may be best, each at its λ, by the discover half."""
     candidates = [
         (fit.variant.name, fit.result.within_bound, fit.chosen, fit.contexts)
         for fit in fitted
         if fit.variant.role in ("mended", "upweighted")  # oracles, and heads fitted to that half, would win
     ]
-    return best_variant(candidates, evaluation)
+    return evaluating.best_variant(candidates, evaluation)

@@ -8,30 +8,16 @@ from typing import Any
 from counterfoil import __version__
 from counterfoil.dataset.card.markdown import code, code_cell, inline
 from counterfoil.evaluation.figures import INK, KIND_COLOURS, MUTED, RULE, as_svg, new_figure, short
-from counterfoil.mending.document import (
-    BALANCED_ROLES,
-    FEWEST_LISTED,
-    HELDOUT,
-    IN_CONTEXTS,
-    SET_NOTES,
-    TEST,
-    TITLES,
-    Collective,
-    EffectPoint,
-    LambdaPoint,
-    Mended,
-    ModelMended,
-    VariantResult,
-)
+from counterfoil.mending import document
 from counterfoil.mending.evaluating import COMPARED, control_words
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted, in_words, named, number, percent, points
 
 # What is drawn of each head: its field in a point of a curve, and its colour of the page.
 _DRAWN = {
-    HELDOUT: ("heldout", KIND_COLOURS["mined"]),
-    IN_CONTEXTS: ("in_contexts", KIND_COLOURS["co-occurrence"]),
-    TEST: ("test", KIND_COLOURS["other"]),
+    document.HELDOUT: ("heldout", KIND_COLOURS["mined"]),
+    document.IN_CONTEXTS: ("in_contexts", KIND_COLOURS["co-occurrence"]),
+    document.TEST: ("test", KIND_COLOURS["other"]),
 }
 _WIDTH = 7.4
 _NAME = 34
@@ -40,7 +26,7 @@ PAGE = "mend-report.html.j2"
 MOST_LISTED = 60
 
 
-def gains_figure(model: ModelMended, index: int) -> str:
+def gains_figure(model: document.ModelMended, index: int) -> str:
     """Draw a row a head, a dot with its whisker for the gain on each set of rows, in points."""
     variants = model.arms
     figure, axes = new_figure(_WIDTH, 0.9 + 0.5 * len(variants))
@@ -57,9 +43,8 @@ def gains_figure(model: ModelMended, index: int) -> str:
                 axes.plot([100 * measured.low, 100 * measured.high], [y, y], color=colour, linewidth=1.4, alpha=0.6)
             gid = f"gain-{row}-{name}"
             axes.scatter([100 * measured.gain], [y], s=26, color=colour, zorder=3, gid=gid)
-            tips[gid] = [
-                f"{variant.called}, {TITLES[name]}: {percent(measured.before)} before, {percent(measured.after)} after"
-            ]
+            shares = f"{percent(measured.before)} before, {percent(measured.after)} after"
+            tips[gid] = [f"{variant.called}, {document.TITLES[name]}: {shares}"]
     axes.set_yticks(range(len(variants)), [short(variant.called, _NAME) for variant in reversed(variants)])
     axes.set_ylim(-0.6, len(variants) - 0.4)
     axes.set_xlabel("gain over the original model (points)")
@@ -67,7 +52,9 @@ def gains_figure(model: ModelMended, index: int) -> str:
     return as_svg(figure, f"gains-{index}", "What each head gains", tips)
 
 
-def draw_gain_curve(variant: VariantResult, points: Sequence[LambdaPoint | EffectPoint], over: str, name: str) -> str:
+def draw_gain_curve(
+    variant: document.VariantResult, points: Sequence[document.LambdaPoint | document.EffectPoint], over: str, name: str
+) -> str:
     """Draw the gain over the retrained head by λ, the chosen one dashed (Figure 5a of Chegini 2023).
 
     Or by contexts a class, or images a context (5b).
@@ -80,8 +67,10 @@ def draw_gain_curve(variant: VariantResult, points: Sequence[LambdaPoint | Effec
         known = [(at, 100 * (share - base)) for at, share in shares if share is not None and base is not None]
         if known:
             x, y = zip(*known, strict=True)
-            axes.plot(x, y, color=colour, marker="o", markersize=3.6, linewidth=1.6, label=TITLES[title])
-    chosen = [at for at, point in enumerate(points) if isinstance(point, LambdaPoint) and point.value == variant.lam]
+            axes.plot(x, y, color=colour, marker="o", markersize=3.6, linewidth=1.6, label=document.TITLES[title])
+    chosen = [
+        at for at, point in enumerate(points) if isinstance(point, document.LambdaPoint) and point.value == variant.lam
+    ]
     for at in chosen[:1]:
         axes.axvline(at, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
     axes.set_xticks(range(len(points)), [f"{point.value:g}" for point in points])
@@ -90,7 +79,7 @@ def draw_gain_curve(variant: VariantResult, points: Sequence[LambdaPoint | Effec
     return as_svg(figure, name, f"Accuracy over {over}, {short(variant.name)}")
 
 
-def overlap_figure(collective: Collective) -> str:
+def overlap_figure(collective: document.Collective) -> str:
     """Draw failures in common over failures of either, pair by pair, models of one family side by side (Figure 4)."""
     from matplotlib.patches import Rectangle
 
@@ -144,7 +133,7 @@ def model_card(
     )
 
 
-def mend_report(mended: Mended) -> str:
+def mend_report(mended: document.Mended) -> str:
     from markupsafe import Markup
 
     filters = {
@@ -163,10 +152,10 @@ def mend_report(mended: Mended) -> str:
         gains_figure=gains_figure,
         curve_figure=draw_gain_curve,
         overlap_figure=overlap_figure,
-        set_notes=SET_NOTES,
-        compared={name: TITLES[name] for name in COMPARED},
-        fewest_listed=FEWEST_LISTED,
-        balanced=BALANCED_ROLES,
+        set_notes=document.SET_NOTES,
+        compared={name: document.TITLES[name] for name in COMPARED},
+        fewest_listed=document.FEWEST_LISTED,
+        balanced=document.BALANCED_ROLES,
         most_listed=MOST_LISTED,
         version=__version__,
     )

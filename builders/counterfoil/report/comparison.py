@@ -1,10 +1,4 @@
-"""Two models on the same images, the mended one against the original: facts, the table, and the verdict in words.
-
-The numbers are rows of the mended model against the original: `gain` of a group (over its classes with enough images,
-with McNemar's exact test and Holm's adjustment over all groups) and, without a group, averaged over groups;
-`drop_gain`, how much smaller its drop from the base is; `compared_accuracy` of either, over the classes that are not
-near chance; and `only_right` of either, the share of images that it alone is right about.
-"""
+"""Two models on the same images, the mended one against the original: facts, the table, and the verdict in words."""
 
 from __future__ import annotations
 
@@ -62,8 +56,8 @@ class ComparedGroup(Strict):
 class ModelComparison(Strict):
     """The model `mended` against `original`, group after group, the base first.
 
-    note: what must be said of the two, None for nothing. near_chance: which of the two are near chance on the base;
-    classes_near_chance: the names of the classes that are.
+    note: a remark on the two models. near_chance: which of them are near chance on the base; classes_near_chance: the
+    names of the classes that are.
     """
 
     mended: str
@@ -74,7 +68,7 @@ class ModelComparison(Strict):
     classes_near_chance: tuple[str, ...] = ()
 
     def key(self, group: str = "", *, of_original: bool = False) -> dict[str, str]:
-        """Return the key of a group's rows, those of the mended model or of the original; no group is all of them."""
+        """Return the key of a group's rows, those of the mended model or of the original; "" is all groups."""
         pair = (self.original, self.mended) if of_original else (self.mended, self.original)
         return {"model": pair[0], "against": pair[1], "group": group}
 
@@ -83,7 +77,7 @@ class ModelComparison(Strict):
         return rows.estimate(GAIN, **self.key())
 
     def says(self, group: str, rows: ResultRows) -> str:
-        """Return a group's difference in a word or two: it gains or loses by the test and by the interval alike.
+        """Return whether a group gains or loses, by the test and by the interval alike.
 
         The test ignores shared units; the interval does not.
         """
@@ -99,7 +93,6 @@ class ModelComparison(Strict):
 
 
 def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
-    """Return a row a group: accuracies, the gain, how much smaller the drop is, the exact test."""
     near = dict.fromkeys(comparison.near_chance, "near chance")
     columns = (
         TableColumn("group", "shift"),
@@ -135,7 +128,6 @@ def comparison_table(comparison: ModelComparison, rows: ResultRows) -> Table:
 
 
 def comparison_sentences(comparison: ModelComparison, rows: ResultRows) -> list[str]:
-    """Return plain sentences, the most important first."""
     gains = [gain for group in comparison.groups if (gain := rows.one(GAIN, **comparison.key(group.name)))]
     measured = [gain for gain in gains if gain.value is not None]
     average = comparison.average(rows)
@@ -213,7 +205,7 @@ def _only(comparison: ModelComparison, group: str, rows: ResultRows, *, of_origi
 
 
 def _whether_worth(average: Estimate, gains: list[ResultRow]) -> str:
-    """Return whether it surely loses or gains more: by the interval of the average over groups, below or above 0."""
+    """Return whether it loses or gains more, by the interval of the average over groups."""
     up = [gain.value for gain in gains if gain.value is not None and gain.value > 0]
     down = [gain.value for gain in gains if gain.value is not None and gain.value < 0]
     if not up and not down:

@@ -1,7 +1,6 @@
 """How near a dataset is to its source (KID, FID), in the features of a model: facts, the table, words.
 
-The numbers are rows `kid` and `fid`, of a model of features, against the source: of all of the dataset (no group), of a
-group, and of the source against itself (at `source`).
+Rows are of all of the dataset (no group), of a group, and of the source against itself (at `source`).
 """
 
 from __future__ import annotations
@@ -42,10 +41,9 @@ SetOfImages = Literal["dataset", "group", "source"]
 
 @dataclass(frozen=True, slots=True)
 class ImageSet(Strict):
-    """Images that were compared with those of the source of the same classes: all of the dataset, a group of it
-    (`name`), or the source itself.
+    """Images that were compared with the source's images of the same classes: the dataset, a group, or the source.
 
-    kid_subset, kid_source_subset: the most images of either side in one of KID's subsets; None where these are too few.
+    kid_subset, kid_source_subset: the most images of either side in one of KID's subsets; None if there are too few.
     fid_biased: whether a side has too few images for so many features.
     """
 
@@ -61,13 +59,12 @@ class ImageSet(Strict):
 
 @dataclass(frozen=True, slots=True)
 class Distances(Strict):
-    """Distances in the features of one model: what was compared, the source against itself as the last set.
+    """Distances in the features of one model; the last set is the source against itself.
 
-    features: its name. pin: what the name stood for. width: how many features an image has. scaled: whether they are
-    unit vectors that were lengthened to the square root of the width, so that KID's kernel is (1 + cosine)³. source:
-    what was compared with, as DATASET:SPLIT, and source_content the sha256 of these images. source_rows: how many rows
-    of these classes it has, of which the images are a part where they are fewer. unreadable: images left out, on both
-    sides. skipped: why nothing was measured.
+    pin: identifies the model. width: how many features an image has. scaled: whether they are unit vectors, lengthened
+    to the square root of the width, so that KID's kernel is (1 + cosine)³. source: as DATASET:SPLIT; source_content:
+    the sha256 of its images. source_rows: its rows of these classes, some of which are the images. unreadable: images
+    left out, on both sides. skipped: why nothing was measured.
     """
 
     features: str
@@ -84,7 +81,6 @@ class Distances(Strict):
     skipped: str | None = None
 
     def key(self, image_set: ImageSet) -> dict[str, str]:
-        """Return the key of a set's rows."""
         group, at = (
             (image_set.name if image_set.what == "group" else ""),
             ("source" if image_set.what == "source" else ""),
@@ -119,7 +115,7 @@ def how_measured(distances: Distances) -> str:
 
 
 def about_bias(distances: Distances) -> str:
-    """Return what the mark beside a FID means; nothing where none has it."""
+    """Return what the mark beside a FID means; empty if no set has it."""
     if not any(image_set.fid_biased for image_set in distances.sets):
         return ""
     return (
@@ -183,7 +179,7 @@ def _kid_cell(row: ResultRow | None) -> TableCell:
 
 
 def _fid_cell(value: float | None, biased: bool) -> TableCell:
-    """Return FID with three digits, and a mark if it is too high for want of images."""
+    """Return FID with three digits, and a mark if it is too high for lack of images."""
     if value is None:
         return TableCell(NOTHING)
     decimals = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2

@@ -1,8 +1,4 @@
-"""Mined shifts: how often each model fails under one, before any classifier's rule took its pick: facts, table, words.
-
-The numbers are rows by model and shift, averaged over classes: `failure_rate` (n images; its note says what must be
-said of it, or why there is none), `base_failure_rate` (n base images of the same classes), and `failure_difference`.
-"""
+"""Mined shifts: how often each model fails under one, before a classifier's rule selects images: facts, table, words."""
 
 from __future__ import annotations
 
@@ -52,9 +48,9 @@ _FILE = "findings.csv"
 class FindingModel(Strict):
     """A model under a mined shift, or a judge of the build that is not scored here.
 
-    target: whether the finding is said to be this model's. measured_on: the images, or what the model, being a judge,
-    is "recorded" to have answered there; None where it cannot be measured. The counts are sums over the measured
-    classes; base_failures is None for a judge that is not scored here.
+    target: whether the finding is this model's. measured_on: images, or the judge's answers "recorded" in the build;
+    None if it cannot be measured. The counts are sums over the measured classes; base_failures is None for a judge that
+    is not scored here.
     """
 
     name: str
@@ -69,10 +65,10 @@ class FindingModel(Strict):
 class MinedShiftResult(Strict):
     """A mined shift, measured over every candidate that a classifier's rule could choose from.
 
-    words, role and target are what its recipe says of it, None where it says nothing. screened: the candidates that
-    passed the screen. judges: the classifiers whose rule then took its pick. quota: how many kept images end the
-    drawing of a cell, where so: it then ends with a failure, and rates are too high by about one part in so many.
-    near_chance: names of its classes that are near chance on the base, and in no rate.
+    words, role and target are from its recipe. screened: the candidates that passed the screen. judges: the classifiers
+    whose rule then selected. quota: how many kept images end the drawing of a cell: it then ends with a failure, and
+    rates are too high by about one part in so many. near_chance: names of its classes near chance on the base, in no
+    rate.
     """
 
     shift: str
@@ -91,7 +87,7 @@ class MinedShiftResult(Strict):
 
     @property
     def name(self) -> str:
-        """Its words, or the shift's name where it has none, and whether it is one that was chosen for comparison."""
+        """Its words, or else the shift's name, and its role if it was built for comparison."""
         name = self.words or in_words(self.shift)
         return f"{name} ({self.role})" if self.role and not name.endswith(in_words(self.role)) else name
 
@@ -138,7 +134,7 @@ def failure_rates_table(results: Results, most_models: int) -> Table:
 
 
 def counted_words(finding: MinedShiftResult) -> str:
-    """Return what was counted: of which classes, which candidates, and what a classifier's rule kept of them."""
+    """Return what was counted: which classes and candidates, and the number that a classifier's rule kept."""
     text = f"{_names(finding.class_names)}: {finding.screened:,} of {finding.candidates:,} candidates passed the screen"
     if finding.judges:
         judges = " and ".join(map(_cut, finding.judges))
@@ -151,7 +147,7 @@ def counted_words(finding: MinedShiftResult) -> str:
 
 
 def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
-    """Return a sentence a model, the target first, of `MOST_SENTENCES`; why several cannot be measured is said once."""
+    """Return a sentence a model, the target first, of `MOST_SENTENCES`; one reason for several models once."""
     models = sorted(finding.models, key=lambda one: not one.target)[:MOST_SENTENCES]
     facts = {model.name: model for model in results.models}
     sentences: list[str] = []

@@ -1,4 +1,4 @@
-"""Whether a dataset's labels are true: what a second judge and people say, shift by shift: facts, table, words."""
+"""Whether a dataset's labels are true: the answers of a second judge and of people, by shift: facts, table, words."""
 
 from __future__ import annotations
 
@@ -43,18 +43,16 @@ class CheckedShare(Strict):
 
     @property
     def estimate(self) -> Estimate:
-        """The same as an estimate."""
         return Estimate(self.value, self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedLabels(Strict):
-    """What the second judge (`screen.judge`) says of a shift, or of one class under it.
+    """The second judge's answers (`screen.judge`) to a shift, or to one class under it.
 
     images: accepted images that it answered to. disagreed: those to which it answered another class than the label's.
-    label_error: the share of false labels that this shows, corrected for the judge's own errors on validation images
-    (Rogan and Gladen 1978), as if it erred here as there: no bound either way. None where there are no such images, so
-    that this is plain disagreement.
+    label_error: the share of false labels, corrected for the judge's errors on validation images (Rogan and Gladen
+    1978), as if it erred here as there: no bound either way. None without validation images.
     """
 
     images: int
@@ -65,10 +63,9 @@ class JudgedLabels(Strict):
 
 @dataclass(frozen=True, slots=True)
 class SelectedByPeople(Strict):
-    """What people said of a shift (Vendrow 2023, appendix A.4). Shares are selection frequencies, averaged over images.
+    """People's answers about a shift (Vendrow 2023, appendix A.4): selection frequencies, averaged over images.
 
-    images: those that anybody was shown for the task; None for a task nobody was given. kappa: Fleiss' kappa; None
-    where raters are fewer than two.
+    images: those that were shown for the task; selected: None if none were. kappa: Fleiss' kappa; None with one rater.
     """
 
     class_images: int
@@ -81,9 +78,9 @@ class SelectedByPeople(Strict):
 
 @dataclass(frozen=True, slots=True)
 class ShiftChecks(Strict):
-    """Who checked the labels of one shift (`base` is one). classes: the judge's word, by class id.
+    """The checks of the labels of one shift (`base` is one). classes: the judge's, by class id.
 
-    picked: whether a keep rule chose its images by this judge's own failures, so that its word says nothing of labels.
+    picked: whether a keep rule chose its images by this judge's own failures, so that it cannot check their labels.
     """
 
     shift: str
@@ -94,7 +91,7 @@ class ShiftChecks(Strict):
 
     @property
     def checked(self) -> bool:
-        """Whether people or a judge that did not pick the images checked `LEAST_IMAGES`; else it is no headline."""
+        """Whether people, or a judge that did not pick the images, checked `LEAST_IMAGES`."""
         by_judge = self.judge is not None and not self.picked and self.judge.images >= LEAST_IMAGES
         people = self.people
         return by_judge or (
@@ -104,11 +101,12 @@ class ShiftChecks(Strict):
 
 @dataclass(frozen=True, slots=True)
 class LabelChecks(Strict):
-    """The checks of a whole dataset. judge: the second judge's name. validated_on: how many validation images show its
-    own errors; None where none were at hand. raters, controls: how many people, and the share of real images of the
-    class that they selected; None where nobody was asked. also_scored: the models of an evaluation that are the judge
-    itself, whose own drop is then part of its estimate. own: the labels are the input dataset's, of the very images
-    that were changed, so that nobody need check that their class was drawn."""
+    """The checks of a whole dataset. judge: the second judge's name. validated_on: its validation images, if any.
+
+    raters: how many people. controls: the share of real images of the class that they selected. also_scored: models of
+    an evaluation that are the judge itself, whose own drop is part of its estimate. own: the labels are the input
+    dataset's, of the very images that were changed, so that the class need not be checked.
+    """
 
     judge: str | None
     validated_on: int | None
@@ -119,7 +117,7 @@ class LabelChecks(Strict):
     own: bool = False
 
     def of(self, shift: str) -> ShiftChecks:
-        """Return the checks of a shift; empty ones where nothing is known."""
+        """Return the checks of a shift; empty ones if there are none."""
         return next((shift_checks for shift_checks in self.shifts if shift_checks.shift == shift), ShiftChecks(shift))
 
 
@@ -173,7 +171,7 @@ def worst_classes(checks: ShiftChecks, most: int) -> list[tuple[str, JudgedLabel
 
 
 def labels_text(checks: LabelChecks) -> str:
-    """Return what the second judge and people say of all labels, a line each: the base, and the shift in most doubt."""
+    """Return the answers of second judge and people, a line each: the base, and the shift in most doubt."""
     if checks.own and not checks.raters and checks.judge is None:
         return "labels: from the input dataset; not checked on the changed images (counterfoil review)"
     lines = [line for line in (_judge_text(checks), _people_text(checks)) if line is not None]

@@ -1,7 +1,4 @@
-"""What timm publishes on real test sets of ImageNet, beside an evaluation of ImageNet classes: facts, tables, words.
-
-Of each scored model that timm knows by name, a row `published_accuracy` a test set (`at`, one of `SETS`).
-"""
+"""Accuracies that timm publishes on real test sets of ImageNet: facts, tables, words."""
 
 from __future__ import annotations
 
@@ -67,7 +64,7 @@ class PublishedLine(Strict):
 
 @dataclass(frozen=True, slots=True)
 class PublishedResults(Strict):
-    """The lines, at a commit of timm's repository, and what it calls those of the scored models that it knows."""
+    """The lines, at a commit of timm's repository, and its names for the scored models that it knows."""
 
     commit: str
     lines: tuple[PublishedLine, ...]
@@ -87,7 +84,6 @@ def worth(results: Results) -> str:
 
 
 def lines_table(published: PublishedResults) -> Table:
-    """Return slopes and R² of each published set."""
     columns = (
         TableColumn("test set", "text"),
         TableColumn("against", "text"),
@@ -111,7 +107,7 @@ def lines_table(published: PublishedResults) -> Table:
 
 
 def models_table(results: Results) -> Table | None:
-    """Return what timm publishes of the scored models that it knows by name; None if it knows none."""
+    """Return timm's accuracies of the scored models that it knows by name; None if it knows none."""
     published = results.published
     if published is None or not published.models:
         return None

@@ -1,8 +1,4 @@
-"""What the base is worth: how far it is from the source's validation images, and what is near chance on it.
-
-The numbers are rows by model: `validation`, class-averaged accuracy on validation images, `validation_base`, on the
-base over the same classes, and `validation_gap`, validation less base. Report, card and terminal say the same.
-"""
+"""What the base is worth: how far it is from the source's validation images, and what is near chance on it."""
 
 from __future__ import annotations
 
@@ -41,9 +37,9 @@ class ReferenceResult(Strict):
     """The source's validation split, as DATASET:SPLIT, and what was scored there.
 
     images, classes: those that the gaps are over, the classes being those that the base measures. skipped: why nothing
-    was scored. left_out: model → why it has no gap. unseen: accuracy on the validation images of the classes that are
-    near chance on the base, averaged over classes and models; None where there are no such classes. unseen_known:
-    whether it is not near chance, so that the models know these classes, and the base does not show them.
+    was scored. left_out: model → why it has no gap. unseen: accuracy on the validation images of the classes near
+    chance on the base, averaged over classes and models. unseen_known: whether it is not near chance, so that the
+    models know these classes, and the base does not show them.
     """
 
     split: str
@@ -58,7 +54,7 @@ class ReferenceResult(Strict):
 
 
 def gaps_table(results: Results) -> Table | None:
-    """Return validation → base, a row a model that has a gap; None if none has."""
+    """Return validation → base, a row a model that has a gap; None if no model has one."""
     reference, rows = results.reference, results.rows
     models = [model for model in results.models if rows.estimate(VALIDATION_GAP, model=model.name)]
     if reference is None or not models:
@@ -129,7 +125,7 @@ def reference_warnings(results: Results, *, short: bool = True) -> tuple[str, ..
 
 
 def reference_note(results: Results) -> str | None:
-    """Return what was scored as the reference, or why nothing was; None if there is no word of one."""
+    """Return what was scored as the reference, or why nothing was; None without a reference."""
     reference = results.reference
     if reference is None:
         return None
@@ -148,7 +144,7 @@ def reference_note(results: Results) -> str | None:
 
 
 def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str, ...]:
-    """Return which classes and models are near chance on the base, and what models know of such classes."""
+    """Return which classes and models are near chance on the base, and whether models know such classes."""
     base = results.base_group
     if base is None:
         return tuple(
@@ -189,7 +185,7 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
 
 
 def size_sentences(results: Results) -> tuple[str, ...]:
-    """Return a hint for each timm folder whose configuration enlarges these images a lot; empty if none does."""
+    """Return a hint for each timm folder whose configuration enlarges these images a lot."""
     side = results.image_side
     return tuple(
         f"{model.short_name} sees these images enlarged {model.img_size / side:.0f} times: they have {side} pixels a"
@@ -232,7 +228,7 @@ def tie_sentences(results: Results) -> tuple[str, ...]:
 
 
 def outputs_sentences(results: Results) -> tuple[str, ...]:
-    """Return over which outputs models answer, and where the other accuracy is; nothing where no model has others."""
+    """Return over which outputs models answer, and where the other accuracy is; empty if no model has others."""
     if not results.rows.where(OVER_CLASSES):
         return ()
     if results.outputs == "classes":
@@ -247,7 +243,6 @@ def outputs_sentences(results: Results) -> tuple[str, ...]:
 
 
 def everyone(results: Results) -> str:
-    """Return the models that averages are over, in words."""
     return "models not near chance" if len(results.sound_models) < len(results.models) else "all models"
 
 
@@ -261,12 +256,10 @@ def _is_large(gap: Estimate) -> bool:
 
 
 def _excludes_0(gap: Estimate) -> bool:
-    """Return whether the interval excludes 0."""
     return gap.low is not None and gap.high is not None and not gap.low <= 0 <= gap.high
 
 
 def _gap_words(gap: Estimate | None) -> str:
-    """Return what a gap says, in words."""
     if gap is None or not (_is_large(gap) or _excludes_0(gap)):
         return "no large gap"
     lower = "lower" if gap.value > 0 else "higher"

@@ -1,8 +1,7 @@
 """What an evaluation measured, as one document: facts about models and groups, and one long table of numbers.
 
-A number is a row: what was measured (`measure`), of which model, on which group and class, `against` what (a second
-model, group, class or judge) and `at` which bin, level or rule. Whoever shows numbers (CSV, pandas, terminal, report,
-card) reads rows. All accuracies and drops are fractions here; intervals are two-sided at 95 %.
+A row has a measure, a model, group and class, `against` what (a second model, group, class or judge) and `at` which
+bin, level or rule. Accuracies and drops are fractions; intervals are two-sided at 95 %.
 """
 
 from __future__ import annotations
@@ -135,11 +134,11 @@ class ResultRows(Sequence[ResultRow]):
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts(Strict):
-    """A model: what it is, and whether it is near chance on the base, which averages over models then leave out.
+    """A model, and whether it is near chance on the base (on all images without a base), in no average then.
 
     tied: images whose two best scores are equal. chance: right outputs over those that it answers over, averaged over
-    classes. matched: how its outputs were matched to classes. likely_order: in which other order they look to stand.
-    What a kind of classifier does not say is None, its hash empty. Without a base, all images decide on chance.
+    classes. matched: how its outputs were matched to classes. likely_order: another order that they seem to have. Facts
+    unknown for a kind of classifier are None, its hash empty.
     """
 
     name: str
@@ -220,11 +219,10 @@ _AGAIN = "Run `counterfoil evaluate` again."
 class Results(Strict):
     """Everything that an evaluation measured: `results.json`, from which tables, pages and cards are made.
 
-    content: sha256 of the images. base: the group that the others are compared with, the first; None where there is
-    none. unreadable: images that could not be decoded. image_side: how many pixels the shorter side of the images, or
-    of the source's, usually has. rows_left_out: how many rows the JSON has no room for, beside those of single classes,
-    which it never has. outputs: whether models answer over all their outputs or over those of the classes alone. What
-    nests is there where it was measured.
+    content: sha256 of the images. base: the first group, which the others are compared with, if there is one.
+    unreadable: images that could not be decoded. image_side: the usual shorter side of the images, or of the source's,
+    in pixels. rows_left_out: how many rows the JSON has no room for, beside those of single classes, which it never
+    has. outputs: whether models answer over all their outputs or over those of the classes alone.
     """
 
     FORM: ClassVar[Form] = Form("a results document that Counterfoil writes", _AGAIN, VERSION)
@@ -262,7 +260,6 @@ class Results(Strict):
 
     @property
     def base_group(self) -> GroupFacts | None:
-        """The group that the others are compared with."""
         return self.groups[0] if self.base is not None else None
 
     @property
@@ -307,13 +304,13 @@ class Results(Strict):
         )
 
     def averaged(self, measure: str, **key: str) -> float | None:
-        """Return the mean of a measure over the sound models that have one; None if none has."""
+        """Return the mean of a measure over the sound models that have one; None without any."""
         measured_values = [self.rows.value(measure, model=model.name, **key) for model in self.sound_models]
         values = [value for value in measured_values if value is not None]
         return sum(values) / len(values) if values else None
 
     def mean_of_sound(self, values: Sequence[float]) -> float | None:
-        """Return the mean of one value a model over the sound models; None if there is none."""
+        """Return the mean of one value a model over the sound models; None without any."""
         sound = [value for model, value in zip(self.models, values, strict=True) if not model.near_chance]
         return sum(sound) / len(sound) if sound else None
 
@@ -366,9 +363,8 @@ def section_order(names: Iterable[str] = _SECTIONS) -> Iterator[str]:
 class ClassNumbers:
     """One class under one shift; the accuracies are one a model, in the order of the models.
 
-    A class with too few images on either side is not measured: its accuracies are empty, its impact None. One that is
-    near chance on the base (class_near_chance) has accuracies and no impact: averages leave it out. near_chance: for
-    each model, whether its own accuracy on the class's base images is near its chance.
+    A class with too few images on either side has no accuracies and no impact; one near chance on the base has no
+    impact. near_chance: for each model, whether its own accuracy on the class's base images is near its chance.
     """
 
     shift: str
@@ -420,7 +416,6 @@ def results_from(text: str | bytes, where: str) -> Results:
 
 
 def rounded_row(result_row: ResultRow) -> dict[str, Any]:
-    """Return a row's fields as files have them."""
     return _rounded(plain(result_row))
 
 

@@ -36,7 +36,7 @@ class MeasureFacts(Strict):
 class ReportSection:
     """A section of the report: sentences, tables, and figures as SVG. short: its title in the contents.
 
-    alert: a line of the page's opening that leads here. tile: label, value and note of a headline. more: values for a
+    alert: a line of the page's opening that links here. tile: label, value and note of a headline. more: values for a
     template of its own.
     """
 
@@ -56,7 +56,7 @@ class CardSection:
     """A part of the dataset card, drawn by its own template. tables: each with the sentences before and after it.
 
     place: beside the images that failures chose, before the accuracies of models, after the drops, or by itself.
-    warnings: sentences that stand before all numbers.
+    warnings: sentences before all numbers.
     """
 
     place: Literal["chosen", "accuracies", "drops", "alone"]

@@ -1,19 +1,7 @@
 """How much of a shift is too much: facts, tables and words of shifts that have levels.
 
-Numbers are rows of the shift (`group`), at a level (`at`; "0" is the base) or of the whole curve (no `at`):
-
-- `severity_accuracy`, `severity_drop`: averaged over the classes with enough images at every level; of classes too.
-- `severity_ten_points`: the level where the drop, made to rise, first reaches ten points.
-- `severity_failed`: of the `n` trajectories that are right at the base, the share whose first failure has come by a
-  level; `severity_median`: the level by which half have failed; `severity_recovered`: the share that is right again.
-- Both with an ending: `_lasting` (wrong from there on), `_if_lost_fail` and `_if_lost_hold` (bounds: every level that
-  the screen rejected counts as wrong, or as right), `_complete` (only trajectories with every level, as CNS-Bench
-  counts; so have the drop and its level).
-- Between two models (`against`): `severity_difference`, accuracy less accuracy, intervals that hold for all pairs and
-  levels at once; `severity_rank`, and which ranks these intervals leave open; `severity_failure_difference`, the mean
-  level of failure (up to the top) less the other's, on trajectories that both get right at the base.
-
-A level that is not reached has no value, and its row a note.
+Rows are of a shift (`group`), at a level (`at`; "0" is the base) or of the whole curve (no `at`). A level that is not
+reached has no value, and its row a note.
 """
 
 from __future__ import annotations
@@ -126,7 +114,6 @@ class Severity(Strict):
 
 
 def at(level: float) -> str:
-    """Return a level as rows have it."""
     return f"{level:g}"
 
 
@@ -202,7 +189,7 @@ def _failures_table(severity: Severity, results: Results, models: Sequence[Model
 
 
 def _ranks_table(severity: Severity, results: Results) -> Table:
-    """Return each compared model's rank at the base and at every level, with the range of ranks that stays possible."""
+    """Return each compared model's rank at the base and at every level, with the possible ranks."""
     rows = []
     for model in results.models:
         ranks = [results.rows.one(RANK, model=model.name, group=severity.shift, at=at) for at in severity.ats]
@@ -310,8 +297,7 @@ def severity_words(results: Results) -> list[str]:
 
 
 def order_changes(severity: Severity, results: Results) -> list[tuple[str, str, str]]:
-    """Return pairs that clearly change rank: the leader on the base, the model that overtakes it, and the first such
-    level.
+    """Return pairs that clearly change rank: the leader on the base, the model that overtakes it, and at which level.
 
     The simultaneous intervals of their differences exclude 0, on the base and at the level.
     """

@@ -1,4 +1,4 @@
-"""The Jinja2 templates of cards and pages: where they lie, in a package or a checkout, and how they are read."""
+"""The Jinja2 templates of cards and pages: their folder, in a package or a checkout, and their environment."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def templates_folder(template: str) -> Path:
 def template_environment(
     template: str, filters: Mapping[str, Callable[..., Any]] | None = None, *, markdown: bool = False
 ) -> Environment:
-    """Return what reads a template: a name that it lacks is an error, and everything put into a page is escaped.
+    """Return an environment for a template: a missing name is an error, and all text is escaped.
 
-    filters: by the names that the template calls them. Nothing is escaped in `markdown`, whose filters make text safe.
-    Raises as `templates_folder`.
+    filters: by their names in the template. In `markdown` nothing is escaped: its filters make text safe. Raise as
+    `templates_folder`.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -49,7 +49,7 @@ def template_environment(
 
 @cache
 def _compiled() -> BytecodeCache:
-    """Return what this process has compiled: a template takes longer to compile than to render."""
+    """Return the compiled templates of this process: compiling one takes longer than rendering it."""
     from jinja2 import BytecodeCache
 
     class Compiled(BytecodeCache):

@@ -1,8 +1,6 @@
 """Transfer: how often each model is wrong about what a judge got wrong (Wiles 2022, Figure 4): facts, tables, words.
 
-Its numbers are rows, against the judge and at a failure rule: `transfer` (n images of `units` captions),
-`transfer_base` (the base images of the same classes in the same mixture), and `transfer_beside`, at "RULE NAME", of
-images beside the dataset. A row without a group is over all shifts.
+A row without a group is over all shifts.
 """
 
 from __future__ import annotations
@@ -60,8 +58,7 @@ _FILE = "transfer.csv"
 
 @dataclass(frozen=True, slots=True)
 class TransferModel(Strict):
-    """A model and what it has to do with the judge: it is the judge, wrong by construction; another of its architecture
-    with other weights, as far as names and configurations say; of its family; or another."""
+    """A model and its relation to the judge, as far as names and configurations show."""
 
     name: str
     family: str
@@ -89,8 +86,8 @@ class Transfer(Strict):
     """A judge of the build, and the images that are there because it was wrong.
 
     scored: whether it is among the models of this evaluation; else its row is as the build recorded it. captions:
-    shifts times classes. models: those that have a row, in the order of the evaluation. classes_near_chance: the names
-    of classes that are so on the base, whose images no rate counts.
+    shifts times classes. models: those that have a row. classes_near_chance: names of classes near chance on the base,
+    whose images no rate counts.
     """
 
     judge: str
@@ -176,7 +173,7 @@ def kept_words(transfer: Transfer) -> str:
 
 
 def found_words(transfer: Transfer, results: Results) -> str:
-    """Return the range of the other models' top-1 rates, by kinship, without those near chance; nothing without any."""
+    """Return the range of the other models' top-1 rates, by kinship, without those near chance."""
     near = {model.name for model in results.models if model.near_chance}
     parts = []
     for relation in RELATIONS[1:]:
@@ -191,10 +188,7 @@ def found_words(transfer: Transfer, results: Results) -> str:
 
 
 def transfer_csv(results: Results) -> str | None:
-    """Write one line a judge, shift and model; an empty shift is all of them. Rates are in percent.
-
-    `beside.NAME.RULE` are those of images beside the dataset. `by_construction` is 1 where the judge meets its own.
-    """
+    """Write one line a judge, shift and model; an empty shift is all of them. Rates are in percent."""
     names = list(dict.fromkeys(name for transfer in results.transfer for name in _beside(transfer, results.rows)))
     lines: list[dict[str, Any]] = []
     for transfer in results.transfer:
@@ -255,7 +249,6 @@ def _of_shift(transfer: Transfer, shift: str, models: Sequence[TransferModel], r
 
 
 def _beside(transfer: Transfer, rows: ResultRows) -> list[str]:
-    """Return the names of images beside the dataset."""
     return list(dict.fromkeys(row.at.partition(" ")[2] for row in rows.where(BESIDE, against=transfer.judge)))
 
 

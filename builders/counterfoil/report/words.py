@@ -1,7 +1,6 @@
 """Numbers, lists and tables as text: in percent, in points, with intervals, counted, listed.
 
-Every output prints the same table object: the terminal, a page (`report-macros.html.j2`) and a card's Markdown. Each
-section of results makes its own table; `measure_tables` makes those of measures that no section shows.
+The terminal, a page (`report-macros.html.j2`) and a card's Markdown print the same table object.
 """
 
 from __future__ import annotations
@@ -152,9 +151,7 @@ def csv_interval(name: str, estimate: Estimate | None) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """A cell: its text, small print below it, the value that a page sorts by, and a drop (a gain if negative) to tint
-    by.
-    """
+    """A cell: its text, small print below it, a page's sort key, and a drop (a gain if negative) to tint by."""
 
     text: str
     below: str = ""
@@ -164,10 +161,7 @@ class TableCell:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A heading. kind: how its cells are shown: an untrusted `name`, a shift's name, plain words, or numbers.
-
-    named: whether the heading itself is an untrusted name.
-    """
+    """A heading. kind: an untrusted `name`, a shift's name, plain words, or numbers. named: the heading is untrusted."""
 
     label: str
     kind: Literal["name", "shift", "text", "number"] = "number"
@@ -183,7 +177,6 @@ class TableRow:
     style: Literal["", "base", "quiet"] = ""
 
     def of(self, table: Table) -> list[tuple[TableColumn, TableCell]]:
-        """Return each cell with its column."""
         return list(zip(table.columns, self.cells, strict=True))
 
 
@@ -206,12 +199,10 @@ class Table:
 
 
 def text_cell(text: str) -> TableCell:
-    """Return a cell of text that sorts by its text."""
     return TableCell(text, sort=text)
 
 
 def count_cell(count: int) -> TableCell:
-    """Return a count with thousands grouped."""
     return TableCell(f"{count:,}", sort=count)
 
 
@@ -262,7 +253,6 @@ def measure_tables(results: Results, output: Literal["terminal", "report", "card
 
 
 def _measured(measure: MeasureFacts, estimate: Estimate | None) -> TableCell:
-    """Return the number in the measure's unit, with its interval."""
     if estimate is None:
         return TableCell(NOTHING)
     if measure.unit == "plain":

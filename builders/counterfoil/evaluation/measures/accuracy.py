@@ -65,21 +65,8 @@ def _base_accuracy(answered: AllAnswers) -> Iterator[ResultRow]:
             by_model = accuracy_stats.accuracy_per_class(cls.base_present, cls.base_correct).tolist()
             near = answered.near_chance.cells[cls.class_id]
             for model, value in enumerate(by_model):
-                note = "near chance" if near[model] else ""
-                yield ResultRow(
-                    "base_accuracy",
-                    answered.models[model],
-                    group,
-                    cls.class_id,
-                    value=value,
-                    n=cls.counts[0],
-                    note=note,
-                )
-
-
-def _chance(answered: AllAnswers) -> Iterator[ResultRow]:
-    for name, class_map in zip(answered.models, answered.maps, strict=True):
-        yield row("chance", float(class_map.chances.mean()), model=name)
+                key = {"model": answered.models[model], "group": group, "class_id": cls.class_id}
+                yield row("base_accuracy", value, n=cls.counts[0], note="near chance" if near[model] else "", **key)
 
 
 # Report this many of the most frequent confusions; every answer is in predictions.parquet.
@@ -207,7 +194,10 @@ MORE_MEASURES: dict[str, Measure] = {
     OVER_ALL: _either_way(OVER_ALL, "all"),
     OVER_CLASSES: _either_way(OVER_CLASSES, "classes"),
     "chance": Measure(
-        _chance,
+        lambda answered: (
+            row("chance", float(class_map.chances.mean()), model=name)
+            for name, class_map in zip(answered.models, answered.maps, strict=True)
+        ),
         "Chance level",
         "percent",
         "How often a random guess among the outputs that a model answers over is right, averaged over classes.",

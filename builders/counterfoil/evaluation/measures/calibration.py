@@ -12,6 +12,7 @@ from counterfoil.evaluation.scores import AllAnswers, Measure
 from counterfoil.report.results import ResultRow, Results, row
 from counterfoil.stats import Estimate, seeded
 
+_MOST_LINES = 8
 _DIGITS = 5  # of a confidence: batches of other sizes change the last bits
 
 
@@ -36,13 +37,8 @@ def _error(answered: AllAnswers) -> Iterator[ResultRow]:
             errors = calibration_errors(sure, right, seeded(answered.seed, "calibration", answered.group(index).name))
             errors_of |= {member[:2]: error for member, error in zip(members, errors, strict=True)}
     for model, index, _, right in groups:
-        yield row(
-            "calibration_error",
-            errors_of[model, index],
-            model=answered.models[model],
-            group=answered.group(index).name,
-            n=len(right),
-        )
+        key = {"model": answered.models[model], "group": answered.group(index).name}
+        yield row("calibration_error", errors_of[model, index], n=len(right), **key)
 
 
 def _bins(name: str) -> Callable[[AllAnswers], Iterator[ResultRow]]:
@@ -75,23 +71,17 @@ def reliability_figure(results: Results) -> str | None:
     axes.plot([0, 100], [0, 100], color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)), zorder=1)
     colours = list(KIND_COLOURS.values())
     for index, model in enumerate(shown[:_MOST_LINES]):
-        rows = results.rows.where("calibration", model=model.name, group=group)
-        sure = [
-            results.rows.value("confidence", model=model.name, group=group, at=bin_row.at) or 0.0 for bin_row in rows
-        ]
-        points = sorted((share, bin_row.value or 0.0, bin_row.n) for share, bin_row in zip(sure, rows, strict=True))
-        x, y = [100 * share for share, _, _ in points], [100 * value for _, value, _ in points]
+        key = {"model": model.name, "group": group}
+        points = []
+        for bin_row in results.rows.where("calibration", **key):
+            confidence = results.rows.value("confidence", at=bin_row.at, **key) or 0.0
+            points.append((100 * confidence, 100 * (bin_row.value or 0.0)))
+        x, y = zip(*sorted(points), strict=True)
         colour = colours[index % len(colours)]
         axes.plot(x, y, color=colour, linewidth=1.4, zorder=2)
         axes.scatter(x, y, s=18, color=colour, zorder=3, linewidths=0, clip_on=False)
-        axes.annotate(
-            short(model.short_name, 18),
-            (x[-1], y[-1]),
-            xytext=(4, -3),
-            textcoords="offset points",
-            fontsize=8.5,
-            color=INK,
-        )
+        beside = {"xytext": (4, -3), "textcoords": "offset points", "fontsize": 8.5}
+        axes.annotate(short(model.short_name, 18), (x[-1], y[-1]), color=INK, **beside)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 100)
     axes.set_aspect("equal")
@@ -99,9 +89,6 @@ def reliability_figure(results: Results) -> str | None:
     axes.set_xlabel(f"confidence on {group.replace('_', ' ')} (%)", color=MUTED, parse_math=False)
     axes.set_ylabel("accuracy (%)", color=INK)
     return as_svg(figure, "reliability", "Accuracy of models against their confidence")
-
-
-_MOST_LINES = 8
 
 
 MEASURES: dict[str, Measure] = {

@@ -41,8 +41,13 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     pair = compared.mended, compared.original
     subject, near = answered.subject, answered.near_chance.classes
     places = [answered.models.index(name) for name in pair]
-    readable, correct = answered.answers.readable, answered.answers.correct[:, places]
-    measured = {group: _measured_rows(subject, readable, group, answered.min_images) for group in answered.places}
+    correct = answered.answers.correct[:, places]
+    # By group, the rows of classes with enough images.
+    measured: dict[int, NDArray[np.int64]] = {}
+    for group in answered.places:
+        labels = subject.labels[answered.rows(group)]
+        enough = np.bincount(labels, minlength=1)[labels] >= answered.min_images
+        measured[group] = answered.rows(group)[enough]
     gain = correct[:, 0].astype(np.float64) - correct[:, 1]
     # A column per group, in the order of `measured`.
     replicates = drawn_averages(subject, [(rows_of_group, gain) for rows_of_group in measured.values()], answered.seed)
@@ -50,17 +55,13 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
     original, note = answered.scored[places[1]].classifier.sha256, None
     if origin is not None and origin.model.sha256 is not None and original not in (None, origin.model.sha256):
         note = f"{pair[0]} was mended from {origin.model.name}, whose weights differ from those of {pair[1]}."
+    groups = []
+    for group, rows_of_group in measured.items():
+        described, classes = subject.groups[group], len(np.unique(subject.labels[rows_of_group]))
+        groups.append(ComparedGroup(described.name, described.kind, subject.base and group == 0, classes))
     comparison = ModelComparison(
         *pair,
-        groups=tuple(
-            ComparedGroup(
-                subject.groups[group].name,
-                subject.groups[group].kind,
-                subject.base and group == 0,
-                len(np.unique(subject.labels[rows_of_group])),
-            )
-            for group, rows_of_group in measured.items()
-        ),
+        groups=tuple(groups),
         note=note,
         near_chance=tuple(name for name, index in zip(pair, places, strict=True) if answered.near_chance.models[index]),
         classes_near_chance=tuple(cls.name for cls in subject.classes if cls.id in near),
@@ -82,13 +83,6 @@ def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[R
         average = percentile_interval(float(np.mean(values)), drawn)
         rows.append(row(GAIN, average, **comparison.key()))
     return comparison, rows
-
-
-def _measured_rows(subject: Subject, readable: NDArray[np.bool_], group: int, min_images: int) -> NDArray[np.int64]:
-    """Return the rows of a group's classes with enough readable images, ascending."""
-    rows = np.flatnonzero((subject.shifts == group) & readable)
-    counts = np.bincount(subject.labels[rows], minlength=1)
-    return rows[counts[subject.labels[rows]] >= min_images]
 
 
 def _compared(

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil import feature_stats
 from counterfoil.data import LabelledImages, labelled_source, labelled_split, thinned
 from counterfoil.data.folders import placed
 from counterfoil.data.labelled_images import deal_halves
@@ -23,15 +24,6 @@ from counterfoil.data.pins import SourcePin
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.scores import AllAnswers, Asking, NestedMeasure, Request
-from counterfoil.feature_stats import (
-    FEWEST_IMAGES,
-    SUBSETS,
-    FeatureStatistics,
-    feature_statistics,
-    frechet_distance,
-    is_biased,
-    kernel_distance,
-)
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.clip import load_clip, pin_clip
 from counterfoil.models.names import Pin, local_folder
@@ -138,7 +130,7 @@ def _measured(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel
     parts = [_features(part.images, model, subject.workplace / _FOLDER, answered.asking) for part in subject.parts]
     features = np.concatenate(parts) if len(parts) > 1 else parts[0]
     readable, shared = _readable(features), _subject_units(subject)
-    statistics: dict[tuple[int, ...], FeatureStatistics | None] = {}
+    statistics: dict[tuple[int, ...], feature_stats.FeatureStatistics | None] = {}
     measured: list[tuple[ImageSet, Estimate | None, float | None, str]] = []
     groups = _groups(subject)
     for done, (what, name, labels, chosen) in enumerate(groups, 1):
@@ -172,7 +164,7 @@ def _measured(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel
         source=opened.source.name,
         source_content=opened.source.images.content,
         source_rows=opened.source.rows,
-        subsets=SUBSETS,
+        subsets=feature_stats.SUBSETS,
         seed=seed,
         unreadable=int((~readable).sum() + (~decodable).sum()),
         sets=tuple(images for images, _, _, _ in measured),
@@ -242,24 +234,26 @@ def _subject_units(subject: Subject) -> NDArray[np.int64]:
     return np.concatenate(numbered)
 
 
-def _statistics(side: _Side) -> FeatureStatistics | None:
-    return feature_statistics(side.features) if len(side.features) >= FEWEST_IMAGES else None
+def _statistics(side: _Side) -> feature_stats.FeatureStatistics | None:
+    return (
+        feature_stats.feature_statistics(side.features) if len(side.features) >= feature_stats.FEWEST_IMAGES else None
+    )
 
 
 def _distance(
-    images: ImageSet, side: _Side, against: _Side, statistics: FeatureStatistics | None, seed: int
+    images: ImageSet, side: _Side, against: _Side, statistics: feature_stats.FeatureStatistics | None, seed: int
 ) -> tuple[ImageSet, Estimate | None, float | None, str]:
     """Return a set with its counts, KID and FID; a note if there are too few images."""
     images = replace(images, images=len(side.features), source_images=len(against.features))
     counts = [len(np.unique(side_of_distance.units)) for side_of_distance in (side, against)]
-    if statistics is None or min(counts) < FEWEST_IMAGES:
+    if statistics is None or min(counts) < feature_stats.FEWEST_IMAGES:
         independent = " and ".join(f"{count:,}" for count in counts)
-        note = f"{independent} independent images, and subsets need {FEWEST_IMAGES} on either side"
+        note = f"{independent} independent images, and subsets need {feature_stats.FEWEST_IMAGES} on either side"
         return images, None, None, note
-    kid = kernel_distance(side.features, against.features, side.units, against.units, seed=seed)
-    biased = is_biased(images.images, images.source_images, side.features.shape[1])
+    kid = feature_stats.kernel_distance(side.features, against.features, side.units, against.units, seed=seed)
+    biased = feature_stats.is_biased(images.images, images.source_images, side.features.shape[1])
     images = replace(images, kid_subset=kid.subset, kid_source_subset=kid.other_subset, fid_biased=biased)
-    fid = frechet_distance(feature_statistics(side.features), statistics)
+    fid = feature_stats.frechet_distance(feature_stats.feature_statistics(side.features), statistics)
     return images, Estimate(kid.value, kid.low, kid.high), fid, ""
 
 

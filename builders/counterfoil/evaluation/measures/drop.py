@@ -35,15 +35,9 @@ def _drop(answered: AllAnswers) -> Iterator[ResultRow]:
         for cls in answered.enough(shift):
             base = accuracy_per_class(cls.base_present, cls.base_correct)
             lost = (base - accuracy_per_class(cls.shift_present, cls.shift_correct)).tolist()
+            key = {"group": answered.group(shift).name, "class_id": cls.class_id}
             for name, value in zip(answered.models, lost, strict=True):
-                yield row(
-                    "drop",
-                    value,
-                    model=name,
-                    group=answered.group(shift).name,
-                    class_id=cls.class_id,
-                    n=cls.counts[1],
-                )
+                yield row("drop", value, model=name, n=cls.counts[1], **key)
 
 
 def _pairs_drop(answered: AllAnswers) -> Iterator[ResultRow]:
@@ -101,8 +95,8 @@ def _relative_drop(answered: AllAnswers) -> Iterator[ResultRow]:
 
 def _images(answered: AllAnswers, shift: int) -> tuple[int, int]:
     """Return how many base and shifted images the drops of a shift use."""
-    base, shifted = (sum(cls.counts[side] for cls in answered.kept(shift)) for side in (0, 1))
-    return base, shifted
+    kept = answered.kept(shift)
+    return sum(cls.counts[0] for cls in kept), sum(cls.counts[1] for cls in kept)
 
 
 def _of_line(

@@ -31,28 +31,28 @@ def with_scored_judge(
 
 def label_rows(checks: LabelChecks) -> list[ResultRow]:
     """Return the numbers as rows by group, the judge's by class too."""
-    found = []
+    rows = []
     for shift in checks.shifts:
         by_class = {"": shift.judge, **shift.classes} if shift.judge is not None else {}
-        for class_id, one in by_class.items():
-            if one is None:
+        for class_id, judged in by_class.items():
+            if judged is None:
                 continue
             key = {"group": shift.shift, "class_id": class_id, "against": checks.judge or ""}
-            found.append(row(DISAGREEMENT, one.disagreement.estimate, n=one.images, **key))
-            if one.label_error is not None:
-                found.append(row(LABEL_ERROR, one.label_error.estimate, n=one.images, **key))
-        people = shift.people
-        if people is not None and people.class_selected is not None:
-            selected = people.class_selected.estimate
-            found.append(row(SELECTED_AS_CLASS, selected, group=shift.shift, n=people.class_images))
-        if people is not None and people.shift_selected is not None:
-            selected = people.shift_selected.estimate
-            found.append(row(SELECTED_AS_SHIFT, selected, group=shift.shift, n=people.shift_images))
-    return found
+            rows.append(row(DISAGREEMENT, judged.disagreement.estimate, n=judged.images, **key))
+            if judged.label_error is not None:
+                rows.append(row(LABEL_ERROR, judged.label_error.estimate, n=judged.images, **key))
+        if shift.people is not None:
+            for measure, selected, images in (
+                (SELECTED_AS_CLASS, shift.people.class_selected, shift.people.class_images),
+                (SELECTED_AS_SHIFT, shift.people.shift_selected, shift.people.shift_images),
+            ):
+                if selected is not None:
+                    rows.append(row(measure, selected.estimate, group=shift.shift, n=images))
+    return rows
 
 
 def measure_labels(answered: AllAnswers) -> tuple[LabelChecks | None, list[ResultRow]]:
-    weights = [(one.classifier.name, one.classifier.sha256) for one in answered.scored]
+    weights = [(scores.classifier.name, scores.classifier.sha256) for scores in answered.scored]
     checks = with_scored_judge(answered.subject.label_checks, answered.subject.pins, weights)
     return checks, [] if checks is None else label_rows(checks)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil import trajectory_stats
+from counterfoil import stats, trajectory_stats
 from counterfoil.accuracy_stats import Drops, drawn_accuracies
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.failures import MOST_SHIFTS, THUMBNAIL
@@ -22,19 +22,6 @@ from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
 from counterfoil.report import severity as names
 from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.results import ModelFacts, ResultRow, Results, row
-from counterfoil.stats import (
-    REPLICATES,
-    Estimate,
-    distances_of_difference,
-    distances_of_share,
-    holm,
-    mean_over_units,
-    percentile_ends,
-    percentile_interval,
-    seeded,
-    simultaneous_reach,
-    wilson_estimate,
-)
 from counterfoil.store.decoding import rgb_image
 
 _TEN_POINTS, _HALF = 0.1, 0.5
@@ -172,7 +159,7 @@ class _Curve:
         """
         sides, models = len(scenes.levels) + 1, len(answered.models)
         labels, by_class, counts, of_class = [], [], [], []
-        total, counted = np.zeros((REPLICATES, sides, models)), np.zeros((REPLICATES, 1, 1))
+        total, counted = np.zeros((stats.REPLICATES, sides, models)), np.zeros((stats.REPLICATES, 1, 1))
         squares, squares_of_drops = np.zeros((2, sides, models)), np.zeros((2, sides, models))
         for label in np.unique(scenes.labels).tolist():
             label_scenes = scenes.only(scenes.labels == label)
@@ -180,9 +167,9 @@ class _Curve:
             if images.min() < answered.min_images:
                 continue
             units = np.ones(len(label_scenes.labels), dtype=bool)
-            rng = seeded(answered.seed, "severity", shift, answered.subject.classes[label].id)
+            rng = stats.seeded(answered.seed, "severity", shift, answered.subject.classes[label].id)
             parts = [(label_scenes.present[:, side], label_scenes.right[:, side], units) for side in range(sides)]
-            drawn = np.stack(drawn_accuracies(parts, rng, REPLICATES), axis=1)
+            drawn = np.stack(drawn_accuracies(parts, rng, stats.REPLICATES), axis=1)
             usable = ~np.isnan(drawn).any(axis=(1, 2), keepdims=True)
             total += np.where(usable, drawn, 0.0)
             counted += usable
@@ -193,14 +180,16 @@ class _Curve:
                     label_scenes.right[both],
                     *((accuracy[column], int(images[column])) for column in (0, side)),
                 )
-                squares[:, side] += np.square(distances_of_share(*on_side))
-                differing = distances_of_difference(base, on_side, pairs[:, 0], pairs[:, side])
+                squares[:, side] += np.square(stats.distances_of_share(*on_side))
+                differing = stats.distances_of_difference(base, on_side, pairs[:, 0], pairs[:, side])
                 squares_of_drops[:, side] += np.square(differing)
                 # Where levels are lost, pairs that all agree leave as much open as if there were no other image.
                 first, last = ((pairs[:, column].sum(axis=0) / max(1, len(pairs)), len(pairs)) for column in (0, side))
-                alone = distances_of_difference(first, last, pairs[:, 0], pairs[:, side]) if len(pairs) else differing
+                alone = (
+                    stats.distances_of_difference(first, last, pairs[:, 0], pairs[:, side]) if len(pairs) else differing
+                )
                 agreed[:, side] = np.maximum(differing, alone)
-            of_class.append(percentile_ends(accuracy[0] - accuracy, drawn[:, :1] - drawn, agreed))
+            of_class.append(stats.percentile_ends(accuracy[0] - accuracy, drawn[:, :1] - drawn, agreed))
             labels.append(label)
             by_class.append(accuracy)
             counts.append(images)
@@ -232,14 +221,14 @@ class _Curve:
         """(K + 1,)."""
         return self.counts.sum(axis=0)
 
-    def drop(self, side: int, model: int) -> Estimate:
+    def drop(self, side: int, model: int) -> stats.Estimate:
         """Return base accuracy less accuracy."""
         if self.drops_of_top is not None and side == len(self.levels):
             return self.drops_of_top.interval(model)
         value = float(self.accuracy[0, model] - self.accuracy[side, model])
         below, above = self.agreed_drops[:, side, model].tolist()
         drawn = self.replicates[:, 0, model] - self.replicates[:, side, model]
-        return percentile_interval(value, drawn, (below, above))
+        return stats.percentile_interval(value, drawn, (below, above))
 
     def rows(self, ending: str = "") -> Iterator[ResultRow]:
         """Yield accuracies, drops and the level of ten points; with an ending, drops and that level alone."""
@@ -252,7 +241,7 @@ class _Curve:
             if not ending:
                 for side, level in enumerate(ats):
                     value, agreed = float(self.accuracy[side, model]), self.agreed[:, side, model].tolist()
-                    estimate = percentile_interval(
+                    estimate = stats.percentile_interval(
                         value, self.replicates[:, side, model], (agreed[0], agreed[1]), least=0.0
                     )
                     yield row(names.ACCURACY, estimate, at=level, n=images[side], **key)
@@ -269,10 +258,12 @@ class _Curve:
             class_id, base = self.answered.subject.classes[label].id, float(self.by_class[index, 0, model])
             for side, level in enumerate(ats):
                 n, value = int(self.counts[index, side]), float(self.by_class[index, side, model])
-                yield row(names.ACCURACY, wilson_estimate(round(value * n), n), class_id=class_id, at=level, n=n, **key)
+                yield row(
+                    names.ACCURACY, stats.wilson_estimate(round(value * n), n), class_id=class_id, at=level, n=n, **key
+                )
                 if side:
                     ends = self.drops_of_class[index, :, side, model].tolist()
-                    drop = Estimate(base - value, *(end if np.isfinite(end) else None for end in ends))
+                    drop = stats.Estimate(base - value, *(end if np.isfinite(end) else None for end in ends))
                     yield row(names.DROP, drop, class_id=class_id, at=level, n=n, **key)
 
 
@@ -295,7 +286,7 @@ def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterato
             counting = scenes.right_at_base[:, model] & (scenes.complete | (ending != names.COMPLETE))
             if not counting.any():
                 continue
-            rng = seeded(answered.seed, "failed", shift)
+            rng = stats.seeded(answered.seed, "failed", shift)
             n = int(counting.sum())
             curve = trajectory_stats.failed_curve(first[counting, model], last[counting, model], len(levels), rng)
             for level, share in zip(ats, curve, strict=True):
@@ -303,7 +294,7 @@ def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterato
             median = trajectory_stats.rising_reaches(curve, levels, np.ones(len(levels)), _HALF)
             yield _level_row(names.MEDIAN + ending, median, n=n, **key)
             if not ending:
-                yield row(names.RECOVERED, wilson_estimate(int(again[counting, model].sum()), n), n=n, **key)
+                yield row(names.RECOVERED, stats.wilson_estimate(int(again[counting, model].sum()), n), n=n, **key)
 
 
 def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Curve) -> Iterator[ResultRow]:
@@ -323,26 +314,26 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
     values = accuracy[:, first] - accuracy[:, other]
     # Half a pair that only one, and half a pair that only the other is right about, where none is.
     least, differences = 1 / curve.images[:, None], drawn[:, :, first] - drawn[:, :, other]
-    reach = simultaneous_reach(values, differences, least)
+    reach = stats.simultaneous_reach(values, differences, least)
     beside = reach * np.maximum(np.nanstd(differences, axis=0), least)
     low, high = values - beside, values + beside
     for side, level in enumerate(ats):
         for index, key in enumerate(keys):
-            estimate = Estimate(*(float(each[side, index]) for each in (values, low, high)))
+            estimate = stats.Estimate(*(float(each[side, index]) for each in (values, low, high)))
             yield row(names.DIFFERENCE, estimate, at=level, n=int(curve.images[side]), **key)
         ends = np.zeros((2, len(models), len(models)))
         ends[:, first, other] = low[side], high[side]
         ends[:, other, first] = -high[side], -low[side]
         for name, rank in zip(called, trajectory_stats.ranks(ends[0], ends[1], accuracy[side]).tolist(), strict=True):
-            yield row(names.RANK, Estimate(*rank), model=name, group=shift, at=level, n=len(models))
+            yield row(names.RANK, stats.Estimate(*rank), model=name, group=shift, at=level, n=len(models))
     runs = trajectory_stats.failure_runs(scenes.present[:, 1:], scenes.right[:, 1:, models])
     scores = trajectory_stats.failure_scores(*runs, scenes.right_at_base[:, models], scenes.levels)
     apart = scores[:, first] - scores[:, other]
-    p = trajectory_stats.swap_test(np.nan_to_num(apart), seeded(answered.seed, "swaps", shift))
-    for index, (key, p_one, q) in enumerate(zip(keys, p, holm(p), strict=True)):
+    p = trajectory_stats.swap_test(np.nan_to_num(apart), stats.seeded(answered.seed, "swaps", shift))
+    for index, (key, p_one, q) in enumerate(zip(keys, p, stats.holm(p), strict=True)):
         both = apart[np.isfinite(apart[:, index]), index]
-        rng = seeded(answered.seed, "failure difference", shift)
-        mean = mean_over_units(both, np.arange(len(both)), rng) if len(both) else None
+        rng = stats.seeded(answered.seed, "failure difference", shift)
+        mean = stats.mean_over_units(both, np.arange(len(both)), rng) if len(both) else None
         yield row(names.FAILURE_DIFFERENCE, mean, n=len(both), test=names.SWAPS, p=p_one, q=q, **key)
 
 

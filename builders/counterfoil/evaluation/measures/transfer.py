@@ -19,23 +19,8 @@ from counterfoil.evaluation.scores import AllAnswers, NestedMeasure
 from counterfoil.prediction.failures import failures, ranks_enough
 from counterfoil.prediction.passes import Scored
 from counterfoil.recipe.keep.misclassified import PARENT, TOP1, TOP3
+from counterfoil.report import transfer as names
 from counterfoil.report.results import ResultRow, Results, row
-from counterfoil.report.transfer import (
-    BESIDE,
-    BY_CONSTRUCTION,
-    JUDGE,
-    MOST_JUDGES,
-    ON_BASE,
-    OTHER,
-    RULES,
-    SAME_ARCHITECTURE,
-    SAME_FAMILY,
-    TRANSFER,
-    Relation,
-    Transfer,
-    TransferModel,
-    TransferShift,
-)
 from counterfoil.stats import Estimate, clustered_rates, matched_rates
 
 
@@ -52,7 +37,7 @@ class _Judge:
     recorded_name: str
 
 
-def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[ResultRow]]:
+def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], list[ResultRow]]:
     """Return a `Transfer` per judge, in the recipe's order, and their rows; empty if no rule keeps a judge's failures.
 
     Rates leave out images of classes that are near chance: models fail on nearly all of them anyway.
@@ -64,12 +49,12 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
     failed = [
         {
             rule: failures(rule, scores.predictions, subject.labels, subject.classes, scores.class_map)
-            for rule in (RULES if ranks_enough(scores.predictions, scores.class_map) else (TOP1,))
+            for rule in (names.RULES if ranks_enough(scores.predictions, scores.class_map) else (TOP1,))
         }
         for scores in answered.scored
     ]
     near = np.array([cls.id in answered.near_chance.classes for cls in subject.classes], dtype=bool)
-    transfers: list[Transfer] = []
+    transfers: list[names.Transfer] = []
     numbers: list[ResultRow] = []
     for name, wrong in subject.judged.wrong.items():
         rows = np.flatnonzero(wrong)  # of the dataset's images, which come first
@@ -81,10 +66,10 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
         rows_of_shift = {shift.place: rows[subject.shifts[rows] == shift.place] for shift in judged_shifts}
         family = architecture_family(judge.architecture, name)
         models = [
-            TransferModel(
+            names.TransferModel(
                 scores.classifier.name,
                 architecture_family(scores.classifier.architecture, scores.classifier.name),
-                JUDGE if at in judge.places else _relation(scores, judge, answered),
+                names.JUDGE if at in judge.places else _relation(scores, judge, answered),
             )
             for at, scores in enumerate(answered.scored)
         ]
@@ -93,9 +78,9 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
             for shift in judged_shifts:
                 numbers += _rates(answered, judge, failed, shift.place, rows_of_shift[shift.place])
         if not judge.places:
-            models.insert(0, TransferModel(judge.recorded_name, family, JUDGE))
+            models.insert(0, names.TransferModel(judge.recorded_name, family, names.JUDGE))
         transfers.append(
-            Transfer(
+            names.Transfer(
                 judge=name,
                 architecture=judge.architecture,
                 family=family,
@@ -103,7 +88,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[Transfer, ...], list[R
                 captions=len(_captions(subject, rows)[0]),
                 images=len(rows),
                 shifts=tuple(
-                    TransferShift(
+                    names.TransferShift(
                         name=subject.groups[shift.place].name,
                         judges=shift.judges,
                         at_least=shift.rule.at_least,
@@ -135,7 +120,7 @@ def _judge(name: str, answered: AllAnswers) -> _Judge:
     return _Judge(name, architecture or "", sha256, places, recorded)
 
 
-def _relation(scored: Scored, judge: _Judge, answered: AllAnswers) -> Relation:
+def _relation(scored: Scored, judge: _Judge, answered: AllAnswers) -> names.Relation:
     itself = answered.scored[min(judge.places)].classifier if judge.places else None
     sizes = (itself.param_count, itself.num_classes) if itself else (None, None)
     model_sizes, model = (scored.classifier.param_count, scored.classifier.num_classes), scored.classifier
@@ -149,19 +134,23 @@ def relation_of(
     judge_architecture: str,
     judge_sha256: str | None,
     judge_sizes: tuple[int | None, int | None],
-) -> Relation:
+) -> names.Relation:
     """Return how another model is related to the judge, as far as names and configurations show.
 
     sizes: (parameters, outputs), None if unknown. Same architecture means the same name with other weights; models with
     as many outputs but different numbers of parameters count as one family at most.
     """
     if not (is_known(architecture) and is_known(judge_architecture)):
-        return OTHER
+        return names.OTHER
     if plain_architecture(architecture) == plain_architecture(judge_architecture) and sha256 != judge_sha256:
         (parameters, outputs), (of_judge, outputs_of_judge) = sizes, judge_sizes
         if None in (parameters, of_judge) or outputs != outputs_of_judge or parameters == of_judge:
-            return SAME_ARCHITECTURE
-    return SAME_FAMILY if architecture_family(architecture) == architecture_family(judge_architecture) else OTHER
+            return names.SAME_ARCHITECTURE
+    return (
+        names.SAME_FAMILY
+        if architecture_family(architecture) == architecture_family(judge_architecture)
+        else names.OTHER
+    )
 
 
 def _captions(subject: Subject, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -196,16 +185,18 @@ def _rates(
         shift for shift in subject.judged.shifts if judge.name in shift.judges and shift_index in (None, shift.place)
     ]
     constructed = (
-        RULES if all(judged_shift.rule.failure in (TOP3, PARENT) for judged_shift in judged_shifts) else (TOP1,)
+        names.RULES if all(judged_shift.rule.failure in (TOP3, PARENT) for judged_shift in judged_shifts) else (TOP1,)
     )
     result_rows: list[ResultRow] = []
     if not judge.places:
         # A judge that is not scored here is shown as recorded: wrong about each of these images.
         for rule in constructed:
             key = {"model": judge.recorded_name, "group": group, "against": judge.name, "at": rule}
-            result_rows.append(row(TRANSFER, 1.0, n=len(rows), units=len(captions), note=BY_CONSTRUCTION, **key))
-            result_rows.append(row(ON_BASE, None, n=len(base), **key))
-    for rule in RULES:
+            result_rows.append(
+                row(names.TRANSFER, 1.0, n=len(rows), units=len(captions), note=names.BY_CONSTRUCTION, **key)
+            )
+            result_rows.append(row(names.ON_BASE, None, n=len(base), **key))
+    for rule in names.RULES:
         able = [at for at, by_rule in enumerate(failures_of) if rule in by_rule]
         if not able:
             continue
@@ -220,12 +211,14 @@ def _rates(
             itself = rule in constructed and at in judge.places
             # A rate by construction is not an estimate.
             rate: Estimate | float = estimates[column].value if itself else estimates[column]
-            note = BY_CONSTRUCTION if itself else ""
-            result_rows.append(row(TRANSFER, rate, n=len(rows), units=len(captions), note=note, **key))
-            result_rows.append(row(ON_BASE, None if on_base is None else float(on_base[column]), n=len(base), **key))
+            note = names.BY_CONSTRUCTION if itself else ""
+            result_rows.append(row(names.TRANSFER, rate, n=len(rows), units=len(captions), note=note, **key))
+            result_rows.append(
+                row(names.ON_BASE, None if on_base is None else float(on_base[column]), n=len(base), **key)
+            )
             for name, elsewhere in others.items():
                 if elsewhere is not None:
-                    result_rows.append(row(BESIDE, float(elsewhere[column]), **key | {"at": f"{rule} {name}"}))
+                    result_rows.append(row(names.BESIDE, float(elsewhere[column]), **key | {"at": f"{rule} {name}"}))
     return result_rows
 
 
@@ -294,7 +287,7 @@ def is_known(architecture: str) -> bool:
 
 
 def _draw(results: Results) -> list[str | None]:
-    judges = results.transfer[:MOST_JUDGES]
+    judges = results.transfer[: names.MOST_JUDGES]
     return [transfer_figure(judge, results, index) for index, judge in enumerate(judges)]
 
 
