@@ -19,7 +19,7 @@ from counterfoil.cli.main import app
 from counterfoil.data import labelled_split
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_subject
-from counterfoil.evaluation.measures.reference import IMAGES_A_CLASS, prepared_reference
+from counterfoil.evaluation.measures.source import IMAGES_A_CLASS, prepared_reference
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.progress import Stage, listening
@@ -273,7 +273,7 @@ def test_a_source_that_fails_in_a_librarys_words_ends_no_evaluation(lab: Path, m
     def fails(*_: object, **__: object) -> None:
         raise OSError(errno.ESTALE, "Stale file handle", "/photographs/1.png")
 
-    monkeypatch.setattr("counterfoil.evaluation.measures.reference.labelled_split", fails)
+    monkeypatch.setattr("counterfoil.evaluation.measures.source.labelled_split", fails)
     prepared = prepared_reference(open_subject(lab, None, None, None, {}), {MODEL: MODEL}, (), None)
     assert prepared.images is None
     assert prepared.skipped is not None and "Stale file handle" in prepared.skipped
@@ -283,7 +283,7 @@ def test_an_error_of_the_program_is_no_source_that_cannot_be_read(lab: Path, mon
     def fails(*_: object, **__: object) -> None:
         raise KeyError("labels")
 
-    monkeypatch.setattr("counterfoil.evaluation.measures.reference.labelled_split", fails)
+    monkeypatch.setattr("counterfoil.evaluation.measures.source.labelled_split", fails)
     with pytest.raises(KeyError, match="labels"):
         prepared_reference(open_subject(lab, None, None, None, {}), {MODEL: MODEL}, (), None)
 

@@ -20,8 +20,7 @@ from counterfoil.evaluation.detection.evaluate_detectors import (
 from counterfoil.evaluation.gate import check_names, judge_gate, judged_models, models_of, read_gate
 from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES
 from counterfoil.evaluation.measures.comparison import ComparedModels
-from counterfoil.evaluation.measures.distances import prepared_distances
-from counterfoil.evaluation.measures.reference import PreparedReference, prepared_reference
+from counterfoil.evaluation.measures.source import PreparedReference, prepared_distances, prepared_reference
 from counterfoil.evaluation.mistaken_order import likely_order
 from counterfoil.evaluation.result_files import make_ready, report_folder, store_results, write_evaluation
 from counterfoil.evaluation.results import Evaluation

@@ -119,7 +119,7 @@ def _with_tips(text: str, gid: str, sentences: Sequence[str]) -> str:
     return "".join(pieces) + text[position:]
 
 
-def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]], *, size: float = 8.5) -> None:
+def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None:
     """Write a label beside each point, inside the axes, where it covers the fewest other labels and points."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -137,7 +137,7 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]], *, size
         best: tuple[float, Any] | None = None
         for rank, (across, up) in enumerate(_OFFSETS):
             text = axes.annotate(
-                label, (x, y), xytext=(across, up), textcoords="offset points", fontsize=size, color=MUTED,
+                label, (x, y), xytext=(across, up), textcoords="offset points", fontsize=8.5, color=MUTED,
                 ha="left" if across > 0 else "right" if across < 0 else "center",
                 va="center" if up == 0 else "bottom" if up > 0 else "top", parse_math=False, annotation_clip=False,
             )  # fmt: skip

@@ -55,7 +55,7 @@ def given_variants(written: list[str]) -> tuple[Given, ...]:
     """Parse each text once. Raise UserError if there is none, or for one that cannot be parsed."""
     if not written:
         raise UserError("nothing to mend with: --with is missing", "Name a built dataset: --with built:contexts")
-    return tuple(dict.fromkeys(_given(text) for text in written))
+    return tuple(dict.fromkeys(map(_given, written)))
 
 
 def balanced_by(text: str) -> str | None:

@@ -61,9 +61,6 @@ def collective_of(prepared: Prepared, mended_models: Sequence[MendedModel]) -> d
         )
         return None if heldout is None else heldout.gain, next(beside, None)
 
-    def share(gain_own: float | None, other: float | None) -> float | None:
-        return None if gain_own is None or other is None else kept_gain(gain_own, other)
-
     kept_gains = []
     for model in mended_models:
         own_names = {variant.name for variant in prepared.own.get(model.summary.name, ()) if variant.role == "mended"}
@@ -80,9 +77,9 @@ def collective_of(prepared: Prepared, mended_models: Sequence[MendedModel]) -> d
                     images=variant.images,
                     heldout=gain,
                     test=None if test is None else test.gain,
-                    kept=share(own_gains[0], gain),
+                    kept=kept_gain(own_gains[0], gain),
                     over_retrained=over,
-                    kept_over_retrained=share(own_gains[1], over),
+                    kept_over_retrained=kept_gain(own_gains[1], over),
                 )
             )
     return document.Collective(
@@ -103,9 +100,9 @@ def failure_overlap(failed: NDArray[np.bool_]) -> NDArray[np.float64]:
     return np.divide(both, either, out=np.full_like(both, np.nan), where=either > 0)
 
 
-def kept_gain(gain_own: float, other: float) -> float | None:
+def kept_gain(gain_own: float | None, other: float | None) -> float | None:
     """Return the gain with another model's images as a share of the gain with its own, None if that is not above 0."""
-    return other / gain_own if gain_own > 0 else None
+    return None if gain_own is None or other is None or gain_own <= 0 else other / gain_own
 
 
 def run_document(prepared: Prepared, mended_models: Sequence[MendedModel]) -> document.Mended:
@@ -307,8 +304,8 @@ def refuse_another_run(
     named = ", ".join(model.name for model in known.models)
     recipes = (known.recipe.name, known.recipe.sha256), (source.recipe.name, source.recipe.recipe_hash)
     other = [
-        f"{what}: {found_value}, not {ours}"
-        for what, found_value, ours in (
+        f"{what}: {earlier}, not {value}"
+        for what, earlier, value in (
             ("models", named, ", ".join(shown_names(models).values())),
             ("recipe", *(f"{name} ({sha256[:12]})" for name, sha256 in recipes)),
             ("mine.seed", known.audited.seed, source.mine.seed),
@@ -319,7 +316,7 @@ def refuse_another_run(
             ("--seed", known.train.seed, settings.seed),
             ("--per-class", known.train.per_class, source.per_class),
         )
-        if found_value != ours
+        if earlier != value
     ]
     left = [name for name in known.asked.using if name not in datasets.using]
     left += [f"--own {model}={name}" for model, name in known.asked.own.items() if datasets.own.get(model) != name]

@@ -63,12 +63,10 @@ class SeenModel:
             allowed_outputs[label, list(outputs)] = True
         return allowed_outputs
 
-    def lesson(
-        self, features: NDArray[np.float32], labels: NDArray[np.int64], weights: NDArray[np.floating] | None = None
-    ) -> Lesson:
+    def lesson(self, features: NDArray[np.float32], labels: NDArray[np.int64]) -> Lesson:
         """Return rows to learn from: of a class with several outputs, the target is the one that the model prefers."""
         logits = np.where(self.allowed()[labels], self.head.logits(features), -np.inf)
-        return Lesson(features, logits.argmax(axis=1), weights)
+        return Lesson(features, logits.argmax(axis=1))
 
 
 def load_mendable(models: Sequence[str], source: MendSource) -> dict[str, Classifier]:

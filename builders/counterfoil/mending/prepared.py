@@ -462,23 +462,19 @@ def prepare(
     for images in (source.train, *drawn, *audited, source.test):
         if images is not None and images.content not in pixels:
             pixels[images.content] = pixels_of(images)
-    refuse_shared(*_sides(prepared))
-    return prepared
+    dataset, build = source.recipe.source.dataset, source.audited
 
+    def rows(images: LabelledImages, name: str) -> Known:
+        return Known(f"{name} ({images.name})", images.keys, pixels[images.content], images.units, dataset)
 
-def _sides(prepared: Prepared) -> tuple[list[Known], list[Known], list[Known]]:
-    source, dataset, pixels = prepared.source, prepared.source.recipe.source.dataset, prepared.pixels
-
-    def rows(images: LabelledImages, name: str, built: AuditedBuild | None = None) -> Known:
-        of = dataset if built is None else images.name
-        known = Known(name, images.keys, pixels[images.content], images.units, of)
-        return known if built is None else replace(known, seeds=built.seeds, edited=built.edited, edited_of=dataset)
-
-    learned = [rows(source.train, f"the training images ({source.train.name})")]
+    learned = [rows(source.train, "the training images")]
     for _, debug in prepared.drawn():
         keys, edited = debug.images.keys, debug.edited.keys if debug.edited is not None else ()
         name, seen = f"the images of {debug.name}", pixels[debug.images.content]
         learned.append(Known(name, keys, seen, debug.units, dataset, debug.seeds, frozenset(edited), dataset))
-    audited = [rows(part, f"the audited images ({part.name})", source.audited) for part in prepared.audited]
-    test = [] if source.test is None else [rows(source.test, f"the test ({source.test.name})")]
-    return learned, audited, test
+    judged = [rows(part, "the audited images") for part in audited]
+    if build is not None:
+        facts = {"seeds": build.seeds, "edited": build.edited, "edited_of": dataset}
+        judged = [replace(known, of=part.name, **facts) for known, part in zip(judged, audited, strict=True)]
+    refuse_shared(learned, judged, [] if source.test is None else [rows(source.test, "the test")])
+    return prepared

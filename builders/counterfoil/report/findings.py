@@ -1,4 +1,4 @@
-"""Mined shifts: how often each model fails under one, before a classifier's rule selects images: facts, table, words."""
+"""Mined shifts: each model's failure rates, before a classifier's rule selects images: facts, table, words."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class MinedShiftResult(Strict):
 
 def by_difference(results: Results, *, failing: bool = False) -> list[MinedShiftResult]:
     """Return the largest difference first, averaged over models; failing: without shifts built for comparison."""
-    found = [one for one in results.findings if one.role not in BESIDE] if failing else []
+    failures = [finding for finding in results.findings if finding.role not in BESIDE] if failing else []
     near = {model.name for model in results.models if model.near_chance}
 
     def rank(finding: MinedShiftResult) -> float:
@@ -104,31 +104,29 @@ def by_difference(results: Results, *, failing: bool = False) -> list[MinedShift
         sound = [value for model, value in measured.items() if model not in near] or list(measured.values())
         return -sum(sound) / len(sound) if sound else math.inf
 
-    return sorted(found or results.findings, key=rank)
+    return sorted(failures or results.findings, key=rank)
 
 
 def failure_rates_table(results: Results, most_models: int) -> Table:
     """Return a row a finding, a column a model: its rate, the base's, and the difference with its interval."""
-    short = {model.name: model for model in results.models}
     shown = by_difference(results, failing=True)[:_MOST_IN_A_TABLE]
-    # A judge that is no model of this evaluation has a column where its recorded answers are shown.
-    names = list(dict.fromkeys([*short, *(model.name for finding in shown for model in finding.models)]))[:most_models]
+    columns = {
+        model.name: TableColumn(model.short_name, note="near chance" if model.near_chance else "", named=True)
+        for model in results.models
+    }
+    # A judge that is not scored here has a column for its recorded answers.
+    for model in (model for finding in shown for model in finding.models):
+        columns.setdefault(model.name, TableColumn(model.name, named=True))
+    names = list(columns)[:most_models]
+    rows = [
+        TableRow((text_cell(finding.name), *(_cell(results, finding.shift, name) for name in names)))
+        for finding in shown
+    ]
     rest = len(results.findings) - len(shown)
     return Table(
         "mined shifts: failure rate over all candidates that passed the screen, and on the base (%)",
-        (
-            TableColumn("finding", "text"),
-            *(
-                TableColumn(short[name].short_name, note="near chance" if short[name].near_chance else "", named=True)
-                if name in short
-                else TableColumn(name, named=True)
-                for name in names
-            ),
-        ),
-        tuple(
-            TableRow((text_cell(finding.name), *(_cell(results, finding.shift, name) for name in names)))
-            for finding in shown
-        ),
+        (TableColumn("finding", "text"), *(columns[name] for name in names)),
+        tuple(rows),
         more=f"and {rest:,} more mined shifts, in {_FILE}" if rest > 0 else "",
     )
 
@@ -148,7 +146,7 @@ def counted_words(finding: MinedShiftResult) -> str:
 
 def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
     """Return a sentence a model, the target first, of `MOST_SENTENCES`; one reason for several models once."""
-    models = sorted(finding.models, key=lambda one: not one.target)[:MOST_SENTENCES]
+    models = sorted(finding.models, key=lambda model: not model.target)[:MOST_SENTENCES]
     facts = {model.name: model for model in results.models}
     sentences: list[str] = []
     reasons: dict[str, list[str]] = {}
@@ -174,39 +172,37 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
 def failure_rates_csv(results: Results) -> str | None:
     """Write one line a mined shift and model: failure rates averaged over classes, in percent; sums of images."""
     near = {model.name for model in results.models if model.near_chance}
-    lines = [
-        _line(results, finding, model, model.name in near) for finding in results.findings for model in finding.models
-    ]
+    lines: list[dict[str, Any]] = []
+    pairs = [(finding, model) for finding in results.findings for model in finding.models]
+    for finding, model in pairs:
+        key = {"model": model.name, "group": finding.shift}
+        rate, base = (results.rows.one(measure, **key) for measure in (RATE, BASE_RATE))
+        measured = model.measured_on is not None
+        line = {
+            "shift": finding.shift,
+            "words": finding.words or "",
+            "role": finding.role or "",
+            "class_ids": " ".join(finding.class_ids),
+            "model": model.name,
+            "target": int(model.target),
+            "measured_on": model.measured_on or "",
+            "candidates": finding.candidates,
+            "screened": finding.screened,
+            "accepted": finding.accepted,
+            "n_classes": model.classes if measured else "",
+            "n_images": rate.n if rate and measured else "",
+            "failures": model.failures if measured else "",
+            "n_base_images": base.n if base and measured else "",
+            "base_failures": "" if model.base_failures is None else model.base_failures,
+            "rate": csv_percent(rate.value if rate else None),
+            "base_rate": csv_percent(base.value if base else None),
+            **csv_interval("difference", results.rows.estimate(DIFFERENCE, **key)),
+            "near_chance": int(model.name in near),
+            "classes_near_chance": ", ".join(finding.near_chance),
+            "note": rate.note if rate else "",
+        }
+        lines.append(line)
     return csv_text(lines) if results.findings else None
-
-
-def _line(results: Results, finding: MinedShiftResult, model: FindingModel, near: bool) -> dict[str, Any]:
-    key = {"model": model.name, "group": finding.shift}
-    rate, base = (results.rows.one(measure, **key) for measure in (RATE, BASE_RATE))
-    measured = model.measured_on is not None
-    return {
-        "shift": finding.shift,
-        "words": finding.words or "",
-        "role": finding.role or "",
-        "class_ids": " ".join(finding.class_ids),
-        "model": model.name,
-        "target": int(model.target),
-        "measured_on": model.measured_on or "",
-        "candidates": finding.candidates,
-        "screened": finding.screened,
-        "accepted": finding.accepted,
-        "n_classes": model.classes if measured else "",
-        "n_images": rate.n if rate and measured else "",
-        "failures": model.failures if measured else "",
-        "n_base_images": base.n if base and measured else "",
-        "base_failures": "" if model.base_failures is None else model.base_failures,
-        "rate": csv_percent(rate.value if rate else None),
-        "base_rate": csv_percent(base.value if base else None),
-        **csv_interval("difference", results.rows.estimate(DIFFERENCE, **key)),
-        "near_chance": int(near),
-        "classes_near_chance": ", ".join(finding.near_chance),
-        "note": rate.note if rate else "",
-    }
 
 
 def _cell(results: Results, shift: str, model: str) -> TableCell:

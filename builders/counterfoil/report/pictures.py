@@ -24,6 +24,6 @@ def webp(image: Image, quality: int, side: int | None = None, method: int = 4) -
         return file.getvalue()
 
 
-def data_uri(encoded: bytes, kind: str = "webp") -> str:
-    """Return an encoded image as an address that holds it."""
-    return f"data:image/{kind};base64,{base64.b64encode(encoded).decode()}"
+def data_uri(encoded: bytes) -> str:
+    """Return a WebP image as an address that holds it."""
+    return f"data:image/webp;base64,{base64.b64encode(encoded).decode()}"

@@ -161,7 +161,7 @@ class TableCell:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A heading. kind: an untrusted `name`, a shift's name, plain words, or numbers. named: the heading is untrusted."""
+    """A heading. kind of its cells: an untrusted `name`, a shift's name, words or numbers. named: it is untrusted."""
 
     label: str
     kind: Literal["name", "shift", "text", "number"] = "number"

@@ -15,7 +15,7 @@ from counterfoil.cli.main import app
 from counterfoil.data import LabelledImages
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
-from counterfoil.evaluation.measures import distances as measure_distances
+from counterfoil.evaluation.measures import source as measure_distances
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.feature_stats import FEWEST_IMAGES, IMAGES_A_FEATURE, LARGEST_SUBSET, kernel_distance
 from counterfoil.models.classifiers.of_timm import TimmClassifier

@@ -1,43 +1,48 @@
-"""How far a dataset is from its source: KID and FID of the whole and of each group.
+"""How a dataset compares with its source: distances of features (KID, FID), and accuracy on validation images.
 
-Features are those of the recipe's CLIP model, or of a classifier before its last layer. They are cached by content.
+Features are those of the recipe's CLIP model, or of a classifier before its last layer. For the reference, the models
+are scored on at most 50 validation images of each class. A source that is not available is skipped with the reason.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil import feature_stats
-from counterfoil.data import LabelledImages, labelled_source, labelled_split, thinned
+from counterfoil import accuracy_stats, feature_stats
+from counterfoil.accuracy_stats import ClassUnits, near_chance
+from counterfoil.data import LabelledImages, first_of_classes, labelled_source, labelled_split, rows_of, thinned
 from counterfoil.data.folders import placed
 from counterfoil.data.labelled_images import deal_halves
 from counterfoil.data.labelled_sources import labelled_conditions
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import open_source
-from counterfoil.data.pins import SourcePin
+from counterfoil.data.pins import SourcePin, prepared_folders
 from counterfoil.errors import CounterfoilError, UserError, raise_together
 from counterfoil.evaluation.dataset import Subject
 from counterfoil.evaluation.scores import AllAnswers, Asking, NestedMeasure, Request
 from counterfoil.models.classifiers import describe_classifier, load_classifier
 from counterfoil.models.clip import load_clip, pin_clip
-from counterfoil.models.names import Pin, local_folder
+from counterfoil.models.loading_errors import reading_errors, skipped_reason
+from counterfoil.models.names import LAB, Pin, local_folder
 from counterfoil.prediction.embedding import Embedder, classifier_embedder, clip_embedder, embed
+from counterfoil.prediction.passes import Scored
 from counterfoil.progress import renamed, report
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS
+from counterfoil.recipe.names import OPEN_CLIP, PREDICTIONS, is_local
 from counterfoil.report.distances import FID, KID, Distances, ImageSet, SetOfImages
+from counterfoil.report.reference import VALIDATION, VALIDATION_BASE, VALIDATION_GAP, ReferenceResult
 from counterfoil.report.results import ResultRow, row
 from counterfoil.stats import Estimate
 from counterfoil.store.layout import user_cache
 
-_FOLDER = "embeddings"
+_EMBEDDINGS = "embeddings"
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,7 @@ def measure_distances(answered: AllAnswers) -> tuple[tuple[Distances, ...], list
             continue
         try:
             model = load_features(name, answered.subject, answered.asking.device)
-            distances, model_rows = _measured(answered, prepared.opened, model)
+            distances, model_rows = _distances(answered, prepared.opened, model)
             measured.append(distances)
             rows += model_rows
         except UserError as error:
@@ -118,8 +123,8 @@ def skipped_because(error: CounterfoilError) -> str:
     return "; ".join([*error.problems, *([error.hint] if error.hint else [])]).rstrip(".")
 
 
-def _measured(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel) -> tuple[Distances, list[ResultRow]]:
-    subject, seed, cache = answered.subject, answered.seed, user_cache() / _FOLDER
+def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel) -> tuple[Distances, list[ResultRow]]:
+    subject, seed, cache = answered.subject, answered.seed, user_cache() / _EMBEDDINGS
     of_source = _features(opened.source.images, model, cache, answered.asking)
     decodable = _readable(of_source)
     source, near = _Side(of_source[decodable], _units(opened.source.images)[decodable]), None
@@ -127,7 +132,7 @@ def _measured(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel
         other = _features(opened.other.images, model, cache, answered.asking)
         has = _readable(other)
         near = _Side(other[has], _units(opened.other.images)[has])
-    parts = [_features(part.images, model, subject.workplace / _FOLDER, answered.asking) for part in subject.parts]
+    parts = [_features(part.images, model, subject.workplace / _EMBEDDINGS, answered.asking) for part in subject.parts]
     features = np.concatenate(parts) if len(parts) > 1 else parts[0]
     readable, shared = _readable(features), _subject_units(subject)
     statistics: dict[tuple[int, ...], feature_stats.FeatureStatistics | None] = {}
@@ -401,4 +406,147 @@ def _shown(images: LabelledImages) -> str:
     return shown_source(dataset, split)
 
 
-MEASURE = NestedMeasure(measure_distances)
+DISTANCES = NestedMeasure(measure_distances)
+
+
+# Wilson's interval of a class of this many is at most 27 points wide, and of ten classes 9.
+IMAGES_A_CLASS = 50
+_SALT = "reference"  # of the bootstrap
+_ANSWERS = "predictions"
+_INPUT = "the input dataset"
+
+
+@dataclass(frozen=True)
+class PreparedReference(Request):
+    """The images to score, DATASET:SPLIT, and the models that are not scored there, each with the reason.
+
+    images is None if nothing is scored; `skipped` then says why, or nothing if no reference is wanted.
+    """
+
+    images: LabelledImages | None = None
+    split: str = ""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    skipped: str | None = None
+
+
+def prepared_reference(
+    subject: Subject, stands_for: Mapping[str, object], mended: Sequence[str], wanted: bool | None
+) -> PreparedReference:
+    """Open the validation split of a built dataset's source, before any long step.
+
+    stands_for: each model's name → what it is. mended: names of mended models, which may have seen any image of the
+    source. wanted: None for a source that is on this machine, True to fetch one from the Hub. The base of corrupted
+    rows is the source's own, so it is compared on request only.
+    """
+    if wanted is False or subject.recipe is None or subject.directory is None:
+        return PreparedReference()
+    if wanted is None and subject.recipe.kind.unchanged_base:
+        return PreparedReference()
+    subject = with_source_placed(subject)
+    assert subject.recipe is not None
+    left_out = {
+        name: "a file of recorded predictions"
+        for name, model in stands_for.items()
+        if isinstance(model, str) and model.startswith(PREDICTIONS)
+    }
+    left_out |= dict.fromkeys(mended, "which was mended and may have seen these images")
+    split = shown_source(subject.recipe.source.dataset, subject.recipe.source.validation_split)
+    try:
+        if not set(stands_for) - set(left_out):
+            raise UserError("no model can be scored on it: " + "; ".join(f"{k} is {v}" for k, v in left_out.items()))
+        if subject.recipe.source.conditions is not None:
+            raise UserError("each row of the source has several labels, expected one class per row")
+        pin, source = pinned_source(subject), subject.recipe.source
+        # A dataset of the Hub may be of any size.
+        large = not (source.dataset.startswith(LAB) or is_local(source.dataset))
+        if large and wanted is None and not any(folder.name == pin.revision for folder in prepared_folders(source)):
+            raise UserError(f"'{source.dataset}' is not on this machine", "Add --reference to download it.")
+        images = labelled_split(source, source.validation_split, subject.recipe.classes, pin, units=False)
+        images = rows_of(images, first_of_classes(images.keys, images.labels, IMAGES_A_CLASS))
+    except reading_errors() as error:
+        reason = skipped_because(skipped_reason(_INPUT, error))
+        return PreparedReference(split=split, left_out=left_out, skipped=reason)
+    return PreparedReference(images, split, left_out)
+
+
+def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, list[ResultRow]]:
+    """Return every model's gap between validation images and the base, over the classes that the base measures.
+
+    None if no reference is wanted. A source that cannot be read is skipped and a model that fails there is left out,
+    each with the reason.
+    """
+    prepared = answered.request(PreparedReference) or PreparedReference()
+    if prepared.images is None:
+        if prepared.skipped is None:
+            return None, []
+        return ReferenceResult(prepared.split, skipped=prepared.skipped, left_out=prepared.left_out), []
+    images, scorable = prepared.images, [name for name in answered.models if name not in prepared.left_out]
+    failed: dict[str, CounterfoilError] = {}
+    try:
+        with renamed(lambda stage: replace(stage, name=f"{stage.name}, validation")):
+            scored = answered.asking.scored(images, scorable, user_cache() / _ANSWERS, failed)
+    except reading_errors() as error:
+        reason = skipped_because(skipped_reason(_INPUT, error))
+        return ReferenceResult(prepared.split, skipped=reason, left_out=prepared.left_out), []
+    if not scored:
+        reason = "; ".join(skipped_because(error) for error in failed.values())
+        return ReferenceResult(prepared.split, skipped=reason, left_out=prepared.left_out), []
+    whys = {name: f"which failed there: {skipped_because(failed[name])}" for name in scorable if name in failed}
+    prepared = replace(prepared, left_out={**prepared.left_out, **whys})
+    # What was remembered comes first in `scored`: in the order of the models, equal answers give equal bytes.
+    return _gaps(answered, prepared, images, {name: scored[name] for name in scorable if name in scored})
+
+
+def _gaps(
+    answered: AllAnswers, prepared: PreparedReference, images: LabelledImages, scored: Mapping[str, Scored]
+) -> tuple[ReferenceResult, list[ResultRow]]:
+    subject, near = answered.subject, answered.near_chance
+    places = [answered.models.index(name) for name in scored]
+    readable = np.all([scores.predictions.readable for scores in scored.values()], axis=0)
+    correct = np.stack([scores.predictions.correct for scores in scored.values()], axis=1)
+    label_of = {cls.id: label for label, cls in enumerate(subject.classes)}
+    both, enough = [], answered.enough(0)
+    for cls in enough:
+        rows = np.flatnonzero((images.labels == label_of[cls.class_id]) & readable)
+        if rows.size:
+            # A class's answers (n, models) on validation images as one side, and on base images as the other.
+            together = np.concatenate([correct[rows], cls.base_correct[cls.base_present][:, places]])
+            first = np.arange(len(together)) < len(rows)
+            both.append(ClassUnits(cls.class_id, first, together, ~first, together))
+    measured = [cls for cls in both if cls.class_id not in near.classes]
+    others = [cls for cls in both if cls.class_id in near.classes]
+    unseen, unseen_known = None, False
+    if others:
+        sound = ~near.models[places]
+        shares = [accuracy_stats.accuracy_per_class(other.base_present, other.base_correct) for other in others]
+        unseen = float(np.mean(shares, axis=0)[sound if sound.any() else np.ones_like(sound)].mean())
+        # Whether classes near chance on the base are clearly above chance here.
+        chance = float(np.mean([near.chances[other.class_id] for other in others]))
+        unseen_known = not near_chance(np.array([unseen]), sum(other.counts[0] for other in others), chance).item()
+    why = "it has no readable image of these classes" if enough else "no class has enough images on the base"
+    result = ReferenceResult(
+        split=prepared.split,
+        images=sum(cls.counts[0] for cls in measured),
+        classes=len(measured),
+        skipped=None if both else why,
+        left_out=prepared.left_out,
+        unseen=unseen,
+        unseen_known=unseen_known,
+    )
+    if not measured:
+        return result, []
+    drops = accuracy_stats.drops(measured, paired=False, seed=answered.seed, salt=_SALT)
+    shown = accuracy_stats.averages(measured, seed=answered.seed, salt=_SALT)
+    bases = [
+        ClassUnits(cls.class_id, cls.shift_present, cls.shift_correct, cls.shift_present, cls.shift_correct)
+        for cls in measured
+    ]
+    base = accuracy_stats.averages(bases, seed=answered.seed, salt=subject.groups[0].name)
+    return result, [
+        row(measure, numbers.interval(column), model=name, n=result.images)
+        for column, name in enumerate(scored)
+        for measure, numbers in ((VALIDATION, shown), (VALIDATION_BASE, base), (VALIDATION_GAP, drops))
+    ]
+
+
+REFERENCE = NestedMeasure(measure_reference)
