@@ -391,7 +391,7 @@ def test_a_group_of_which_most_classes_lack_images_is_undecided() -> None:
 
 def test_images_that_a_judge_chose_do_not_judge_it() -> None:
     found = answered({"base": (45, 45), "shift_1": (45, 0)})
-    judges: Any = SimpleNamespace(shifts=(SimpleNamespace(place=1, judges=("old",)),))
+    judges: Any = SimpleNamespace(shifts=(SimpleNamespace(index=1, judges=("old",)),))
     pins = {"old": {"architecture": "a", "sha256": "old", "targets": [[0]]}}
     scored: Any = tuple(
         SimpleNamespace(

@@ -61,7 +61,7 @@ class MinedShift:
     ends the drawing of a cell, if there is one. unpicked: None without judges; then the accepted images are measured.
     """
 
-    place: int
+    index: int
     facts: MinedFacts
     open: bool
     screened: int
@@ -147,7 +147,7 @@ def refuse_other_data(directory: Path, recipe: Recipe, mined: MinedCandidates, k
             raise RunFailure(f"{directory}: {missing} is accepted in candidates but missing in data", VERIFY)
         refused = next((key for key in candidate_keys[~shift.unpicked.accepted].tolist() if key in data_keys), None)
         if refused is not None:
-            of_shift = f"the candidates of {names[shift.place]}"
+            of_shift = f"the candidates of {names[shift.index]}"
             raise RunFailure(f"{directory}: data has {refused}, which {of_shift} reject", VERIFY)
 
 

@@ -46,7 +46,7 @@ from counterfoil.store.rows import TableForm
 class JudgedShift:
     """A shift that keeps what judges get wrong: its index among the groups, and the rule that asks them."""
 
-    place: int
+    index: int
     rule: MisclassifiedRule
 
     @property
@@ -79,26 +79,26 @@ def read_judged(
     )
     if not judged:
         return JudgedImages()
-    groups = {every[judged_shift.place].group for judged_shift in judged}
-    # By judge and by what of its record says whether it is wrong, the shifts that ask so.
-    places: dict[tuple[str, str], list[int]] = {}
+    groups = {every[judged_shift.index].group for judged_shift in judged}
+    # The shifts that read each judge's recorded answers, by judge and by the kind of answer.
+    shifts_of: dict[tuple[str, str], list[int]] = {}
     for judged_shift in judged:
         for judge in judged_shift.judges:
-            places.setdefault((judge, judged_shift.rule.decides), []).append(judged_shift.place)
+            shifts_of.setdefault((judge, judged_shift.rule.decides), []).append(judged_shift.index)
     row_of = {key: row for row, key in enumerate(keys)}
-    wrong = {judge: np.zeros(len(keys), dtype=bool) for judge, _ in places}
+    wrong = {judge: np.zeros(len(keys), dtype=bool) for judge, _ in shifts_of}
     form = TableForm.of(recipe)
-    columns = list(dict.fromkeys(judge_column(*each) for each in places))
+    columns = list(dict.fromkeys(judge_column(*key) for key in shifts_of))
     for receipt in receipts:
         if receipt.group not in groups:
             continue
         for batch in shard_batches(directory, receipt, ["key", *columns], "data", form):
             rows = np.array([row_of[key] for key in batch.column("key").to_pylist()], dtype=np.int64)
-            for (judge, what), asking_shifts in places.items():
+            for (judge, what), judged_shifts in shifts_of.items():
                 # A judge that was not asked about an image, or gave no answer, is not wrong.
                 answers = batch.column(judge_column(judge, what)).to_pylist()
                 fails = np.array([answer is (what == FAILED) for answer in answers], dtype=bool)
-                wrong[judge][rows] |= fails & np.isin(shifts[rows], asking_shifts)
+                wrong[judge][rows] |= fails & np.isin(shifts[rows], judged_shifts)
     return JudgedImages(judged, wrong)
 
 
@@ -356,7 +356,7 @@ def labelled_subject(
         source=source,
         name=Path(source).name or source,
         directory=None,
-        # Answers to images that lie in no dataset of ours are kept in the user's cache.
+        # A folder of images may not be written to, so its answers are in the user's cache.
         workplace=user_cache() / hashlib.sha256(images.content.encode()).hexdigest()[:16],
         content=images.content,
         classes=tuple(classes),
@@ -475,23 +475,23 @@ def is_built(dataset: str | Path, *, surely_not: bool = False) -> bool:
 
 
 def _labelled(
-    place: str | Path, recipe: Recipe | None, classes: Sequence[RecipeClass] | None, groups: str | None
+    name: str | Path, recipe: Recipe | None, classes: Sequence[RecipeClass] | None, groups: str | None
 ) -> LabelledImages:
-    """Return the images that a place names; `source:SPLIT` is read as the recipe reads its input dataset."""
+    """Return the images that a person names; `source:SPLIT` is read as the recipe reads its input dataset."""
     column = None if groups == CONFIGS else groups
-    if not str(place).startswith(_SOURCE):
-        images = labelled_source(place, classes, configs_are_groups=groups == CONFIGS, group_column=column)
+    if not str(name).startswith(_SOURCE):
+        images = labelled_source(name, classes, configs_are_groups=groups == CONFIGS, group_column=column)
         if images.paths is not None:  # of a folder, of whose pictures some are looked at
             some = thinned(images, MOST_LOOKED_AT)
             pictures = look_at_pictures(some.images(), len(some), decode=False)
             images = replace(images, notes=(*images.notes, *pictures.notes(len(images))))
         return images
     if recipe is None:
-        raise UserError(f"{place}: its source is unknown without a recipe", "Name one: --recipe wardrobe-mini")
+        raise UserError(f"{name}: its source is unknown without a recipe", "Name one: --recipe wardrobe-mini")
     source = recipe.source
     reference = NamedDataset(
         dataset=source.dataset,
-        split=str(place).removeprefix(_SOURCE),
+        split=str(name).removeprefix(_SOURCE),
         revision=source.revision,
         config=source.config,
         image_column=source.image_column,

@@ -450,12 +450,12 @@ def _write(answered: AllAnswers, folder: Path) -> None:
         }
         coco["images"].append({"id": row, "file_name": path, "width": width, "height": height, **origin})
         coco["annotations"].append({"id": row, "image_id": row, "category_id": label})
-        for place, model in enumerate(answered.models):
-            output, share = int(answers.prediction[row, place]), float(answered.confidence[row, place])
+        for column, model in enumerate(answered.models):
+            output, share = int(answers.prediction[row, column]), float(answered.confidence[row, column])
             confidence = None if np.isnan(share) else round(share, 6)
-            answer, correct = called[place](output), bool(answers.correct[row, place])
+            answer, correct = called[column](output), bool(answers.correct[row, column])
             classification = {"_cls": "Classification", "tags": [], "label": answer, "confidence": confidence}
-            sample |= {f"answer_{columns[place]}": classification, f"right_{columns[place]}": correct}
+            sample |= {f"answer_{columns[column]}": classification, f"right_{columns[column]}": correct}
             coco["answers"].append(
                 {"image_id": row, "model": model, "answer": answer, "score": confidence, "right": correct}
             )

@@ -223,15 +223,19 @@ def impact_figure(results: Results) -> str | None:
             axes.plot([100 * impact.low, 100 * impact.high], [row, row], color=INK, linewidth=1.1, zorder=3)
             for end in (impact.low, impact.high):
                 axes.plot([100 * end] * 2, [row - 0.14, row + 0.14], color=INK, linewidth=1.1, zorder=3)
-    axes.set_yticks(range(len(shown)), [short(shift.name) for shift, _ in shown], parse_math=False)
-    axes.set_ylim(len(shown) - 0.4, -0.6)
+    _label_bars(axes, [short(shift.name) for shift, _ in shown])
     axes.axvline(0, color=INK, linewidth=0.8, zorder=4)
-    axes.grid(axis="x", color=RULE, linewidth=0.7, zorder=0)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
     words = averaged(results)
     axes.set_xlabel(f"drop in accuracy{f', {words}' if words else ''} (points)", color=MUTED)
     return as_svg(figure, "impact", "Absolute impact of each shift with its interval", tips)
+
+
+def _label_bars(axes: Axes, labels: Sequence[str]) -> None:
+    axes.set_yticks(range(len(labels)), labels, parse_math=False)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.grid(axis="x", color=RULE, linewidth=0.7, zorder=0)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
@@ -376,8 +380,8 @@ def published_figure(results: Results) -> str | None:
         panel.set_title(short(shift.name, 26), fontsize=10, color=INK, loc="left", pad=4, parse_math=False)
         panel.grid(color=RULE, linewidth=0.6, zorder=0)
         tips[f"published{index}"] = [
-            f"{model.name}: base {percent(float(one))}, {in_words(shift.name)} {percent(float(other))}"
-            for model, one, other in zip(models, base, shifted, strict=True)
+            f"{model.name}: base {percent(float(on_base))}, {in_words(shift.name)} {percent(float(under_shift))}"
+            for model, on_base, under_shift in zip(models, base, shifted, strict=True)
         ]
     # The panels share their axes. The line of ImageNet-A extends far below any point.
     lowest = min(
@@ -478,12 +482,8 @@ def transfer_figure(transfer: Transfer, results: Results, number: int) -> str | 
             axes.scatter(
                 100 * base, index, s=26, facecolors="none", edgecolors=MUTED, linewidths=1.3, zorder=4, clip_on=False
             )
-    axes.set_yticks(range(len(shown)), labels, parse_math=False)
-    axes.set_ylim(len(shown) - 0.4, -0.6)
+    _label_bars(axes, labels)
     axes.set_xlim(0, 101)
-    axes.grid(axis="x", color=RULE, linewidth=0.7, zorder=0)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
     axes.set_xlabel("wrong answers, top-1 (%); the ring is the base of the same classes", color=MUTED)
     return as_svg(figure, f"transfer{number}", "Failure rates of the models on what a judge got wrong", tips)
 

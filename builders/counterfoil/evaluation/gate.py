@@ -465,7 +465,7 @@ def _reason_undecided(
         return f"only {classes[0]} of {classes[1]} classes are measured"
     names = {answered.models.index(name): name for name in (model, line.other_model) if name in answered.models}
     for shift in subject.judged.shifts:
-        if shift.place == group:
+        if shift.index == group:
             for judge in judges_among(answered.scored, shift.judges, subject.pins).keys() & names.keys():
                 return f"its images were chosen because {names[judge]} gets them wrong"
             if stored and stored.sha256 in {subject.pins.get(judge, {}).get("sha256") for judge in shift.judges}:

@@ -61,14 +61,14 @@ def better_order(
     from scipy.optimize import linear_sum_assignment
 
     means, kind = linear_sum_assignment(counts, maximize=True)[1], "to be in another order"
-    place = np.arange(classes)
+    index = np.arange(classes)
     shifted = []
     for step in range(1, classes):
         least = min(step, classes - step)
-        shifted.append((f"shifted by {'one' if least == 1 else least}", (place + step) % classes))
-    likely = [*named, *shifted, ("to be in reverse order", place[::-1])]
-    fits = [int(counts[place, order].sum()) for _, order in likely]
-    if max(fits) >= _NEARLY * counts[place, means].sum():
+        shifted.append((f"shifted by {'one' if least == 1 else least}", (index + step) % classes))
+    likely = [*named, *shifted, ("to be in reverse order", index[::-1])]
+    fits = [int(counts[index, order].sum()) for _, order in likely]
+    if max(fits) >= _NEARLY * counts[index, means].sum():
         kind, means = likely[int(np.argmax(fits))]
     others = ~first
     if not others.any():

@@ -233,14 +233,10 @@ def shifts_csv(results: Results) -> str:
                     class_left_out.class_id for class_left_out in shift.left_out if class_left_out.why == "near chance"
                 ),
                 **interval_columns("impact", number.estimate("impact", group=shift.name)),
-                "slope": _number(line.value if line else None),
-                "slope_low": _number(line.low if line else None),
-                "slope_high": _number(line.high if line else None),
+                **_slope_columns("slope", line),
                 "intercept": percent(number.value("intercept", group=shift.name)),
                 "r_squared": _number(number.value("r_squared", group=shift.name)),
-                "probit_slope": _number(probit.value if probit else None),
-                "probit_slope_low": _number(probit.low if probit else None),
-                "probit_slope_high": _number(probit.high if probit else None),
+                **_slope_columns("probit_slope", probit),
                 "probit_r_squared": _number(number.value("probit_r_squared", group=shift.name)),
                 "n_models": line.n if line else "",
             }
@@ -308,6 +304,11 @@ def predictions_parquet(answered: AllAnswers) -> bytes:
     return buffer.getvalue().to_pybytes()
 
 
+def _slope_columns(name: str, line: ResultRow | None) -> dict[str, str]:
+    ends = {name: line.value, f"{name}_low": line.low, f"{name}_high": line.high} if line else {}
+    return {column: _number(ends.get(column)) for column in (name, f"{name}_low", f"{name}_high")}
+
+
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
@@ -339,12 +340,9 @@ def entry_files(results: Results, dataset_id: str, revision: str | None = None) 
 
 def stale_entries(folder: Path, written: Collection[str]) -> list[str]:
     """Return the files of entries that an earlier evaluation wrote here and this one does not."""
-    found = sorted(folder.glob("*.yaml")) if folder.is_dir() and not folder.is_symlink() else []
-    return [
-        one.name
-        for one in found
-        if one.name not in written and one.is_file() and _NOTE.encode() in read_regular(one, _MOST_BYTES)
-    ]
+    files = sorted(folder.glob("*.yaml")) if folder.is_dir() and not folder.is_symlink() else []
+    old = [file for file in files if file.name not in written and file.is_file()]
+    return [file.name for file in old if _NOTE.encode() in read_regular(file, _MOST_BYTES)]
 
 
 def _entries(results: Results, model: ModelFacts, dataset_id: str, revision: str | None) -> list[EvalResultEntry]:
@@ -352,8 +350,7 @@ def _entries(results: Results, model: ModelFacts, dataset_id: str, revision: str
 
     base = results.base_group
     assert base is not None  # only a dataset with a base has entries
-    number = results.rows
-    found = []
+    number, entries = results.rows, []
     for group in results.groups:
         top1 = number.estimate("top1", model=model.name, group=group.name)
         if top1 is None:
@@ -363,8 +360,8 @@ def _entries(results: Results, model: ModelFacts, dataset_id: str, revision: str
             notes += "; answers over the dataset's classes alone"
         drop = number.estimate("drop", model=model.name, group=group.name)
         if group is base:
-            if (own := results.base_number(model.name)) is not None:
-                notes += f"; averaged over {base.classes} classes {100 * own.value:.1f}, {_interval(own)}"
+            if (average := results.base_number(model.name)) is not None:
+                notes += f"; averaged over {base.classes} classes {100 * average.value:.1f}, {_interval(average)}"
             if model.near_chance:
                 notes += "; near chance, so its drops mean nothing"
             gap = number.estimate(VALIDATION_GAP, model=model.name)
@@ -377,17 +374,15 @@ def _entries(results: Results, model: ModelFacts, dataset_id: str, revision: str
             of = "" if before is None else f" of {100 * before:.1f} %"
             lost = f"{100 * drop.value:.1f} points{of}"
             notes += f"; drop from the base over {group.classes} classes {lost}, {_interval(drop)}"
-        found.append((BASE if group is base else group.name, top1, notes))
-    return [
-        EvalResultEntry(
+        entry = EvalResultEntry(
             dataset_id=dataset_id,
-            task_id=task,
-            value=round(100 * accuracy.value, 3),
+            task_id=BASE if group is base else group.name,
+            value=round(100 * top1.value, 3),
             dataset_revision=revision,
             notes=f"{_NOTE}; {notes}",
         )
-        for task, accuracy, notes in found
-    ]
+        entries.append(entry)
+    return entries
 
 
 def _interval(estimate: Estimate) -> str:
@@ -443,19 +438,19 @@ def write_keys(
     A row has an image's key, its path below a folder, and its class's id and name, as a file of predictions has them.
     Raise UserError if the file exists, or for a path inside the dataset.
     """
-    place = named_path(out)
-    if place.exists():
-        raise UserError(f"the file {place} exists already", "Name another, or remove it.")
+    file = named_path(out)
+    if file.exists():
+        raise UserError(f"the file {file} exists already", "Name another, or remove it.")
     folder = named_path(dataset)
-    if folder.is_dir() and place.resolve().is_relative_to(folder.resolve()):
-        raise UserError(f"{place} is inside the dataset and would change it", "Name a place outside it.")
+    if folder.is_dir() and file.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{file} is inside the dataset and would change it", "Name a place outside it.")
     subject = open_subject(dataset, recipe, base, groups, {})
     if isinstance(subject, OpenDataset) and subject.recipe.source.objects is not None:
-        return write_image_keys(subject, place)
+        return write_image_keys(subject, file)
     paths = subject.paths or (None,) * len(subject.keys)
     rows = (
         dict(zip(COLUMNS, (key, path, subject.classes[label].id, subject.classes[label].name), strict=True))
         for key, path, label in zip(subject.keys, paths, subject.labels.tolist(), strict=True)
     )
-    write_atomically(place, csv_text(rows, COLUMNS).encode())
+    write_atomically(file, csv_text(rows, COLUMNS).encode())
     return len(subject.keys)

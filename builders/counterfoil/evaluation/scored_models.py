@@ -41,10 +41,10 @@ _COMMENT = re.compile(r"(^|\s)#.*")
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model's name, and where it was listed; `place` is None for a model named directly."""
+    """A model's name, and the line that lists it; None for a model named directly."""
 
     name: str
-    place: str | None = None
+    line: str | None = None
 
 
 def named_models(words: Sequence[str | Path]) -> tuple[tuple[NamedModel, ...], tuple[str, ...]]:
@@ -313,7 +313,7 @@ def choose_models(
             facts = given_model.facts if given_model else describe_classifier(model.name, subject.classes)
             maps[model.name] = map_classes(classes, facts, orders.get(model.name))
         except CounterfoilError as error:
-            where = f"{model.place}: " if model.place else ""
+            where = f"{model.line}: " if model.line else ""
             errors.append(type(error)([f"{where}{problem}" for problem in error.problems], error.hint))
     raise_together(errors)
     if way == "classes" and (files := [name for name, class_map in maps.items() if class_map.most_ranked is not None]):

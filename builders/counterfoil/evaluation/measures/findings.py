@@ -59,7 +59,7 @@ class _Measuring:
         self.numbers: list[ResultRow] = []
 
     def finding(self, shift: MinedShift) -> MinedShiftResult:
-        group = self.subject.groups[shift.place]
+        group = self.subject.groups[shift.index]
         classes = [self.subject.classes[label] for label in group.class_labels]
         return MinedShiftResult(
             shift=group.name,
@@ -70,7 +70,7 @@ class _Measuring:
             class_names=tuple(cls.name for cls in classes),
             candidates=group.candidates or 0,
             screened=shift.screened,
-            accepted=int((self.subject.shifts == shift.place).sum()),
+            accepted=int((self.subject.shifts == shift.index).sum()),
             judges=shift.judges,
             quota=shift.quota,
             models=tuple(self._models(shift)),
@@ -86,7 +86,7 @@ class _Measuring:
             ]
         every = list(range(len(scored)))
         if unpicked is None:
-            side = AnsweredImages.of_group(self.subject, self.answered.answers, shift.place)
+            side = AnsweredImages.of_group(self.subject, self.answered.answers, shift.index)
             return self._of_images(shift, side, every)
         judges = judges_among(scored, shift.judges, self.subject.mined.pins)
         complete = self.subject.mined.complete
@@ -141,7 +141,7 @@ class _Measuring:
         note: str,
     ) -> list[FindingModel]:
         """Return these models, a column of the units each, under the shift and on the base."""
-        group, kept = self.subject.groups[shift.place], self._kept(units)
+        group, kept = self.subject.groups[shift.index], self._kept(units)
         drops = None
         if kept:
             drops = accuracy_stats.drops(kept, paired=group.paired, seed=self.answered.seed, salt=group.name)
@@ -168,13 +168,13 @@ class _Measuring:
         base_rate: float | None = None,
     ) -> dict[str, str]:
         """Add the rows of both rates; return their key."""
-        key = {"model": model, "group": self.subject.groups[shift.place].name}
+        key = {"model": model, "group": self.subject.groups[shift.index].name}
         base_images, images = (sum(cls.counts[side] for cls in kept) for side in (0, 1))
         self.numbers += [row(RATE, rate, n=images, note=note, **key), row(BASE_RATE, base_rate, n=base_images, **key)]
         return key
 
     def _unmeasured(self, model: str, target: bool, shift: MinedShift, why: str) -> FindingModel:
-        self.numbers.append(row(RATE, None, model=model, group=self.subject.groups[shift.place].name, note=why))
+        self.numbers.append(row(RATE, None, model=model, group=self.subject.groups[shift.index].name, note=why))
         return FindingModel(model, target)
 
     def _kept(self, units: Sequence[ClassUnits]) -> list[ClassUnits]:
@@ -211,7 +211,7 @@ class _Measuring:
     def _units(self, shift: MinedShift, side: AnsweredImages, places: Sequence[int]) -> list[ClassUnits]:
         """Return the shift's planned classes, aligned by index with these models' answers to the base."""
         base = replace(self.base, correct=self.base.correct[:, list(places)])
-        return aligned_units(self.subject, self.subject.groups[shift.place].class_labels, base, side)
+        return aligned_units(self.subject, self.subject.groups[shift.index].class_labels, base, side)
 
 
 def _recorded(unpicked: Unpicked, judge: str) -> AnsweredImages:

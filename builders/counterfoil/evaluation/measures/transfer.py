@@ -63,7 +63,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
         rows = rows[~near[subject.labels[rows]]]
         judge = _judge(name, answered)
         judged_shifts = [shift for shift in subject.judged.shifts if name in shift.judges]
-        rows_of_shift = {shift.place: rows[subject.shifts[rows] == shift.place] for shift in judged_shifts}
+        rows_of_shift = {shift.index: rows[subject.shifts[rows] == shift.index] for shift in judged_shifts}
         family = architecture_family(judge.architecture, name)
         models = [
             names.TransferModel(
@@ -76,7 +76,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
         numbers += _rates(answered, judge, failed, None, rows)
         if len(judged_shifts) > 1:  # with a single shift, the total is its row
             for shift in judged_shifts:
-                numbers += _rates(answered, judge, failed, shift.place, rows_of_shift[shift.place])
+                numbers += _rates(answered, judge, failed, shift.index, rows_of_shift[shift.index])
         if not judge.places:
             models.insert(0, names.TransferModel(judge.recorded_name, family, names.JUDGE))
         transfers.append(
@@ -89,12 +89,12 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
                 images=len(rows),
                 shifts=tuple(
                     names.TransferShift(
-                        name=subject.groups[shift.place].name,
+                        name=subject.groups[shift.index].name,
                         judges=shift.judges,
                         at_least=shift.rule.at_least,
-                        candidates=subject.groups[shift.place].candidates or 0,
-                        accepted=int((subject.shifts == shift.place).sum()),
-                        images=len(rows_of_shift[shift.place]),
+                        candidates=subject.groups[shift.index].candidates or 0,
+                        accepted=int((subject.shifts == shift.index).sum()),
+                        images=len(rows_of_shift[shift.index]),
                         failure=shift.rule.failure,
                     )
                     for shift in judged_shifts
@@ -182,7 +182,7 @@ def _rates(
     # The rules by which the judge is wrong about every image by construction. Under every rule its first answer is
     # not the label; under top-3 rules none of its first three is.
     judged_shifts = [
-        shift for shift in subject.judged.shifts if judge.name in shift.judges and shift_index in (None, shift.place)
+        shift for shift in subject.judged.shifts if judge.name in shift.judges and shift_index in (None, shift.index)
     ]
     constructed = (
         names.RULES if all(judged_shift.rule.failure in (TOP3, PARENT) for judged_shift in judged_shifts) else (TOP1,)
