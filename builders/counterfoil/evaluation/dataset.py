@@ -517,7 +517,7 @@ def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Seq
     if not recipe.kind.alters_rows:
         return None
     rows = sorted(set(rows_in_pool(directory, recipe, keys)))
-    # A hash that two pools of the same rows share: of a folder's content, wherever it lies, or a name and a commit.
+    # A hash that two pools of the same rows share: of a folder's content, or a name and a commit.
     pool, pin = pool_of(recipe), SourcePin.of(pins.get("pool"))
     if pin is None:
         called = sha256_json([pool.dataset, pool.revision, pool.config])

@@ -69,25 +69,21 @@ def evaluate(
     """Score models on a dataset and write tables and a report.
 
     Predictions are cached by content and reused. If a run is killed, call the function again: every model resumes where
-    it stopped. A callable's predictions are cached only under a `version`, because its code cannot be hashed. A model
-    or class whose base accuracy is near chance (`near_chance`) is in the tables, but averages leave it out.
+    it stopped. A model or class whose base accuracy is near chance (`near_chance`) is in the tables, but averages leave
+    it out.
 
     `out` receives results.json, measures.csv (every number in one table), results.csv, robustness.csv, shifts.csv,
-    classes.csv, report.html and predictions.parquet. The last has a row per image: key, label, shift, the path for
-    images in a folder, and each model's answer, confidence and whether the answer is right. `failures()` of the result
-    reads it as a DataFrame. Some datasets add files and fields of the result:
-
-    - A dataset with mined shifts adds findings.csv and `findings`: each model's failure rate over all candidates that
-      passed the screen, before a classifier's rule selected some, compared with the base.
-    - A dataset whose keep rules select what classifiers get wrong adds transfer.csv and `transfer`: how often each
-      model fails on the images that a judge got wrong.
+    classes.csv, report.html and predictions.parquet, which has a row per image and which `failures()` of the result
+    reads as a DataFrame. A dataset with mined shifts adds findings.csv and `findings`: each model's failure rate over
+    all candidates that passed the screen, compared with the base. A dataset whose keep rules select what classifiers
+    get wrong adds transfer.csv and `transfer`: how often each model fails on the images that a judge got wrong.
 
     A torch module receives a tensor on `device`, in eval mode; its mode and device are restored afterwards. Any other
     callable receives a numpy array. With several workers, a script that calls this needs `if __name__ == "__main__":`.
 
-    Outputs are matched to classes by name if the model tells names (a callable by an attribute `label_names`), and
-    otherwise by position, unless training programs sort these classes in different orders. What cannot be matched is
-    refused; `models[].matched` of the result says how each model was matched.
+    Outputs are matched to classes by name if the model has names (a callable by an attribute `label_names`), and
+    otherwise by position, unless training programs sort these classes in different orders. Unmatched outputs are an
+    error; `models[].matched` of the result says how each model was matched.
 
     Args:
         dataset: A dataset directory or a Hub id. Or any images with labels: a folder (imagefolder, Parquet,
@@ -100,8 +96,7 @@ def evaluate(
         transform: Prepares each PIL image for a callable: one function for all, or a mapping by name. A torch module
             needs one, unless timm made it. None: other callables take float32 [3, height, width] from 0 to 1.
         version: A text that names what a callable and its transform compute, one for all or a mapping by name. Their
-            predictions are then cached too, and used again for the same name, version, weights and images. Change the
-            version whenever you change the code. None: they are computed each time.
+            predictions are cached under it: change it whenever you change the code. None: they are not cached.
         recipe: The recipe whose classes the labels of other images are. None: the images' own classes.
         base: The group that the others are compared with, for images that no build made. None: accuracies only.
         groups: The column that holds groups, or "configs", for images that no build made.
@@ -111,9 +106,8 @@ def evaluate(
         device: `auto`, `cpu`, `cuda` (every GPU) or a list such as `cuda:0,cuda:2`.
         batch_size: Images per batch. It does not change the results.
         min_images_per_class: Leave out classes with fewer accepted images. None: the recipe's value.
-        outputs: Of a model with more outputs than the dataset has classes, whether it answers over "all" of them or
-            over those of the "classes" alone. Both accuracies are computed; drops and tables follow this one. None:
-            the recipe's, which is "all" by default.
+        outputs: Whether a model with more outputs than classes answers over "all" of them or over those of the
+            "classes" alone. Both accuracies are computed; drops follow this one. None: the recipe's, by default "all".
         class_order: Which class each output is, whatever the model says: "position" (output i is label i of the
             dataset), "timm" (class folders as timm sorts them), the names, or a file with a name on each line. A
             mapping from names of models gives each its own. Files of predictions and open_clip need none.
@@ -123,20 +117,16 @@ def evaluate(
         repo: The dataset's `user/name` on the Hub. If it is known, `eval_results/` gets one YAML file per model with
             evaluation-result entries for the model's repository. None: the recipe's `publish.repo`, or the repository
             that the dataset came from.
-        distances: Models in whose features the dataset is compared with its source, as a whole and shift by shift:
-            "clip" (the recipe's own) or a classifier. The result and distances.csv have KID with its interval and FID,
-            and compare the source's two splits with each other for scale. A source that is not available is skipped,
-            and the result gives the reason.
+        distances: Models in whose features the dataset is compared with its source (KID, FID), as a whole and shift by
+            shift: "clip" (the recipe's own) or a classifier. A source that is not available is skipped, and the result
+            gives the reason.
         against: Images to measure distances to instead of the source, named like `dataset`.
         compare: A mended model and its original. Both are scored even if `models` lacks them; without `models`, only
-            these two. For each group, the result, compare.csv and the report compare the two models image by image:
-            where the mended model is right more often and where less often, with intervals and exact tests adjusted for
-            all groups, and whether it loses more elsewhere than it gains. A model with a `mended.json` is never scored
-            on the data that it was mended on.
-        reference: Also score the models on the source's validation split, at most 50 images per class. `reference` in
-            the result then says how far accuracy on the base is from accuracy on the input dataset. None: do so if the
-            source is available. True: fetch it from the Hub if necessary. False: skip it. A source that is not
-            available is skipped, and the result gives the reason.
+            these two. They are compared image by image, with intervals and exact tests adjusted for all groups. A model
+            with a `mended.json` is never scored on the data that it was mended on.
+        reference: Also score the models on the source's validation split, at most 50 images per class, to compare
+            accuracy on the base with it. None: do so if the source is available. True: fetch it from the Hub if
+            necessary. False: skip it.
         gate: A file with a YAML list of lines that a model has to meet, or the lines: `accuracy(base) >= 80`,
             `drop(at_night) <= 10`, `relative_drop(fog) <= 10%`, `worse_than(MODEL, any) <= 2`. `gate` of the result has
             pass, fail or undecided for each line and model, and gate.md and gate.xml are written. MODEL is scored too,

@@ -435,7 +435,7 @@ _TRAINED_ON_HINT = (
 
 
 def mended_notes(models: Mapping[str, str]) -> dict[str, MendedNote]:
-    """Return the notes of the mended among models, name → what it stands for. Raise UserError for unreadable notes."""
+    """Return the notes of the mended among models, name → model. Raise UserError for unreadable notes."""
     notes: dict[str, MendedNote] = {}
     errors: list[CounterfoilError] = []
     for name, model in models.items():

@@ -473,8 +473,8 @@ def mend(
     """Refit the heads of models with the images of datasets, and report what that gains.
 
     λ is chosen on the discover half. The report measures on the confirm half and on the split `test`, and compares with
-    controls: the head retrained without these images and, where the dataset has them, images of class names and of
-    random contexts. If a run stops, call the function again: it resumes and writes byte-identical output.
+    controls: the head retrained without these images and, if the dataset has them, images of class names and of random
+    contexts. If a run stops, call the function again: it resumes and writes byte-identical output.
 
     Args:
         models: A torch module, or a mapping from names to modules or names of models, as `evaluate` takes them. A

@@ -63,7 +63,7 @@ def timm_name(name: str) -> str | None:
         return name
     import timm
 
-    config = timm.get_pretrained_cfg(name)  # the weights that the bare name stands for
+    config = timm.get_pretrained_cfg(name)  # the default weights of a bare name
     return f"{name}.{config.tag}" if config is not None and config.tag else name
 
 
