@@ -73,12 +73,7 @@ def detection_failures(
     height in pixels. keys: of each group, of each image. Where there are more than `most`, every detector and shift
     gives as many as it has, up to one bound.
     """
-    f1 = np.stack(
-        [
-            [image_f1(matches, detector_answers.score) for _, matches in detector_answers.groups]
-            for detector_answers in detectors
-        ]
-    )
+    f1 = np.stack([[image_f1(matches, scored.score) for _, matches in scored.groups] for scored in detectors])
     lost = f1[:, :1] - f1[:, 1:]
     detector, shift, image = np.nonzero(f1[:, 1:] < 1)
     order = np.lexsort((image, shift, detector, -lost[detector, shift, image]))
@@ -106,9 +101,7 @@ def detection_failures(
     for (number, group, scene), mark in zip(answers, marks, strict=True):
         mark["f1"] = round(float(f1[number, group, scene]), 4)
     data = {
-        "detectors": [
-            {"name": detector_answers.name, "score": detector_answers.score} for detector_answers in detectors
-        ],
+        "detectors": [{"name": scored.name, "score": scored.score} for scored in detectors],
         "groups": [{"id": name, "name": in_words(name)} for name in groups],
         "categories": list(categories),
         "sizes": _SIZES,
@@ -132,7 +125,6 @@ def detection_failures(
 
 
 def picture_file(number: int) -> str:
-    """A picture's path beside the page."""
     return f"{FOLDER}/{number:05d}.webp"
 
 
@@ -159,7 +151,7 @@ def _marked(detections: Detections, matches: Matches, score: float, scene: int, 
 
 
 def _of_image(image: NDArray[np.int64], scene: int) -> range:
-    """Return the rows of an image, which stand together."""
+    """Return the rows of an image, which are consecutive."""
     return range(int(np.searchsorted(image, scene)), int(np.searchsorted(image, scene, side="right")))
 
 
@@ -172,9 +164,25 @@ def _rounded(box: NDArray[np.float64]) -> list[float]:
     return [round(float(side), 1) for side in box]
 
 
-def detection_page(name: str, failures: DetectionFailures, images: int) -> str:
-    """Return the page as text; equal evaluations give equal bytes. images: how many there are in each group."""
-    return (
+def write_detection_failures(
+    name: str, failures: DetectionFailures, images: int, picture: Callable[[int, int], Image | None], folder: Path
+) -> Path:
+    """Write the pictures and then the page, and return its path; equal evaluations give equal bytes.
+
+    images: how many there are in each group. picture: returns the picture of (group, image) as it was stored, or None
+    if it cannot be read.
+    """
+    make_folder(folder / FOLDER)
+    written = set()
+    for number, (group, scene) in enumerate(failures.pictures):
+        stored = picture(group, scene)
+        if stored is not None:
+            file = folder / picture_file(number)
+            write_atomically(file, webp(stored.convert("RGB"), 82, SIDE))
+            written.add(file.name)
+        report("pictures of failures", number + 1, len(failures.pictures))
+    page = (folder / PAGE).resolve()
+    html = (
         template_environment(TEMPLATE)
         .get_template(TEMPLATE)
         .render(
@@ -187,26 +195,7 @@ def detection_page(name: str, failures: DetectionFailures, images: int) -> str:
             version=__version__,
         )
     )
-
-
-def write_detection_failures(
-    name: str, failures: DetectionFailures, images: int, picture: Callable[[int, int], Image | None], folder: Path
-) -> Path:
-    """Write the pictures and then the page, and return its path.
-
-    picture: gives the picture of (group, image) as it was stored, or None where it cannot be read.
-    """
-    make_folder(folder / FOLDER)
-    written = set()
-    for number, (group, scene) in enumerate(failures.pictures):
-        stored = picture(group, scene)
-        if stored is not None:
-            file = folder / picture_file(number)
-            write_atomically(file, webp(stored.convert("RGB"), 82, SIDE))
-            written.add(file.name)
-        report("pictures of failures", number + 1, len(failures.pictures))
-    page = (folder / PAGE).resolve()
-    write_atomically(page, detection_page(name, failures, images).encode())
+    write_atomically(page, html.encode())
     for old in (folder / FOLDER).iterdir():
         if _OWN.fullmatch(old.name) and old.name not in written:
             old.unlink()  # of an evaluation with more failures

@@ -45,9 +45,7 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
     """Write the failure browser; return its page in `folder`. Only the images that it shows are read again."""
     subject, answers = answered.subject, answered.answers
     built = [index for index, group in enumerate(subject.groups) if index and group.candidates is not None]
-    partners = base_partners(
-        subject.labels, subject.shifts, subject.indices, answers.readable, built if subject.base else ()
-    )
+    partners = _partners(answered, built)
     most = min(MOST_FAILURES, max(1, MOST_ANSWERS // len(results.models)))
     chosen = choose_failures(answers.correct, answers.readable, subject.labels, subject.shifts, partners, most)
     make_folder(folder / FOLDER)
@@ -118,10 +116,17 @@ def base_partners(
 ) -> NDArray[np.int64]:
     """Return (n,) the row of each readable shifted image's base image of the same class and index, or -1."""
     partners = np.full(len(labels), -1, dtype=np.int64)
-    base = {(int(labels[row]), int(indices[row])): int(row) for row in np.flatnonzero((groups == 0) & readable)}
-    for row in np.flatnonzero(np.isin(groups, np.asarray(shifts, dtype=np.int64)) & readable):
-        partners[row] = base.get((int(labels[row]), int(indices[row])), -1)
+    cells = list(zip(labels.tolist(), indices.tolist(), strict=True))
+    base = {cells[row]: row for row in np.flatnonzero((groups == 0) & readable).tolist()}
+    for row in np.flatnonzero(np.isin(groups, list(shifts)) & readable).tolist():
+        partners[row] = base.get(cells[row], -1)
     return partners
+
+
+def _partners(answered: AllAnswers, shifts: Sequence[int]) -> NDArray[np.int64]:
+    subject, readable = answered.subject, answered.answers.readable
+    shifts = shifts if subject.base else ()
+    return base_partners(subject.labels, subject.shifts, subject.indices, readable, shifts)
 
 
 def choose_failures(
@@ -337,7 +342,8 @@ def pick_examples(answered: AllAnswers, results: Results) -> list[tuple[str, lis
     built = [shift.name for shift in results.shifts if shift.candidates is not None]
     impacts = {name: results.rows.value("impact", group=name) for name in built}
     worst = sorted((-value, index) for index, value in enumerate(impacts.values()) if value is not None)[:MOST_SHIFTS]
-    place_of = {group.name: index for index, group in enumerate(subject.groups)}
+    index_of = {group.name: index for index, group in enumerate(subject.groups)}
+    partners = _partners(answered, [index_of[name] for name in built])
     chosen: list[tuple[str, int, float, list[_Flipped]]] = []
     for _, at in worst:
         drops = {
@@ -347,7 +353,7 @@ def pick_examples(answered: AllAnswers, results: Results) -> list[tuple[str, lis
         for cls in sorted(classes, key=lambda cls: (-drops.get(cls.id, 0.0), cls.label)):
             if drops.get(cls.id, 0.0) <= 0 or number == CLASSES_A_SHIFT:
                 break
-            if pairs := _flipped(answered, place_of[built[at]], cls.label):
+            if pairs := _flipped(answered, partners, index_of[built[at]], cls.label):
                 chosen.append((built[at], cls.label, drops[cls.id], pairs))
                 number += 1
     shown = frozenset(subject.keys[row] for *_, pairs in chosen for base, row, _ in pairs for row in (base, row))
@@ -372,17 +378,14 @@ def pick_examples(answered: AllAnswers, results: Results) -> list[tuple[str, lis
 _Flipped = tuple[int, int, NDArray[np.int64]]
 
 
-def _flipped(answered: AllAnswers, shift: int, label: int) -> list[_Flipped]:
-    subject, answers = answered.subject, answered.answers
-    of_class = (subject.labels == label) & answers.readable
-    base = {int(subject.indices[row]): int(row) for row in np.flatnonzero(of_class & (subject.shifts == 0))}
+def _flipped(answered: AllAnswers, partners: NDArray[np.int64], shift: int, label: int) -> list[_Flipped]:
+    subject, correct = answered.subject, answered.answers.correct
+    rows = np.flatnonzero((subject.labels == label) & (subject.shifts == shift) & (partners >= 0))
     pairs = []
-    for row in np.flatnonzero(of_class & (subject.shifts == shift)).tolist():
-        partner = base.get(int(subject.indices[row]))
-        if partner is not None:
-            models = np.flatnonzero(answers.correct[partner] & ~answers.correct[row])
-            if models.size:
-                pairs.append((partner, row, models))
+    for row, partner in zip(rows.tolist(), partners[rows].tolist(), strict=True):
+        models = np.flatnonzero(correct[partner] & ~correct[row])
+        if models.size:
+            pairs.append((partner, row, models))
     return sorted(pairs, key=lambda pair: (-pair[2].size, pair[1]))[:PAIRS_A_CLASS]
 
 
@@ -414,8 +417,8 @@ def write_failure_folder(answered: AllAnswers, folder: str | Path) -> Path:
 def _write(answered: AllAnswers, folder: Path) -> None:
     subject, answers = answered.subject, answered.answers
     rows = np.flatnonzero((~answers.correct & answers.readable[:, None]).any(axis=1)).tolist()
-    paired = [index for index, group in enumerate(subject.groups) if index and group.paired] if subject.base else []
-    partners = base_partners(subject.labels, subject.shifts, subject.indices, answers.readable, paired)
+    paired = [index for index, group in enumerate(subject.groups) if index and group.paired]
+    partners = _partners(answered, paired)
     row_of = {subject.keys[row]: row for row in rows}
     taken: set[str] = set()
     class_folders = [_stem(cls.name, label, taken) for label, cls in enumerate(subject.classes)]
