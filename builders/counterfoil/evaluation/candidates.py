@@ -100,7 +100,7 @@ def read_mined(
         groups = {shift.group for shift in judged}
         receipts = [receipt for receipt in dataset.receipts if receipt.group in groups]
         tables: tuple[What, ...] = ("candidates", "rejected") if recipe.screen.keep_rejected else ("candidates",)
-        if reference is not None:  # of the same commit that was opened
+        if reference is not None:  # fetch from the commit that was opened
             commit = directory.name if _COMMIT.fullmatch(directory.name) else reference.revision
             patterns = [f"{table}/{group}/**" for table in tables for group in sorted(groups)]
             locate_dataset(str(replace(reference, revision=commit)), patterns)

@@ -414,8 +414,8 @@ def _numbered(images: LabelledImages) -> NDArray[np.int64]:
     return indices
 
 
-_LOOKED_AT = 9  # images, to tell their usual size
-# As `groups`: each config of the dataset is a group.
+_LOOKED_AT = 9  # images of a set, to estimate their usual size
+# The value of `groups` that makes each config a group.
 CONFIGS = "configs"
 _SOURCE = "source:"
 
@@ -463,7 +463,7 @@ def is_built(dataset: str | Path, *, surely_not: bool = False) -> bool:
         return False
     reference = HubDataset.parse(written)
     if reference is None:
-        return ":" not in written  # opening it says what is wrong
+        return ":" not in written  # opening it explains the problem
     import httpx2
     from huggingface_hub import HfApi
     from huggingface_hub import errors as hub
@@ -481,7 +481,7 @@ def _labelled(
     column = None if groups == CONFIGS else groups
     if not str(name).startswith(_SOURCE):
         images = labelled_source(name, classes, configs_are_groups=groups == CONFIGS, group_column=column)
-        if images.paths is not None:  # of a folder, of whose pictures some are looked at
+        if images.paths is not None:  # read from a folder: look at a sample of its pictures
             some = thinned(images, MOST_LOOKED_AT)
             pictures = look_at_pictures(some.images(), len(some), decode=False)
             images = replace(images, notes=(*images.notes, *pictures.notes(len(images))))
@@ -517,7 +517,7 @@ def edits_of(directory: Path, recipe: Recipe, pins: Mapping[str, Any], keys: Seq
     if not recipe.kind.alters_rows:
         return None
     rows = sorted(set(rows_in_pool(directory, recipe, keys)))
-    # A hash that two pools of the same rows share: of a folder's content, or a name and a commit.
+    # Two pools of the same rows have one hash: over a folder's content, or over a name and a commit.
     pool, pin = pool_of(recipe), SourcePin.of(pins.get("pool"))
     if pin is None:
         called = sha256_json([pool.dataset, pool.revision, pool.config])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TEMPLATE = "detections.html.j2"
 PAGE = "failures.html"
 FOLDER = "failures"
-# Each brings a picture of its own of some 40 kB, and one of the base that shifts share.
+# Each row has a picture of some 40 kB; the shifts share one of the base.
 MOST_ROWS = 1_000
 # The longer side of a picture in pixels; a smaller image keeps its own.
 SIDE = 640
@@ -198,5 +198,5 @@ def write_detection_failures(
     write_atomically(page, html.encode())
     for old in (folder / FOLDER).iterdir():
         if _OWN.fullmatch(old.name) and old.name not in written:
-            old.unlink()  # of an evaluation with more failures
+            old.unlink()  # left by an evaluation with more failures
     return page

@@ -191,7 +191,7 @@ def evaluate(
         answered=answered,
     )
     dataset_id = repo or (subject.published.repo if subject.published else subject.repo)
-    with writing_lock(folder):  # of two evaluations into one folder the files are those of one
+    with writing_lock(folder):  # two evaluations into one folder must not mix their files
         written = write_evaluation(evaluation, answered, folder, dataset_id)
     if not into_card:
         return written
@@ -224,7 +224,7 @@ def _all_answers(
         for name in names
     ]
     answered = AllAnswers.of(subject, scored, minimum, seed, asking, requests)
-    # The bootstraps of drops are what takes long.
+    # Bootstrapping the drops takes most of the time.
     for done, shift in enumerate(answered.shifts, start=1):
         if subject.base:
             answered.drops(shift)
@@ -271,7 +271,7 @@ def _results(answered: AllAnswers) -> Results:
 def _model_facts(answered: AllAnswers, model: int) -> ModelFacts:
     scored, near_chance = answered.scored[model], bool(answered.near_chance.models[model])
     classifier, shares = scored.classifier, scored.predictions.shares
-    # Images whose two best answers have one softmax: a file's rounded scores, or a model that knows neither.
+    # The two best answers have the same softmax: a file's scores are rounded, or the model knows neither.
     tied = scored.predictions.readable & (shares[:, 0] == shares[:, 1]) if shares.shape[1] > 1 else np.zeros(1, bool)
     return ModelFacts(
         name=classifier.name,

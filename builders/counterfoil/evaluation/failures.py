@@ -86,7 +86,7 @@ def _pictures(subject: Subject, keys: frozenset[str]) -> Iterator[Image | None]:
 
 # A page with more failures loads slowly, and its pictures take several hundred megabytes.
 MOST_FAILURES = 20_000
-# Every image has an answer and a confidence per model: about eight bytes of the page each.
+# An answer with its confidence takes about eight bytes of the page.
 MOST_ANSWERS = 800_000
 
 
@@ -390,7 +390,7 @@ def _flipped(answered: AllAnswers, partners: NDArray[np.int64], shift: int, labe
 
 
 _LONGEST_STEM = 100
-_SUFFIXES = {"jpeg": "jpg", "mpo": "jpg"}  # Pillow's name of a format → the usual ending, where they differ
+_SUFFIXES = {"jpeg": "jpg", "mpo": "jpg"}  # Pillow's name of a format → the usual ending
 _CSV = ("path", "model", "label", "class", "answered", "confidence", "shift", "key", "base_key", "source_path")
 
 
@@ -410,7 +410,7 @@ def write_failure_folder(answered: AllAnswers, folder: str | Path) -> Path:
     with disk_errors(target), tempfile.TemporaryDirectory(prefix=f"{target.name}.", dir=target.parent) as temporary:
         made = Path(temporary) / target.name
         _write(answered, made)
-        made.rename(target)  # also over an empty folder
+        made.rename(target)  # replaces an empty folder
     return target
 
 
@@ -476,7 +476,7 @@ def _write(answered: AllAnswers, folder: Path) -> None:
     categories = [{"id": label, "name": cls.name} for label, cls in enumerate(subject.classes)]
     documents = {
         "coco.json": {"info": info, "categories": categories, **coco},
-        # FiftyOne's format of datasets without a version of its database: fields are those of the samples.
+        # FiftyOne's format without a database version: it infers fields from the samples.
         "metadata.json": {"media_type": "image", "info": info},
         "samples.json": {"samples": samples},
     }
@@ -488,7 +488,7 @@ def _write(answered: AllAnswers, folder: Path) -> None:
 def _stem(name: str, number: int, taken: set[str]) -> str:
     """Return a unique name for a file or field: its safe characters, and a number if needed."""
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:_LONGEST_STEM] or f"{number}"
-    while stem.lower() in taken:  # also where a file system knows no upper case
+    while stem.lower() in taken:  # some file systems ignore case
         stem = f"{stem}_{number}"
     taken.add(stem.lower())
     return stem

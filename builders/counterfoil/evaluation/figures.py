@@ -77,7 +77,7 @@ def as_svg(figure: Figure, name: str, title: str, tips: Mapping[str, Sequence[st
     import matplotlib
 
     buffer = io.StringIO()
-    # The salt names the ids inside, which must differ between figures of one page.
+    # Ids derive from the salt, and must differ between figures of one page.
     with matplotlib.rc_context(_style() | {"svg.hashsalt": f"counterfoil-{name}"}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
@@ -87,9 +87,9 @@ def as_svg(figure: Figure, name: str, title: str, tips: Mapping[str, Sequence[st
         text = _with_tips(text, gid, sentences)
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, f"var({variable})")
-    # Ids are counted within a figure, and several figures share the page.
+    # Ids are unique within a figure only.
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
-    # Text uses the page's font; matplotlib measured its own, which is wider than most.
+    # Text uses the page's font. matplotlib measured its own, which is wider than most.
     text = re.sub(r"font:\s*([\d.]+px)[^;\"]*", r"font-size: \1", text)
     text = re.sub(r"<svg ", f'<svg role="img" aria-label="{title}" class="figure" ', text, count=1)
     width = float(figure.get_figwidth())
@@ -128,7 +128,7 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None
     figure = axes.get_figure()
     assert isinstance(figure, Figure)
     renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw_without_rendering()  # fixes the layout, and with it the pixel coordinates of points
+    figure.draw_without_rendering()  # computes the layout, which gives points their pixels
     pixels = axes.transData.transform([(x, y) for x, y, _ in points])
     dots = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in pixels]
     frame = axes.get_window_extent(renderer)
@@ -245,7 +245,7 @@ def _panels(count: int) -> tuple[Figure, list[Axes]]:
     panels = list(axes.flat)
     for index in range(count, len(panels)):
         panels[index].set_visible(False)
-        # The panel above an empty one is the last of its column, and shows the scale.
+        # The panel above an empty one shows the scale of the column.
         panels[index - columns].tick_params(labelbottom=True)
     return figure, panels[:count]
 
@@ -403,7 +403,7 @@ def _points(estimate: Estimate) -> str:
     return points(estimate.value) + (f" ({interval})" if interval else "")
 
 
-# The kinds whose stand-in colours the lines of a panel use.
+# The lines of a panel have the colours of these kinds.
 LINES = ("weather", "style", "background", "co-occurrence", "light", "colour", "mined", "noise")
 
 

@@ -19,7 +19,7 @@ from counterfoil.stats import Estimate, chance_line, wilson_estimate
 
 # A count of each pair of more classes takes too much memory for a warning.
 MOST_CLASSES = 2_000
-# By so much (a fraction) the better order has to be above the given one, beyond both intervals.
+# The intervals of the two orders must be at least this far apart (a fraction).
 LEAST_GAIN = 0.1
 # Name a known order if it fits the first half nearly as well as the best of all orders.
 _NEARLY = 0.9
@@ -89,7 +89,7 @@ def likely_order(answered: AllAnswers, model: int) -> str:
     outputs = np.array([target[0] for target in class_map.targets])
     if len(np.unique(outputs)) < len(outputs) or any(len(target) > 1 for target in class_map.targets):
         return ""
-    # Classes are numbered as their outputs stand.
+    # Number the classes in the order of their outputs.
     class_at = np.argsort(outputs)
     place_of, place_of_output = np.argsort(class_at), np.full(class_map.num_classes, -1)
     place_of_output[outputs] = place_of

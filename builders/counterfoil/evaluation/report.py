@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 TEMPLATE = "report.html.j2"
 # A drop of this many points has the full heat colour.
 _HOTTEST = 50.0
-# Models whose single classes are shown, and classes of each, the least found first; measures.csv holds all.
+# The classes with the lowest recall are shown, of the best models only; measures.csv has all.
 _MOST_MODELS, _MOST_CLASSES = 8, 30
-# What every page says alike.
+# Values that are the same on every page.
 _CONSTANTS = {
     "failures_link": failures_link,
     "image_link": image_link,
@@ -87,7 +87,7 @@ def evaluation_html(
     for model in models:
         drops = [row.value for row in results.rows.where("relative_drop", model=model.name) if row.value is not None]
         relative_of[model.name] = sum(drops) / len(drops) if drops else None
-    # Of a shift with levels, a group is the highest.
+    # Of a shift with levels, only the highest is a group.
     milder = [level for severity in results.severity for level in severity.levels[:-1]]
     choose_model = 1 < len(models) <= MOST_MODELS_TO_CHOOSE
     sound = [str(index) for index, model in enumerate(results.models) if not model.near_chance]
@@ -278,7 +278,7 @@ def _by_kind(results: Results) -> list[dict[str, Any]]:
 
 
 MOST_ROWS = 40
-# Every cell carries every model's drop for the page's choice of model, which more models would bloat.
+# The page lets a reader choose a model, so every cell carries every model's drop.
 MOST_MODELS_TO_CHOOSE = 40
 
 
@@ -337,7 +337,7 @@ def class_rows(results: Results, shifts: Sequence[str]) -> tuple[list[ClassRow],
                 cells=tuple(_cell(results, by_shift[shift]) if shift in by_shift else None for shift in shifts),
             )
         )
-    # Classes that no shift measures come last, the others by their drop, equals in the recipe's order.
+    # Sort by drop, ties in the recipe's order; classes that no shift measures come last.
     rows.sort(key=lambda row: (row.average is None, -(row.average or 0.0)))
     repeated = {name for name, count in Counter(row.name for row in rows).items() if count > 1}
     named = [

@@ -44,7 +44,7 @@ from counterfoil.store.sealed_folder import EVALUATED
 if TYPE_CHECKING:
     from huggingface_hub import EvalResultEntry
 
-# What every evaluation writes, and what one writes where it has something to write.
+# Files of every evaluation, and of some evaluations.
 _ALWAYS = ("results.csv", "report.html", "predictions.parquet")
 _AT_TIMES = ("classes.csv", *(shown.file for shown in NESTED.values() if shown.file), "gate.md", "gate.xml")
 
@@ -102,7 +102,7 @@ def write_evaluation(evaluation: Evaluation, answered: AllAnswers, folder: Path,
     return replace(evaluation, files=files)
 
 
-# The columns of robustness.csv that stand in an order of their own; other measures of a model and a group follow.
+# The first columns of robustness.csv; other measures of a model and a group follow.
 _OWN = ("base_accuracy", "accuracy", "drop", "pairs_drop", "top1", "top_k")
 
 
@@ -182,7 +182,7 @@ def robustness_csv(results: Results) -> str:
             and not (result.class_id or result.against or result.at)
         )
     )
-    # Of a table without drops too, so that tables of all kinds have the same columns.
+    # A table without drops has this column too, so that all tables have the same columns.
     others = list(dict.fromkeys(["relative_drop", *others]))
     rows, number = [], results.rows
     for shift, model in product(results.shifts, results.models):
@@ -314,7 +314,7 @@ def _number(value: float | None) -> str:
 
 
 FOLDER = "eval_results"
-# What the notes of every entry begin with.
+# Notes of every entry begin with this text.
 _NOTE = "top-1 accuracy in percent"
 _MOST_BYTES = 1 << 26
 
@@ -328,7 +328,7 @@ def entry_files(results: Results, dataset_id: str, revision: str | None = None) 
     files = {}
     for model in results.models:
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", model.name).strip("-.") or "model"
-        while taken[stem.lower()]:  # also where a file system knows no upper case
+        while taken[stem.lower()]:  # some file systems ignore case
             taken[stem.lower()] += 1
             stem = f"{stem}-{taken[stem.lower()]}"
         taken[stem.lower()] = 1
@@ -402,7 +402,7 @@ def make_ready(source: str | Path) -> None:
                 f"Fetch it (hf download {reference.repo}{revision} --repo-type dataset --local-dir DIR), evaluate"
                 " DIR with --into-card and publish it again; or drop --into-card.",
             )
-        return  # opening it says what is wrong
+        return  # opening it explains the problem
     from counterfoil.building.closing import closed_dataset
 
     closed_dataset(directory)
@@ -413,7 +413,7 @@ def store_results(evaluation: Evaluation, dataset_id: str | None) -> Path:
     from counterfoil.building.closing import close_again
 
     assert evaluation.directory is not None  # only a built dataset takes results
-    # No clock, host or path is in what is stored.
+    # Stored results have no clock, host or path.
     public = with_public_names(evaluation.results)
     files = {name: text.encode() for name, text in result_tables(public).values()}
     if dataset_id is not None:

@@ -25,10 +25,10 @@ from counterfoil.stats import Estimate
 if TYPE_CHECKING:
     from counterfoil.evaluation.scores import AllAnswers
 
-# Fractions without an interval of their own: a column each, where the others are three.
+# These have no interval, so they have one column where others have three.
 _BARE = ("base_accuracy", "accuracy")
 _COLUMNS = {"top_k": "top_k_accuracy"}
-# Columns of `severity()`: the measure of each, and whether it is of a level rather than of the whole curve.
+# Column of `severity()` → its measure, and whether it has a number for each level.
 _OF_LEVELS = {
     "accuracy": (ACCURACY, True),
     "drop": (DROP, True),

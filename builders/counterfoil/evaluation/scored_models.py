@@ -115,7 +115,7 @@ def _line_problem(name: str) -> str | None:
         return f"found {shown!r}, expected one name of printable characters"
     if name.startswith("@"):
         return f"found '{shown}', but a list cannot name another list"
-    # Only the name of a folder or a file may hold these.
+    # Only names of folders and files may contain these characters.
     if re.search(r"[\s,;]", name) and not (_SOURCE.match(name) and is_local(name)):
         return f"found '{shown}', expected one name per line and nothing else"
     return None
@@ -195,7 +195,7 @@ def _given(
 
 ClassOrder = str | Path | Sequence[str]
 _LARGEST_ORDER = 16_000_000
-# Their answers bring the classes' names with them.
+# Their answers come with the names of classes.
 _NAME_CLASSES = (PREDICTIONS, OPEN_CLIP)
 
 
@@ -304,7 +304,7 @@ def choose_models(
     names = tuple(model.name for model in named)
     stands_for = {name: models.get(name) if isinstance(models, Mapping) else name for name in names}
     orders, maps = _class_orders(class_order, stands_for), dict[str, ClassMap]()
-    # Ids of classes that no recipe wrote are numbers, which an output may be called by chance.
+    # Without a recipe, ids of classes are numbers, which may equal names of outputs by chance.
     without_ids = subject.directory is None and subject.recipe is None
     classes = [replace(cls, id=cls.name) for cls in subject.classes] if without_ids else subject.classes
     for model in named:
@@ -323,7 +323,7 @@ def choose_models(
         )
     maps = {name: class_map.answered_both_ways(way) for name, class_map in maps.items()}
     if problems := [f"compare: {name!r} is not the name of a model" for name in compare or () if name not in names]:
-        raise UserError(problems, _HINT)  # but a file that lists some
+        raise UserError(problems, _HINT)  # it is a file that lists models
     mended = mended_notes({name: model for name, model in stands_for.items() if isinstance(model, str)})
     refuse_trained_on(subject, mended)
     # If no model has other outputs, there is no choice to report.
@@ -389,7 +389,7 @@ def with_public_names(results: Results) -> Results:
     names = _public_names({model.name: model.sha256 for model in results.models})
 
     def called(name: str) -> str:
-        # A judge that was not scored has the name by which the recipe that is published knows it.
+        # A judge that was not scored has its name in the published recipe.
         return names.get(name, name)
 
     nested: dict[str, Any] = {}

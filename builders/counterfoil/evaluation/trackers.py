@@ -25,7 +25,7 @@ from counterfoil.report.results import Results
 
 PROJECT = "counterfoil"
 _MEASURES = ("accuracy", "drop", "top1")
-# Short names of files that a run keeps, where an evaluation wrote them.
+# Short names of the files that a run stores.
 _FILES = ("report", "document", "measures", "gate", "junit")
 
 
@@ -77,7 +77,7 @@ def _keys(names: Sequence[str]) -> list[str]:
 def _wandb(run: TrackedRun) -> None:
     wandb: Any = import_module("wandb")
     project = os.environ.get("WANDB_PROJECT", PROJECT)
-    # A run that the caller has open stays the caller's.
+    # The caller may have a run open: leave it alone.
     started = wandb.init(project=project, name=run.name, config=run.parameters, reinit="create_new")
     started.log(run.metrics)
     artifact = wandb.Artifact("evaluation", type="evaluation")

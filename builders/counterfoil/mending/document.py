@@ -16,7 +16,7 @@ MEND_VERSION = 1
 
 # The sets of rows that a head is judged on, in the order of tables; beside them `context:NAME` and `class:ID`.
 TEST, SEED, HELDOUT, CONFIRM, IN_CONTEXTS = "test", "debug_seed", "debug_heldout", "confirm", "in_contexts"
-# Failures of the test, which judge what the confirm half chose.
+# Test failures judge images that the confirm half chose.
 TEST_FAILED = "test_failures"
 CONTEXT, CLASS = "context:", "class:"
 # Tables leave out contexts and classes with fewer rows: their accuracy would describe only these images.
@@ -36,7 +36,7 @@ SET_NOTES = {
     IN_CONTEXTS: "all confirm rows in these contexts, right or wrong",
     CONFIRM: "all rows of the confirm half",
 }
-# What is said of a variant in a word: only the first is a model that is mended.
+# The outcome of a variant. Only a model that helps is called mended.
 Helped = Literal["helps", "helps in part", "loses elsewhere", "not shown to help", "not known", "learned nothing"]
 HELPS: Helped = "helps"
 HEADLINES: Mapping[Helped | None, str] = {
@@ -48,13 +48,13 @@ HEADLINES: Mapping[Helped | None, str] = {
     "learned nothing": "This does not help: keep your model.",
     None: "Only heads for comparison were fitted: keep your model.",
 }
-# Behind a control's kind: with the λ of what it controls.
+# Suffix of a control's kind: at the λ of the variant that it controls.
 SAME_LAMBDA = " at the same λ"
 # Variants that learn from rows of the discover half, and from no training row.
 BALANCED_ROLES = ("rival", "bound")
-# At this level, two-sided, one head is said to gain more than another on held-out failures.
+# The two-sided level at which one head gains more than another on held-out failures.
 LEVEL = 0.05
-# Of fewer units that two heads decide differently not even unanimous ones reach that level: 2 / 2^5 is more.
+# Fewer units cannot reach that level, even if all agree: 2 / 2^5 is larger.
 FEWEST_UNITS = 6
 _Named = TypeVar("_Named", MinedRecipe, Half)
 COLUMNS = (

@@ -29,19 +29,19 @@ WEIGHT_DECAY = 5e-4
 RATE = 0.2
 MOMENTUM = 0.9
 EPOCHS = 1000
-# The objective is strongly convex by its decay, so what is left to gain is at most |gradient|² / (2 · decay). L-BFGS
-# ends where that is this share of the objective, and an end is called settled where it is the larger one.
+# With decay the objective is strongly convex, so at most |gradient|² / (2 · decay) is left to gain. L-BFGS ends when
+# that is this share of the objective; a head is settled up to the second, larger share.
 _LITTLE = 1e-8
 _SETTLED = 1e-4
-# Where nothing decays, there is no such bound: L-BFGS ends where no derivative is larger. And it always ends where a
-# step gains no more than rounding does.
+# Without decay there is no such bound: L-BFGS ends when no derivative is larger. It always ends when a step gains no
+# more than rounding does.
 _FLAT = 1e-7
 _NO_GAIN = 1e-14
 _MOST_STEPS = 2000
-# Descent that ends higher than it began by more than this has found nothing.
+# Descent fails if it ends at more than this multiple of its beginning.
 _HIGHER = 1.01
 _ROWS_AT_ONCE = 2048
-# A group with fewer rows does not set the number of all others.
+# A group with fewer rows does not limit the other groups.
 FEWEST_IN_A_CELL = 5
 FORMAT = 1
 HEADS = ".mend"
@@ -182,7 +182,7 @@ def _minimise(objective: _Objective, begun: NDArray[np.float64]) -> tuple[NDArra
 
     def after_a_step(_: NDArray[np.float64]) -> None:
         if last["left"] <= 0:
-            raise StopIteration  # a step ends where it looked last
+            raise StopIteration  # a step ends at its last evaluation
 
     options = {"maxiter": _MOST_STEPS, "maxfun": 2 * _MOST_STEPS, "gtol": _FLAT, "ftol": _NO_GAIN}
     minimum: Any = optimize.minimize(
@@ -273,7 +273,7 @@ class KeptHeads:
                 "format": FORMAT,
                 "start": self.begun,
                 "train": _lesson(train),
-                # Without weight nothing of it is learned.
+                # At λ = 0 nothing is learned from it.
                 "debug": None if debug is None or lam == 0 else _lesson(debug),
                 "lambda": lam,
                 "how": self.how,

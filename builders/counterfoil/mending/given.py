@@ -151,7 +151,7 @@ def numbered_groups(by_key: Mapping[str, str], keys: Sequence[str], name: str) -
         raise UserError(
             f"--with {name}: {len(missing):,} of {len(keys):,} audited rows have no group, such as {missing[0]}"
         )
-    # Names may be long, and an array of them would hold each as long as the longest.
+    # Number the groups: an array of text would reserve the longest name for every row.
     numbers = {group: number for number, group in enumerate(sorted({by_key[key] for key in keys}))}
     return np.asarray([numbers[by_key[key]] for key in keys], dtype=np.int64)
 

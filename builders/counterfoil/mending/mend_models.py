@@ -255,7 +255,7 @@ def _notes(
                 f" no image of {'this class' if len(labels) == 1 else 'these classes'}."
             )
     present = np.bincount(prepared.source.train.labels, minlength=len(classes))
-    wanted = prepared.settings.per_class or 0  # without `per_class`, all images are used, so none are missing
+    wanted = prepared.settings.per_class or 0  # by default no number is required
     few = [cls.name for cls in classes if 0 < present[cls.label] < wanted]
     none = [cls.name for cls in classes if not present[cls.label]]
     if few:

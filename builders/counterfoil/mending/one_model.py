@@ -40,7 +40,7 @@ LEARNED_NOTHING = (
     "λ = 0 was chosen: on the discover half, no larger weight helped the worst context without losing more"
     " elsewhere. So this is the head retrained alone."
 )
-# How many images a context the effect of their number is shown at, as far as there are.
+# The numbers of images a context at which effects are measured.
 _IMAGES = (1, 2, 5, 10, 20, 50, 100)
 
 

@@ -45,14 +45,14 @@ from counterfoil.store.atomic import make_folder, write_atomically
 from counterfoil.store.decoding import pixels_sha256
 from counterfoil.store.layout import user_cache
 
-# What a test split is called, in the order in which one is looked for.
+# Usual names of a test split, the preferred first.
 _TESTS = ("test", "validation", "val")
 _TRAIN_IMAGES = 30_000  # Chegini 2023, section 5.1
 _NO_IMAGE = "0" * 64
 _BETWEEN_STAGES = 1000
 _MOST_PROBLEMS = 20
 _MOST_NAMES = 8
-# What something was mined from: of each of its records what that says.
+# The origins that a recipe or file records: one mapping each.
 MinedRecords: TypeAlias = "Sequence[Mapping[str, Any]]"
 _LEAST_LEARNED = "Leave these out, or name other splits (--test, --on) or another dataset."
 
@@ -124,7 +124,7 @@ def mend_source(
         )
     build, made_from = None, None
     if len(mine.on) == 1 and mine.on[0] not in splits and is_built(mine.on[0]):
-        # What is known of audited images that a recipe made: a built dataset, which is named alone.
+        # A built dataset can be audited alone: then its noise, edits and base are known.
         opened = open_dataset(mine.on[0])
         rows = np.arange(len(opened.keys))
         base = frozenset(opened.keys[row] for row in np.flatnonzero(opened.shifts == 0).tolist())

@@ -13,7 +13,7 @@ from counterfoil.mending.evaluating import COMPARED, control_words
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted, in_words, named, number, percent, points
 
-# What is drawn of each head: its field in a point of a curve, and its colour of the page.
+# The sets that are drawn: field in a point of a curve, and colour of the page.
 _DRAWN = {
     document.HELDOUT: ("heldout", KIND_COLOURS["mined"]),
     document.IN_CONTEXTS: ("in_contexts", KIND_COLOURS["co-occurrence"]),
@@ -37,7 +37,7 @@ def gains_figure(model: document.ModelMended, index: int) -> str:
             measured = variant.of_set(name)
             if measured is None or measured.gain is None:
                 continue
-            colour = MUTED if variant.role == "retrained" else set_colour  # what any refit gains
+            colour = MUTED if variant.role == "retrained" else set_colour  # any refit gains as much
             y = len(variants) - 1 - row + offset
             if measured.low is not None and measured.high is not None:
                 axes.plot([100 * measured.low, 100 * measured.high], [y, y], color=colour, linewidth=1.4, alpha=0.6)

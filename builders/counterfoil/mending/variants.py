@@ -31,7 +31,7 @@ from counterfoil.recipe.prompts import BASE, prompt_for
 FEWEST_PER_CLASS = 30
 CONTEXTS, HARD = "contexts", "hard"
 CLASS_NAME, RANDOM = "class_name", "random_contexts"
-# A control of class names by what a dataset may have: images drawn for it, those beside a mined finding, or its base.
+# The control of class names: a dataset's images for it, those beside a mined finding, or its base.
 _CLASS_NAMES = (CLASS_NAME, "reference", BASE)
 VariantRole = Literal["retrained", "mended", "control", "upweighted", "rival", "bound"]
 RETRAINED = "lambda 0"

@@ -38,7 +38,7 @@ MEASURES = (
     MeasureFacts(ONLY_RIGHT, "Only right", "percent", "The share of images that this model alone is right about."),
 )
 MCNEMAR = "McNemar exact, Holm over groups"
-# What is said to gain or to lose does so at this level, over all groups together.
+# The level of the verdicts gains and loses, over all groups together.
 LEVEL = round(1 - CONFIDENCE, 10)
 
 

@@ -25,7 +25,7 @@ MEASURES = (
     MeasureFacts(KID, "KID", "plain", f"Kernel distance {_FROM}; unbiased, so it may be negative."),
     MeasureFacts(FID, "FID", "plain", f"Fréchet distance {_FROM}; too high with few images."),
 )
-# What either number is worth; beside every table of them.
+# A note beside every table of distances.
 WORTH = (
     "KID and FID measure how different two sets of images are in the features of one model. They do not say what is"
     " different, nor whether classifiers fail: a shift is meant to be far. Do not compare them across features or"
@@ -33,7 +33,7 @@ WORTH = (
 )
 _MOST_ROWS, _MOST_ON_CARD = 40, 4
 _FILE = "distances.csv"
-_BIASED = "†"  # beside a FID that is too high for want of images
+_BIASED = "†"  # beside a FID that is too high because of few images
 _HASH = 12
 
 SetOfImages = Literal["dataset", "group", "source"]

@@ -24,11 +24,11 @@ MEASURES = (
     MeasureFacts(VALIDATION_GAP, "Gap from validation to base", "points", "Validation accuracy less the base's."),
 )
 OVER_ALL, OVER_CLASSES = "accuracy_all_outputs", "accuracy_class_outputs"
-NEAR_CHANCE = "near chance"  # beside an accuracy that is
-# A larger gap between validation images and the base says that the base is not the input dataset.
+NEAR_CHANCE = "near chance"  # beside such an accuracy
+# With a larger gap to validation images, the base does not represent the input dataset.
 LARGE_GAP = 0.1
 _MOST_NAMES = 12
-# Enlarged so much, an image is nothing that a model of its own size has seen; photographs are seldom smaller.
+# A model trained at the images' own size has never seen them enlarged this many times.
 _FAR = 3
 
 
@@ -180,7 +180,7 @@ def near_chance_sentences(results: Results, *, short: bool = True) -> tuple[str,
     if classes and reference is not None and reference.unseen is not None and not reference.unseen_known:
         what = "this class" if len(classes) == 1 else f"these {len(classes):,} classes"
         where = f"on validation images either ({percent(reference.unseen)} right there)"
-        sentences.append(f"The models do not know {what} {where}.")  # no word on the base
+        sentences.append(f"The models do not know {what} {where}.")  # so the base is not at fault
     return tuple(sentences)
 
 
@@ -302,7 +302,7 @@ def _terminal(results: Results, most_models: int) -> list[str | Table]:
 
 
 def _public(facts: ReferenceResult, called: Callable[[str], str]) -> ReferenceResult:
-    # Why something was skipped may name a place of this machine.
+    # The reason may name a path of this machine.
     return replace(facts, skipped=None if facts.skipped is None else "it was not available", left_out={})
 
 

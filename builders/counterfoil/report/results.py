@@ -207,10 +207,10 @@ class ClassFacts(Strict):
 
 
 DETECTIONS = "detections"  # what a detector's outputs are
-# The JSON of a document has at most so many rows; all of them stand in measures.csv.
+# The JSON has at most this many rows; measures.csv has all.
 MOST_ROWS = 100_000
 VERSION = 3
-# A millionth is finer than any interval, and coarser than what another library's sums differ by.
+# A millionth is finer than any interval, and coarser than rounding errors of another library.
 _DIGITS = 6
 _AGAIN = "Run `counterfoil evaluate` again."
 
@@ -322,7 +322,7 @@ class Results(Strict):
     def to_json(self) -> dict[str, Any]:
         """Return the document's JSON: numbers with six digits, no row of a single class, no empty field in a row."""
         shown = [result for result in self.rows if not result.class_id]
-        if len(shown) > MOST_ROWS:  # bins and rules go first
+        if len(shown) > MOST_ROWS:  # rows of bins and rules are dropped first
             shown.sort(key=lambda result: bool(result.at))
         left_out = self.rows_left_out + max(0, len(shown) - MOST_ROWS)
         document = plain(replace(self, rows=ResultRows(()), rows_left_out=left_out))
@@ -337,7 +337,7 @@ class Results(Strict):
 
 _PROBABILITIES = ("p", "q", "p_adjusted")
 
-# How the measures are shown whose facts nest in the document, by their names there; the order is that of their rows.
+# Name of a nested measure in the document → how it is shown; in the order of their rows.
 NESTED: Mapping[str, Shown] = {
     "findings": findings.SHOWN,
     "transfer": transfer.SHOWN,
@@ -395,7 +395,7 @@ def classes_of(results: Results, shift: str) -> list[ClassNumbers]:
         base = [rows.one("base_accuracy", model=model.name, group=shift, class_id=cls.id) for model in results.models]
         drop = [rows.value("drop", model=model.name, group=shift, class_id=cls.id) for model in results.models]
         if not accuracies or accuracies[0] is None or base[0] is None:
-            continue  # not asked for under this shift
+            continue  # the shift does not have this class
         numbers.append(
             ClassNumbers(
                 shift, cls.id, cls.name, base[0].n or 0, accuracies[0].n or 0,

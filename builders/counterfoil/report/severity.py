@@ -119,7 +119,7 @@ def at(level: float) -> str:
 
 _BEYOND = 2.0  # where a table sorts what is not reached
 _MOST_NAMED = 3
-# Models that are compared pair by pair, the best on the base; others have their curves.
+# The best models on the base are compared pair by pair; others have only their curves.
 MOST_COMPARED = 12
 _MOST_CARD_MODELS, _MOST_CARD_SHIFTS = 6, 40
 _MOST_CLASSES = 20  # of a table; all are in measures.csv

@@ -38,7 +38,7 @@ MEASURES = (
     MeasureFacts(ON_BASE, "Transfer, base", "percent", f"{_FAILS} base images of these classes, in the same mixture."),
     MeasureFacts(BESIDE, "Transfer, beside", "percent", f"{_FAILS} images beside the dataset, which `at` names too."),
 )
-# The rule that judges are asked by, if no other is named, and the one that the paper's figure counts by.
+# The default rule of judges, and the rule of the paper's figure.
 RULES = (TOP1, TOP3)
 
 Relation = Literal["judge", "same architecture", "same family", "other"]
@@ -282,7 +282,7 @@ def _terminal(results: Results, most_models: int) -> list[str | Table]:
 
 def _public(facts: Sequence[Transfer], called: Callable[[str], str]) -> tuple[Transfer, ...]:
     def renamed(model: TransferModel) -> TransferModel:
-        # A model without a known architecture is a family by its own name.
+        # A model of unknown architecture is a family named after itself.
         return replace(model, name=called(model.name), family=called(model.family))
 
     return tuple(replace(fact, models=tuple(map(renamed, fact.models))) for fact in facts)

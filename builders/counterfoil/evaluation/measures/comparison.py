@@ -154,7 +154,7 @@ def drawn_averages(subject: Subject, sides: Sequence[Side], seed: int) -> NDArra
 
     Units are drawn within a class: of all groups together if units reach over them, else of each by itself.
     """
-    # What is drawn together: the class, and the first of the groups that units reach over.
+    # Units are drawn within a stratum: a class, and the first of the groups that share units.
     first_group, units = subject.shifts.copy(), np.arange(len(subject.keys), dtype=np.int64)
     start = 0
     for part in subject.parts:

@@ -98,7 +98,7 @@ class _Measuring:
             if at in facts_of:
                 continue
             if at in judges:
-                # What the judge is recorded to have answered, against its answers to the base.
+                # Compare the judge's recorded answers with its answers to the base.
                 units = self._units(shift, _recorded(unpicked, judges[at]), [at])
                 facts_of[at] = self._compared(shift, [at], units, "recorded", _RECORDED)[0]
                 continue
@@ -118,7 +118,7 @@ class _Measuring:
 
     def _of_absent(self, shift: MinedShift, unpicked: Unpicked, judge: str) -> FindingModel:
         """Return the recorded answers of a judge that is not scored here."""
-        # Where a scored model, with other weights, has its name, it gets another name.
+        # Rename the judge if a scored model with other weights has its name.
         taken = judge in {without_folders(name) for name in self.answered.models}
         name = f"{judge} (of the build)" if taken else judge
         pin = self.subject.mined.pins.get(judge)

@@ -183,7 +183,7 @@ class _Curve:
                 squares[:, side] += np.square(stats.distances_of_share(*on_side))
                 differing = stats.distances_of_difference(base, on_side, pairs[:, 0], pairs[:, side])
                 squares_of_drops[:, side] += np.square(differing)
-                # Where levels are lost, pairs that all agree leave as much open as if there were no other image.
+                # If levels are lost and all pairs agree, the interval is at least as wide as that of the pairs alone.
                 first, last = ((pairs[:, column].sum(axis=0) / max(1, len(pairs)), len(pairs)) for column in (0, side))
                 alone = (
                     stats.distances_of_difference(first, last, pairs[:, 0], pairs[:, side]) if len(pairs) else differing
@@ -312,7 +312,7 @@ def _compared(answered: AllAnswers, shift: str, scenes: Trajectories, curve: _Cu
     ]
     accuracy, drawn = curve.accuracy[:, models], curve.replicates[:, :, models]
     values = accuracy[:, first] - accuracy[:, other]
-    # Half a pair that only one, and half a pair that only the other is right about, where none is.
+    # If no image separates two models, assume half a pair on each side.
     least, differences = 1 / curve.images[:, None], drawn[:, :, first] - drawn[:, :, other]
     reach = stats.simultaneous_reach(values, differences, least)
     beside = reach * np.maximum(np.nanstd(differences, axis=0), least)
@@ -373,7 +373,7 @@ def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
         scenes = trajectories_of(answered, groups[severity.shift])
         scenes = scenes.only(scenes.complete & scenes.right_at_base[:, of_model])
         _, cells = trajectory_stats.failure_runs(scenes.present[:, 1:], scenes.right[:, 1:])
-        # By side of the strip; who is wrong at the base fails there.
+        # The side of the strip where each model fails first, 0 for the base.
         fails = np.where(scenes.right_at_base, cells + 1, 0)
         order = np.argsort(fails[:, of_model], kind="stable")
         for position in sorted({len(order) * quartile // 4 for quartile in (1, 2, 3)} if len(order) else ()):

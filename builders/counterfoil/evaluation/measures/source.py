@@ -114,7 +114,7 @@ def measure_distances(answered: AllAnswers) -> tuple[tuple[Distances, ...], list
             rows += model_rows
         except UserError as error:
             measured.append(Distances(name, skipped=skipped_because(error)))
-        model = None  # its memory is for the next
+        model = None  # frees its memory for the next
     return tuple(measured), rows
 
 
@@ -147,10 +147,10 @@ def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureMode
         side = _Side(features[chosen], shared[chosen])
         measured.append(_distance(ImageSet(what, name, len(labels), 0, 0), side, against, statistics[labels], seed))
         report(f"distances in the features of {model.name}", done, len(groups) + 1)
-    # The source against itself: its other split against the one that all is measured against, or its two halves.
+    # For scale, the source against itself: its two splits, or two halves of its only split.
     first, another, name = near, source, f"{opened.other.name if opened.other else ''} against {opened.source.name}"
     if first is None:
-        # Equal images have equal features, and go to one half.
+        # Images with equal features go to the same half.
         contents = [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest() for row in source.features]
         units = [str(unit) for unit in source.units.tolist()]
         halves = deal_halves(opened.source.images.labels[decodable], 0, units, contents)
@@ -184,7 +184,7 @@ def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureMode
 
 def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking: Asking) -> NDArray[np.floating]:
     """Return features [n, d] of n images, lengthened to √d if they are unit vectors; NaN for undecodable images."""
-    # Not in half precision: KID of near sets is a small difference of large means.
+    # KID of similar sets is a small difference of large means, so half precision is too coarse.
     engine, device = (asking.spread.engine, asking.spread.device) if asking.spread else (None, "cpu")
     with renamed(f"features, {model.name}: {images.name}"):
         features = embed(
@@ -196,7 +196,7 @@ def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking:
             engine=engine,
             device=device,
         )
-    # The kernel divides by the width: of unit vectors it would see next to nothing beside its constant.
+    # KID's kernel divides by the width, so for unit vectors its constant would dominate.
     return features * np.float32(np.sqrt(features.shape[1])) if model.scaled else features
 
 
@@ -301,7 +301,7 @@ def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
         classifier = load_classifier(name, device, subject.classes)
         embedder = classifier_embedder(classifier, device)
         return FeatureModel(name, f"sha256 {classifier.sha256}", embedder, scaled=name.startswith(OPEN_CLIP))
-    assert subject.recipe is not None  # `prepared_distances` asked
+    assert subject.recipe is not None  # `prepared_distances` checked it
     screen = subject.recipe.screen
     pinned = (subject.pins.get("models") or {}).get("screen") or {}
     if pinned.get("name") and pinned.get("revision"):
@@ -313,7 +313,7 @@ def load_features(name: str, subject: Subject, device: str) -> FeatureModel:
     return FeatureModel(pin.name, pin_text, clip_embedder(clip, pin, screen.weights), scaled=True)
 
 
-# Of a larger split so many rows, evenly spaced: FID of 2,048 features asks for as many (Heusel 2017).
+# A larger split is thinned to this many rows: FID of 2,048 features needs as many (Heusel 2017).
 MOST_IMAGES = 10_000
 
 
@@ -353,7 +353,7 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
     subject = with_source_placed(subject)
     pin = pinned_source(subject)
     recipe = subject.recipe
-    assert recipe is not None  # what is pinned has one
+    assert recipe is not None  # a pinned source has one
     splits = open_source(recipe.source, pin=pin).splits
     names = [name for name in (recipe.source.validation_split, recipe.source.train_split) if name in splits]
     if splits and not names:
@@ -366,7 +366,7 @@ def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgains
             images, sets = labelled_split(recipe.source, name, recipe.classes, pin), None
         else:
             images, conditions = labelled_conditions(recipe.source, name, pin)
-            # In the order that `sets` numbers them.
+            # Sorted, as the labels of `sets` number them.
             sets = ConditionLabels(conditions.names, np.unique(conditions.present, axis=0))
         opened.append(SourceImages(thinned(images, MOST_IMAGES), _shown(images), len(images), sets))
     return MeasuredAgainst(opened[0], opened[1] if len(opened) > 1 else None)
@@ -493,7 +493,7 @@ def measure_reference(answered: AllAnswers) -> tuple[ReferenceResult | None, lis
         return ReferenceResult(prepared.split, skipped=reason, left_out=prepared.left_out), []
     whys = {name: f"which failed there: {skipped_because(failed[name])}" for name in scorable if name in failed}
     prepared = replace(prepared, left_out={**prepared.left_out, **whys})
-    # What was remembered comes first in `scored`: in the order of the models, equal answers give equal bytes.
+    # `scored` has cached models first: restore the order of the models, so that equal answers give equal bytes.
     return _gaps(answered, prepared, images, {name: scored[name] for name in scorable if name in scored})
 
 
@@ -509,7 +509,7 @@ def _gaps(
     for cls in enough:
         rows = np.flatnonzero((images.labels == label_of[cls.class_id]) & readable)
         if rows.size:
-            # A class's answers (n, models) on validation images as one side, and on base images as the other.
+            # One class's answers (n, models): validation images on one side, base images on the other.
             together = np.concatenate([correct[rows], cls.base_correct[cls.base_present][:, places]])
             first = np.arange(len(together)) < len(rows)
             both.append(ClassUnits(cls.class_id, first, together, ~first, together))

@@ -45,7 +45,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
     subject, readable = answered.subject, answered.answers.readable
     if not subject.judged.shifts:
         return (), []
-    # By model and rule, (n,) which images fail; without rules that need more ranked answers than the model gives.
+    # By model and rule, (n,) the failing images; a model with few ranked answers has fewer rules.
     failed = [
         {
             rule: failures(rule, scores.predictions, subject.labels, subject.classes, scores.class_map)
@@ -237,7 +237,7 @@ def _matched(
     return matched_rates(counts, np.bincount(subject.labels[rows], minlength=len(mixture)), mixture)
 
 
-# Prefixes of model names: who trained it, how, or that it is a small test model.
+# Prefixes of names for a trainer, a training method or a small test model.
 _BEFORE = re.compile(r"^(?:tf|legacy|gluon|ssl|swsl|ig|dm|test|wide)_")
 # As in `ViTForImageClassification`, a class name of transformers.
 _CLASS_OF_TRANSFORMERS = re.compile(r"for[a-z]*classification.*$")
