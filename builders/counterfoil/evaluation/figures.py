@@ -24,7 +24,7 @@ from counterfoil.report.reference import averaged
 from counterfoil.report.results import GroupFacts, ModelFacts, Results
 from counterfoil.report.severity import ACCURACY
 from counterfoil.report.transfer import JUDGE, ON_BASE, RELATION_WORDS, TRANSFER, Transfer, called
-from counterfoil.report.words import between, in_words, listed, percent, points
+from counterfoil.report.words import between, cut_text, in_words, listed, percent, points
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ _VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule"} | {
 
 def short(name: str, longest: int = _LONGEST_NAME) -> str:
     """Return a shift's name for a figure, cut to `longest` characters."""
-    text = in_words(name)
-    return text if len(text) <= longest else f"{text[: longest - 1].rstrip()}…"
+    return cut_text(in_words(name), longest)
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
@@ -466,7 +465,7 @@ def transfer_figure(transfer: Transfer, results: Results, number: int) -> str | 
     for index, (model, rate) in enumerate(shown):
         itself, (name, note) = model.relation == JUDGE, called(model.name, results)
         name += f" ({note})" if note else ""
-        labels.append(f"{_cut(name)} · {_cut(model.family)}")
+        labels.append(f"{cut_text(name, _LONGEST_MODEL)} · {cut_text(model.family, _LONGEST_MODEL)}")
         [bar] = axes.barh(
             index, 100 * rate.value, height=0.62, zorder=2,
             color=RULE if itself else _COLOUR, alpha=None if itself else _STRENGTH[model.relation],
@@ -486,7 +485,3 @@ def transfer_figure(transfer: Transfer, results: Results, number: int) -> str | 
     axes.set_xlim(0, 101)
     axes.set_xlabel("wrong answers, top-1 (%); the ring is the base of the same classes", color=MUTED)
     return as_svg(figure, f"transfer{number}", "Failure rates of the models on what a judge got wrong", tips)
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _LONGEST_MODEL else f"{name[: _LONGEST_MODEL - 1].rstrip()}…"

@@ -80,11 +80,15 @@ def _wandb(run: TrackedRun) -> None:
     # The caller may have a run open: leave it alone.
     started = wandb.init(project=project, name=run.name, config=run.parameters, reinit="create_new")
     started.log(run.metrics)
-    artifact = wandb.Artifact("evaluation", type="evaluation")
+    started.log_artifact(_artifact(wandb, run))
+    started.finish()
+
+
+def _artifact(library: Any, run: TrackedRun) -> Any:
+    artifact = library.Artifact("evaluation", type="evaluation")
     for file in run.files:
         artifact.add_file(str(file))
-    started.log_artifact(artifact)
-    started.finish()
+    return artifact
 
 
 def _mlflow(run: TrackedRun) -> None:
@@ -113,10 +117,7 @@ def _trackio(run: TrackedRun) -> None:
         auto_log_cpu=False,
     )
     trackio.log(run.metrics)
-    artifact = trackio.Artifact("evaluation", type="evaluation")
-    for file in run.files:
-        artifact.add_file(str(file))
-    trackio.log_artifact(artifact)
+    trackio.log_artifact(_artifact(trackio, run))
     trackio.finish()
 
 

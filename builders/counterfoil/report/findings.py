@@ -18,6 +18,7 @@ from counterfoil.report.words import (
     TableRow,
     csv_interval,
     csv_percent,
+    cut_text,
     in_words,
     percent,
     points,
@@ -135,7 +136,7 @@ def counted_words(finding: MinedShiftResult) -> str:
     """Return what was counted: which classes and candidates, and the number that a classifier's rule kept."""
     text = f"{_names(finding.class_names)}: {finding.screened:,} of {finding.candidates:,} candidates passed the screen"
     if finding.judges:
-        judges = " and ".join(map(_cut, finding.judges))
+        judges = " and ".join(cut_text(judge, _LONGEST_NAME) for judge in finding.judges)
         until = f", drawn until {finding.quota:,} per class were kept" if finding.quota else ""
         text += f"{until}; of these, a keep rule kept only failures of {judges}, {finding.accepted:,} images"
     if not finding.near_chance:
@@ -153,7 +154,9 @@ def finding_sentences(results: Results, finding: MinedShiftResult) -> list[str]:
     for model in models:
         known = facts.get(model.name)
         marks = ["the target"] * model.target + ["near chance"] * (known is not None and known.near_chance)
-        who = _cut(known.short_name if known else model.name) + (f" ({', '.join(marks)})" if marks else "")
+        who = cut_text(known.short_name if known else model.name, _LONGEST_NAME) + (
+            f" ({', '.join(marks)})" if marks else ""
+        )
         key = {"model": model.name, "group": finding.shift}
         rate, base = (results.rows.one(measure, **key) for measure in (RATE, BASE_RATE))
         difference = results.rows.estimate(DIFFERENCE, **key)
@@ -217,11 +220,7 @@ def _cell(results: Results, shift: str, model: str) -> TableCell:
 
 
 def _names(names: Sequence[str]) -> str:
-    return some_of([*map(_cut, names)], _MOST_NAMES)
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+    return some_of([cut_text(name, _LONGEST_NAME) for name in names], _MOST_NAMES)
 
 
 def _section(results: Results, drawn: Sequence[Any]) -> ReportSection | None:

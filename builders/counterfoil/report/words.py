@@ -130,12 +130,15 @@ def opening(text: str) -> str:
 
 def named(text: str) -> str:
     """Return untrusted text made safe for a page: of bounded length, without control characters."""
-    if len(text) > _LONGEST_TEXT:
-        text = f"{text[: _LONGEST_TEXT - 1].rstrip()}…"
     return "".join(
         "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in ("Cc", "Cs") else character
-        for character in text
+        for character in cut_text(text, _LONGEST_TEXT)
     )
+
+
+def cut_text(text: str, longest: int) -> str:
+    """Return a text of at most `longest` characters; the last one of a cut text is an ellipsis."""
+    return text if len(text) <= longest else f"{text[: longest - 1].rstrip()}…"
 
 
 def csv_percent(value: float | None) -> str:
