@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from counterfoil.evaluation.results import Evaluation
 from counterfoil.recipe.corruptions import CORRUPTIONS
 from counterfoil.report.results import NESTED
 
@@ -252,6 +253,11 @@ def test_the_name_of_a_class_has_one_meaning() -> None:
             for name in types_named(tree_of(path)):
                 homes.setdefault(name, []).append(shown(path))
     assert not {name: where for name, where in homes.items() if len(where) > 1}
+
+
+def test_every_nested_measure_has_a_name_on_the_evaluation() -> None:
+    """`Evaluation.NAME` returns the facts of a nested measure, or a table of them."""
+    assert not [name for name in NESTED if not hasattr(Evaluation, name)]
 
 
 def test_no_file_is_called_run() -> None:

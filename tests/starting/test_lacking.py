@@ -131,6 +131,22 @@ def test_models_to_evaluate_are_one_line() -> None:
     assert "lab:" not in found["evaluate.models"].text
 
 
+@pytest.mark.parametrize("kind", ["onnx:", "predictions:"])
+def test_a_file_that_is_not_there_is_reported(kind: str, tmp_path: Path) -> None:
+    """A model to evaluate that is a file is missed like a folder; one that exists is not."""
+    present = tmp_path / "present.file"
+    present.write_bytes(b"x")
+    found = of(f"evaluate.models=[{kind}{present}, {kind}{tmp_path}/absent.file, {kind}absent.file]")
+    text = found["evaluate.models"].text
+    assert found["evaluate.models"].weight == "optional"
+    assert "present.file" not in text and text.count("absent.file") == 2
+
+
+def test_a_judge_whose_file_is_not_there_cannot_be_asked(tmp_path: Path) -> None:
+    lack = of(f"screen.judge=onnx:{tmp_path}/absent.onnx")["screen.judge"]
+    assert (lack.weight, lack.text) == ("missing", f"there is no file {tmp_path}/absent.onnx")
+
+
 def test_a_judge_is_one_line_and_of_its_own_key() -> None:
     def keys(*overrides: str) -> list[str]:
         recipe = load_recipe("wardrobe-mini", ["evaluate.models=[]", *overrides])

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,7 +21,7 @@ from counterfoil.data.pictures import MOST_LOOKED_AT, look_at_pictures
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import pool_of
 from counterfoil.data.resolved_classes import resolve_classes
-from counterfoil.dataset import read_dataset
+from counterfoil.dataset import SoundDataset, read_dataset
 from counterfoil.dataset.label_checks import checks_of_dataset, read_people, with_people
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation.candidates import MinedCandidates, read_mined, refuse_other_data
@@ -228,39 +229,79 @@ def open_dataset(source: str | Path) -> OpenDataset:
         raise UserError(f"{directory} has no data folder: no candidate was accepted, or files are missing", VERIFY)
     hint = f"`counterfoil verify {source}` names everything that is damaged and how to repair it."
     refuse_changed(directory, changed_data(directory, receipts), hint)
-    position = {shift.name: index for index, shift in enumerate(recipe.all_shifts())}
-    keys: list[str] = []
-    columns: dict[str, list[int]] = {"shift": [], "label": [], "index": []}
-    for shard, receipt in zip(finished.plan.shards, receipts, strict=True):
-        for row in planned_rows(directory, finished.plan, shard, receipt, "data"):
-            keys.append(row["key"])
-            columns["shift"].append(position[row["shift"]])
-            columns["label"].append(row["label"])
-            columns["index"].append(row["index"])
-    shifts = np.asarray(columns["shift"], dtype=np.int64)
+    keys, shifts, labels, indices = _accepted_rows(finished)
     if not np.any(shifts == 0):
         raise UserError(
             f"{directory} has no accepted base image, so there is nothing to measure a drop against",
             "Lower the object threshold, or ask for more candidates, and build it again.",
         )
-    labels = np.asarray(columns["label"], dtype=np.int64)
     reasons, content = counts_of(receipts), content_of_receipts(receipts)
     mined = read_mined(finished, reasons, located.reference)
     refuse_other_data(directory, recipe, mined, keys)
+    groups = _groups(recipe, reasons)
+    names = tuple(group.name for group in groups)
+    images = LabelledImages(str(source), content, keys, labels, shifts, names, partial(_read_images, finished))
+    return OpenDataset(
+        source=str(source),
+        name=recipe.name,
+        directory=directory,
+        workplace=_workplace(directory, located.reference is not None),
+        content=content,
+        classes=recipe.classes,
+        groups=groups,
+        base=True,
+        parts=(SubjectPart(images, "", 0),),
+        keys=images.keys,
+        labels=labels,
+        shifts=shifts,
+        indices=indices,
+        min_images_per_class=recipe.evaluate.min_images_per_class,
+        models=recipe.evaluate.models,
+        repo=recipe.publish.repo,
+        published=located.reference,
+        mined=mined,
+        judged=read_judged(directory, recipe, receipts, keys, shifts),
+        recipe=recipe,
+        pins=finished.lock.inputs,
+        label_checks=with_people(
+            read_judged_labels(directory, recipe, receipts, finished.lock.inputs),
+            read_people(directory, content, names),
+        ),
+    )
 
-    def read(wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-        left = None if wanted is None else len(wanted)
-        for receipt in receipts:
-            for batch in shard_batches(directory, receipt, ["key", "image"]):
-                if left == 0:
-                    return
-                images = batch.column("image")
-                for index, key in enumerate(batch.column("key").to_pylist()):
-                    if wanted is None or key in wanted:
-                        yield key, (images[index].as_py() or {}).get("bytes")
-                        left = None if left is None else left - 1
 
-    groups = tuple(
+def _accepted_rows(
+    dataset: SoundDataset,
+) -> tuple[tuple[str, ...], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return keys, shifts (as positions), labels and indices of all accepted images, (n,) each."""
+    position = {shift.name: index for index, shift in enumerate(dataset.recipe.all_shifts())}
+    keys: list[str] = []
+    numbers: list[tuple[int, int, int]] = []
+    for shard, receipt in zip(dataset.plan.shards, dataset.receipts, strict=True):
+        for row in planned_rows(dataset.directory, dataset.plan, shard, receipt, "data"):
+            keys.append(row["key"])
+            numbers.append((position[row["shift"]], row["label"], row["index"]))
+    shifts, labels, indices = np.ascontiguousarray(np.asarray(numbers, dtype=np.int64).reshape(-1, 3).T)
+    return tuple(keys), shifts, labels, indices
+
+
+def _read_images(dataset: SoundDataset, wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
+    """Yield (key, encoded image) of the wanted images, by default all, in the dataset's order."""
+    left = None if wanted is None else len(wanted)
+    for receipt in dataset.receipts:
+        for batch in shard_batches(dataset.directory, receipt, ["key", "image"]):
+            if left == 0:
+                return
+            images = batch.column("image")
+            for index, key in enumerate(batch.column("key").to_pylist()):
+                if wanted is None or key in wanted:
+                    yield key, (images[index].as_py() or {}).get("bytes")
+                    left = None if left is None else left - 1
+
+
+def _groups(recipe: Recipe, reasons: Mapping[str, Mapping[str, int]]) -> tuple[Group, ...]:
+    """Return the base and the shifts as groups; reasons: shift → reason → candidates."""
+    return tuple(
         Group(
             name=shift.name,
             kind=shift.kind,
@@ -275,35 +316,6 @@ def open_dataset(source: str | Path) -> OpenDataset:
             top=shift.top,
         )
         for shift in recipe.all_shifts()
-    )
-    names = tuple(group.name for group in groups)
-    images = LabelledImages(str(source), content, tuple(keys), labels, shifts, names, read)
-    return OpenDataset(
-        source=str(source),
-        name=recipe.name,
-        directory=directory,
-        workplace=_workplace(directory, located.reference is not None),
-        content=content,
-        classes=recipe.classes,
-        groups=groups,
-        base=True,
-        parts=(SubjectPart(images, "", 0),),
-        keys=images.keys,
-        labels=labels,
-        shifts=shifts,
-        indices=np.asarray(columns["index"], dtype=np.int64),
-        min_images_per_class=recipe.evaluate.min_images_per_class,
-        models=recipe.evaluate.models,
-        repo=recipe.publish.repo,
-        published=located.reference,
-        mined=mined,
-        judged=read_judged(directory, recipe, receipts, keys, shifts),
-        recipe=recipe,
-        pins=finished.lock.inputs,
-        label_checks=with_people(
-            read_judged_labels(directory, recipe, receipts, finished.lock.inputs),
-            read_people(directory, content, names),
-        ),
     )
 
 

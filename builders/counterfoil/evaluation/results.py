@@ -15,6 +15,7 @@ from counterfoil.report.comparison import ModelComparison
 from counterfoil.report.distances import Distances
 from counterfoil.report.findings import MinedShiftResult
 from counterfoil.report.labels import LabelChecks
+from counterfoil.report.published import PublishedResults
 from counterfoil.report.reference import ReferenceResult
 from counterfoil.report.results import GroupFacts, LeftOut, ModelFacts, ResultRow, Results
 from counterfoil.report.severity import ACCURACY, DROP, FAILED, MEDIAN, RANK, TEN_POINTS
@@ -234,6 +235,11 @@ class Evaluation:
     def reference(self) -> ReferenceResult | None:
         """The source's validation images."""
         return self.results.reference
+
+    @property
+    def published(self) -> PublishedResults | None:
+        """The published accuracies of these models, and of many more."""
+        return self.results.published
 
     @property
     def label_checks(self) -> LabelChecks | None:

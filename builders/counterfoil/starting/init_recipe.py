@@ -37,27 +37,20 @@ BASE = {"prompt": "a photo of the {class}"}
 OBJECT_CAPTION = "a photo of the {class}"
 STYLE_OBJECT_CAPTION = "the {class}"
 
-SHIFTS: dict[str, dict[str, Any]] = {
-    "in_the_grass": {
-        "kind": "background",
-        "prompt": "a photo of the {class} in the grass",
-        "caption": "a photo in the grass",
-    },
-    "in_the_snow": {
-        "kind": "background",
-        "prompt": "a photo of the {class} in the snow",
-        "caption": "a photo in the snow",
-    },
-    "in_the_fog": {"kind": "weather", "prompt": "a photo of the {class} in the fog", "caption": "a photo in the fog"},
-    "at_night": {"kind": "light", "prompt": "a photo of the {class} at night", "caption": "a photo at night"},
-    "red": {"kind": "colour", "prompt": "a photo of a red {class}", "caption": "a photo of something red"},
-    "pencil_sketch": {
-        "kind": "style",
-        "style": True,
-        "prompt": "a black and white pencil sketch of the {class}",
-        "caption": "a pencil sketch",
-    },
-}
+# Name, kind, prompt and caption.
+SHIFTS = (
+    ("in_the_grass", {"kind": "background"}, "a photo of the {class} in the grass", "a photo in the grass"),
+    ("in_the_snow", {"kind": "background"}, "a photo of the {class} in the snow", "a photo in the snow"),
+    ("in_the_fog", {"kind": "weather"}, "a photo of the {class} in the fog", "a photo in the fog"),
+    ("at_night", {"kind": "light"}, "a photo of the {class} at night", "a photo at night"),
+    ("red", {"kind": "colour"}, "a photo of a red {class}", "a photo of something red"),
+    (
+        "pencil_sketch",
+        {"kind": "style", "style": True},
+        "a black and white pencil sketch of the {class}",
+        "a pencil sketch",
+    ),
+)
 
 
 # The models of imagenet-star, as in Vendrow 2023, from public mirrors of the weights.
@@ -110,14 +103,11 @@ def proposed_models(device: str, generator: str | None = None, clip: str | None 
     steps = 50 if large else 25
     batch = 10 if free >= _FREE_FOR_BATCHES else 4 if large else 2
     drawn = {"kind": "diffusers", "model": named, "steps": steps, "guidance": 7.5, "batch_size": batch}
+    gigabytes = f"{free / 2**30:.0f} GB free"
     if large:
-        reason = (
-            f"This machine has a GPU with {free / 2**30:.0f} GB free: the models of Vendrow 2023, seconds per image."
-        )
+        reason = f"This machine has a GPU with {gigabytes}: the models of Vendrow 2023, seconds per image."
     elif free:
-        reason = (
-            f"This machine's GPU has {free / 2**30:.0f} GB free, too little for Stable Diffusion 2: a smaller model."
-        )
+        reason = f"This machine's GPU has {gigabytes}, too little for Stable Diffusion 2: a smaller model."
     else:
         reason = (
             "No GPU was found here. On a CPU each image takes minutes and this dataset days, so build it on a machine"
@@ -230,7 +220,7 @@ def recipe_text(data: FoundData, models: ProposedModels, name: str, named: str) 
         "prompts:",
         values({"base": BASE}, 2),
         "  shifts:",
-        *(values({name: shift}, 4) for name, shift in SHIFTS.items()),
+        *(values({name: kind | {"prompt": prompt, "caption": caption}}, 4) for name, kind, prompt, caption in SHIFTS),
         "",
         "screen:",
         values(models.screen, 2),
@@ -332,16 +322,20 @@ def extent_of(data: FoundData) -> Extent:
     return Extent(a_class, kinds, max(1, round(seconds / 60)))
 
 
+def _photographs(split: str, side: int | None, size: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the sections `generator` and `image` for a split; size: the shorter side to which images are reduced."""
+    generator = {"kind": "corrupt", "split": split} | ({} if size is None else {"size": size})
+    if size is None and (side is None or side < _LOSSLESS_BELOW):
+        return generator, {"format": "png"}
+    return generator, {"format": "jpg", "quality": 95}
+
+
 def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
     """Return the recipe's YAML text for a dataset called `name`; `named` is the name of its source."""
     extent = extent_of(data)
     n, side = len(data.classes), data.side
-    generator: dict[str, Any] = {"kind": "corrupt", "split": data.validation_split}
     large = not data.origin.dataset.startswith(LAB) and (side is None or side > SIDE)
-    if large:
-        generator["size"] = SIDE
-    lossless = not large and (side is None or side < _LOSSLESS_BELOW)
-    image = {"format": "png"} if lossless else {"format": "jpg", "quality": 95}
+    generator, image = _photographs(data.validation_split, side, SIDE if large else None)
     once = data.train_split == data.validation_split
     minutes = "a minute" if extent.minutes == 1 else f"{extent.minutes} minutes"
     lines = [
@@ -378,7 +372,7 @@ def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
         values({"candidates": extent.a_class, "seed": 0}, 2),
         "",
         "output:",
-        *([] if lossless else [said("Images are encoded again. {format: png} is lossless, but larger.", 2)]),
+        *([said("Images are encoded again. {format: png} is lossless, but larger.", 2)] if "quality" in image else []),
         values({"image": image, "rows_per_shard": 500}, 2),
         "",
         *evaluated(),
@@ -405,12 +399,8 @@ def object_recipe_text(data: FoundData, objects: FoundObjects, name: str, named:
         "validation_split": data.validation_split,
         "categories": list(objects.names),
     }
-    generator: dict[str, Any] = {"kind": "corrupt", "split": data.validation_split}
     large = objects.side is None or objects.side > _SIDE_OF_OBJECTS
-    if large:
-        generator["size"] = _SIDE_OF_OBJECTS
-    lossless = not large and objects.side is not None and objects.side < _LOSSLESS_BELOW
-    image = {"format": "png"} if lossless else {"format": "jpg", "quality": 95}
+    generator, image = _photographs(data.validation_split, objects.side, _SIDE_OF_OBJECTS if large else None)
     lines = [
         *opening_lines(
             name, f"Photographs with objects, as they are and under {len(_KINDS_WITH_OBJECTS)} known changes."

@@ -100,28 +100,25 @@ def lacking_classes(recipe: Recipe) -> Lack | None:
 
 def _source(recipe: Recipe) -> Iterator[Lack]:
     """Yield the input dataset, needed only for percentiles, class tokens and rows."""
-    percentiles = any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts())
-    learned = recipe.tokens is not None and recipe.tokens.learn is not None
-    pool = recipe.generator
-    rows = recipe.kind.takes_rows and pool.dataset is None
+    pool = recipe.generator.dataset
     uses = []
-    if percentiles:
+    if any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts()):
         uses.append("thresholds")
-    if learned:
+    if recipe.tokens is not None and recipe.tokens.learn is not None:
         uses.append("class tokens")
-    if rows:
+    if recipe.kind.takes_rows and pool is None:
         uses.append("the images themselves")
     why = f" ({' and '.join(uses)} come from it)" if uses else ""
     yield from _dataset("source.dataset", recipe.source.dataset, why, needed=bool(uses))
-    if pool.dataset is not None:
-        yield from _dataset("generator.dataset", pool.dataset, " (rows come from it)", needed=True)
+    if pool is not None:
+        yield from _dataset("generator.dataset", pool, " (rows come from it)", needed=True)
 
 
 def _dataset(key: str, name: str, why: str, *, needed: bool) -> Iterator[Lack]:
     if name.startswith(LAB):
         return
     if is_local(name):
-        missing = _missing_folder(name)
+        missing = _missing_path(name)
         if missing is not None:
             yield Lack(key, missing + (why or " (needed only to re-cut with other percentiles)"), _if(needed))
         return
@@ -175,7 +172,7 @@ def _generator(recipe: Recipe) -> Iterator[Lack]:
     problems = list(own_problems(recipe))
     compared = True
     folder = is_local(generator.model) or generator.model.startswith(LAB)
-    if has_settings_to_compare(recipe) and not (folder and _missing_folder(generator.model)):
+    if has_settings_to_compare(recipe) and not (folder and _missing_path(generator.model)):
         try:
             index = index_here(generator.model, generator.revision)
             compared = index is not None
@@ -186,17 +183,14 @@ def _generator(recipe: Recipe) -> Iterator[Lack]:
         key, _, text = problem.partition(": ")
         yield Lack(key, text, "missing")
     if not compared:
-        text = (
-            f"size, class tokens, pairs and options are checked against {generator.model} once its"
-            " configuration is downloaded"
-        )
-        yield Lack("generator", text, "fetched")
+        text = f"size, class tokens, pairs and options are checked against {generator.model} once its configuration is"
+        yield Lack("generator", f"{text} downloaded", "fetched")
 
 
 def _drawn_elsewhere(recipe: Recipe) -> Iterator[Lack]:
     """Yield a build's notes on images drawn elsewhere, if they are in a local folder."""
     key, name = "generator.dataset", recipe.generator.dataset
-    if not recipe.kind.drawn_elsewhere or name is None or not is_local(name) or _missing_folder(name):
+    if not recipe.kind.drawn_elsewhere or name is None or not is_local(name) or _missing_path(name):
         return
     from counterfoil.data.drawn_elsewhere import given_rows
     from counterfoil.data.pool import pin_pool
@@ -212,7 +206,7 @@ def _drawn_elsewhere(recipe: Recipe) -> Iterator[Lack]:
 
 
 def _model(key: str, name: str, gigabytes: float | None, shown: str | None = None) -> Iterator[Lack]:
-    missing = _missing_folder(name) if is_local(name) or name.startswith(LAB) else None
+    missing = _missing_path(name) if is_local(name) or name.startswith(LAB) else None
     if missing is not None:
         yield Lack(key, missing, "missing")
     elif not is_local(name) and not name.startswith(LAB):
@@ -231,7 +225,7 @@ def _tokens(recipe: Recipe) -> Iterator[Lack]:
         except UserError as error:
             yield Lack("tokens.path", error.problems[0], "missing")
     elif is_local(path):
-        missing = _missing_folder(path)
+        missing = _missing_path(path)
         if missing is not None:
             yield Lack("tokens.path", missing, "missing")
     elif not _is_fetched_model(path):
@@ -259,11 +253,11 @@ def _classifier(key: str, name: str, *, needed: bool) -> Iterator[Lack]:
     plain = name
     for kind in (*BEFORE_FOLDERS, *BEFORE_FILES):
         plain = plain.removeprefix(kind)
-    if is_local(plain) or plain.startswith(LAB) or is_local(name):
-        missing = _missing_folder(plain)
-        if missing is not None and not name.startswith(BEFORE_FILES):
+    if name.startswith(BEFORE_FILES) or is_local(plain) or plain.startswith(LAB):
+        missing = _missing_path(plain, is_file=name.startswith(BEFORE_FILES))
+        if missing is not None:
             yield Lack(key, missing, _if(needed))
-    elif not name.startswith((*BEFORE_FOLDERS, *BEFORE_FILES)):
+    elif not name.startswith(BEFORE_FOLDERS):
         # A timm name is a repository of timm's.
         repository = name.removeprefix(HUB) if name.startswith(HUB) else f"timm/{name}"
         if not _is_fetched_model(repository):
@@ -277,23 +271,16 @@ def _left_out(recipe: Recipe) -> Iterator[Lack]:
         text = "no model is named. Name yours in the recipe, or with counterfoil evaluate --models"
         yield Lack("evaluate.models", text, "optional")
     if source.validation_split == source.train_split and recipe.screen.model is not None:
-        text = (
-            f"there is no validation split, so thresholds are percentiles of {source.train_split}, the training images"
-        )
-        yield Lack("source.validation_split", text, "optional")
+        text = "there is no validation split, so thresholds are percentiles of"
+        yield Lack("source.validation_split", f"{text} {source.train_split}, the training images", "optional")
     unscreened = [shift.name for shift in shifts if shift.caption is None]
     if unscreened and recipe.screen.model is not None:
-        text = (
-            f"{some_of(unscreened)} is not screened: it has no caption and no threshold, so every image of it is kept"
-        )
-        yield Lack("screen.shift_threshold", text, "optional")
+        text = "is not screened: it has no caption and no threshold, so every image of it is kept"
+        yield Lack("screen.shift_threshold", f"{some_of(unscreened)} {text}", "optional")
     waiting = [s.name for s in shifts if s.caption is not None and s.threshold and s.threshold.percentile is not None]
     if waiting:
-        text = (
-            f"no threshold yet for {some_of(waiting)}: no image of it is kept until you choose one"
-            " with counterfoil calibrate"
-        )
-        yield Lack("screen.shift_threshold", text, "optional")
+        text = "no image of it is kept until you choose one with counterfoil calibrate"
+        yield Lack("screen.shift_threshold", f"no threshold yet for {some_of(waiting)}: {text}", "optional")
     # The second judge is asked about labels alone and decides nothing.
     if recipe.screen.model is None:
         return
@@ -318,11 +305,13 @@ def _to_fetch(key: str, text: str, gigabytes: float | None, needed: bool) -> Lac
     return Lack(key, f"{text} and will be downloaded{size}", "fetched" if needed else "optional")
 
 
-def _missing_folder(name: str) -> str | None:
-    """Return the text for a missing folder, or None."""
+def _missing_path(name: str, *, is_file: bool = False) -> str | None:
+    """Return the text for a missing folder, or file, or None."""
     if name.startswith(ELSEWHERE):
         return f"{name.removeprefix(ELSEWHERE)} is a folder on the machine that built the dataset. Name yours instead"
     try:
+        if is_file:
+            return None if named_path(name).is_file() else f"there is no file {name}"
         if name.startswith(LAB):
             resolve_name(name)
         elif not name.startswith(LOCAL):
