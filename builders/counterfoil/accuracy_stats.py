@@ -63,11 +63,9 @@ class ClassUnits:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The numbers of base and of shifted images."""
         return int(self.base_present.sum()), int(self.shift_present.sum())
 
     def pairs(self) -> ClassUnits:
-        """Return only the units whose base and shifted images were both accepted."""
         both = self.base_present & self.shift_present
         return ClassUnits(self.class_id, both, self.base_correct, both, self.shift_correct)
 
@@ -91,7 +89,6 @@ class Drops:
     agreed: EndDistances
 
     def interval(self, model: int) -> Estimate:
-        """Return one model's drop with its interval."""
         below, above = (float(side[model]) for side in self.agreed)
         return percentile_interval(float(self.drop[model]), self.replicates[:, model], (below, above))
 
@@ -113,7 +110,6 @@ class Averages:
     agreed: EndDistances
 
     def interval(self, model: int) -> Estimate:
-        """Return one model's accuracy with its interval."""
         below, above = (float(side[model]) for side in self.agreed)
         return percentile_interval(float(self.accuracy[model]), self.replicates[:, model], (below, above), least=0.0)
 
@@ -138,7 +134,6 @@ def accuracy_per_class(present: NDArray[np.bool_], correct: NDArray[np.bool_]) -
 
 
 def surviving(classes: Sequence[ClassUnits], min_images: int) -> list[ClassUnits]:
-    """Return the classes with at least `min_images` accepted images, both under the shift and under the base."""
     return [cls for cls in classes if min(cls.counts) >= min_images]
 
 
@@ -457,7 +452,6 @@ def class_average_interval(
     floor = reach**2 / (min(side.images * len(side.counts) for side in (first, second)) + reach**2)
 
     def end(share: float, upper: bool) -> float:
-        """Return an end of the interval of `share` times the first, less the second."""
         scaled, agreeing = ([share * side for side in sides] for sides in (first.varying(reach), first.agreeing(reach)))
         varying = distances_with_correlation((scaled[0], scaled[1]), second.varying(reach), correlation)
         varying = max(floor, varying[0]), max(floor, varying[1])

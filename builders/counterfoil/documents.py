@@ -318,13 +318,11 @@ def _shown(value: Any) -> str:
 
 
 def error_lines(error: Exception, path: Path) -> tuple[str, ...]:
-    """Return the lines of an error about a file, without the path that they begin with."""
     if not isinstance(error, CounterfoilError):
         return (f"{type(error).__name__}: {error}",)
     return tuple(line.removeprefix(f"{path} ").removeprefix(f"{path}: ") for line in error.problems)
 
 
 def in_one_line(lines: Sequence[str]) -> str:
-    """Join the first three lines, followed by how many more there are."""
     more = len(lines) - _MOST_IN_ONE
     return "; ".join(lines[:_MOST_IN_ONE]) + (f"; and {more} more" if more > 0 else "")

@@ -79,8 +79,6 @@ def open_directory(directory: Path | str) -> PageServer:
 
 
 class PageServer(ThreadingHTTPServer):
-    """The server of a directory's pages; `address` is what a person opens."""
-
     daemon_threads = True
     request_queue_size = 128
 
@@ -122,7 +120,6 @@ class PageServer(ThreadingHTTPServer):
 
 
 def hang_up(connection: socket.socket) -> None:
-    """End a connection, and any wait for its data."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -258,8 +255,6 @@ _FOLDED = re.compile(r"^</?details>\n|^<summary>(.*)</summary>$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A response: content, type, and the content security policy."""
-
     content: bytes
     kind: str = "text/html; charset=utf-8"
     policy: str = "default-src 'none'"
@@ -343,7 +338,6 @@ class DirectoryPages:
             raise RunFailure(f"{path} cannot be shown: {error}") from error
 
     def _written(self, write: Callable[[Path, Path], object], saves: str) -> Page:
-        """Let a command write a page to a temporary file, and return it."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "page.html"
             write(self.directory, path)

@@ -52,17 +52,14 @@ class PairCount:
 
     @property
     def rate(self) -> float:
-        """The description's failure rate; NaN without pairs."""
         return (self.both + self.failing) / self.pairs if self.pairs else math.nan
 
     @property
     def base_rate(self) -> float:
-        """The base's failure rate on the same noise; NaN without pairs."""
         return (self.both + self.rescued) / self.pairs if self.pairs else math.nan
 
     @property
     def difference(self) -> float:
-        """The description's rate minus the base's; NaN without pairs."""
         return (self.failing - self.rescued) / self.pairs if self.pairs else math.nan
 
     def summary(self) -> dict[str, float]:

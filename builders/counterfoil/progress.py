@@ -47,7 +47,6 @@ class Stage:
 
 
 def report(name: str, done: int, total: int, lost: str | None = None) -> None:
-    """Report the progress of a `Stage`."""
     tell(Stage(name, done, total, lost))
 
 

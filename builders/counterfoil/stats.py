@@ -87,7 +87,6 @@ def wilson_intervals(shares: NDArray[np.float64], whole: ArrayLike) -> tuple[NDA
 
 
 def _wilson(share: Any, whole: Any, normal: float, sqrt: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """Return (middle, half width) of the interval, for numbers or arrays."""
     square = normal**2
     half = normal * sqrt(share * (1 - share) / whole + square / (4 * whole * whole)) / (1 + square / whole)
     return (share + square / (2 * whole)) / (1 + square / whole), half
@@ -442,7 +441,6 @@ class FailureCount:
 
     @property
     def rate(self) -> float:
-        """The failure rate; NaN without rows."""
         return self.failures / self.rows if self.rows else float("nan")
 
     @property

@@ -224,7 +224,6 @@ def part_as_json(result: PartResult) -> dict[str, Any]:
 
 
 def print_part(result: PartResult) -> None:
-    """Print what a part has made, how much of the whole is done, and how to complete the dataset."""
     console = terminal(_WIDTH)
     rate = f", {result.images_per_second:.1f} images per second with loading" if result.images_per_second else ""
     if not result.shards:
@@ -251,7 +250,6 @@ def print_part(result: PartResult) -> None:
 def warnings_as_json(
     directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages], doubts: ScreenDoubts | None
 ) -> dict[str, Any]:
-    """Return warnings for JSON: open shifts, percentiles over too few images, and classes that CLIP does not know."""
     return {
         "open_shifts": list(open_shifts),
         "next": f"counterfoil {'calibrate' if open_shifts else 'evaluate'} {directory}",
@@ -261,14 +259,12 @@ def warnings_as_json(
 
 
 def doubts_as_json(doubts: ScreenDoubts | None) -> dict[str, Any] | None:
-    """Return the warning in words, and its numbers."""
     return None if doubts is None else {"warning": f"{doubts.headline} {doubts.meaning}", **asdict(doubts)}
 
 
 def print_warnings(
     directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages], doubts: ScreenDoubts | None
 ) -> None:
-    """Print the same warnings on stderr, in a few lines."""
     if doubts is not None:
         note(f"Warning: {doubts.headline} {doubts.meaning} The card says more.")
     if few_images:
@@ -334,7 +330,6 @@ def next_evaluation(directory: Path) -> None:
 
 
 def _compared_lines(comparison: Comparison | None) -> list[str]:
-    """Describe the comparison of a rebuilt dataset with the original, in lines."""
     if comparison is None:
         return ["Nothing was compared: the original has no valid manifest.json."]
     lines = []

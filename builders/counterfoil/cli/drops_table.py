@@ -15,7 +15,6 @@ from counterfoil.stats import Estimate
 
 
 def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
-    """Return a table of accuracies over all images with intervals, and averaged over classes: a row per group."""
     table = _table()
     table.add_column("group", no_wrap=True)
     for model in shown:
@@ -31,7 +30,6 @@ def accuracies_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
 
 
 def drops_table(results: Results, shown: Sequence[ModelFacts]) -> Table:
-    """Return a table: the base and the gap to it, then a row per shift with each model's drop, and all models'."""
     number = results.rows
     table = _table(title=f"{escape(results.dataset)}: accuracy drop from the base (95 % confidence interval)")
     table.add_column("shift", no_wrap=True)
@@ -74,7 +72,6 @@ def _table(title: str | None = None) -> Table:
 
 
 def _accuracy(estimate: Estimate | None) -> str:
-    """Return an accuracy in percent, with its interval below."""
     if estimate is None:
         return "–"
     interval = between(estimate)
@@ -82,7 +79,6 @@ def _accuracy(estimate: Estimate | None) -> str:
 
 
 def points_cell(estimate: Estimate | None) -> str:
-    """Return a difference of accuracies in points, with its interval below."""
     if estimate is None:
         return "–"
     interval = between(estimate)

@@ -59,7 +59,6 @@ for _module in (demo, recipes, build, calibrate, review, verify, evaluate, mine,
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # The terminal may lack a letter, and a file's name may hold half a character: neither must end a finished run.
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -238,7 +238,6 @@ def _head(arm: VariantResult) -> str:
 
 
 def _gain(measured: SetMeasured | None) -> str:
-    """Return the accuracy, and the gain with its interval below."""
     if measured is None or measured.after is None:
         return points(None)
     text = points(measured.gain, signed=True)

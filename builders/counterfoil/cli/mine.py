@@ -176,7 +176,6 @@ def _further(
 
 
 def _print(result: MineResult) -> None:
-    """Print a headline, one table, and notes on them."""
     from rich.markup import escape
 
     from counterfoil.mining.report import LABELS_WORTH, by_weight, classes_table, findings_table, headline
@@ -210,7 +209,6 @@ def _print(result: MineResult) -> None:
 
 
 def _notes(result: MineResult) -> Iterator[str]:
-    """Yield the notes below the table, sentences without a full stop."""
     from counterfoil.mining.report import OF_SETS, is_drawn
 
     findings = result.findings

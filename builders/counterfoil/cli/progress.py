@@ -45,8 +45,6 @@ class Display:
 
 
 class BuildDisplay(Display):
-    """The progress of a build: images per second, yield by shift, time left."""
-
     def __init__(self) -> None:
         self.console = terminal(stderr=True)
         if self.console.is_terminal:
@@ -101,7 +99,6 @@ class BuildDisplay(Display):
             note(_line(progress, rate, left))
 
     def stage(self, stage: Stage) -> None:
-        """Draw a stage before the images, such as choosing rows of a pool."""
         line, now = f"{stage.name}: {stage.done:,} of {stage.total:,}", time.monotonic()
         if self.live is not None:
             from rich.text import Text

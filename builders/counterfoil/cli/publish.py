@@ -137,7 +137,6 @@ def _refuse_unfit(
 
 
 def _confirmed(ahead: Preview, yes: bool) -> bool:
-    """Show the preview; ask unless `yes`."""
     for line in preview_lines(ahead):
         note(line)
     if yes:
@@ -150,7 +149,6 @@ def _confirmed(ahead: Preview, yes: bool) -> bool:
 
 
 def preview_lines(ahead: Preview) -> list[str]:
-    """Return the preview for people: repository and visibility, files and bytes, commits, files that stay."""
     from rich.filesize import decimal
 
     changes = ahead.changes
@@ -182,7 +180,6 @@ def preview_lines(ahead: Preview) -> list[str]:
 
 
 def _print_dry_run(directory: Path, ahead: Preview) -> None:
-    """Print the preview, the files by folder, and where to read the card."""
     from rich.filesize import decimal
 
     from counterfoil.store.layout import CARD
@@ -202,8 +199,6 @@ def _print_dry_run(directory: Path, ahead: Preview) -> None:
 
 
 class _Bar(Display):
-    """A bar of the bytes on stderr, on a terminal."""
-
     def __init__(self) -> None:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 

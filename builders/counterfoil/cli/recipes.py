@@ -321,7 +321,6 @@ def _print_tables(plan: Plan, cost: Cost, budget: RenderedBudget | None, quotas:
 
 
 def _per_cell(plan: Plan) -> str:
-    """Return how many samples a cell has, and that some shifts have their own number."""
     samples = plan.recipe.samples
     wanted = f", until {samples.accepted} are accepted" if samples.accepted is not None else ""
     text = f"at most {samples.most_candidates:,} per cell{wanted}"
@@ -340,7 +339,6 @@ def _threshold(threshold: ThresholdSpec | None) -> str:
 
 
 def _by_class(recipe: Recipe) -> list[str]:
-    """Return the object thresholds of single classes: a line for each set of thresholds, with its shifts."""
     names = {cls.id: cls.name for cls in recipe.classes}
     shifts_of: dict[tuple[tuple[str, float], ...], list[str]] = {}
     for shift in recipe.all_shifts():

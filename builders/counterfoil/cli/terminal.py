@@ -59,7 +59,6 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def note(text: str) -> None:
-    """Print a plain line on stderr."""
     print(plain(text), file=sys.stderr, flush=True)
 
 
@@ -93,7 +92,6 @@ def open_page(page: Path, wanted: bool) -> None:
 
 
 def show_in_browser(address: str) -> bool:
-    """Open an address in the browser; return False if there is none."""
     import webbrowser
 
     # Without a screen a text browser may be found, which would take over the terminal.
@@ -102,7 +100,6 @@ def show_in_browser(address: str) -> bool:
 
 
 def print_json(value: Any) -> None:
-    """Print a value to stdout as JSON, paths as text."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     # Names of files may hold half a character, which only JSON's escapes can write.
     # JSON lines begin with a bracket, a quote or a number, but a runner's older commands may begin anywhere.
@@ -111,7 +108,6 @@ def print_json(value: Any) -> None:
 
 
 def fields_of(value: Any, *names: str) -> dict[str, Any]:
-    """Return some fields of a result by name, for JSON."""
     return {name: getattr(value, name) for name in names}
 
 

@@ -57,7 +57,6 @@ def without_validation(pins: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def count_answers(answers: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    """Count pairs of true class id and answered class id or `OTHER`."""
     counts: dict[str, dict[str, int]] = {}
     for true, answered in answers:
         of_class = counts.setdefault(true, {})
@@ -303,15 +302,12 @@ class ControlsPassed:
 
     @property
     def failed(self) -> bool:
-        """Whether fewer than three in four of a kind were answered correctly."""
         kinds = ((self.real_passed, self.real), (self.without_passed, self.without))
         return any(shown > 0 and passed < FEWEST_PASSED * shown for passed, shown in kinds)
 
 
 @dataclass(frozen=True, slots=True)
 class AllControls:
-    """The controls of all people, and the shares answered correctly; None without controls."""
-
     real: Count
     real_passed: Count
     without: Count
@@ -346,8 +342,6 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class ShiftSelected:
-    """A shift under both tasks; None for a task that was not given."""
-
     name: Annotated[str, Field(min_length=1, max_length=255)]
     by_class: Annotated[TaskResult | None, Field(alias="class")]
     by_shift: Annotated[TaskResult | None, Field(alias="shift")]
@@ -355,8 +349,6 @@ class ShiftSelected:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """How often an image was shown and selected under a task."""
-
     shown: _Some
     selected: Count
 
@@ -417,7 +409,6 @@ def read_people(directory: Path, content: str, shifts: Collection[str]) -> Label
 
 
 def people_of(selection: Selection | None) -> LabelChecks | None:
-    """Return a selection as checks of labels."""
     if selection is None:
         return None
     shifts = []

@@ -115,7 +115,6 @@ class StandingDataset:
 
     @property
     def judges(self) -> Mapping[str, Any]:
-        """The lock's pins of the classifiers that keep rules ask."""
         return (self.lock and self.lock.inputs.get("judges")) or {}
 
     def causes(self) -> list[Fault]:
@@ -163,12 +162,10 @@ class SoundDataset(StandingDataset):
 
     @property
     def recipe_yaml(self) -> str:
-        """The text of recipe.yaml."""
         return text_of(self.directory / RECIPE)
 
     @property
     def thresholds(self) -> Thresholds:
-        """The thresholds of all shifts and classes; the part "thresholds" must have been read."""
         assert self.read_thresholds is not None
         return self.read_thresholds
 
@@ -227,7 +224,6 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
 
 
 def _unfit(directory: Path) -> RunFailure | None:
-    """Return an error for a directory with links, pipes, names that are not text or unreadable folders, or None."""
     try:
         refuse_unfit(directory)
     except RunFailure as error:
@@ -352,7 +348,6 @@ def _thresholds(
 def _tokens(
     directory: Path, recipe: Recipe, lock: Lock | None, odd: Mapping[str, str], faults: list[Fault], sha256_of: HashOf
 ) -> ClassTokens | None:
-    """Return the class tokens if each equals its pin in the lock."""
     if recipe.tokens is None:
         return None
     if linked := [path for path in odd if path.partition("/")[0] == TOKENS]:
@@ -384,7 +379,6 @@ def _tokens(
 def _embeddings(
     recipe: Recipe, lock: Lock | None, odd: Mapping[str, str], faults: list[Fault]
 ) -> ImageEmbeddings | None:
-    """Return the image embeddings if each equals its pin in the lock."""
     if all(shift.embedding is None for shift in recipe.all_shifts()):
         return None
     if EMBEDDINGS in odd:
@@ -409,7 +403,6 @@ def _embeddings(
 def _table(
     directory: Path, recipe: Recipe, kind: ChosenKind, lock: Lock | None, faults: list[Fault]
 ) -> RowTable | None:
-    """Return the rows that a build chose if they equal their pin in the lock."""
     try:
         table = RowTable.read(read_inside(directory, ROWS, MOST_BYTES), ROWS, kind)
     except FileNotFoundError:

@@ -293,7 +293,6 @@ def _shown(outline: Outline) -> str:
 
 
 def _splits(outline: Outline, wanted: Wanted) -> tuple[str, str]:
-    """Return the splits for tokens and for percentiles; the same if there is only one."""
     known = list(outline.rows)
     for option, split in (("--train-split", wanted.train_split), ("--validation-split", wanted.validation_split)):
         if split is not None and split not in known:
@@ -358,7 +357,6 @@ def _found(
 
 
 def _with_validation_images(classes: Sequence[FoundClass], validation: str) -> tuple[list[FoundClass], list[str]]:
-    """Return the classes that have validation images, and a note on the others."""
     kept = [cls for cls in classes if cls.images is None or cls.images[validation]]
     if len(kept) == len(classes):
         return kept, []

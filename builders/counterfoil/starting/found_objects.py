@@ -59,7 +59,6 @@ def object_folder(origin: NamedDataset) -> ObjectFolder | None:
 
 
 def objects_column(outline: Outline) -> str | None:
-    """Return the column of objects of a dataset; None if it has none. UserError for several."""
     # In a CSV file objects are text, of which the name alone tells.
     columns = [name for name, kind in outline.columns.items() if kind == "objects" or (name, kind) == (OBJECTS, "text")]
     if len(columns) > 1:
@@ -106,7 +105,6 @@ def find_objects(rows: Rows, column: str, folder: ObjectFolder | None) -> FoundO
 
 
 def _sizes(rows: Rows, chosen: Sequence[int]) -> dict[int, Size]:
-    """Return the sizes of those of some images that open."""
     sizes: dict[int, Size] = {}
     for row in chosen:
         if rows.rendered is not None:
@@ -165,7 +163,6 @@ _COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#
 
 
 def _picture(rows: Rows, cells: Sequence[Mapping[str, list[Any]]], names: Sequence[str], form: BoxForm) -> bytes:
-    """Return a PNG of some images with their boxes and categories."""
     from PIL import Image, ImageDraw
 
     chosen = evenly_spread([row for row, cell in enumerate(cells) if cell["bbox"]], SHOWN)

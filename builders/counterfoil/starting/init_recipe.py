@@ -158,7 +158,6 @@ def sources(
     validation: str,
     classes: str = "All classes of the data, by their names there.",
 ) -> list[str]:
-    """Return the lines of the section `source`, with comments on the purpose of its splits and classes."""
     origin = data.origin
     source = {
         "dataset": named,
@@ -184,7 +183,6 @@ def sources(
 
 
 def evaluated(more: str = "") -> list[str]:
-    """Return the lines of the section `evaluate`, which names no model yet."""
     how = (
         "Name your own models here, or with `counterfoil evaluate --models`: local-dir:./my-model (a folder that timm"
         " saved, with outputs named after your classes), transformers:./my-model, predictions:answers.csv."
@@ -331,7 +329,6 @@ def _photographs(split: str, side: int | None, size: int | None) -> tuple[dict[s
 
 
 def corrupt_recipe_text(data: FoundData, name: str, named: str) -> str:
-    """Return the recipe's YAML text for a dataset called `name`; `named` is the name of its source."""
     extent = extent_of(data)
     n, side = len(data.classes), data.side
     large = not data.origin.dataset.startswith(LAB) and (side is None or side > SIDE)
@@ -552,7 +549,6 @@ def init(
 
 
 def _init_objects(path: Path, data: FoundData, objects: FoundObjects, dataset: str, named: str) -> InitResult:
-    """Write the recipe of images with objects, and a picture of some images beside it."""
     text = object_recipe_text(data, objects, dataset, named)
     recipe = load_recipe_text(text, [f"source.dataset={json.dumps(data.origin.dataset)}"], place=str(path))
     _write(path, text)
@@ -594,7 +590,6 @@ def _write(path: Path, text: str) -> None:
 
 
 def _left_for_time(data: FoundData) -> tuple[str, ...]:
-    """Return a note on images that are omitted to save time."""
     extent, counts = extent_of(data), [cls.images[data.validation_split] for cls in data.classes if cls.images]
     taken = sum(min(extent.a_class, count) for count in counts)
     if taken == sum(counts):

@@ -99,7 +99,6 @@ def lacking_classes(recipe: Recipe) -> Lack | None:
 
 
 def _source(recipe: Recipe) -> Iterator[Lack]:
-    """Yield the input dataset, needed only for percentiles, class tokens and rows."""
     pool = recipe.generator.dataset
     uses = []
     if any(shift.object_threshold.percentile is not None for shift in recipe.all_shifts()):
@@ -296,7 +295,6 @@ def _if(needed: bool) -> Weight:
 
 
 def _to_fetch(key: str, text: str, gigabytes: float | None, needed: bool) -> Lack:
-    """Return a lack that is fetched, or is missing while the Hub's client is offline."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -306,7 +304,6 @@ def _to_fetch(key: str, text: str, gigabytes: float | None, needed: bool) -> Lac
 
 
 def _missing_path(name: str, *, is_file: bool = False) -> str | None:
-    """Return the text for a missing folder, or file, or None."""
     if name.startswith(ELSEWHERE):
         return f"{name.removeprefix(ELSEWHERE)} is a folder on the machine that built the dataset. Name yours instead"
     try:

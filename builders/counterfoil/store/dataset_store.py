@@ -264,7 +264,6 @@ def refuse_foreign(directory: Path) -> None:
 
 
 def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
-    """Raise UserError if the folders of shards hold files that are not in the plan."""
     unknown = []
     for folder in (RECEIPTS, *WHATS):
         for path in _files_below(directory, folder):
@@ -285,7 +284,6 @@ def _refuse_unknown_files(directory: Path, lock: Lock) -> None:
 
 
 def _files_below(directory: Path, folder: str) -> list[str]:
-    """List every file below a folder, sorted, as paths relative to the directory."""
     if not (directory / folder).is_dir():
         return []
     return [f"{folder}/{path}" for path in list_files(directory / folder, hidden=True).files]

@@ -120,7 +120,6 @@ def refuse_held_part(directory: Path, part: PlanPart) -> None:
 
 @contextlib.contextmanager
 def _whole(directory: Path, seconds: float) -> Iterator[None]:
-    """Hold the directory's lock without checking its parts."""
     path, holder = directory / DIRECTORY_LOCK, directory / DIRECTORY_LOCK_HOLDER
     with _system_lock(path, seconds) as held:
         if not held:
@@ -208,8 +207,6 @@ _PATIENCE = 5.0  # seconds; a network file system may lag
 
 @dataclass(frozen=True, slots=True)
 class FolderMark:
-    """A mark in `folder`: its file `name` holds the unique `word`."""
-
     folder: Path
     name: str
     word: str

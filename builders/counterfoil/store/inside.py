@@ -150,7 +150,6 @@ class _Blobs:
         return cls(folder / "blobs", folder.parent / "blobs")
 
     def hold(self, link: Path) -> bool:
-        """Check that a link leads straight to a blob."""
         if self.repository is None:
             return False
         try:
@@ -183,7 +182,6 @@ def _entries(folder: Path | str, linked: dict[str, Path] | None = None) -> Itera
 
 
 def _folder_behind(link: os.DirEntry[str], top: Path | str) -> Path | None:
-    """Return the folder that a link leads to, unless it contains `top`."""
     try:
         target = Path(link.path).resolve(strict=True)
     except (OSError, RuntimeError):

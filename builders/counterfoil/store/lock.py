@@ -99,7 +99,6 @@ def read_lock(directory: Path) -> Lock | None:
 
 
 def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
-    """Raise UserError with every difference if the directory has another plan, screen or inputs."""
     problems = []
     for name in HASHES:
         if existing.hashes.get(name) == lock.hashes.get(name):
@@ -116,7 +115,6 @@ def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
 
 
 def refuse_other_stack(directory: Path, existing: Mapping[str, Any], stack: Mapping[str, Any]) -> None:
-    """Raise UserError with every difference if the directory was rendered with another stack."""
     if lines := differences(existing, stack):
         raise UserError(
             [f"{directory} was rendered by another stack, which may change bytes:", *(f"  {line}" for line in lines)],

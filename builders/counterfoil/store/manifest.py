@@ -103,7 +103,6 @@ def read_manifest(directory: Path) -> dict[str, Entry] | None:
 
 
 def write_manifest(directory: Path, known: Mapping[str, Entry]) -> str:
-    """Write the manifest and return its hash. `known` are files that were hashed when written."""
     paths = published_paths(directory)
     fresh = hash_files(directory, [path for path in paths if path not in known])
     entries = [*fresh, *(known[path] for path in paths if path in known)]

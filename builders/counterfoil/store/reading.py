@@ -66,7 +66,6 @@ def read_shard(
     what: What = "data",
     form: TableForm = PLAIN,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one finished shard as dicts, in order."""
     for batch in shard_batches(directory, receipt, columns, what, form):
         yield from batch.to_pylist()
 
@@ -156,7 +155,6 @@ def _refuse_odd_values(path: Path, batch: pa.RecordBatch) -> None:
 
 
 def _groups(directory: Path) -> list[str]:
-    """Return the groups of the plan, in its order. UserError if there is no dataset."""
     lock = read_lock(directory)
     if lock is None:
         raise no_dataset(directory)

@@ -77,7 +77,6 @@ class Receipt(Strict):
 
     @property
     def path(self) -> str:
-        """The path of the receipt in the dataset directory."""
         return receipt_path(self.group, self.shard)
 
     def content(self) -> bytes:

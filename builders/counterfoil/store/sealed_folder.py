@@ -40,7 +40,6 @@ class SealedFolder:
 
     @property
     def path(self) -> str:
-        """The document's path in the dataset."""
         return f"{self.name}/{self.document}"
 
     def files(self, document: Mapping[str, Any], others: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -83,7 +83,6 @@ class Card:
 
     @property
     def documents(self) -> dict[str, bytes]:
-        """The files beside the card, by name."""
         return {CROISSANT: self.croissant} | ({} if self.benchmark is None else {BENCHMARK: self.benchmark})
 
 

@@ -43,7 +43,6 @@ class Tally:
     judged: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
     def count(self, shift: str, label: int) -> int:
-        """Return the number of accepted images of a cell."""
         return self._bits(shift, label).bit_count()
 
     def pairs(self, shift: str, label: int) -> int:
@@ -54,7 +53,6 @@ class Tally:
         return bool(self._bits(shift, label) >> index & 1)
 
     def indices(self, shift: str, label: int) -> Iterator[int]:
-        """Yield accepted indices of a cell, ascending."""
         for index, bit in enumerate(reversed(f"{self._bits(shift, label):b}")):
             if bit == "1":
                 yield index
@@ -104,8 +102,6 @@ LARGEST = 128
 
 
 class SampleId(NamedTuple):
-    """Which image: shift, label and index."""
-
     shift: str
     label: int
     index: int
@@ -142,7 +138,6 @@ class Pictures:
 def locate_pictures(
     directory: Path, plan: Plan, receipts: Sequence[Receipt], cells: Iterable[tuple[str, int]]
 ) -> Pictures:
-    """Return a reader for the images of these cells (shift, label)."""
     wanted = set(cells)
     by_shard = {(receipt.group, receipt.shard): receipt for receipt in receipts}
     files: dict[tuple[str, int], str] = {}
@@ -231,7 +226,6 @@ class Sheet:
         return cls(image, ImageDraw.Draw(image))
 
     def picture(self, picture: Image.Image | None, x: int, y: int, side: int) -> None:
-        """Draw a picture fitted into a square, or an empty square without one."""
         if picture is None:
             self.draw.rectangle((x, y, x + side - 1, y + side - 1), fill=EMPTY)
             return
@@ -289,7 +283,6 @@ def sheet_name(shift: str) -> str:
 def contact_sheets(
     directory: Path, plan: Plan, receipts: Sequence[Receipt], tally: Tally
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield file name and content of the overview, then of each shift's sheet."""
     classes = plan.recipe.classes
     names = unique_names([(cls.id, cls.name) for cls in classes])
     seen = {label for _, label in tally.accepted}

@@ -143,7 +143,6 @@ def croissant_bytes(
 
 
 def _published(recipe: Recipe) -> dict[str, Any]:
-    """Return address, owners and version of the dataset, as far as the recipe says."""
     publish, address = recipe.publish, address_of(recipe)
     node: dict[str, Any] = {} if address is None else {"url": address}
     if publish.doi is not None:
@@ -190,7 +189,6 @@ _PARTS_OF_OBJECTS: dict[str, Any] = {
 
 
 def class_names(recipe: Recipe) -> Node:
-    """Return the classes by label, as an enumeration that every label refers to."""
     names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
     types: dict[str, Any] = {"label": "sc:Integer", "name": ["sc:Text", "sc:name"], "class_id": "sc:Text"}
     return {
@@ -288,7 +286,6 @@ def _field(config: Config, name: str, column: Column, source: Node, names: Seque
 
 
 def _part_of_objects(objects: Node, name: str, categories: Sequence[str]) -> Node:
-    """Return one list of the column of objects, such as its boxes."""
     source = dict(objects["source"])
     if "column" in source["extract"]:
         source["transform"] = {"jsonPath": name}
@@ -342,5 +339,4 @@ def _member_set(id: str, archives: str, pattern: str, format: str) -> Node:
 
 
 def _stem(files: str) -> Node:
-    """Return the name of a member without its extension."""
     return {"fileSet": {"@id": files}, "extract": {"fileProperty": "filename"}, "transform": {"regex": r"^([^.]+)\."}}

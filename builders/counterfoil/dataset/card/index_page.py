@@ -124,7 +124,6 @@ def _dataset(directory: Path) -> Iterator[IndexEntry]:
 
 
 def _reports(directory: Path) -> Iterator[IndexEntry]:
-    """Yield the `report.html` of folders, named by their documents."""
     if _is_there(directory, MENDED):
         yield IndexEntry("report.html", "Mended", _said(_document(directory, MENDED).get("headline")))
         models = [f"models/{name}/{CARD}" for name in _folders(directory / "models")]
@@ -139,7 +138,6 @@ def _reports(directory: Path) -> Iterator[IndexEntry]:
 
 
 def _found(document: Mapping[str, Any]) -> str:
-    """Summarize findings.json in words."""
     try:
         confirmed = [finding for finding in document["findings"] if finding["confirmed"]]
         words = listed([f"“{finding['words']}”" for finding in confirmed], most=3)
@@ -189,6 +187,5 @@ def _document(directory: Path, path: str) -> dict[str, Any]:
 
 
 def _said(line: Any) -> str:
-    """Return a line of a document as plain text of bounded length."""
     text = " ".join(line.encode(errors="replace").decode().split()) if isinstance(line, str) else ""
     return text if len(text) <= _MOST_LINE else f"{text[: _MOST_LINE - 1]}…"

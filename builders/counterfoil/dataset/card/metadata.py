@@ -37,13 +37,11 @@ _SIZES = (
 
 
 def tags_of(recipe: Recipe) -> list[str]:
-    """Return the dataset's tags on the Hub, which are keywords of croissant.json too."""
     first, last = maker_of(recipe).tags
     return list(dict.fromkeys([*first, *_TAGS, *last, *recipe.publish.tags]))
 
 
 def card_metadata(recipe: Recipe, configs: Sequence[Config], images: int) -> DatasetCardData:
-    """Return the metadata of a dataset of `images` accepted images."""
     from huggingface_hub import DatasetCardData
 
     license, license_name = license_metadata(recipe.license)
@@ -78,7 +76,6 @@ def pretty_name(name: str) -> str:
 
 
 def size_category(images: int) -> str:
-    """Return the Hub's name for a number of images."""
     return next((name for power, name in enumerate(_SIZES, 3) if images < 10**power), "n>1T")
 
 
@@ -107,8 +104,6 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A config of the dataset and the table that it shows."""
-
     name: str
     what: What
     splits: tuple[Split, ...]
@@ -305,7 +300,6 @@ def is_organisation(author: str) -> bool:
 
 
 def plain_author(author: str) -> str:
-    """Return an author's name without the braces of an organisation."""
     return author[1:-1].strip() if is_organisation(author) else author
 
 

@@ -175,8 +175,6 @@ MOST_SHIFTS = 40
 
 @dataclass(frozen=True, slots=True)
 class Robustness:
-    """What the section shows. summary: one row per model; models, shifts: the folded tables; near_chance: sentences."""
-
     summary: Table
     models: Table
     shifts: Table
@@ -273,7 +271,6 @@ def _cell(estimate: Estimate | None, unit: str) -> TableCell:
 
 
 def hash_rows(lock: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
-    """Return (name, SHA-256, what it is over) of the hashes that lock.json has."""
     hashes = lock.get("hashes", {})
     return tuple((name, str(hashes[name]), over) for name, over in _OVER.items() if name in hashes)
 

@@ -205,7 +205,6 @@ def input_rows(recipe: Recipe, inputs: Mapping[str, Any]) -> tuple[InputRow, ...
 
 
 def _input_row(role: str, name: str, entry: Mapping[str, Any]) -> InputRow:
-    """Return an input with its commit, or the beginning of a file's hash, or the number of its files."""
     pinned, hashes = None, entry.get("sha256")
     if entry.get("revision"):
         pinned = str(entry["revision"])

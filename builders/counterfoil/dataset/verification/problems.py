@@ -36,7 +36,6 @@ class Repairs:
     reference: HubDataset | None = None
 
     def of(self, path: str) -> str:
-        """Return the repair of a missing or changed file."""
         if self.reference is not None:
             return self._published
         folder = path.partition("/")[0]
@@ -54,7 +53,6 @@ class Repairs:
         return again if self.reference is None else self._published
 
     def of_unfit(self, path: str) -> str:
-        """Return the repair of a link, a pipe or the like in the place of a file."""
         path_text = shlex.quote(str(self.directory / path))
         return (
             self._published if self.reference is not None else f"remove it (rm {path_text}), and then: {self.of(path)}"
@@ -69,7 +67,6 @@ class Repairs:
 
     @property
     def build(self) -> str:
-        """The command that rebuilds the damaged files of a directory."""
         return f"counterfoil build --from {self._here} --out {self._here}"
 
     @property
@@ -151,7 +148,6 @@ class Verification:
         return not self.problems
 
     def by_repair(self) -> Mapping[str, tuple[Problem, ...]]:
-        """Group the problems by repair, in the order in which to repair them."""
         by_repair: dict[str, list[Problem]] = {}
         for problem in self.problems:
             by_repair.setdefault(problem.repair, []).append(problem)

@@ -133,7 +133,6 @@ class Rerenderer:
     materials: Materials
 
     def render(self, chosen: Sequence[ChosenRow]) -> list[Rerendered]:
-        """Render and compare each row, in order; report after each batch."""
         from PIL import Image
 
         from counterfoil.generate.pictures import encode_image
@@ -200,7 +199,6 @@ class Rerenderer:
 
 
 def report_differences(rerendered: Sequence[Rerendered], receipts: Mapping[str, str], findings: ProblemsFound) -> None:
-    """Add a problem for each damaged row; `receipts` are the paths of receipts by file."""
     for row in rerendered:
         what = difference_text(row)
         if what is not None:

@@ -112,8 +112,6 @@ class KeyOrder:
 
 
 class TableCheck:
-    """Compare the rows of `data` or `rejected`, batch by batch, with the expected ones."""
-
     def __init__(self, expected: Sequence[Row], optional: set[str], faults: RowFaults, columns: Sequence[str]) -> None:
         self._columns = (*columns, "reason")
         self._expected = expected
@@ -366,7 +364,6 @@ class ShardCheck:
                 self.findings.add(path, what, self.findings.repairs.of_shard(self._receipts[path]))
 
     def _check_candidates(self, shard: Shard, receipt: Receipt | None) -> list[Row] | None:
-        """Check and return the rows of all candidates; None if they cannot be read."""
         path = self._path(shard, "candidates")
         rows: list[Row] = []
         if not self._is_readable(path):
@@ -434,7 +431,6 @@ class ShardCheck:
             self._add(receipt.path, shard, f"lists {receipt.rows[what]} rows of {path}, which has {count}")
 
     def _look(self, rows: Sequence[Row], path: str, faults: RowFaults) -> None:
-        """Decode the images of some rows and check name, format and size."""
         format, generator = self.plan.recipe.output.image.format, self.plan.recipe.generator
         # Images that are not drawn keep their shape: `size` bounds the shorter side of rows that are corrupted.
         side = generator.saved_size or (generator.size if self.plan.recipe.kind.draws else None)
@@ -507,7 +503,6 @@ def decode_images(
 
 
 def unreadable(error: Exception, path: Path) -> str:
-    """Describe a file whose reader raised this error."""
     if isinstance(error, CounterfoilError):
         return in_one_line(error_lines(error, path))
     shown = " ".join(str(error).split())[:200]
@@ -536,7 +531,6 @@ def _parquet_fault(path: Path, what: What, recipe: Recipe) -> str | None:
 
 
 def _tar_fault(path: Path, what: What, recipe: Recipe) -> str | None:
-    """Return a fault of a tar's columns or members, as `_parquet_fault` does."""
     from counterfoil.store.shard_files import tar_columns
 
     # Readers differ in which of two members with one name they take.

@@ -110,8 +110,6 @@ def verify(
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The readable part of a dataset: its files, its documents, and its sound receipts by group and shard number."""
-
     directory: Path
     findings: ProblemsFound
     files: FileCheck
@@ -147,7 +145,6 @@ class _Reading:
         return cls(directory, findings, files, described, receipts)
 
     def is_sound(self, path: str) -> bool:
-        """Return whether a file exists and has no problem so far."""
         return path in self.files.entries and not self.findings.is_damaged(path)
 
     def check_shards(self) -> tuple[int, int]:
@@ -182,7 +179,6 @@ class _Reading:
             return check.candidates, check.images
 
     def check_summaries(self) -> None:
-        """Check the files that describe all shards together."""
         plan = self.described.plan
         if plan is not None and len(self.receipts) == plan.n_shards:
             check_card(self.directory, list(self.receipts.values()), self.findings)
@@ -196,7 +192,6 @@ class _Reading:
             check_croissant(self.directory, self.files.entries, self.findings)
 
     def rerender(self, count: int, seed: int, device: str, generator: Materials | None) -> list[Rerendered]:
-        """Render some rows again, unless files that this needs are damaged."""
         plan = self.described.plan
         known = self.described.prompts_known and self.described.embeddings_known
         if generator is None or plan is None or self.described.lock is None or not known:
@@ -321,7 +316,6 @@ def check_croissant(directory: Path, files: Mapping[str, Entry], findings: Probl
 
 
 def config_faults(metadata: Mapping[str, Any], files: Sequence[StoredFile]) -> Iterator[str]:
-    """Yield a fault for each config whose globs or counts do not match the receipts' files."""
     stored = {file.path: file for file in files}
     info = {
         (config["config_name"], split["name"]): split
