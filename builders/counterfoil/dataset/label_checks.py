@@ -17,19 +17,17 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count, Form, Share, parse_document, plain
 from counterfoil.errors import UserError
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.names import without_folders
 from counterfoil.report.labels import CheckedShare, JudgedLabels, LabelChecks, SelectedByPeople, ShiftChecks
 from counterfoil.stats import lang_reiczigel_interval, mover, rogan_gladen, wilson_interval
 from counterfoil.store.sealed_folder import REVIEWED
-
-if TYPE_CHECKING:
-    from counterfoil.recipe import Recipe
 
 # True class id → answered class id → number of images.
 ValidationAnswers = Mapping[str, Mapping[str, int]]

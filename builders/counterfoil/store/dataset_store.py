@@ -12,10 +12,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from counterfoil.documents import document_bytes
 from counterfoil.errors import RunFailure, UserError, first_of, some_of
+from counterfoil.plan import Plan, Shard
+from counterfoil.plan.layout import PlanPart
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.store.atomic import disk_errors, make_folder, remove_durably, write_atomically
 from counterfoil.store.directory_lock import directory_lock, opening_lock, part_lock
@@ -48,11 +50,6 @@ from counterfoil.store.receipts import (
     timm_info,
 )
 from counterfoil.store.shard_writer import ShardWriter
-
-if TYPE_CHECKING:
-    from counterfoil.plan import Plan, Shard
-    from counterfoil.plan.layout import PlanPart
-
 
 _TEMPORARY = re.compile(rf".+\.\d+{re.escape(TEMPORARY_SUFFIX)}")
 

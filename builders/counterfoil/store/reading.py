@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.plan import sample_key
+from counterfoil.plan import Plan, Shard, sample_key
 from counterfoil.store.layout import LOCK, What, receipt_path
 from counterfoil.store.lock import read_lock
 from counterfoil.store.receipts import Receipt, finished_shards, read_receipt, remake_hint, repair_hint
@@ -15,8 +15,6 @@ from counterfoil.store.rows import PLAIN, REQUIRED, TableForm, table_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from counterfoil.plan import Plan, Shard
 
 
 def read_receipts(directory: Path | str) -> list[Receipt]:

@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, FailFast, Field
 
 from counterfoil.documents import Count, Form, Strict, differences, document_bytes, error_lines
 from counterfoil.errors import CounterfoilError, RunFailure
+from counterfoil.plan import Shard
 from counterfoil.recipe.keep import ACCEPTED, filled_at
 from counterfoil.recipe.names import GROUP_NAME
 from counterfoil.store.atomic import write_atomically
@@ -34,9 +35,6 @@ from counterfoil.store.layout import (
     shard_paths,
 )
 from counterfoil.store.lock import HASHES
-
-if TYPE_CHECKING:
-    from counterfoil.plan import Shard
 
 _MOST_DIFFERENCES = 3
 _MOST_VALUES = 250_000  # more than a shard has cells

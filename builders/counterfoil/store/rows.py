@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.plan import Sample
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, OBJECT, SHIFT, Column, Verdict
 from counterfoil.recipe.multilabel import conditions_feature
 from counterfoil.recipe.objects import OBJECTS, objects_feature
@@ -16,9 +18,6 @@ from counterfoil.store.layout import What
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from counterfoil.plan import Sample
-    from counterfoil.recipe import Recipe
 
 
 def verdict_of(

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from counterfoil.errors import RunFailure
+from counterfoil.plan import Plan, Shard
 from counterfoil.recipe.keep import keeps_image
 from counterfoil.store.atomic import atomic_file, remove_durably
 from counterfoil.store.layout import LOCK, Format, What, receipt_path, shard_path
 from counterfoil.store.receipts import Receipt, StoredFile, filled_of, read_receipt, reasons_of, write_receipt
 from counterfoil.store.rows import Candidate, TableForm, arrow_schema, stored_row, unique_names
-
-if TYPE_CHECKING:
-    from counterfoil.plan import Plan, Shard
 
 
 @dataclass(frozen=True)

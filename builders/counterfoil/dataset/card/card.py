@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from counterfoil import __version__
 from counterfoil.dataset.card import markdown
@@ -43,18 +43,16 @@ from counterfoil.documents import differences
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import SMALL_BELOW
 from counterfoil.generate.screen import Thresholds, open_shifts, stored_thresholds
+from counterfoil.plan import Plan
 from counterfoil.recipe.prompts import ABOUT_CLASS, uses
 from counterfoil.report.results import NESTED
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import in_words, measure_tables, points
+from counterfoil.store import Receipt
 from counterfoil.store.layout import BENCHMARK, CROISSANT, EVALUATION, FIGURES, REVIEW
 from counterfoil.store.manifest import content_of_receipts
 from counterfoil.store.rows import described_columns
 from counterfoil.store.sealed_folder import RESULTS, REVIEWED, read_results
-
-if TYPE_CHECKING:
-    from counterfoil.plan import Plan
-    from counterfoil.store import Receipt
 
 TEMPLATE = "dataset-card.md.j2"
 

@@ -9,26 +9,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from PIL import Image, ImageDraw, ImageFont
 
 from counterfoil.errors import RunFailure, some_of
-from counterfoil.plan import sample_key
+from counterfoil.plan import Plan, sample_key
+from counterfoil.recipe import Shift
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.recipe.keep.misclassified import RIGHT, judge_column
 from counterfoil.recipe.prompts import BASE
 from counterfoil.report.pictures import webp
 from counterfoil.report.words import in_words
+from counterfoil.store import Receipt
 from counterfoil.store.decoding import UnreadableImage, rgb_image
 from counterfoil.store.reading import planned_rows, read_file
 from counterfoil.store.receipts import remake_hint
 from counterfoil.store.rows import TableForm, unique_names
-
-if TYPE_CHECKING:
-    from counterfoil.plan import Plan
-    from counterfoil.recipe import Shift
-    from counterfoil.store import Receipt
 
 
 @dataclass(frozen=True, slots=True)

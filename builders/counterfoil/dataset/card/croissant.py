@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from counterfoil.dataset.card.metadata import (
     DEFAULT,
@@ -27,13 +27,11 @@ from counterfoil.dataset.card.metadata import (
 from counterfoil.dataset.card.statements import Statements
 from counterfoil.dataset.card.tables import InputRow
 from counterfoil.documents import document_bytes
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep import Column
 from counterfoil.recipe.objects import OBJECTS
 from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS
 from counterfoil.store.rows import described_columns, unique_names
-
-if TYPE_CHECKING:
-    from counterfoil.recipe import Recipe
 
 CONFORMS_TO = ("http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0")
 

@@ -13,19 +13,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.generate.kinds import maker_of
+from counterfoil.plan import Plan
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.recipe.layering import is_local
 from counterfoil.recipe.names import LICENSE_NAMES, hub_license, license_slug
 from counterfoil.recipe.prompts import BASE
+from counterfoil.store import Receipt
 from counterfoil.store.layout import SUFFIXES, What
 from counterfoil.store.rows import TableForm, unique_names, webdataset_features
 
 if TYPE_CHECKING:
     from huggingface_hub import DatasetCardData
-
-    from counterfoil.plan import Plan
-    from counterfoil.recipe import Recipe
-    from counterfoil.store import Receipt
 
 _TAGS = ("counterfoil", "counterfactual", "robustness")
 

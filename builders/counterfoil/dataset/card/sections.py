@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from counterfoil.dataset.card.contact_sheets import Tally
 from counterfoil.dataset.label_checks import checks_of_dataset
 from counterfoil.errors import RunFailure
 from counterfoil.generate.screen import ScreenDoubts, Thresholds, screen_doubts
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep import ACCEPTED, before_judges
 from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.recipe.layering import without_folders
@@ -39,15 +41,10 @@ from counterfoil.report.words import (
     text_cell,
 )
 from counterfoil.stats import Estimate, wilson_interval
+from counterfoil.store import Receipt
 from counterfoil.store.layout import LOCK
 from counterfoil.store.receipts import counts_of
 from counterfoil.store.rows import unique_names
-
-if TYPE_CHECKING:
-    from counterfoil.dataset.card.contact_sheets import Tally
-    from counterfoil.recipe import Recipe
-    from counterfoil.store import Receipt
-
 
 MINED = "mined"
 # The roles of failures; others are built beside them: what is easy, and the class as such.

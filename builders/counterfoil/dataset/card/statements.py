@@ -10,18 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from counterfoil.dataset.card.markdown import code
 from counterfoil.dataset.card.tables import InputRow
+from counterfoil.generate.screen import ScreenDoubts
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.corruptions import MATCH
 from counterfoil.recipe.layering import without_folders
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import counted
-
-if TYPE_CHECKING:
-    from counterfoil.generate.screen import ScreenDoubts
-    from counterfoil.recipe import Recipe
 
 TEMPLATE = "statements.txt.j2"
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,16 +20,12 @@ from counterfoil.generate.kinds import Materials, maker_of
 from counterfoil.generate.pictures import decoded, psnr
 from counterfoil.models import local_folder
 from counterfoil.models.loras import wrong_loras
+from counterfoil.plan import Plan
 from counterfoil.progress import report
-from counterfoil.recipe import load_own_recipe
+from counterfoil.recipe import Recipe, load_own_recipe
+from counterfoil.store import Receipt, StoredFile
 from counterfoil.store.layout import LOCK, RECIPE, What
 from counterfoil.store.reading import read_file
-
-if TYPE_CHECKING:
-    from counterfoil.plan import Plan
-    from counterfoil.recipe import Recipe
-    from counterfoil.store import Receipt, StoredFile
-
 
 _MODEL, _ADAPTER = "generator.model", "generator.adapter"
 _SOURCE = "source.dataset"

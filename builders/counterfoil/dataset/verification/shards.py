@@ -12,18 +12,19 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from counterfoil.dataset.verification.problems import ProblemsFound
 from counterfoil.documents import error_lines, in_one_line
 from counterfoil.errors import CounterfoilError, some_of
 from counterfoil.generate.screen import Thresholds
 from counterfoil.plan import Cell, Plan, Shard
-from counterfoil.recipe import RecipeClass
+from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.keep import ACCEPTED, CLIP_SCORES, FAILED, decide_cell, drawn, keeps_image
 from counterfoil.recipe.keep.misclassified import ANSWER, CONFIDENCE, PARENT, RIGHT, TOP1, answered_class, judge_column
 from counterfoil.recipe.keep.misclassified import FAILED as JUDGE_FAILED
 from counterfoil.recipe.layering import without_folders
+from counterfoil.store import Receipt
 from counterfoil.store.decoding import FORMATS, UnreadableImage, load_image, open_image
 from counterfoil.store.layout import What, receipt_path, shard_path
 from counterfoil.store.reading import read_file
@@ -37,11 +38,6 @@ from counterfoil.store.rows import (
     unique_names,
     verdict_of,
 )
-
-if TYPE_CHECKING:
-    from counterfoil.recipe import Recipe
-    from counterfoil.store import Receipt
-
 
 Row = Mapping[str, Any]
 # By a judge's name without folders, as in the lock.

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from counterfoil.data.hub import locate_dataset
 from counterfoil.dataset import StandingDataset, read_dataset
@@ -21,6 +21,7 @@ from counterfoil.dataset.verification.rerendering import Rerenderer, choose_rows
 from counterfoil.dataset.verification.shards import ShardCheck, decode_images
 from counterfoil.documents import differences, document_bytes, in_one_line, parse_json
 from counterfoil.errors import CounterfoilError, UserError, some_of
+from counterfoil.generate.kinds import Materials
 from counterfoil.progress import report
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.recipe.strict_yaml import read_yaml
@@ -43,9 +44,6 @@ from counterfoil.store.layout import (
 from counterfoil.store.manifest import Entry, FileCheck, check_files, difference, manifest_document
 from counterfoil.store.reading import no_dataset
 from counterfoil.store.receipts import receipt_faults, standing_shards, timm_info
-
-if TYPE_CHECKING:
-    from counterfoil.generate.kinds import Materials
 
 
 def verify(
