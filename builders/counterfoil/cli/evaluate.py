@@ -194,30 +194,13 @@ def evaluate(
         check_new_folder(export)
     with StageProgress():
         evaluation = evaluate(
-            dataset,
-            models or None,
-            out=out,
-            device=device,
-            batch_size=batch_size,
-            min_images_per_class=min_images,
-            outputs=outputs,
-            class_order=_class_order(class_order),
-            seed=seed,
-            into_card=into_card,
-            repo=repo,
-            recipe=recipe,
-            groups=groups,
-            base=base,
+            dataset, models or None, out=out, device=device, batch_size=batch_size, min_images_per_class=min_images,
+            outputs=outputs, class_order=_class_order(class_order), seed=seed, into_card=into_card, repo=repo,
+            recipe=recipe, groups=groups, base=base, distances=distances, against=against, compare=compare,
             beside=named_values("--beside", beside or (), "NAME=IMAGES", "v2=vaishaal/ImageNetV2:test"),
-            distances=distances,
-            against=against,
-            compare=compare,
-            reference=reference,
-            gate=gate,
-            allow_undecided=allow_undecided,
-            workers=workers,
+            reference=reference, gate=gate, allow_undecided=allow_undecided, workers=workers,
             engine=EngineChoice(engine, address),
-        )
+        )  # fmt: skip
         if export is not None:
             evaluation = replace(evaluation, files={**evaluation.files, "exported": evaluation.export_failures(export)})
     if json:

@@ -257,35 +257,25 @@ def find_data(source: str | Path, wanted: Wanted) -> FoundData:
 
 
 def _image_column(outline: Outline, wanted: Wanted) -> str:
-    if wanted.image_column is not None:
-        return _named(wanted.image_column, outline, "--image-column")
-    return _one(
-        [name for name, kind in outline.columns.items() if kind == "image"], outline, "images", "--image-column"
-    )
+    images = [name for name, kind in outline.columns.items() if kind == "image"]
+    return _column(wanted.image_column, images, outline, "images", "--image-column")
 
 
 def _label_column(outline: Outline, wanted: Wanted) -> str:
-    if wanted.label_column is not None:
-        return _named(wanted.label_column, outline, "--label-column")
-    with_names = [name for name, kind in outline.columns.items() if kind == "classes"]
-    if not with_names:
-        with_names = [n for n in _LABEL_NAMES if outline.columns.get(n) == "text"]
-    if not with_names:
-        with_names = [n for n in _LABEL_NAMES if outline.columns.get(n) == "integers"]
-    return _one(with_names, outline, "labels", "--label-column")
+    labels = [name for name, kind in outline.columns.items() if kind == "classes"]
+    for kind in ("text", "integers"):
+        labels = labels or [name for name in _LABEL_NAMES if outline.columns.get(name) == kind]
+    return _column(wanted.label_column, labels, outline, "labels", "--label-column")
 
 
-def _named(column: str, outline: Outline, option: str) -> str:
-    if column not in outline.columns:
-        raise UserError(f"{option}: there is no column '{column[:80]}'", f"Its columns are {_shown(outline)}.")
-    return column
-
-
-def _one(names: Sequence[str], outline: Outline, what: str, option: str) -> str:
-    if len(names) == 1:
-        return names[0]
-    several = f"several columns may hold the {what}: {', '.join(names)[:500]}" if names else f"no column holds {what}"
-    raise UserError(several, f"Name one with {option}. The columns are {_shown(outline)}.")
+def _column(wanted: str | None, candidates: Sequence[str], outline: Outline, what: str, option: str) -> str:
+    if wanted is not None and wanted not in outline.columns:
+        raise UserError(f"{option}: there is no column '{wanted[:80]}'", f"Its columns are {_shown(outline)}.")
+    if wanted is not None or len(candidates) == 1:
+        return wanted or candidates[0]
+    several = f"several columns may hold the {what}: {', '.join(candidates)[:500]}"
+    problem = several if candidates else f"no column holds {what}"
+    raise UserError(problem, f"Name one with {option}. The columns are {_shown(outline)}.")
 
 
 def _shown(outline: Outline) -> str:

@@ -43,7 +43,7 @@ def list_files(directory: Path, *, hidden: bool = False, most: int | None = None
     listed, RunFailure if it has more than `most` entries.
     """
     listing = Listing()
-    blobs = _Blobs.of(directory)
+    blobs = _blob_folders(directory)
     below = len(f"{str(directory).rstrip(os.sep)}{os.sep}")
     for count, entry in enumerate(_entries(directory, listing.linked if links else None), 1):
         if most is not None and count > most:
@@ -59,7 +59,7 @@ def list_files(directory: Path, *, hidden: bool = False, most: int | None = None
         except FileNotFoundError:
             continue  # another process removed its temporary file
         irregular = irregularity(mode)
-        if irregular is None or (stat.S_ISLNK(mode) and blobs.hold(Path(entry.path))):
+        if irregular is None or (stat.S_ISLNK(mode) and _leads_to_blob(Path(entry.path), blobs)):
             listing.files.append(path)
         else:
             listing.unfit[path] = f"{irregular}, {_EXPECTED}"
@@ -108,7 +108,7 @@ def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> 
     for folder in list(Path(path).parents)[:-1]:
         if not stat.S_ISDIR((directory / folder).lstat().st_mode):
             raise UnfitFile(f"lies under a link, {_EXPECTED}")
-    cached = file.is_symlink() and _Blobs.of(directory).hold(file)
+    cached = file.is_symlink() and _leads_to_blob(file, _blob_folders(directory))
     return read_regular(file, most_bytes, follow=cached)
 
 
@@ -134,32 +134,26 @@ def is_outside(path: str) -> bool:
     return parsed.is_absolute() or ".." in parsed.parts or not parsed.parts or "\0" in path or "\\" in path
 
 
-@dataclass(frozen=True, slots=True)
-class _Blobs:
-    """The blob folders of the Hub client's cache: a repository's, and the one that repositories share."""
+def _blob_folders(directory: Path) -> tuple[Path, Path] | None:
+    """Return the blob folders of the Hub client's cache: the repository's, and the one that repositories share."""
+    real = directory.resolve()
+    if real.parent.name != "snapshots":
+        return None
+    repository = real.parent.parent
+    return repository / "blobs", repository.parent / "blobs"
 
-    repository: Path | None
-    shared: Path | None
 
-    @classmethod
-    def of(cls, directory: Path) -> _Blobs:
-        real = directory.resolve()
-        if real.parent.name != "snapshots":
-            return cls(None, None)
-        folder = real.parent.parent
-        return cls(folder / "blobs", folder.parent / "blobs")
-
-    def hold(self, link: Path) -> bool:
-        if self.repository is None:
+def _leads_to_blob(link: Path, folders: tuple[Path, Path] | None) -> bool:
+    if folders is None:
+        return False
+    try:
+        target = link.resolve(strict=True)
+        if not stat.S_ISREG(target.lstat().st_mode):
             return False
-        try:
-            target = link.resolve(strict=True)
-            if not stat.S_ISREG(target.lstat().st_mode):
-                return False
-        except (OSError, RuntimeError):
-            return False
-        shared = target.parent.parent == self.shared and _SHARED_BLOB.fullmatch(target.name) is not None
-        return target.parent == self.repository or shared
+    except (OSError, RuntimeError):
+        return False
+    shared = target.parent.parent == folders[1] and _SHARED_BLOB.fullmatch(target.name) is not None
+    return target.parent == folders[0] or shared
 
 
 def _entries(folder: Path | str, linked: dict[str, Path] | None = None) -> Iterator[os.DirEntry[str]]:
