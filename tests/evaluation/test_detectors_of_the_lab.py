@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from transformers import AutoImageProcessor, AutoModelForObjectDetection
 
 from counterfoil.building import build
 from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.detection import running
 from counterfoil.lab.vocabulary import CLASSES
 from counterfoil.models import LAB_WEIGHTS
+from counterfoil.models.detectors.of_transformers import TransformersDetector
 
 MODEL = "lab:rtdetr_boxes"
 KEPT = ("fog", "darker")
@@ -81,3 +84,39 @@ def test_the_report_says_what_pycocotools_says_of_the_same_images(built: Path, t
     assert said["AP50", "base"] > 0.5 > said["AP50", "fog"]
     html = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     assert "loses most under fog" in html
+
+
+def test_a_stopped_run_goes_on_at_its_next_part_and_gives_the_same_files(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(built, tmp_path / "built", ignore=shutil.ignore_patterns(".counterfoil"))
+    monkeypatch.setattr(running, "PART_ROWS", 16)
+    answer = TransformersDetector.__call__
+    answered: list[int] = []
+
+    def stop_after(images: int) -> None:
+        def counting(self: TransformersDetector, batch: Any) -> Any:
+            if sum(answered) + len(batch) > images:
+                raise KeyboardInterrupt
+            answered.append(len(batch))
+            return answer(self, batch)
+
+        answered.clear()
+        monkeypatch.setattr(TransformersDetector, "__call__", counting)
+
+    def run(out: str, images: int, dataset: Path = tmp_path / "built") -> dict[str, bytes]:
+        stop_after(images)
+        evaluate(dataset, out=tmp_path / out, device="cpu", batch_size=8)
+        files = ("results.json", "measures.csv", "detection.csv", "report.html")
+        return {name: (tmp_path / out / name).read_bytes() for name in files}
+
+    whole = run("whole", 90, built)
+    assert sum(answered) == 90
+    with pytest.raises(KeyboardInterrupt):
+        run("again", 40)
+    assert run("again", 90) == whole
+    assert sum(answered) == 90 - 32, "two parts of 16 images were answered before"
+    assert run("again", 0) == whole and answered == []
+    damaged = min((tmp_path / "built" / ".counterfoil" / "detections").glob("*.parts/*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    assert run("again", 16) == whole and sum(answered) == 16

@@ -238,7 +238,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
     reasons, content = counts_of(receipts), content_of_receipts(receipts)
     mined = read_mined(finished, reasons, located.reference)
     refuse_other_data(directory, recipe, mined, keys)
-    groups = _groups(recipe, reasons)
+    groups = _recipe_groups(recipe, reasons)
     names = tuple(group.name for group in groups)
     images = LabelledImages(str(source), content, keys, labels, shifts, names, partial(_read_images, finished))
     return OpenDataset(
@@ -299,7 +299,7 @@ def _read_images(dataset: SoundDataset, wanted: frozenset[str] | None) -> Iterat
                     left = None if left is None else left - 1
 
 
-def _groups(recipe: Recipe, reasons: Mapping[str, Mapping[str, int]]) -> tuple[Group, ...]:
+def _recipe_groups(recipe: Recipe, reasons: Mapping[str, Mapping[str, int]]) -> tuple[Group, ...]:
     """Return the base and the shifts as groups; reasons: shift → reason → candidates."""
     return tuple(
         Group(

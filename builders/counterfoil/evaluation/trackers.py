@@ -24,8 +24,8 @@ from counterfoil.recipe.names import did_you_mean
 from counterfoil.report.results import Results
 
 PROJECT = "counterfoil"
-_MEASURES = ("accuracy", "drop", "top1")
-# Short names of the files that a run stores.
+_MEASURES = ("accuracy", "drop", "top1", "AP", "AP50")
+# Short names of files that a run keeps, where an evaluation wrote them.
 _FILES = ("report", "document", "measures", "gate", "junit")
 
 
@@ -55,7 +55,8 @@ def tracked_run(results: Results, files: Mapping[str, Path], gate: GateResult | 
     }
     metrics: dict[str, float] = {}
     for row in results.rows:
-        if row.measure in _MEASURES and row.model in models and row.group in group_keys and not row.class_id:
+        lead = not row.class_id and row.at in ("", "AP")  # a detector's drops are of several measures
+        if lead and row.measure in _MEASURES and row.model in models and row.group in group_keys:
             key = f"{models[row.model]}/{group_keys[row.group]}/{row.measure}"
             ends = {key: row.value, f"{key}_low": row.low, f"{key}_high": row.high}
             metrics |= {name: value for name, value in ends.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The detections of a model on every image of a dataset: read from a file, or asked of a detector that runs here.
+"""The detections of a model on every image of a dataset, read from a file.
 
 A file is a JSON list of COCO results (`image_id`, `category_id`, `bbox`, `score`), or a Parquet or CSV table with a row
 a detection: `key`, `category`, `score`, and `bbox`, or `x`, `y`, `width`, `height`, or two corners. An image is named
@@ -12,7 +12,7 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,13 +23,11 @@ from numpy.typing import NDArray
 from counterfoil.data.object_folders import is_box, is_number
 from counterfoil.detection_stats import Detections
 from counterfoil.documents import parse_json
-from counterfoil.errors import MOST_SHOWN, RunFailure, UserError, first_of
-from counterfoil.evaluation.detection.categories import map_found, map_names
+from counterfoil.errors import MOST_SHOWN, UserError, first_of
+from counterfoil.evaluation.detection.categories import map_found
 from counterfoil.evaluation.detection.subject import DetectionSubject
-from counterfoil.progress import report
 from counterfoil.recipe.names import quoted
 from counterfoil.regular_files import named_path, read_regular
-from counterfoil.store.decoding import readable_image
 
 PREFIX = "predictions:"
 # 4,952 images in 20 groups with 100 detections each are 10 million rows: 1 GB of JSON.
@@ -207,84 +205,3 @@ def _value(column: str, text: str | None) -> Any:
     except ValueError:
         return text
     return value if column in ("category_id", "image_id", "bbox") or not isinstance(value, int) else float(value)
-
-
-# ---- Detectors that run here
-
-
-def run_detector(
-    name: str,
-    detector: Callable[[list[Any]], Sequence[Mapping[str, Any]]],
-    subject: DetectionSubject,
-    names: Sequence[str] | None,
-    batch_size: int,
-    sha256: str = "",
-) -> ModelDetections:
-    """Ask a detector about every image: a function of a list of PIL images that returns `boxes` (corners in pixels),
-    `scores` and `labels` of each, as torchvision's detectors do.
-
-    names: what its labels are called, by number; None: its `label_names`. UserError without either, and for answers of
-    another form.
-    """
-    names = getattr(detector, "label_names", None) if names is None else names
-    if names is None:
-        raise UserError(
-            f"{name}: it does not say what its labels are called",
-            'Give it a list `label_names`, by number, or pass class_order={"NAME": [names]}.',
-        )
-    categories = map_names([str(label) for label in names], subject.categories, name)
-    rows: list[NDArray[np.int64]] = []
-    parts: dict[str, list[NDArray[Any]]] = {"boxes": [], "labels": [], "scores": []}
-    batch: list[tuple[int, Any]] = []
-
-    def ask() -> None:
-        pictures = [picture for _, picture in batch]
-        answers = list(detector(pictures))
-        if len(answers) != len(pictures):
-            raise UserError(f"{name}: {len(answers)} answers to {len(pictures)} images, expected one an image")
-        for (row, _), answer in zip(batch, answers, strict=True):
-            parts_of_image = _answer(answer, name)
-            rows.append(np.full(len(parts_of_image["scores"]), row, np.int64))
-            for key, values in parts_of_image.items():
-                parts[key].append(values)
-        batch.clear()
-
-    for row, (_, encoded) in enumerate(subject.dataset.images()):
-        report(f"detecting with {name}", row, len(subject.dataset.keys))
-        picture = readable_image(encoded)
-        if picture is None:
-            raise RunFailure(f"{subject.dataset.directory}: {subject.dataset.keys[row]} has no image that decodes")
-        batch.append((row, picture))
-        if len(batch) == batch_size:
-            ask()
-    if batch:
-        ask()
-    row, labels = np.concatenate(rows), np.concatenate(parts["labels"])
-    corners, scores = np.concatenate(parts["boxes"]), np.concatenate(parts["scores"])
-    known = np.isin(labels, list(categories.place))
-    place = np.array([categories.place[label] for label in labels[known].tolist()], np.int64)
-    box = corners[known]
-    box = np.concatenate([box[:, :2], np.maximum(0.0, box[:, 2:] - box[:, :2])], axis=1)
-    return ModelDetections(name, row[known], box, place, scores[known], categories.matched, sha256)
-
-
-def _answer(answer: Any, name: str) -> dict[str, NDArray[Any]]:
-    """Return one image's boxes (n, 4), scores and labels (n,) as arrays."""
-    try:
-        arrays = {key: _array(answer[key]) for key in ("boxes", "scores", "labels")}
-        boxes = arrays["boxes"].astype(np.float64).reshape(-1, 4)
-        scores, labels = arrays["scores"].astype(np.float64), arrays["labels"].astype(np.int64)
-        if not len(boxes) == len(scores) == len(labels):
-            raise ValueError(f"{len(boxes)} boxes, {len(scores)} scores and {len(labels)} labels")
-        if not (np.isfinite(boxes).all() and np.isfinite(scores).all()):
-            raise ValueError("a box or a score that is not finite")
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{name}: an answer is not of torchvision's form: {error}",
-            "Expected a mapping of boxes [n, 4] (corners in pixels), scores [n] and labels [n] for each image.",
-        ) from error
-    return {"boxes": boxes, "scores": scores, "labels": labels}
-
-
-def _array(values: Any) -> NDArray[Any]:
-    return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)

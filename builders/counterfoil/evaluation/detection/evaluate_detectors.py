@@ -16,7 +16,6 @@ from counterfoil.evaluation.detection.detections import (
     PREFIX,
     ModelDetections,
     read_detections,
-    run_detector,
 )
 from counterfoil.evaluation.detection.files import write_detection
 from counterfoil.evaluation.detection.gate import LINE_FORMS, check_detection_gate, judge_detection_gate
@@ -29,6 +28,7 @@ from counterfoil.evaluation.detection.measures import (
     category_facts,
     measure_model,
 )
+from counterfoil.evaluation.detection.running import DetectionCache, run_detector
 from counterfoil.evaluation.detection.subject import DetectionSubject, open_objects
 from counterfoil.evaluation.gate import judged_models, models_of, read_gate
 from counterfoil.evaluation.result_files import report_folder
@@ -138,8 +138,10 @@ def _detections(name: str, detector: Any, subject: DetectionSubject, settings: D
         detector, _ = imported(detector)
     if not isinstance(detector, str):
         return run_detector(name, detector, subject, names, settings.batch_size)
-    loaded = load_detector(detector, resolve_device(settings.device))
-    return run_detector(name, loaded, subject, names, settings.batch_size, loaded.sha256)
+    device = resolve_device(settings.device)
+    loaded = load_detector(detector, device)
+    cache = DetectionCache.of(subject.dataset, loaded, device)
+    return run_detector(name, loaded, subject, names, settings.batch_size, cache)
 
 
 def _order(order: Any, name: str) -> str | Sequence[str] | None:

@@ -1,0 +1,198 @@
+"""Ask a detector that runs here about every image.
+
+The answers of a model whose weights are known are kept in parts, by content: data, weights, preparation of images and
+versions of libraries. A run that was stopped goes on at the first image without an answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.evaluation.detection.categories import map_names
+from counterfoil.evaluation.detection.detections import ModelDetections
+from counterfoil.evaluation.detection.subject import DetectionSubject
+from counterfoil.models.detectors import Detector
+from counterfoil.prediction.predictions import cache_path, parts_folder
+from counterfoil.progress import report
+from counterfoil.store.atomic import write_atomically
+from counterfoil.store.decoding import readable_image
+
+# Images of a part: so many, at most, are asked about again after a kill.
+PART_ROWS = 256
+_FORMAT = 1  # raise it when the meaning of a column changes
+_KEY = b"counterfoil_key"
+_LIBRARIES = ("torch", "transformers", "timm", "pillow", "onnxruntime")
+
+# Columns of equal length, a row a detection: row (of the image), left, top, right, bottom, score, label.
+DetectionColumns = dict[str, NDArray[Any]]
+_SIDES = ("left", "top", "right", "bottom")
+
+
+@dataclass(frozen=True)
+class DetectionCache:
+    """The kept answers of one detector to one dataset: a file a part, in a folder of its own."""
+
+    folder: Path
+    key: str
+
+    @classmethod
+    def of(cls, dataset: OpenDataset, detector: Detector, device: str) -> DetectionCache:
+        """Return the cache of a detector's answers in the workplace of a dataset."""
+        versions = {
+            name: importlib.metadata.version(name)
+            for name in _LIBRARIES
+            if importlib.util.find_spec("PIL" if name == "pillow" else name)
+        }
+        parts = {
+            "format": _FORMAT,
+            "data": dataset.content,
+            "weights": detector.sha256,
+            "input": detector.input_key,
+            "device": device.partition(":")[0],
+            "versions": versions,
+        }
+        key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        return cls(parts_folder(cache_path(dataset.workplace / "detections", detector.name, key)), key)
+
+    def load(self, rows: range) -> DetectionColumns | None:
+        """Return the answers to a part of the images; None if they are missing or damaged."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            table = pq.read_table(self._path(rows))
+            if (table.schema.metadata or {}).get(_KEY) != self.key.encode():
+                return None
+            return {name: table[name].to_numpy() for name in ("row", *_SIDES, "score", "label")}
+        except (OSError, KeyError, pa.ArrowException):
+            return None
+
+    def save(self, rows: range, answers: DetectionColumns) -> None:
+        """Keep the answers to a part of the images."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        buffer = pa.BufferOutputStream()
+        pq.write_table(pa.table(answers).replace_schema_metadata({_KEY: self.key.encode()}), buffer)
+        write_atomically(self._path(rows), buffer.getvalue().to_pybytes())
+
+    def _path(self, rows: range) -> Path:
+        return self.folder / f"{rows.start:010d}-{rows.stop:010d}.parquet"
+
+
+def run_detector(
+    name: str,
+    detector: Callable[[list[Any]], Sequence[Mapping[str, Any]]],
+    subject: DetectionSubject,
+    names: Sequence[str] | None,
+    batch_size: int,
+    cache: DetectionCache | None = None,
+) -> ModelDetections:
+    """Ask a detector about every image: a function of a list of PIL images that returns `boxes` (corners in pixels),
+    `scores` and `labels` of each, as torchvision's detectors do.
+
+    names: what its labels are called, by number; None: its `label_names`. UserError without either, and for answers of
+    another form.
+    """
+    names = getattr(detector, "label_names", None) if names is None else names
+    if names is None:
+        raise UserError(
+            f"{name}: it does not say what its labels are called",
+            'Give it a list `label_names`, by number, or pass class_order={"NAME": [names]}.',
+        )
+    categories = map_names([str(label) for label in names], subject.categories, name)
+    keys = subject.dataset.keys
+    parts = [range(start, min(start + PART_ROWS, len(keys))) for start in range(0, len(keys), PART_ROWS)]
+    answers = {rows: None if cache is None else cache.load(rows) for rows in parts}
+    missing = [rows for rows in parts if answers[rows] is None]
+    images = iter(subject.dataset.images(frozenset(keys[row] for rows in missing for row in rows)))
+    for rows in missing:
+        report(f"detecting with {name}", rows.start, len(keys))
+        encoded = (content for _, content in islice(images, len(rows)))
+        part = _ask(name, detector, subject.dataset, rows, encoded, batch_size)
+        answers[rows] = part
+        if cache is not None:
+            cache.save(rows, part)
+    columns = {
+        column: np.concatenate([part[column] for part in answers.values() if part is not None])
+        for column in ("row", *_SIDES, "score", "label")
+    }
+    known = np.isin(columns["label"], list(categories.place))
+    columns = {column: values[known] for column, values in columns.items()}
+    left, top, right, bottom = (columns[side].astype(np.float64) for side in _SIDES)
+    return ModelDetections(
+        name,
+        columns["row"],
+        np.stack([left, top, np.maximum(0.0, right - left), np.maximum(0.0, bottom - top)], axis=1),
+        np.array([categories.place[label] for label in columns["label"].tolist()], np.int64),
+        columns["score"].astype(np.float64),
+        categories.matched,
+        getattr(detector, "sha256", ""),
+    )
+
+
+def _ask(
+    name: str,
+    detector: Callable[[list[Any]], Sequence[Mapping[str, Any]]],
+    dataset: OpenDataset,
+    rows: range,
+    encoded: Iterable[bytes | None],
+    batch_size: int,
+) -> DetectionColumns:
+    """Return a detector's answers to the images of these rows, in batches."""
+    pictures = []
+    for row, content in zip(rows, encoded, strict=True):
+        picture = readable_image(content)
+        if picture is None:
+            raise RunFailure(f"{dataset.directory}: {dataset.keys[row]} has no image that decodes")
+        pictures.append(picture)
+    found = []
+    for start in range(0, len(pictures), batch_size):
+        batch = pictures[start : start + batch_size]
+        answers = list(detector(batch))
+        if len(answers) != len(batch):
+            raise UserError(f"{name}: {len(answers)} answers to {len(batch)} images, expected one an image")
+        found += [_columns(answer, row, name) for row, answer in zip(rows[start:], answers, strict=False)]
+        report(f"detecting with {name}", rows.start + start + len(batch), len(dataset.keys))
+    return {column: np.concatenate([answer[column] for answer in found]) for column in found[0]}
+
+
+def _columns(answer: Any, row: int, name: str) -> DetectionColumns:
+    """Return one image's answer as columns."""
+    try:
+        boxes = _floats(answer["boxes"]).reshape(-1, 4)
+        scores, labels = _floats(answer["scores"]), _array(answer["labels"]).astype(np.int64)
+        if not len(boxes) == len(scores) == len(labels):
+            raise ValueError(f"{len(boxes)} boxes, {len(scores)} scores and {len(labels)} labels")
+        if not (np.isfinite(boxes).all() and np.isfinite(scores).all()):
+            raise ValueError("a box or a score that is not finite")
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{name}: an answer is not of torchvision's form: {error}",
+            "Expected a mapping of boxes [n, 4] (corners in pixels), scores [n] and labels [n] for each image.",
+        ) from error
+    sides = dict(zip(_SIDES, boxes.T, strict=True))
+    return {"row": np.full(len(scores), row, np.int64), **sides, "score": scores, "label": labels}
+
+
+def _floats(values: Any) -> NDArray[Any]:
+    """Return numbers as floats: float32 stays what it is, and halves the kept files."""
+    array = _array(values)
+    return array if array.dtype == np.float32 else array.astype(np.float64)
+
+
+def _array(values: Any) -> NDArray[Any]:
+    return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
