@@ -30,7 +30,8 @@ from counterfoil.report.words import counted
 if TYPE_CHECKING:
     from counterfoil.building import BuildResult, PartResult
     from counterfoil.building.regenerate_dataset import Comparison
-    from counterfoil.generate.screen import FewImages, ScreenDoubts
+    from counterfoil.generate.screen import ScreenDoubts
+    from counterfoil.reviewing.recut_dataset import RecutResult
 
 _WIDTH = 120
 MOST_LISTED = 10
@@ -184,10 +185,7 @@ def build(
                 engine=choice, shards=shards,
             )  # fmt: skip
     if isinstance(result, PartResult):
-        if json:
-            print_json(part_as_json(result))
-        else:
-            print_part(result)
+        _print_part(result, json)
         return
     comparison = result.comparison if isinstance(result, Regeneration) else None
     if json:
@@ -195,45 +193,54 @@ def build(
         if isinstance(result, Regeneration):
             compared = None if comparison is None else {"identical": comparison.identical, **asdict(comparison)}
             rebuilt = {"repaired": result.repaired, "comparison": compared}
-        print_json(build_as_json(result) | rebuilt)
+        print_json(
+            {
+                **fields_of(result, "directory", "candidates", "accepted", "shards", "shards_made", "images_made"),
+                "seconds": round(result.seconds, 3),
+                **fields_of(result, "manifest_sha256", "counts"),
+                **({"notes": result.notes} if result.notes else {}),
+                **warnings_as_json(result),
+                **rebuilt,
+            }
+        )
     else:
-        print_summary(result)
+        console, made = terminal(_WIDTH), "nothing was left to do"
+        if result.shards_made:
+            made = f"{result.shards_made} of {counted(result.shards, 'shard')} made in this run"
+        print_counts(result.counts)
+        accepted = f"{result.accepted} of {result.candidates} candidates accepted"
+        console.print(f"{accepted}; {made}{_rate(result)}.", highlight=False)
+        card = f"its card: {result.directory / 'README.md'}"
+        console.print(f"The dataset is in {result.directory} ({card}).", highlight=False)
+        print_warnings(result)
+        for sentence in result.notes:
+            terminal(stderr=True).print(sentence, markup=False, highlight=False)
+        if not result.open_shifts:
+            next_evaluation(result.directory)
         for line in _compared_lines(comparison) if isinstance(result, Regeneration) else ():
             print(line)
     if comparison is not None and comparison.unexplained:
         raise typer.Exit(1)
 
 
-def build_as_json(result: BuildResult) -> dict[str, Any]:
-    return {
-        **fields_of(result, "directory", "candidates", "accepted", "shards", "shards_made", "images_made"),
-        "seconds": round(result.seconds, 3),
-        **fields_of(result, "manifest_sha256", "counts"),
-        **({"notes": result.notes} if result.notes else {}),
-        **warnings_as_json(result.directory, result.open_shifts, result.few_images, result.screen_doubts),
-    }
-
-
-def part_as_json(result: PartResult) -> dict[str, Any]:
-    return {
-        **fields_of(result, "directory", "part", "shards", "shards_made", "images_made"),
-        "seconds": round(result.seconds, 3),
-        **fields_of(result, "all_shards", "all_done", "closed"),
-        **({"notes": result.notes} if result.notes else {}),
-    }
-
-
-def print_part(result: PartResult) -> None:
-    console = terminal(_WIDTH)
-    rate = f", {result.images_per_second:.1f} images per second with loading" if result.images_per_second else ""
+def _print_part(result: PartResult, json: bool) -> None:
+    if json:
+        print_json(
+            {
+                **fields_of(result, "directory", "part", "shards", "shards_made", "images_made"),
+                "seconds": round(result.seconds, 3),
+                **fields_of(result, "all_shards", "all_done", "closed"),
+                **({"notes": result.notes} if result.notes else {}),
+            }
+        )
+        return
+    console, shards = terminal(_WIDTH), counted(result.shards, "shard")
     if not result.shards:
         made = f"Part {result.part} is empty: the plan has {counted(result.all_shards, 'shard')}"
     elif not result.shards_made:
-        made = f"Part {result.part}: nothing left to do, its {counted(result.shards, 'shard')} are done"
+        made = f"Part {result.part}: nothing left to do, its {shards} are done"
     else:
-        made = (
-            f"Part {result.part}: {result.shards_made} of its {counted(result.shards, 'shard')} made in this run{rate}"
-        )
+        made = f"Part {result.part}: {result.shards_made} of its {shards} made in this run{_rate(result)}"
     console.print(f"{made}.", highlight=False)
     done = f"{result.all_done} of {counted(result.all_shards, 'shard')} in all are done"
     closed = "is complete" if result.closed else "is not complete yet"
@@ -247,14 +254,17 @@ def print_part(result: PartResult) -> None:
         )
 
 
-def warnings_as_json(
-    directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages], doubts: ScreenDoubts | None
-) -> dict[str, Any]:
+def _rate(result: BuildResult | PartResult) -> str:
+    return f", {result.images_per_second:.1f} images per second with loading" if result.images_per_second else ""
+
+
+def warnings_as_json(result: BuildResult | RecutResult) -> dict[str, Any]:
+    few = [fields_of(few, "class_id", "percentile", "n", "needs") for few in result.few_images]
     return {
-        "open_shifts": list(open_shifts),
-        "next": f"counterfoil {'calibrate' if open_shifts else 'evaluate'} {directory}",
-        "few_validation_images": [fields_of(few, "class_id", "percentile", "n", "needs") for few in few_images],
-        "screen_doubts": doubts_as_json(doubts),
+        "open_shifts": list(result.open_shifts),
+        "next": f"counterfoil {'calibrate' if result.open_shifts else 'evaluate'} {result.directory}",
+        "few_validation_images": few,
+        "screen_doubts": doubts_as_json(result.screen_doubts),
     }
 
 
@@ -262,9 +272,8 @@ def doubts_as_json(doubts: ScreenDoubts | None) -> dict[str, Any] | None:
     return None if doubts is None else {"warning": f"{doubts.headline} {doubts.meaning}", **asdict(doubts)}
 
 
-def print_warnings(
-    directory: Path, open_shifts: Sequence[str], few_images: Sequence[FewImages], doubts: ScreenDoubts | None
-) -> None:
+def print_warnings(result: BuildResult | RecutResult) -> None:
+    doubts, few_images, waiting = result.screen_doubts, result.few_images, result.open_shifts
     if doubts is not None:
         note(f"Warning: {doubts.headline} {doubts.meaning} The card says more.")
     if few_images:
@@ -273,11 +282,11 @@ def print_warnings(
             note(f"  {few}")
         if len(few_images) > MOST_LISTED:
             note(f"  … and {len(few_images) - MOST_LISTED} more, listed in the card and in thresholds.json")
-    if open_shifts:
-        shown = ", ".join(open_shifts[:MOST_LISTED]) + (" …" if len(open_shifts) > MOST_LISTED else "")
+    if waiting:
+        shown = ", ".join(waiting[:MOST_LISTED]) + (" …" if len(waiting) > MOST_LISTED else "")
         note(f"These shifts have no threshold yet, so none of their images is kept: {shown}")
         note("Choose thresholds on a page that shows their images: move the sliders, then download cut.yaml.")
-        next_command("counterfoil", "calibrate", str(directory))
+        next_command("counterfoil", "calibrate", str(result.directory))
 
 
 def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
@@ -293,26 +302,6 @@ def print_counts(by_shift: Mapping[str, Mapping[str, int]]) -> None:
             share = "no threshold"
         rows.append((shift, str(total), str(kept), share, *(str(counts.get(reason, 0)) for reason in reasons)))
     print_rows(terminal(_WIDTH), ("shift", "candidates", "accepted", "yield", *reasons), rows)
-
-
-def print_summary(result: BuildResult) -> None:
-    console = terminal(_WIDTH)
-    print_counts(result.counts)
-    rate = f", {result.images_per_second:.1f} images per second with loading" if result.images_per_second else ""
-    made = (
-        f"{result.shards_made} of {counted(result.shards, 'shard')} made in this run"
-        if result.shards_made
-        else "nothing was left to do"
-    )
-    console.print(f"{result.accepted} of {result.candidates} candidates accepted; {made}{rate}.", highlight=False)
-    console.print(
-        f"The dataset is in {result.directory} (its card: {result.directory / 'README.md'}).", highlight=False
-    )
-    print_warnings(result.directory, result.open_shifts, result.few_images, result.screen_doubts)
-    for sentence in result.notes:
-        terminal(stderr=True).print(sentence, markup=False, highlight=False)
-    if not result.open_shifts:
-        next_evaluation(result.directory)
 
 
 def next_evaluation(directory: Path) -> None:

@@ -94,7 +94,7 @@ def calibrate(
             {
                 **fields_of(result, "directory", "candidates", "accepted", "shards", "images_dropped", "changed"),
                 **fields_of(result, "manifest_sha256", "counts"),
-                **warnings_as_json(result.directory, result.open_shifts, result.few_images, result.screen_doubts),
+                **warnings_as_json(result),
             }
         )
     else:
@@ -105,7 +105,7 @@ def calibrate(
         note("Nothing was left to do: the dataset has these thresholds already.")
     if result.images_dropped > 0:
         note(f"{result.images_dropped} rejected images are no longer stored.")
-    print_warnings(result.directory, result.open_shifts, result.few_images, result.screen_doubts)
+    print_warnings(result)
     if not result.open_shifts:
         next_evaluation(result.directory)
 
