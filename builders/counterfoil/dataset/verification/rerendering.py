@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -49,36 +50,31 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
     `overrides` may only locate the generator, its adapter and rows that are edited (`generator.model=PATH`). UserError,
     with both hashes, for one that the lock does not pin.
     """
-    adapted = dataset.recipe is not None and dataset.recipe.generator.adapter is not None
-    loras = (
-        () if dataset.recipe is None else tuple(f"generator.lora.{name}.path" for name in dataset.recipe.generator.lora)
-    )
-    edits = dataset.recipe is not None and dataset.recipe.kind.alters_rows
-    drawn = dataset.recipe is None or dataset.recipe.kind.draws
-    allowed = (*((_MODEL,) if drawn else ()), *((_ADAPTER,) if adapted else ()), *loras, *((_SOURCE,) if edits else ()))
+    recipe = dataset.recipe
+    drawn = recipe is None or recipe.kind.draws
+    edits = recipe is not None and recipe.kind.alters_rows
+    allowed = [_MODEL] if drawn else []
+    if recipe is not None:
+        allowed += [] if recipe.generator.adapter is None else [_ADAPTER]
+        allowed += [f"generator.lora.{name}.path" for name in recipe.generator.lora]
+        allowed += [_SOURCE] if edits else []
     others = [override for override in overrides if override.partition("=")[0].strip() not in allowed]
     if others:
         raise UserError(
             [f"--set {override}: only {' or '.join(allowed)} can be set here" for override in others],
             hint="--set can only say where the generator is.",
         )
-    if (
-        dataset.recipe is None
-        or dataset.lock is None
-        or any(fault.path in (RECIPE, LOCK) for fault in dataset.causes())
-    ):
+    if recipe is None or dataset.lock is None or any(fault.path in (RECIPE, LOCK) for fault in dataset.causes()):
         return None
     if not drawn and not edits:
-        held = dataset.recipe.kind.holds
+        held = recipe.kind.holds
         raise UserError(f"{dataset.directory} holds {held}, which were not rendered", "Verify it without --rerender.")
-    recipe = load_own_recipe(dataset.directory, overrides) if overrides else dataset.recipe
+    if overrides:
+        recipe = load_own_recipe(dataset.directory, overrides)
     generator, inputs = recipe.generator, dataset.lock.inputs
     revision = adapter_revision = pool = None
     if drawn:
-        pin = inputs["models"]["generator"]
-        if problems := list(wrong_model(_MODEL, generator.model, pin)):
-            raise UserError(problems, f"Name the one that {LOCK} pins: --set {_MODEL}=local-dir:PATH")
-        revision = _revision(generator.model, pin)
+        revision = _pinned_revision(_MODEL, generator.model, inputs["models"]["generator"])
     if edits:
         if problems := list(wrong_pool(recipe, inputs["pool"])):
             raise UserError(problems, f"Name the one that {LOCK} pins: --set {_SOURCE}=PATH")
@@ -87,14 +83,15 @@ def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Mate
     if problems := list(wrong_loras(*loras)):
         raise UserError(problems)
     if generator.adapter is not None:
-        adapter_pin = inputs["models"].get("adapter") or {"revision": None, "sha256": None}
-        if problems := list(wrong_model(_ADAPTER, generator.adapter, adapter_pin)):
-            raise UserError(problems, f"Name the one that {LOCK} pins: --set {_ADAPTER}=local-dir:PATH")
-        adapter_revision = _revision(generator.adapter, adapter_pin)
+        pin = inputs["models"].get("adapter") or {"revision": None, "sha256": None}
+        adapter_revision = _pinned_revision(_ADAPTER, generator.adapter, pin)
     return Materials(recipe, revision=revision, adapter_revision=adapter_revision, loras=loras, pool=pool)
 
 
-def _revision(name: str, pin: Mapping[str, Any]) -> str | None:
+def _pinned_revision(key: str, name: str, pin: Mapping[str, Any]) -> str | None:
+    """Return the commit of a model, None for a folder. UserError if the model is not the pinned one."""
+    if problems := list(wrong_model(key, name, pin)):
+        raise UserError(problems, f"Name the one that {LOCK} pins: --set {key}=local-dir:PATH")
     return None if local_folder(name) is not None else str(pin["revision"])
 
 
@@ -141,7 +138,8 @@ class Rerenderer:
             renderer = maker_of(self.recipe).renderer(self.materials)
             libraries = libraries_of(generator)
             stack = stack_of(device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
-            for batch in self._batches(chosen):
+            rows = self._rows(chosen)
+            while batch := list(islice(rows, generator.batch_size)):
                 samples = []
                 for position, row in batch:
                     values = {name: row[name] for name in _COLUMNS if name != "image"}
@@ -166,16 +164,6 @@ class Rerenderer:
     @property
     def recipe(self) -> Recipe:
         return self.plan.recipe
-
-    def _batches(self, chosen: Sequence[ChosenRow]) -> Iterator[list[tuple[ChosenRow, dict[str, Any]]]]:
-        batch: list[tuple[ChosenRow, dict[str, Any]]] = []
-        for position, row in self._rows(chosen):
-            batch.append((position, row))
-            if len(batch) == self.recipe.generator.batch_size:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
 
     def _rows(self, chosen: Sequence[ChosenRow]) -> Iterator[tuple[ChosenRow, dict[str, Any]]]:
         """Yield the chosen rows; each file is read up to its last one."""
