@@ -349,10 +349,10 @@ def test_check_and_card_say_it_in_words() -> None:
     assert "p5, 1 by class" in shown.stdout
     assert "coat (04) 0.21, shirt (06) 0.1 in red" in shown.stdout
     recipe = mini(*changes)
-    rows = {row["shift"]: row["object_threshold"] for row in threshold_rows(recipe, resolved(recipe).document())}
+    rows = {row.shift: row.object_threshold for row in threshold_rows(recipe, resolved(recipe).document())}
     assert rows["base"] == "0.205 to 0.210 (percentile 5); chosen by class: coat 0.210"
     assert rows["red"].endswith("; chosen by class: coat 0.210, shirt 0.100")
-    assert "chosen" not in {row["object_threshold"] for row in threshold_rows(mini(), {})}.pop()
+    assert "chosen" not in {row.object_threshold for row in threshold_rows(mini(), {})}.pop()
 
 
 TOP = "screen.keep=[thresholds, {top: {k: 2, by: shift}}]"

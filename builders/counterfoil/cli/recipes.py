@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from counterfoil.cli.options import JsonOption, RecipeArgument, SetOption
 from counterfoil.cli.progress import StageProgress
-from counterfoil.cli.terminal import fields_of, fit, note, print_json, print_rows, say, terminal
+from counterfoil.cli.terminal import fit, note, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError, some_of
 from counterfoil.report.words import counted
 
@@ -81,7 +81,10 @@ def init(
                 "recipe": str(result.path),
                 "name": recipe.name,
                 "splits": dict(result.rows),
-                **fields_of(recipe.source, "train_split", "validation_split", "image_column", "label_column"),
+                "train_split": recipe.source.train_split,
+                "validation_split": recipe.source.validation_split,
+                "image_column": recipe.source.image_column,
+                "label_column": recipe.source.label_column,
                 "classes": counts,
                 "shifts": [shift.name for shift in recipe.all_shifts()],
                 "generator": recipe.generator.model or recipe.generator.kind,
@@ -217,7 +220,12 @@ def _check_as_json(
         "samples": plan.n_samples,
         "shards": plan.n_shards,
         "groups": list(plan.groups),
-        **fields_of(cost, "files", "bytes", "seconds", "start_up_seconds", "total_seconds", "images_per_second"),
+        "files": cost.files,
+        "bytes": cost.bytes,
+        "seconds": cost.seconds,
+        "start_up_seconds": cost.start_up_seconds,
+        "total_seconds": cost.total_seconds,
+        "images_per_second": cost.images_per_second,
         "assumptions": list(cost.assumptions),
         "shifts": [
             {

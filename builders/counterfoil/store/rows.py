@@ -58,14 +58,6 @@ class RowColumn(Column):
     required: bool = True
 
 
-def _score_column(score: str, meaning: str) -> RowColumn:
-    return RowColumn("float32", meaning, lambda candidate: candidate.verdict.scores.get(score), required=False)
-
-
-def _threshold_column(score: str, meaning: str) -> RowColumn:
-    return RowColumn("float32", meaning, lambda candidate: candidate.verdict.thresholds.get(score), required=False)
-
-
 # In the order of the tables. `candidates` has no images. A kind of generator may say more of a column (`meanings`).
 ROW_COLUMNS: dict[str, RowColumn] = {
     "key": RowColumn("string", "Identifier of the sample: shift, class id and index."),
@@ -77,10 +69,30 @@ ROW_COLUMNS: dict[str, RowColumn] = {
     "pair": RowColumn("string", "Class id and index, shared by a base image and its shifted partners."),
     "prompt": RowColumn("string", "Prompt that the image was drawn from.", required=False),
     "seed": RowColumn("int64", "Seed of the image's noise."),
-    "object_score": _score_column(OBJECT, "Cosine of the image with the object caption, in CLIP."),
-    "shift_score": _score_column(SHIFT, "Cosine of the image with the shift caption, in CLIP."),
-    "object_threshold": _threshold_column(OBJECT, "The lowest object score that passes."),
-    "shift_threshold": _threshold_column(SHIFT, "The lowest shift score that passes."),
+    "object_score": RowColumn(
+        "float32",
+        "Cosine of the image with the object caption, in CLIP.",
+        lambda candidate: candidate.verdict.scores.get(OBJECT),
+        required=False,
+    ),
+    "shift_score": RowColumn(
+        "float32",
+        "Cosine of the image with the shift caption, in CLIP.",
+        lambda candidate: candidate.verdict.scores.get(SHIFT),
+        required=False,
+    ),
+    "object_threshold": RowColumn(
+        "float32",
+        "The lowest object score that passes.",
+        lambda candidate: candidate.verdict.thresholds.get(OBJECT),
+        required=False,
+    ),
+    "shift_threshold": RowColumn(
+        "float32",
+        "The lowest shift score that passes.",
+        lambda candidate: candidate.verdict.thresholds.get(SHIFT),
+        required=False,
+    ),
 }
 # After the columns that a recipe adds: `data` has no reason, and embeddings are stored if the recipe asks for them.
 LAST_COLUMNS: dict[str, RowColumn] = {

@@ -141,7 +141,7 @@ def card_page(
     stored = stored_thresholds(directory) or Thresholds({}, {})
     thresholds = threshold_rows(recipe, stored.document())
     rows = yield_rows(recipe, receipts, tally, MOST_ROWS, stored.document())
-    images, candidates = sum(row["accepted"] for row in rows), sum(row["candidates"] for row in rows)
+    images, candidates = sum(row.accepted for row in rows), sum(row.candidates for row in rows)
     inputs = input_rows(recipe, lock_inputs)
     content = content_of_receipts(receipts)
     results, unread = None, None

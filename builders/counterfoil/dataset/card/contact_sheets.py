@@ -265,8 +265,12 @@ T = TypeVar("T")
 Images = Mapping[SampleId, "Image.Image"]
 
 
-# A class on a shift's sheet: its name, and (base, shifted) images, None for a rejected base.
-_Cell = tuple[str, tuple[tuple[SampleId | None, SampleId], ...]]
+@dataclass(frozen=True)
+class _Cell:
+    """A class on a shift's sheet: (base, shifted) images; None for a rejected base."""
+
+    name: str
+    pairs: tuple[tuple[SampleId | None, SampleId], ...]
 
 
 def sheet_name(shift: str) -> str:
@@ -278,7 +282,8 @@ def contact_sheets(
 ) -> Iterator[tuple[str, bytes]]:
     classes = plan.recipe.classes
     names = unique_names([(cls.id, cls.name) for cls in classes])
-    rows = evenly_spaced(sorted({label for _, label in tally.accepted}), MOST_CLASSES)
+    seen = {label for _, label in tally.accepted}
+    rows = evenly_spaced(sorted(seen), MOST_CLASSES)
     shifts = [
         shift
         for shift in plan.recipe.all_shifts()
@@ -287,14 +292,18 @@ def contact_sheets(
     if not shifts:
         return
     columns = [*shifts[:1], *evenly_spaced(shifts[1:], MOST_COLUMNS - 1)]
-    shift_names = [shift.name for shift in columns]
-    grid = {sample for label in rows for sample in overview_row(tally, label, shift_names) if sample is not None}
-    sheets: dict[str, list[_Cell]] = {}
+    grid = {
+        sample
+        for label in rows
+        for sample in overview_row(tally, label, [shift.name for shift in columns])
+        if sample is not None
+    }
+    sheets = {}
     for shift in evenly_spaced([shift for shift in shifts if shift.name != BASE], MOST_SHEETS):
         with_images = [label for label in shift.class_labels if tally.count(shift.name, label)]
         chosen = evenly_spaced(with_images, MOST_CLASSES)
-        sheets[shift.name] = [(names[label], pairs_first(tally, shift.name, label)) for label in chosen]
-    on_sheets = [pair for cells in sheets.values() for _, pairs in cells for pair in pairs]
+        sheets[shift.name] = tuple(_Cell(names[label], pairs_first(tally, shift.name, label)) for label in chosen)
+    on_sheets = [pair for cells in sheets.values() for cell in cells for pair in cell.pairs]
     bases = [base for base, _ in on_sheets if base is not None]
     shown = [*grid, *bases, *(shifted for _, shifted in on_sheets)]
     pictures = locate_pictures(directory, plan, receipts, {(sample.shift, sample.label) for sample in shown})
@@ -372,7 +381,7 @@ def _overview(rows: Mapping[int, str], columns: Sequence[Shift], tally: Tally, i
 
 def _shift_sheet(shift: Shift, cells: Sequence[_Cell], base_images: Images, pictures: Pictures) -> bytes:
     """Draw a block per class, two side by side: the base above, the shift below."""
-    images = pictures.read(sample for _, pairs in cells for _, sample in pairs)
+    images = pictures.read(sample for cell in cells for _, sample in cell.pairs)
     across = min(2, len(cells))
     block_width = PAIRS_A_CLASS * (_PAIR_SIDE + _GAP) - _GAP
     title = line_height(_TEXT) + 4
@@ -383,11 +392,11 @@ def _shift_sheet(shift: Shift, cells: Sequence[_Cell], base_images: Images, pict
     sheet = Sheet.blank(width, 2 * _MARGIN + head + down * (block_height + _MARGIN) - _MARGIN)
     heading = f"above: base · below: {in_words(shift.name)}"
     sheet.text(wrapped(heading, _TEXT, width - 2 * _MARGIN, 1), _MARGIN, _MARGIN, _TEXT, faint=True)
-    for number, (name, pairs) in enumerate(cells):
+    for number, cell in enumerate(cells):
         x = _MARGIN + (number % across) * (block_width + 2 * _MARGIN)
         y = _MARGIN + head + (number // across) * (block_height + _MARGIN)
-        sheet.text(wrapped(name, _TEXT, block_width, 1, bold=True), x, y, _TEXT, bold=True)
-        for column, (base, shifted) in enumerate(pairs):
+        sheet.text(wrapped(cell.name, _TEXT, block_width, 1, bold=True), x, y, _TEXT, bold=True)
+        for column, (base, shifted) in enumerate(cell.pairs):
             at = x + column * (_PAIR_SIDE + _GAP)
             sheet.picture(None if base is None else base_images[base], at, y + title, _PAIR_SIDE)
             sheet.picture(images[shifted], at, y + title + _PAIR_SIDE + _GAP, _PAIR_SIDE)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from counterfoil.dataset.card.contact_sheets import Tally
@@ -26,60 +25,100 @@ _MOST_OWN = 12
 _FIRST_REASONS = (OPEN, "low_object", "low_shift", "low_both", FAILED, SURPLUS)
 
 
-def yield_rows(
-    recipe: Recipe, receipts: Sequence[Receipt], tally: Tally, most: int, thresholds: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Return a row per shift in the recipe's order; a row per group if there are more than `most` shifts.
+@dataclass(frozen=True, slots=True)
+class YieldRow:
+    """A shift, or a group of many shifts: its candidates and their reasons.
 
-    prompt, caption, threshold: of a single shift, as in Vendrow 2023, Table 1. passed: the yield; None while the
-    threshold is open. thin: names of classes with fewer accepted images than an evaluation asks for.
+    prompt, caption, threshold: of a single shift, as in Vendrow 2023, Table 1; empty for a group. passed: the yield;
+    None while the threshold is open. thin: names of classes with fewer accepted images than an evaluation asks for.
     """
-    counts, shifts, waiting = counts_of(receipts), recipe.all_shifts(), set(open_shifts(recipe))
-    class_names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
-    by_group = len(shifts) > most
+
+    name: str
+    shifts: int
+    prompt: str
+    caption: str
+    threshold: str
+    candidates: int
+    accepted: int
+    passed: float | None
+    reasons: Mapping[str, int]
+    pairs: int
+    classes: int
+    thin: tuple[str, ...]
+
+
+def yield_rows(
+    recipe: Recipe, receipts: Sequence[Receipt], tally: Tally, most: int, thresholds: Mapping[str, Any] | None = None
+) -> tuple[YieldRow, ...]:
+    """Return a row per shift in the recipe's order; a row per group if there are more than `most` shifts."""
+    counts = counts_of(receipts)
+    shifts = recipe.all_shifts()
+    if len(shifts) <= most:
+        resolved = (thresholds or {}).get("shift", {})
+        return tuple(
+            replace(
+                _yield_row(recipe, shift.name, [shift], counts, tally),
+                prompt=recipe.kind.made_by(shift),
+                caption=shift.caption or "",
+                threshold=threshold_text(resolved.get(shift.name), shift.threshold),
+            )
+            for shift in shifts
+        )
     groups: dict[str, list[Shift]] = {}
     for shift in shifts:
-        groups.setdefault(shift.group if by_group else shift.name, []).append(shift)
-    rows = []
-    for name, members in groups.items():
-        reasons: Counter[str] = Counter()
-        for shift in members:
-            reasons.update(counts.get(shift.name, {}))
-        candidates, accepted = reasons.total(), reasons.pop(ACCEPTED, 0)
-        cells = [(shift.name, label) for shift in members for label in shift.class_labels]
-        # What passed after a cell had all it needed counts for the yield.
-        passed = (accepted + reasons[SURPLUS]) / candidates if candidates else 0.0
-        least = recipe.evaluate.min_images_per_class
-        row: dict[str, Any] = {
-            "name": name,
-            "shifts": len(members),
-            "candidates": candidates,
-            "accepted": accepted,
-            "passed": None if waiting.issuperset(shift.name for shift in members) else passed,
-            "reasons": dict(reasons),
-            "pairs": sum(tally.pairs(*cell) for cell in cells),
-            "classes": len(cells),
-            "thin": [class_names[label] for shift, label in cells if tally.count(shift, label) < least],
-        }
-        if not by_group:
-            (shift,) = members
-            row |= {"prompt": recipe.kind.made_by(shift), "caption": shift.caption or ""}
-            row["threshold"] = threshold_text(thresholds.get("shift", {}).get(name), shift.threshold)
-        rows.append(row)
-    return rows
+        groups.setdefault(shift.group, []).append(shift)
+    return tuple(_yield_row(recipe, name, members, counts, tally) for name, members in groups.items())
 
 
-def reasons_seen(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def reasons_seen(rows: Sequence[YieldRow]) -> list[str]:
     """Return every reason that dropped a candidate: the usual ones first, then others by name."""
-    seen = {reason for row in rows for reason in row["reasons"]}
+    seen = {reason for row in rows for reason in row.reasons}
     return [*(r for r in _FIRST_REASONS if r in seen), *sorted(seen.difference(_FIRST_REASONS))]
 
 
-def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return a row per shift: captions, and the lowest cosines that pass as text, a dash if it is not screened.
+def _yield_row(
+    recipe: Recipe, name: str, shifts: Sequence[Shift], counts: Mapping[str, Mapping[str, int]], tally: Tally
+) -> YieldRow:
+    reasons: dict[str, int] = {}
+    for shift in shifts:
+        for reason, count in counts.get(shift.name, {}).items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    candidates, accepted = sum(reasons.values()), reasons.pop(ACCEPTED, 0)
+    least = recipe.evaluate.min_images_per_class
+    cells = [(shift.name, label) for shift in shifts for label in shift.class_labels]
+    names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
+    thin = [names[label] for shift, label in cells if tally.count(shift, label) < least]
+    undecided = set(open_shifts(recipe)).issuperset(shift.name for shift in shifts)
+    return YieldRow(
+        name=name,
+        shifts=len(shifts),
+        prompt="",
+        caption="",
+        threshold="",
+        candidates=candidates,
+        accepted=accepted,
+        # What passed after a cell had all it needed counts for the yield.
+        passed=None if undecided else (accepted + reasons.get(SURPLUS, 0)) / candidates if candidates else 0.0,
+        reasons=reasons,
+        pairs=sum(tally.pairs(shift, label) for shift, label in cells),
+        classes=len(cells),
+        thin=tuple(thin),
+    )
 
-    `document` is thresholds.json; what it lacks is shown as the recipe has it.
-    """
+
+@dataclass(frozen=True, slots=True)
+class ThresholdRow:
+    """The captions of a shift and the lowest cosines that pass, as text; a dash if it is not screened."""
+
+    shift: str
+    object_caption: str
+    object_threshold: str
+    shift_caption: str
+    shift_threshold: str
+
+
+def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> tuple[ThresholdRow, ...]:
+    """Return a row per shift. `document` is thresholds.json; what it lacks is shown as the recipe has it."""
     objects, shifts = document.get("object", {}), document.get("shift", {})
     rows = []
     for shift in recipe.all_shifts():
@@ -92,15 +131,15 @@ def threshold_rows(recipe: Recipe, document: Mapping[str, Any]) -> list[dict[str
         ]
         by_class = f"; chosen by class: {some_of(own_thresholds, _MOST_OWN)}" if own_thresholds else ""
         rows.append(
-            {
-                "shift": shift.name,
-                "object_caption": shift.object_caption,
-                "object_threshold": threshold_text(objects.get(shift.name), shift.object_threshold) + by_class,
-                "shift_caption": shift.caption or "",
-                "shift_threshold": threshold_text(shifts.get(shift.name), shift.threshold),
-            }
+            ThresholdRow(
+                shift=shift.name,
+                object_caption=shift.object_caption,
+                object_threshold=threshold_text(objects.get(shift.name), shift.object_threshold) + by_class,
+                shift_caption=shift.caption or "",
+                shift_threshold=threshold_text(shifts.get(shift.name), shift.threshold),
+            )
         )
-    return rows
+    return tuple(rows)
 
 
 def threshold_text(resolved: Mapping[str, Any] | None, spec: ThresholdSpec | None) -> str:
