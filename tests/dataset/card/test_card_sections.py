@@ -313,7 +313,7 @@ def test_hostile_words_stay_text(tmp_path: Path) -> None:
 def test_very_many_are_counted() -> None:
     shifts = {f"shift_{n}": {"prompt": f"a {{class}} at {n}", "kind": "mined", "group": "hard"} for n in range(150)}
     found = mined_of(plan_of(f"prompts.shifts={json.dumps(shifts)}").recipe, 100)
-    assert found and (len(found["rows"]), found["all_shifts"], found["others"]) == (100, 150, 4)
+    assert found and (len(found.rows), found.all_shifts, found.others) == (100, 150, 4)
 
 
 def test_a_recipe_without_any_has_no_section(built: Built) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from counterfoil.dataset.card.contact_sheets import OVERVIEW, Tally, contact_she
 from counterfoil.dataset.card.croissant import croissant_bytes
 from counterfoil.dataset.card.metadata import (
     DATASET_INTERFACES,
+    Config,
     benchmark_file,
     card_metadata,
     classes_are_named,
@@ -28,6 +29,10 @@ from counterfoil.dataset.card.metadata import (
     timm_splits,
 )
 from counterfoil.dataset.card.sections import (
+    AdversarialImages,
+    MinedShifts,
+    Robustness,
+    ZeroShotAnswers,
     adversarial_of,
     hash_rows,
     judged_labels,
@@ -36,18 +41,32 @@ from counterfoil.dataset.card.sections import (
     robustness_of,
     stack_lines,
 )
-from counterfoil.dataset.card.statements import screened_shifts, statements_of
-from counterfoil.dataset.card.tables import corruption_table_rows, input_rows, reasons_seen, threshold_rows, yield_rows
-from counterfoil.dataset.label_checks import Selection
+from counterfoil.dataset.card.statements import Statements, screened_shifts, statements_of
+from counterfoil.dataset.card.tables import (
+    CorruptionRow,
+    InputRow,
+    ThresholdRow,
+    YieldRow,
+    corruption_table_rows,
+    input_rows,
+    reasons_seen,
+    threshold_rows,
+    yield_rows,
+)
+from counterfoil.dataset.label_checks import Selection, ShiftSelected
 from counterfoil.documents import differences
 from counterfoil.errors import UserError
 from counterfoil.generate.corruptions import SMALL_BELOW
-from counterfoil.generate.screen import Thresholds, open_shifts, stored_thresholds
+from counterfoil.generate.screen import FewImages, ScreenDoubts, Thresholds, open_shifts, stored_thresholds
 from counterfoil.plan import Plan
+from counterfoil.recipe import Recipe
+from counterfoil.recipe.keep import Column
 from counterfoil.recipe.prompts import ABOUT_CLASS, uses
-from counterfoil.report.results import NESTED
+from counterfoil.report.labels import LabelChecks
+from counterfoil.report.results import NESTED, MeasureFacts, Results
+from counterfoil.report.sections import CardSection
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import in_words, measure_tables, points
+from counterfoil.report.words import Table, in_words, measure_tables, points
 from counterfoil.store import Receipt
 from counterfoil.store.layout import BENCHMARK, CROISSANT, EVALUATION, FIGURES, REVIEW
 from counterfoil.store.manifest import content_of_receipts
@@ -84,6 +103,63 @@ class Card:
         return {CROISSANT: self.croissant} | ({} if self.benchmark is None else {BENCHMARK: self.benchmark})
 
 
+@dataclass(frozen=True, kw_only=True)
+class CardPage:
+    """What README.md shows, before any of it is Markdown: the templates read these fields by their names.
+
+    rows: a row a shift, or `by_group` a row a group. unnamed: whether a config lacks the names of classes. said,
+    its: sentences of every dataset, and of its kind of generator. results: None without any; sections: those of nested
+    measures; unread, unread_review: what is wrong with a folder that is not shown. looked_at: shifts that people
+    reviewed. mixed: differences of stacks, and how many shards have them. sheets: shift and path of contact sheets.
+    example: the group that code examples load.
+    """
+
+    recipe: Recipe
+    metadata: str
+    title: str
+    images: int
+    candidates: int
+    overview: str | None
+    sheets: Sequence[tuple[str, str]]
+    rows: Sequence[YieldRow]
+    reasons: Sequence[str]
+    by_group: bool
+    empty_groups: Sequence[str]
+    configs: Sequence[Config]
+    columns: Mapping[str, Column]
+    unnamed: bool
+    example: str | None
+    timm_splits: Mapping[str, str]
+    open_shifts: Sequence[str]
+    few_images: Sequence[FewImages]
+    screened: Mapping[str, int]
+    known: ZeroShotAnswers | None
+    doubts: ScreenDoubts | None
+    thresholds: Sequence[ThresholdRow]
+    inputs: Sequence[InputRow]
+    hashes: Sequence[tuple[str, str, str]]
+    stack: Sequence[str]
+    mixed: Mapping[tuple[str, ...], int]
+    said: Statements
+    its: Mapping[str, str]
+    about_class: Sequence[str]
+    corruptions: Sequence[CorruptionRow]
+    labels: tuple[LabelChecks, Table, bool]
+    adversarial: AdversarialImages | None
+    mined: MinedShifts | None
+    reviewed: Selection | None
+    looked_at: Sequence[ShiftSelected]
+    unread_review: str
+    results: Results | None
+    unread: str | None
+    robustness: Robustness | None
+    measures: Sequence[tuple[MeasureFacts, Table]]
+    sections: Sequence[CardSection]
+    warnings: Sequence[str]
+    dataset_entry: str
+    recipe_yaml: str
+
+
 def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receipts: Sequence[Receipt]) -> Card:
     """Make the card of a dataset directory whose shards are all done; `lock` is the content of lock.json.
 
@@ -109,13 +185,13 @@ def make_card(directory: Path | str, plan: Plan, lock: Mapping[str, Any], receip
         "in_words": in_words,
     }
     template = template_environment(TEMPLATE, filters, markdown=True).get_template(TEMPLATE)
-    shown = f"{EVALUATION}/{RESULTS}" if page["results"] is not None else None
-    reviewed = REVIEWED.path if page["looked_at"] else None
+    text = template.render(_CONSTANTS | {field.name: getattr(page, field.name) for field in fields(page)})
+    shown = f"{EVALUATION}/{RESULTS}" if page.results is not None else None
+    reviewed = REVIEWED.path if page.looked_at else None
     croissant = croissant_bytes(
-        directory, recipe, page["configs"], page["inputs"], page["said"], page["dataset_entry"], shown, reviewed
+        directory, recipe, page.configs, page.inputs, page.said, page.dataset_entry, shown, reviewed
     )
-    readme = template.render(_CONSTANTS | page)
-    return Card(readme, figures, croissant, benchmark_file(recipe, receipts, page["images"]))
+    return Card(text, figures, croissant, benchmark_file(recipe, receipts, page.images))
 
 
 def card_page(
@@ -125,14 +201,8 @@ def card_page(
     receipts: Sequence[Receipt],
     tally: Tally,
     figures: Mapping[str, bytes],
-) -> dict[str, Any]:
-    """Return what README.md shows, by the names that its template reads. Raises as `make_card`.
-
-    figures: the contact sheets, by file name. unnamed: a config lacks the names of classes. said, its: sentences of
-    every dataset, and of its kind of generator. unread, unread_review: what is wrong with a folder that is not shown.
-    looked_at: shifts that people reviewed. mixed: differences of stacks, and how many shards have them. example: the
-    group that code examples load.
-    """
+) -> CardPage:
+    """Return what the card of a dataset shows. figures: the contact sheets, by file name. Raises as `make_card`."""
     recipe, lock_inputs = plan.recipe, lock.get("inputs", {})
     shifts = recipe.all_shifts()
     texts = [text for shift in shifts for text in (shift.prompt, shift.object_caption)]
@@ -155,53 +225,53 @@ def card_page(
     looked_at = [shift for shift in reviewed.shifts if shift.name in names] if reviewed else []
     known, doubts = known_of(recipe, stored)
     statements, its = statements_of(recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at))
-    return {
-        "recipe": recipe,
-        "metadata": card_metadata(recipe, configs, images).to_yaml(),
-        "title": pretty_name(recipe.name),
-        "images": images,
-        "candidates": candidates,
-        "overview": f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
-        "sheets": [
+    return CardPage(
+        recipe=recipe,
+        metadata=card_metadata(recipe, configs, images).to_yaml(),
+        title=pretty_name(recipe.name),
+        images=images,
+        candidates=candidates,
+        overview=f"{FIGURES}/{OVERVIEW}" if OVERVIEW in figures else None,
+        sheets=[
             (shift.name, f"{FIGURES}/{sheet_name(shift.name)}") for shift in shifts if sheet_name(shift.name) in figures
         ],
-        "rows": rows,
-        "reasons": reasons_seen(rows),
-        "by_group": len(shifts) > MOST_ROWS,
-        "empty_groups": [group for group in plan.groups if group not in with_images],
-        "configs": configs,
-        "columns": described_columns("rejected", recipe),
-        "unnamed": not all(classes_are_named(config, configs, recipe) for config in configs),
-        "example": example_group(plan, receipts),
-        "timm_splits": timm_splits(receipts) if recipe.output.format == "webdataset" else {},
-        "open_shifts": open_shifts(recipe),
-        "few_images": stored.few_images(),
-        "screened": screened_shifts(recipe),
-        "known": known,
-        "doubts": doubts,
-        "thresholds": thresholds if len(thresholds) <= MOST_ROWS else (),
-        "inputs": inputs,
-        "hashes": hash_rows(lock),
-        "stack": stack_lines(lock),
-        "mixed": Counter(
+        rows=rows,
+        reasons=reasons_seen(rows),
+        by_group=len(shifts) > MOST_ROWS,
+        empty_groups=[group for group in plan.groups if group not in with_images],
+        configs=configs,
+        columns=described_columns("rejected", recipe),
+        unnamed=not all(classes_are_named(config, configs, recipe) for config in configs),
+        example=example_group(plan, receipts),
+        timm_splits=timm_splits(receipts) if recipe.output.format == "webdataset" else {},
+        open_shifts=open_shifts(recipe),
+        few_images=stored.few_images(),
+        screened=screened_shifts(recipe),
+        known=known,
+        doubts=doubts,
+        thresholds=thresholds if len(thresholds) <= MOST_ROWS else (),
+        inputs=inputs,
+        hashes=hash_rows(lock),
+        stack=stack_lines(lock),
+        mixed=Counter(
             lines for receipt in receipts if (lines := tuple(differences(lock.get("stack", {}), receipt.stack)))
         ),
-        "said": statements,
-        "its": its,
-        "about_class": [f"`{{{word}}}`" for word in ABOUT_CLASS if any(word in uses(text) for text in texts)],
-        "corruptions": corruption_table_rows(recipe),
-        "labels": judged_labels(recipe, lock_inputs, tally, MOST_ROWS),
-        "adversarial": adversarial_of(recipe, receipts, MOST_ROWS),
-        "mined": mined_of(recipe, MOST_ROWS),
-        "reviewed": reviewed,
-        "looked_at": looked_at,
-        "unread_review": unread_review,
-        "results": results,
-        "unread": unread,
-        "robustness": None if results is None else robustness_of(results),
-        "measures": () if results is None else measure_tables(results, "card"),
-        "sections": [section for section in sections if section is not None],
-        "warnings": [warning for section in sections if section is not None for warning in section.warnings],
-        "dataset_entry": dataset_entry(recipe, plan.hash, __version__),
-        "recipe_yaml": recipe.portable_yaml,
-    }
+        said=statements,
+        its=its,
+        about_class=[f"`{{{word}}}`" for word in ABOUT_CLASS if any(word in uses(text) for text in texts)],
+        corruptions=corruption_table_rows(recipe),
+        labels=judged_labels(recipe, lock_inputs, tally, MOST_ROWS),
+        adversarial=adversarial_of(recipe, receipts, MOST_ROWS),
+        mined=mined_of(recipe, MOST_ROWS),
+        reviewed=reviewed,
+        looked_at=looked_at,
+        unread_review=unread_review,
+        results=results,
+        unread=unread,
+        robustness=None if results is None else robustness_of(results),
+        measures=() if results is None else measure_tables(results, "card"),
+        sections=[section for section in sections if section is not None],
+        warnings=[warning for section in sections if section is not None for warning in section.warnings],
+        dataset_entry=dataset_entry(recipe, plan.hash, __version__),
+        recipe_yaml=recipe.portable_yaml,
+    )

@@ -16,8 +16,8 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep import ACCEPTED, before_judges
 from counterfoil.recipe.keep.misclassified import TOP1, MisclassifiedRule
 from counterfoil.recipe.layering import without_folders
-from counterfoil.recipe.schema_mine import mined_facts
-from counterfoil.report.labels import LabelChecks, labels_table, share_words, worst_classes
+from counterfoil.recipe.schema_mine import MinedFacts, mined_facts
+from counterfoil.report.labels import JudgedLabels, LabelChecks, labels_table, share_words, worst_classes
 from counterfoil.report.reference import (
     NEAR_CHANCE,
     VALIDATION,
@@ -57,65 +57,102 @@ _OVER = {
 }
 
 
-def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) -> dict[str, Any] | None:
-    """Return how classifiers' failures chose images; None if no keep rule asks a classifier.
+@dataclass(frozen=True, slots=True)
+class JudgedRow:
+    """A shift that keeps what judges get wrong, with its numbers of candidates."""
+
+    name: str
+    judges: tuple[str, ...]
+    at_least: int
+    drawn: int
+    screened: int
+    wrong: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdversarialImages:
+    """Images that were chosen because classifiers were wrong about them.
 
     rows: the first of `all_shifts` such shifts; others: the number of other shifts; drawn, kept: sums over all. needed:
-    (judges of a rule, how many must be wrong), each once. failures: the rules' failures, unless all are first answers.
+    (judges of a rule, how many must be wrong), each once. failures: the failure rules; empty if only the first answer
+    counts.
     """
+
+    rows: Sequence[JudgedRow]
+    all_shifts: int
+    others: int
+    judges: Sequence[str]
+    needed: Sequence[tuple[int, int]]
+    failures: Sequence[str]
+    drawn: int
+    kept: int
+
+
+def adversarial_of(recipe: Recipe, receipts: Sequence[Receipt], most_rows: int) -> AdversarialImages | None:
+    """Return how classifiers' failures chose images; None if no keep rule asks a classifier."""
     counts = counts_of(receipts)
-    rows: list[dict[str, Any]] = []
+    rows: list[JudgedRow] = []
     failures: set[str] = set()
     for shift in recipe.all_shifts():
         for rule in shift.keep:
             if isinstance(rule, MisclassifiedRule):
                 reasons = counts.get(shift.name, {})
-                screened = sum(count for reason, count in reasons.items() if before_judges(shift.keep, reason))
-                right = sum(count for reason, count in reasons.items() if reason in rule.reasons)
-                row = {
-                    "name": shift.name,
-                    "judges": tuple(map(without_folders, rule.models)),
-                    "at_least": rule.at_least,
-                }
-                row |= {"drawn": sum(reasons.values()), "screened": screened, "wrong": screened - right}
-                rows.append(row | {"kept": reasons.get(ACCEPTED, 0)})
+                screened = sum(count for why, count in reasons.items() if before_judges(shift.keep, why))
+                right = sum(count for why, count in reasons.items() if why in rule.reasons)
+                judges, drawn, kept = map(without_folders, rule.models), sum(reasons.values()), reasons.get(ACCEPTED, 0)
+                wrong = screened - right
+                rows.append(JudgedRow(shift.name, tuple(judges), rule.at_least, drawn, screened, wrong, kept))
                 failures.add(rule.failure)
     if not rows:
         return None
-    return {
-        "rows": rows[:most_rows],
-        "all_shifts": len(rows),
-        "others": len(recipe.all_shifts()) - 1 - len(rows),
-        "judges": list(dict.fromkeys(judge for row in rows for judge in row["judges"])),
-        "needed": sorted({(len(row["judges"]), row["at_least"]) for row in rows}),
-        "failures": sorted(failures) if failures != {TOP1} else [],
-        "drawn": sum(row["drawn"] for row in rows),
-        "kept": sum(row["kept"] for row in rows),
-    }
+    return AdversarialImages(
+        rows=rows[:most_rows],
+        all_shifts=len(rows),
+        others=len(recipe.all_shifts()) - 1 - len(rows),
+        judges=list(dict.fromkeys(judge for row in rows for judge in row.judges)),
+        needed=sorted({(len(row.judges), row.at_least) for row in rows}),
+        failures=sorted(failures) if failures != {TOP1} else [],
+        drawn=sum(row.drawn for row in rows),
+        kept=sum(row.kept for row in rows),
+    )
 
 
-def mined_of(recipe: Recipe, most_rows: int) -> dict[str, Any] | None:
-    """Return the shifts that were chosen because a classifier failed there; None without any.
+@dataclass(frozen=True, slots=True)
+class MinedShifts:
+    """Shifts that were chosen because a classifier failed there.
 
     rows: (name, its `mined_from`) of the first of `all_shifts`; others: the number of other shifts. targets: the
     classifiers that failed. judges: those that keep rules ask. compared: some shifts have another role than that of
     failures. pairs: some were tested in pairs of the same noise; rows_tested: others against the rest of their class.
     """
+
+    rows: Sequence[tuple[str, MinedFacts]]
+    all_shifts: int
+    others: int
+    targets: Sequence[str]
+    judges: Sequence[str]
+    compared: bool
+    pairs: bool
+    rows_tested: bool
+
+
+def mined_of(recipe: Recipe, most_rows: int) -> MinedShifts | None:
     shifts = [shift for shift in recipe.all_shifts() if shift.kind == MINED]
     if not shifts:
         return None
     facts = {shift.name: mined_facts(recipe.prompts.shifts[shift.of].mined_from) for shift in shifts}
     judges = [without_folders(name) for shift in shifts for rule in shift.keep for name in rule.judges()]
-    return {
-        "rows": list(facts.items())[:most_rows],
-        "all_shifts": len(shifts),
-        "others": len(recipe.all_shifts()) - 1 - len(shifts),
-        "targets": list(dict.fromkeys(row.target for row in facts.values() if row.target)),
-        "judges": list(dict.fromkeys(judges)),
-        "compared": any(row.role not in (None, *FAILING) for row in facts.values()),
-        "pairs": any(row.tested_on == "pairs" for row in facts.values()),
-        "rows_tested": any(row.rest_rate is not None and row.tested_on != "pairs" for row in facts.values()),
-    }
+    return MinedShifts(
+        rows=list(facts.items())[:most_rows],
+        all_shifts=len(shifts),
+        others=len(recipe.all_shifts()) - 1 - len(shifts),
+        targets=list(dict.fromkeys(row.target for row in facts.values() if row.target)),
+        judges=list(dict.fromkeys(judges)),
+        compared=any(row.role not in (None, *FAILING) for row in facts.values()),
+        pairs=any(row.tested_on == "pairs" for row in facts.values()),
+        rows_tested=any(row.rest_rate is not None and row.tested_on != "pairs" for row in facts.values()),
+    )
 
 
 def judged_labels(
@@ -129,37 +166,57 @@ def judged_labels(
         checks = checks_of_dataset(recipe, inputs, tally.judged)
     except ValueError as error:
         raise RunFailure(f"{LOCK} is not a lock that a build wrote: {error}", "Restore it from a copy.") from error
-    class_names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
-    labels = {cls.id: cls.label for cls in recipe.classes}
+    names = unique_names([(cls.id, cls.name) for cls in recipe.classes])
+    class_names = {cls.id: names[cls.label] for cls in recipe.classes}
     table = labels_table(checks, [shift.shift for shift in checks.shifts], people=False)
-    rows = []
-    for row, shift in zip(table.rows, checks.shifts, strict=True):
-        doubted = []
-        for class_id, judged in worst_classes(shift, 3):
-            if judged.label_error is None:
-                doubt = f"{judged.disagreed} of {judged.images} labels doubted"
-            else:
-                doubt = f"{share_words(judged.label_error)}, of {judged.images}"
-            doubted.append(f"{class_names[labels[class_id]]} {doubt}")
-        rows.append(replace(row, cells=(*row.cells, TableCell("; ".join(doubted) or NOTHING))))
-    columns = (*table.columns, TableColumn("classes doubted most", "text"))
-    table = replace(table, columns=columns, rows=tuple(rows))
+    worst = [
+        "; ".join(f"{class_names[name]} {_doubt(judged)}" for name, judged in worst_classes(shift, 3))
+        for shift in checks.shifts
+    ]
+    table = replace(
+        table,
+        columns=(*table.columns, TableColumn("classes doubted most", "text")),
+        rows=tuple(
+            replace(row, cells=(*row.cells, TableCell(text or NOTHING)))
+            for row, text in zip(table.rows, worst, strict=True)
+        ),
+    )
     picked = any(recipe.screen.judge in rule.judges() for shift in recipe.all_shifts() for rule in shift.keep)
     return checks, table.first(most_rows, "shifts", "the columns of the rows"), picked
 
 
-def known_of(recipe: Recipe, stored: Thresholds) -> tuple[dict[str, Any] | None, ScreenDoubts | None]:
-    """Return CLIP's zero-shot answers to all validation images, with a 95 % interval, and the doubts about the screen.
+def _doubt(judged: JudgedLabels) -> str:
+    """Return a class's estimate, or how often it is disagreed with."""
+    if judged.label_error is None:
+        return f"{judged.disagreed} of {judged.images} labels doubted"
+    return f"{share_words(judged.label_error)}, of {judged.images}"
 
-    None if they are unknown. accuracy, low, high and chance, the accuracy of a guess, are fractions.
+
+@dataclass(frozen=True, slots=True)
+class ZeroShotAnswers:
+    """CLIP's zero-shot answers to n validation images, among so many captions such as `caption`.
+
+    accuracy with its 95 % interval, and chance, the accuracy of a guess: fractions.
     """
+
+    caption: str
+    captions: int
+    n: int
+    chance: float
+    accuracy: float
+    low: float
+    high: float
+
+
+def known_of(recipe: Recipe, stored: Thresholds) -> tuple[ZeroShotAnswers | None, ScreenDoubts | None]:
+    """Return how well CLIP knows the classes, and the doubts about the screen."""
     thresholds = stored.with_known(stored.known, recipe)
     known, doubts = thresholds.known, screen_doubts(recipe, thresholds)
     if known is None:
         return None, doubts
-    low, high = wilson_interval(known.right, known.n)
-    answers = {"caption": known.caption, "captions": known.captions, "n": known.n, "chance": known.chance}
-    return answers | {"accuracy": known.right / known.n, "low": low, "high": high}, doubts
+    ends = wilson_interval(known.right, known.n)
+    accuracy = known.right / known.n
+    return ZeroShotAnswers(known.caption, known.captions, known.n, known.chance, accuracy, *ends), doubts
 
 
 # What a person reads; evaluation/ has all of it. The first table, the only one that is not folded, is the shortest.
@@ -233,8 +290,9 @@ def _summary(results: Results, models: Sequence[ModelFacts]) -> Table:
         cells += [TableCell(NOTHING)] * (MOST_LARGEST - len(cells))
         mean = results.rows.value("average_drop", model=model.name)
         name = TableCell(model.name, NEAR_CHANCE if model.near_chance else "", model.name)
-        base = _cell(results.base_number(model.name), " %")
-        rows.append(TableRow((name, base, TableCell(points(mean)), *cells)))
+        rows.append(
+            TableRow((name, _cell(results.base_number(model.name), " %"), TableCell(points(mean)), *cells)),
+        )
     return table_of("Models", columns, rows).first(MOST_SUMMARISED, "models", "results.csv")
 
 

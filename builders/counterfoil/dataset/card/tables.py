@@ -213,16 +213,23 @@ def _input_row(role: str, name: str, entry: Mapping[str, Any]) -> InputRow:
     return InputRow(role, name, pinned, entry.get("license") or None)
 
 
-def corruption_table_rows(recipe: Recipe) -> list[dict[str, Any]]:
-    """Return a row per corrupted shift: what is done, how strongly, and how it differs from what was published."""
-    rows: list[dict[str, Any]] = []
+@dataclass(frozen=True, slots=True)
+class CorruptionRow:
+    """A shift of corrupted rows: what is done, how strongly, and how it differs from what was published."""
+
+    shift: str
+    severity: int
+    says: str
+    deviation: str | None
+
+
+def corruption_table_rows(recipe: Recipe) -> tuple[CorruptionRow, ...]:
+    rows: list[CorruptionRow] = []
     for shift in recipe.all_shifts():
         if shift.corruption == MATCH:
             says = "Gives each base image only the brightness and contrast of its shifted partner."
-            rows.append({"shift": shift.name, "severity": 0, "says": says, "deviation": OWN})
+            rows.append(CorruptionRow(shift.name, 0, says, OWN))
         elif shift.corruption is not None:
             known = CORRUPTIONS[shift.corruption]
-            rows.append({
-                "shift": shift.name, "severity": shift.severity, "says": known.says, "deviation": known.deviation
-            })  # fmt: skip
-    return rows
+            rows.append(CorruptionRow(shift.name, shift.severity, known.says, known.deviation))
+    return tuple(rows)
