@@ -241,6 +241,14 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = 
     return file.getvalue()
 
 
+def preview_column(table: str, preview: int | None) -> str:
+    """Return a table of a preview with a last column that says so."""
+    if preview is None:
+        return table
+    header, *rows = csv.reader(io.StringIO(table))
+    return csv_text([dict(zip(header, row, strict=True)) | {"preview": preview} for row in rows], [*header, "preview"])
+
+
 def as_cell(value: Any) -> Any:
     """Return a value as a cell that a spreadsheet takes for data."""
     if not isinstance(value, str):

@@ -322,3 +322,16 @@ def test_datasets_and_croissant_read_the_stored_boxes(built: Path) -> None:
     own = stored[record["base/key"].decode()]
     assert {name: np.asarray(value).tolist() for name, value in objects.items()} == own
     assert "- object-detection" in (built / "README.md").read_text()
+
+
+def test_a_preview_has_the_same_images_in_every_group(built: Path, results_file: Path, tmp_path: Path) -> None:
+    some = evaluate(built, [f"predictions:{results_file}"], out=tmp_path, limit=5)
+    assert [group.accepted for group in some.groups] == [5] * len(some.groups)
+    assert {group.images for group in some.groups} == {5} and not some.notes
+    for name in ("report", "failures"):
+        assert "A preview of 5 images a shift." in some.files[name].read_text()
+    for name in ("measures", "detection"):
+        header, first = some.files[name].read_text().splitlines()[:2]
+        assert header.endswith(",preview") and first.endswith(",5")
+    with pytest.raises(UserError, match="which takes no gate"):
+        evaluate(built, [f"predictions:{results_file}"], limit=5, gate=["AP(base) >= 10"])

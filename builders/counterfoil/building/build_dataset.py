@@ -92,7 +92,8 @@ class BuildResult:
 
     open_shifts: shifts without a threshold yet (see `counterfoil calibrate`). few_images: classes whose object
     threshold is a percentile of too few validation images. notes: sentences about what could not be measured.
-    screen_doubts: classes that CLIP may not know, as far as measured; None without doubts.
+    screen_doubts: classes that CLIP may not know, as far as measured; None without doubts. preview: the most images a
+    shift, of a preview.
     """
 
     directory: Path
@@ -108,6 +109,7 @@ class BuildResult:
     few_images: tuple[FewImages, ...] = ()
     notes: tuple[str, ...] = ()
     screen_doubts: ScreenDoubts | None = None
+    preview: int | None = None
 
     @property
     def images_per_second(self) -> float | None:
@@ -126,6 +128,7 @@ def build(
     allow_mixed: bool = False,
     engine: EngineChoice | None = None,
     shards: None = None,
+    limit: int | None = None,
 ) -> BuildResult: ...
 @overload
 def build(
@@ -138,6 +141,7 @@ def build(
     allow_mixed: bool = False,
     engine: EngineChoice | None = None,
     shards: str | tuple[int, int],
+    limit: int | None = None,
 ) -> PartResult: ...
 def build(
     recipe: Recipe | str | Path,
@@ -149,6 +153,7 @@ def build(
     allow_mixed: bool = False,
     engine: EngineChoice | None = None,
     shards: str | tuple[int, int] | None = None,
+    limit: int | None = None,
 ) -> BuildResult | PartResult:
     """Build the dataset of a recipe in the directory `out`, or resume a build that is already there.
 
@@ -167,6 +172,8 @@ def build(
         shards: The part of the plan to build: (3, 16) or "3/16" is the third of sixteen parts. Other processes may
             build other parts at the same time. The dataset stays open until you call `build` without `shards`, which
             makes the missing shards and finishes the dataset.
+        limit: Build a preview of at most so many images a shift (`samples.limit`), in a directory of its own. Its
+            images are the first of the whole dataset.
 
     Returns:
         A BuildResult with counts and speed; a PartResult if `shards` is given.
@@ -176,9 +183,9 @@ def build(
         RunFailure: The run cannot continue. Finished shards are kept.
     """
     if shards is not None:
-        return _build_part(recipe, out, PlanPart.given(shards), overrides, device, workers, allow_mixed, engine)
+        return _build_part(recipe, out, PlanPart.given(shards), overrides, device, workers, allow_mixed, engine, limit)
     out = named_path(out)
-    recipe = load_recipe(recipe, overrides)
+    recipe = _limited(load_recipe(recipe, overrides), limit)
     refuse_foreign(out)
     try_folder(out)
     recipe, on, made_by = _ready(recipe, out, device, workers, engine)
@@ -198,6 +205,7 @@ def _build_part(
     workers: int | None = None,
     allow_mixed: bool = False,
     engine: EngineChoice | None = None,
+    limit: int | None = None,
 ) -> PartResult:
     """Build one part of the plan's shards; the dataset stays open. Other processes may build other parts.
 
@@ -206,7 +214,7 @@ def _build_part(
     out, words = named_path(out), "RECIPE"
     if not isinstance(recipe, Recipe):
         words = shlex.join([str(recipe), *(word for override in overrides for word in ("--set", override))])
-    recipe = load_recipe(recipe, overrides)
+    recipe = _limited(load_recipe(recipe, overrides), limit)
     refuse_foreign(out)
     # Try the private folder, because other parts may be opening the directory itself.
     make_folder(out / PRIVATE)
@@ -233,6 +241,15 @@ def _build_part(
     # Another part has begun the directory. On another CPU a percentile can differ in the last digit: use the lock's.
     inputs = resolve_inputs(recipe, out, on, made_by, learn=False)
     return _Build(inputs.settled(recipe), inputs, out, on, made_by, allow_mixed).part(part)
+
+
+def _limited(recipe: Recipe, limit: int | None) -> Recipe:
+    """Return the recipe of a preview; the recipe itself without a limit."""
+    if limit is None:
+        return recipe
+    if limit < 1:
+        raise UserError(f"limit is {limit}: expected 1 or more")
+    return recipe.model_copy(update={"samples": recipe.samples.model_copy(update={"limit": limit})})
 
 
 def _ready(
@@ -292,6 +309,7 @@ def make_dataset(
         few_images=inputs.thresholds.few_images(),
         notes=inputs.notes,
         screen_doubts=screen_doubts(recipe, inputs.thresholds),
+        preview=recipe.samples.limit,
     )
 
 

@@ -17,6 +17,7 @@ from counterfoil.cli.options import (
     DevicesOption,
     EngineOption,
     JsonOption,
+    LimitOption,
     RecipeArgument,
     SetOption,
     WorkersOption,
@@ -25,7 +26,7 @@ from counterfoil.cli.progress import BuildDisplay, TokenLines
 from counterfoil.cli.terminal import fields_of, next_command, note, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError, first_of
 from counterfoil.progress import listening
-from counterfoil.report.words import counted
+from counterfoil.report.words import counted, preview_sentence
 
 if TYPE_CHECKING:
     from counterfoil.building import BuildResult, PartResult
@@ -123,6 +124,7 @@ def build(
     allow_mixed: Annotated[
         bool, Option("--allow-mixed", help="Resume with other library versions or on another device. The card says so.")
     ] = False,
+    limit: LimitOption = None,
     shards: Annotated[
         str | None,
         Option(
@@ -157,6 +159,11 @@ def build(
             "build takes --shards or --from, not both",
             "To build parts, name a recipe. A dataset directory works too: counterfoil build DATASET --shards K/N.",
         )
+    if limit is not None and source is not None:
+        raise UserError(
+            "--limit does not go with --from, which builds what the dataset has",
+            "Name a recipe: build RECIPE --limit N.",
+        )
     choice = EngineChoice(engine, address, collect)
     loaded = None if recipe is None else load_recipe(recipe, overrides or ())
     if loaded is None:
@@ -177,12 +184,14 @@ def build(
             )  # fmt: skip
         elif shards is None:
             assert loaded is not None
-            result = build(loaded, out, device=device, workers=workers, allow_mixed=allow_mixed, engine=choice)
+            result = build(
+                loaded, out, device=device, workers=workers, allow_mixed=allow_mixed, engine=choice, limit=limit
+            )
         else:
             assert recipe is not None
             result = build(
                 recipe, out, overrides=overrides or (), device=device, workers=workers, allow_mixed=allow_mixed,
-                engine=choice, shards=shards,
+                engine=choice, shards=shards, limit=limit,
             )  # fmt: skip
     if isinstance(result, PartResult):
         _print_part(result, json)
@@ -198,6 +207,7 @@ def build(
                 **fields_of(result, "directory", "candidates", "accepted", "shards", "shards_made", "images_made"),
                 "seconds": round(result.seconds, 3),
                 **fields_of(result, "manifest_sha256", "counts"),
+                **({"preview": result.preview} if result.preview else {}),
                 **({"notes": result.notes} if result.notes else {}),
                 **warnings_as_json(result),
                 **rebuilt,
@@ -212,6 +222,8 @@ def build(
         console.print(f"{accepted}; {made}{_rate(result)}.", highlight=False)
         card = f"its card: {result.directory / 'README.md'}"
         console.print(f"The dataset is in {result.directory} ({card}).", highlight=False)
+        if result.preview:
+            note(preview_sentence(result.preview))
         print_warnings(result)
         for sentence in result.notes:
             terminal(stderr=True).print(sentence, markup=False, highlight=False)

@@ -15,6 +15,8 @@ _MOST_ROWS = 40
 def print_detection(evaluation: Evaluation, width: int) -> None:
     """Print the first sentences, the table of drops and every path."""
     results, console = evaluation.results, terminal(width)
+    if results.preview:
+        say(results.preview_sentence)
     for note in (*evaluation.notes, *detection_notes(results)):
         say(f"Note: {note}")
     columns = (

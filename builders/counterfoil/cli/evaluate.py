@@ -14,6 +14,7 @@ from counterfoil.cli.options import (
     DatasetArgument,
     EngineOption,
     JsonOption,
+    LimitOption,
     ManyValues,
     OpenOption,
     named_values,
@@ -169,6 +170,7 @@ def evaluate(
             " predict on them, and `--models predictions:FILE` reads its predictions.",
         ),
     ] = None,
+    limit: LimitOption = None,
     workers: Annotated[
         int | None,
         Option(min=1, help="Processes. Default: one per GPU; on a CPU one, or from 2,000 images on one per core."),
@@ -199,7 +201,7 @@ def evaluate(
             recipe=recipe, groups=groups, base=base, distances=distances, against=against, compare=compare,
             beside=named_values("--beside", beside or (), "NAME=IMAGES", "v2=vaishaal/ImageNetV2:test"),
             reference=reference, gate=gate, allow_undecided=allow_undecided, workers=workers,
-            engine=EngineChoice(engine, address),
+            engine=EngineChoice(engine, address), limit=limit,
         )  # fmt: skip
         if export is not None:
             evaluation = replace(evaluation, files={**evaluation.files, "exported": evaluation.export_failures(export)})
@@ -288,6 +290,8 @@ def _print_table(evaluation: Evaluation) -> None:
     results = evaluation.results
     shown = results.models[:MOST_MODELS]
     console = terminal(PIPED_WIDTH)
+    if results.preview:
+        say(results.preview_sentence)
     for note in evaluation.notes:
         say(f"Note: {note}")
     for warnings in (order_warnings, *(nested.warnings for nested in NESTED.values())):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from counterfoil.cli.options import DeviceOption, JsonOption, OpenOption, RecipeArgument, SetOption
+from counterfoil.cli.options import DeviceOption, JsonOption, LimitOption, OpenOption, RecipeArgument, SetOption
 from counterfoil.cli.progress import StageProgress
 from counterfoil.cli.terminal import next_command, note, open_page, print_doubts, print_json, print_rows, say, terminal
 from counterfoil.errors import UserError
@@ -94,6 +94,7 @@ def mine(
             help="Also write weights for the train split's rows (weights.parquet): 2 for hard ones, else 1.",
         ),
     ] = False,
+    limit: LimitOption = None,
     tries: Annotated[
         list[str] | None,
         Option(
@@ -124,7 +125,7 @@ def mine(
     if tries or class_name is not None or again is not None:
         others = {
             "--out": out, "--method": method, "--target": target, "--confirm": confirm, "--pool": pool,
-            "--pool-rows": pool_rows, "--pool-labels": pool_labels, "--weights": weights or None,
+            "--pool-rows": pool_rows, "--pool-labels": pool_labels, "--weights": weights or None, "--limit": limit,
             **({} if again else {"--set": overrides, "--on": on}),
         }  # fmt: skip
         work = _further(recipe, tries or (), class_name, again, on, others, overrides or ())
@@ -135,7 +136,7 @@ def mine(
 
         work = partial(
             mine, recipe, out, overrides=overrides or (), method=method, target=target, on=on, confirm=confirm,
-            pool=pool, pool_rows=pool_rows, pool_labels=pool_labels, weights=weights,
+            pool=pool, pool_rows=pool_rows, pool_labels=pool_labels, weights=weights, limit=limit,
         )  # fmt: skip
     note(f"{recipe}{'' if out is None else f' → {out}'}: loading libraries and resolving inputs")
     with StageProgress():
@@ -183,6 +184,8 @@ def _print(result: MineResult) -> None:
     findings = result.findings
     head, sentence = headline(findings)
     doubt = f" ({findings.doubt})" if findings.doubt else ""
+    if findings.preview:
+        say(findings.preview_sentence)
     say(f"{findings.target.name}{doubt}: {head[:1].lower()}{head[1:]}. {sentence}")
     if findings.confirmed:
         columns, rows = findings_table(findings, by_weight(findings.standing))

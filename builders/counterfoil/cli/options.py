@@ -47,12 +47,23 @@ CollectOption = Annotated[
     bool,
     Option("--collect", help="Send the workers' files back to this machine. Use it if they share no folder with it."),
 ]
+LimitOption = Annotated[
+    int | None,
+    Option(
+        "--limit",
+        min=1,
+        metavar="N",
+        help="Make a preview: at most N images of each shift (mine: of each split). Every page says so; gates and"
+        " publish refuse it.",
+    ),
+]
 JsonOption = Annotated[bool, Option("--json", help="Print JSON for scripts.")]
 OpenOption = Annotated[bool, Option("--open", help="Open the page in a browser.")]
 _MODELS, _OUTPUT, _HUB, _MACHINES, _DATA = "Models", "Output", "Hub", "Many machines", "The data"
 
 # Command → heading → options by their first name; the headings of `_EVERYWHERE` hold in every command.
 _EVERYWHERE = {
+    _DATA: ("--limit",),
     _OUTPUT: ("--json",),
     _MACHINES: ("--workers", "--shards", "--engine", "--address", "--collect", "--batch-size"),
 }

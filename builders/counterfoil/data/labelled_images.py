@@ -16,7 +16,8 @@ on their order. A class of one cluster is in one half only.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, overload
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import RunFailure
+from counterfoil.errors import RunFailure, UserError
 from counterfoil.recipe import sha256_json
 from counterfoil.store.decoding import readable_image
 
@@ -51,7 +52,7 @@ class LabelledImages:
     → number of rows of the dataset that belong to no class.
     paths: for a folder of image files, one a row, relative to it. They may name people, so they are shown on this
     machine only and enter no hash and nothing published. other_paths: those of rows that are left out.
-    notes: sentences on how a folder was read.
+    notes: sentences on how a folder was read. preview: the most images of a group, where these are a preview.
     """
 
     name: str
@@ -68,6 +69,7 @@ class LabelledImages:
     paths: tuple[str, ...] | None = None
     other_paths: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    preview: int | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -120,12 +122,34 @@ def first_of_classes(keys: Sequence[str], labels: NDArray[np.int64], most: int) 
 
     A smaller choice is part of a larger one, so that all callers that look at some of a class look at the same images.
     """
-    digests = np.array([hashlib.sha256(f"{_SALT}\0{key}".encode()).hexdigest() for key in keys])
+    digests = np.array([_hashed(key) for key in keys])
     chosen = []
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)
         chosen.append(rows[np.argsort(digests[rows])][:most])
     return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
+
+
+def evenly_chosen(
+    names: Sequence[str], labels: NDArray[np.int64], most: int, preferred: Collection[str] = ()
+) -> NDArray[np.int64]:
+    """Return at most so many rows, ascending, as evenly over labels as they come: by hashed names, `preferred` first.
+
+    Raise UserError for fewer than one.
+    """
+    if most < 1:
+        raise UserError(f"limit is {most}: expected 1 or more")
+    turns: Counter[int] = Counter()
+    ranked = []
+    for row in sorted(range(len(names)), key=lambda row: (names[row] not in preferred, _hashed(names[row]))):
+        label = int(labels[row])
+        ranked.append((turns[label], len(ranked), row))
+        turns[label] += 1
+    return np.sort(np.array([row for _, _, row in sorted(ranked)[:most]], dtype=np.int64))
+
+
+def _hashed(name: str) -> str:
+    return hashlib.sha256(f"{_SALT}\0{name}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

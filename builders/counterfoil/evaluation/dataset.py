@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages, thinned
 from counterfoil.data.hub import HubDataset, locate_dataset
+from counterfoil.data.labelled_images import evenly_chosen, rows_of
 from counterfoil.data.labelled_sources import NamedDataset, labelled_source
 from counterfoil.data.pictures import MOST_LOOKED_AT, look_at_pictures
 from counterfoil.data.pins import SourcePin
@@ -181,6 +182,11 @@ class Subject:
     label_checks: LabelChecks | None = None
 
     @property
+    def preview(self) -> int | None:
+        """The most images of a group, if these are a preview."""
+        return min((part.images.preview for part in self.parts if part.images.preview is not None), default=None)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Notes on how folders of images were read."""
         return tuple(dict.fromkeys(note for part in self.parts for note in part.images.notes))
@@ -240,7 +246,9 @@ def open_dataset(source: str | Path) -> OpenDataset:
     refuse_other_data(directory, recipe, mined, keys)
     groups = _recipe_groups(recipe, reasons)
     names = tuple(group.name for group in groups)
-    images = LabelledImages(str(source), content, keys, labels, shifts, names, partial(_read_images, finished))
+    preview = recipe.samples.limit
+    read = partial(_read_images, finished)
+    images = LabelledImages(str(source), content, keys, labels, shifts, names, read, preview=preview)
     return OpenDataset(
         source=str(source),
         name=recipe.name,
@@ -255,7 +263,7 @@ def open_dataset(source: str | Path) -> OpenDataset:
         labels=labels,
         shifts=shifts,
         indices=indices,
-        min_images_per_class=recipe.evaluate.min_images_per_class,
+        min_images_per_class=recipe.evaluate.min_images_per_class if preview is None else 1,
         models=recipe.evaluate.models,
         repo=recipe.publish.repo,
         published=located.reference,
@@ -424,6 +432,48 @@ def _numbered(images: LabelledImages) -> NDArray[np.int64]:
             rows = np.flatnonzero((images.groups == group) & (images.labels == label))
             indices[rows] = np.arange(len(rows))
     return indices
+
+
+def limit_subject(subject: Subject, most: int) -> Subject:
+    """Return a preview: at most so many images of each group, as evenly over classes as they come.
+
+    Shifts have the pairs of the base first. A group counts as many candidates as its images stand for. The candidates
+    of mined shifts are left out, whose rates need all of them.
+    """
+    pairs = [f"{label}_{index}" for label, index in zip(subject.labels.tolist(), subject.indices.tolist(), strict=True)]
+    taken, groups, of_base, base_labels = [], [], frozenset[str](), frozenset[int]()
+    for index, group in enumerate(subject.groups):
+        rows = np.flatnonzero(subject.shifts == index)
+        chosen = rows[evenly_chosen([pairs[row] for row in rows], subject.labels[rows], most, of_base)]
+        if index == 0 and subject.base:
+            of_base = frozenset(pairs[row] for row in chosen)
+            base_labels = frozenset(subject.labels[chosen].tolist())
+        taken.append(chosen)
+        present = base_labels.union(subject.labels[chosen].tolist())
+        labels = tuple(label for label in group.class_labels if label in present)
+        candidates = None if group.candidates is None else round(group.candidates * len(chosen) / max(1, len(rows)))
+        groups.append(replace(group, class_labels=labels, candidates=candidates))
+    rows = np.sort(np.concatenate(taken))
+    parts, first = [], 0
+    for part in subject.parts:
+        of_part = rows[(rows >= first) & (rows < first + len(part.images))] - first
+        parts.append(replace(part, images=replace(rows_of(part.images, of_part), preview=most)))
+        first += len(part.images)
+    wrong = {judge: answers[rows[rows < len(answers)]] for judge, answers in subject.judged.wrong.items()}
+    contents = [part.images.content for part in parts]
+    return replace(
+        subject,
+        content=contents[0] if len(contents) == 1 else sha256_json(contents),
+        groups=tuple(groups),
+        parts=tuple(parts),
+        keys=tuple(subject.keys[row] for row in rows),
+        labels=subject.labels[rows],
+        shifts=subject.shifts[rows],
+        indices=subject.indices[rows],
+        min_images_per_class=1,
+        mined=MinedCandidates(),
+        judged=replace(subject.judged, wrong=wrong),
+    )
 
 
 _LOOKED_AT = 9  # images of a set, to estimate their usual size

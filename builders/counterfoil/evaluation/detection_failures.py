@@ -165,7 +165,12 @@ def _rounded(box: NDArray[np.float64]) -> list[float]:
 
 
 def write_detection_failures(
-    name: str, failures: DetectionFailures, images: int, picture: Callable[[int, int], Image | None], folder: Path
+    name: str,
+    failures: DetectionFailures,
+    images: int,
+    picture: Callable[[int, int], Image | None],
+    folder: Path,
+    preview: str = "",
 ) -> Path:
     """Write the pictures and then the page, and return its path; equal evaluations give equal bytes.
 
@@ -187,6 +192,7 @@ def write_detection_failures(
         .get_template(TEMPLATE)
         .render(
             name=name,
+            preview=preview,
             data=failures.data,
             failing=failures.failing,
             shown=len(failures.data["rows"]),

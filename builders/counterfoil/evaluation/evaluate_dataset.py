@@ -11,7 +11,7 @@ import numpy as np
 
 from counterfoil.engines import EngineChoice, engine_and_device
 from counterfoil.errors import UserError
-from counterfoil.evaluation.dataset import OpenDataset, Subject, open_subject, usual_side
+from counterfoil.evaluation.dataset import OpenDataset, Subject, limit_subject, open_subject, usual_side
 from counterfoil.evaluation.detection.evaluate_detectors import (
     DetectionSettings,
     evaluate_detectors,
@@ -65,6 +65,7 @@ def evaluate(
     allow_undecided: bool = False,
     workers: int | None = None,
     engine: EngineChoice | None = None,
+    limit: int | None = None,
 ) -> Evaluation:
     """Score models on a dataset and write tables and a report.
 
@@ -134,6 +135,8 @@ def evaluate(
         allow_undecided: Do not count undecided lines of the gate as errors.
         workers: Worker processes per device. None: one per GPU, or on a CPU one per core from 2,000 images on.
         engine: Where models run, such as a cluster. None: on this machine. Callables always run in this process.
+        limit: Score a preview: at most so many images of each group, shifts on the rows of the base first. Every page
+            says so. Classes count from one image on, none is near chance, and rates of mined shifts are left out.
 
     Returns:
         An Evaluation with every number, and the paths of the files.
@@ -151,12 +154,15 @@ def evaluate(
     if into_card:
         make_ready(dataset)
     subject = open_subject(dataset, recipe, base, groups, beside or {})
+    refuse_preview(subject.preview, limit, gate, into_card, distances)
     if isinstance(subject, OpenDataset) and subject.recipe.source.objects is not None:
         others = {"into_card": into_card, "transform": transform, "version": version, "beside": beside}
         others |= {"outputs": outputs, "distances": distances, "against": against, "compare": compare}
         refuse_of_classifiers(others | {"reference": reference, "min_images_per_class": min_images_per_class})
-        settings = DetectionSettings(out, device, batch_size, seed, class_order, gate, allow_undecided)
+        settings = DetectionSettings(out, device, batch_size, seed, class_order, gate, allow_undecided, limit)
         return evaluate_detectors(subject, models, settings)
+    if limit is not None:
+        subject = limit_subject(subject, limit)
     if into_card and subject.directory is None:
         raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
     if allow_undecided and gate is None:
@@ -191,11 +197,28 @@ def evaluate(
         answered=answered,
     )
     dataset_id = repo or (subject.published.repo if subject.published else subject.repo)
+    if subject.preview is not None:
+        dataset_id = None  # entries for the Hub are of whole datasets
     with writing_lock(folder):  # two evaluations into one folder must not mix their files
         written = write_evaluation(evaluation, answered, folder, dataset_id)
     if not into_card:
         return written
     return replace(written, files={**written.files, "card": store_results(written, dataset_id)})
+
+
+def refuse_preview(built: int | None, limit: int | None, gate: object, into_card: bool, distances: object) -> None:
+    """Raise UserError for what a preview does not give: answers to a gate; with a limit, results on a card, distances.
+
+    built: the images a shift of a dataset that is a preview itself.
+    """
+    given = {"gate": gate is not None, "results on a card": limit and into_card, "distances": limit and distances}
+    named = [name for name, value in given.items() if value]
+    if named and (limit is not None or built is not None):
+        raise UserError(
+            f"this is a preview of {built if limit is None else limit:,} images a shift, which takes no"
+            f" {', no '.join(named)}",
+            "Leave out --limit to evaluate all images." if built is None else "Build the recipe without --limit.",
+        )
 
 
 def _placement(
@@ -259,6 +282,7 @@ def _results(answered: AllAnswers) -> Results:
         image_side=usual_side(image_sets),
         base=subject.groups[0].name if subject.base else None,
         outputs=answered.asking.models.outputs,
+        preview=subject.preview,
         classes=tuple(ClassFacts(cls.id, cls.name) for cls in subject.classes),
         models=tuple(_model_facts(answered, model) for model in range(len(answered.scored))),
         groups=tuple(answered.facts(index) for index in answered.places),

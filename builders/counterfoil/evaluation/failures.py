@@ -69,7 +69,7 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
     page = (folder / PAGE).resolve()
     paired = any(subject.groups[index].paired for index in built)
     changed = results.label_checks is not None and results.label_checks.own
-    html = failures_html(results.dataset, data, chosen, len(subject.keys), paired, changed)
+    html = failures_html(results.dataset, data, chosen, len(subject.keys), paired, changed, results.preview_sentence)
     write_atomically(page, html.encode())
     for old in (folder / FOLDER).iterdir():
         if _OWN.fullmatch(old.name) and old.name not in written:
@@ -231,11 +231,18 @@ def failures_data(
 
 
 def failures_html(
-    name: str, data: dict[str, Any], chosen: ChosenFailures, images: int, paired: bool, changed: bool = False
+    name: str,
+    data: dict[str, Any],
+    chosen: ChosenFailures,
+    images: int,
+    paired: bool,
+    changed: bool = False,
+    preview: str = "",
 ) -> str:
     environment = template_environment(TEMPLATE)
     return environment.get_template(TEMPLATE).render(
         name=name,
+        preview=preview,
         data=data,
         found=chosen.count,
         shown=len(chosen.rows),

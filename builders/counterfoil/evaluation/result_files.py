@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.data.hub import HubDataset
 from counterfoil.dataset.card.index_page import write_index
-from counterfoil.documents import csv_text, document_text
+from counterfoil.documents import csv_text, document_text, preview_column
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset, Subject, open_subject
 from counterfoil.evaluation.detection.image_keys import write_image_keys
@@ -123,7 +123,7 @@ def result_tables(results: Results) -> dict[str, tuple[str, str]]:
     for shown in NESTED.values():
         if (text := shown.csv(results)) is not None:
             tables[Path(shown.file).stem] = (shown.file, text)
-    return tables
+    return {name: (file, preview_column(text, results.preview)) for name, (file, text) in tables.items()}
 
 
 def results_csv(results: Results) -> str:
@@ -291,6 +291,8 @@ def predictions_parquet(answered: AllAnswers) -> bytes:
     }
     if subject.paths is not None:
         columns["path"] = pa.array(subject.paths, pa.string())
+    if subject.preview is not None:
+        columns["preview"] = pa.array(np.full(len(subject.keys), subject.preview))
     for index, (model, class_map) in enumerate(zip(answered.models, answered.maps, strict=True)):
         called = answer_names(subject.classes, class_map)
         outputs, inverse = np.unique(np.where(absent, -1, answers.prediction[:, index]), return_inverse=True)

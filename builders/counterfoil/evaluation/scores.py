@@ -46,7 +46,8 @@ def near_chance_on_base(
 ) -> NearChance:
     """Return which models and classes are near chance on the base; `chances` (labels, models).
 
-    Without a base, models are judged by the average over the classes of all readable images.
+    Without a base, models are judged by the average over the classes of all readable images. A preview has too few
+    images of a class to judge classes.
     """
     if not subject.base:
         labels, correct = subject.labels[answers.readable], answers.correct[answers.readable]
@@ -60,7 +61,8 @@ def near_chance_on_base(
     ids = [cls.class_id for cls in kept]
     accuracy = np.stack([accuracy_stats.accuracy_per_class(cls.base_present, cls.base_correct) for cls in kept])
     images = np.array([cls.counts[0] for cls in kept])
-    return find_near_chance(ids, accuracy, images, chances[[label_of[class_id] for class_id in ids]])
+    near = find_near_chance(ids, accuracy, images, chances[[label_of[class_id] for class_id in ids]])
+    return near if subject.preview is None else replace(near, classes={}, chances={})
 
 
 @dataclass(frozen=True)

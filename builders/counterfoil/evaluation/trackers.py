@@ -51,6 +51,7 @@ def tracked_run(results: Results, files: Mapping[str, Path], gate: GateResult | 
         "seed": results.seed,
         "min_images_per_class": results.min_images_per_class,
         "outputs": results.outputs,
+        "preview": results.preview or "",
         **{f"{models[model.name]}/sha256": model.sha256 for model in results.models},
     }
     metrics: dict[str, float] = {}

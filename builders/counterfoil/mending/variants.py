@@ -131,6 +131,11 @@ def open_debug_images(given: Given, recipe: Recipe) -> tuple[DebugImages, dict[s
     Raise UserError for a dataset that is not built, a group that is missing or empty, or classes outside `recipe`.
     """
     opened = open_dataset(given.source)
+    if opened.preview is not None:
+        raise UserError(
+            f"{given.source} is a preview of {opened.preview:,} images a shift, from which no head is fitted",
+            "Build its recipe without --limit, and mend with that.",
+        )
     groups = _groups(opened)
     group = given.group or next((name for name in (CONTEXTS, HARD) if name in groups), None)
     if group is None:

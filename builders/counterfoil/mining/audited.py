@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.data import LabelledImages, thinned
-from counterfoil.data.labelled_images import Halves, deal_halves, on_a_line
+from counterfoil.data.labelled_images import Halves, deal_halves, evenly_chosen, on_a_line, rows_of
 from counterfoil.data.labelled_sources import labelled_conditions, labelled_split
 from counterfoil.data.labels import ConditionLabels
 from counterfoil.data.open_source import OpenSource
@@ -42,12 +42,16 @@ from counterfoil.store.layout import user_cache
 
 
 def opened_images(
-    recipe: Recipe, on: Sequence[str], source: OpenSource
+    recipe: Recipe, mine: Mine, source: OpenSource
 ) -> tuple[tuple[LabelledImages, ...], ConditionLabels | None]:
     """Return the images that `mine.on` names, and the conditions of their rows if the recipe has conditions."""
     if recipe.source.conditions is None:
-        return opened_parts(recipe, on, source), None
-    names = list(dict.fromkeys(on))
+        parts = opened_parts(recipe, mine.on, source)
+        if mine.limit is None:
+            return parts, None
+        chosen = [evenly_chosen(images.keys, images.labels, mine.limit) for images in parts]
+        return _previewed(parts, chosen, mine.limit), None
+    names = list(dict.fromkeys(mine.on))
     others = [name for name in names if not _may_be_a_split(name)]
     if others:
         raise UserError(
@@ -56,8 +60,20 @@ def opened_images(
         )
     _refuse_train_split(recipe, names, source, "mine.on")
     read = [labelled_conditions(recipe.source, split, source.pin) for split in names]
-    present = np.concatenate([conditions.present for _, conditions in read])
-    return tuple(images for images, _ in read), ConditionLabels(read[0][1].names, present)
+    parts = tuple(images for images, _ in read)
+    present = [conditions.present for _, conditions in read]
+    if mine.limit is not None:
+        sets = [conditions.sets()[0] for _, conditions in read]
+        chosen = [evenly_chosen(part.keys, labels, mine.limit) for part, labels in zip(parts, sets, strict=True)]
+        parts = _previewed(parts, chosen, mine.limit)
+        present = [has[rows] for has, rows in zip(present, chosen, strict=True)]
+    return parts, ConditionLabels(read[0][1].names, np.concatenate(present))
+
+
+def _previewed(
+    parts: Sequence[LabelledImages], chosen: Sequence[NDArray[np.int64]], limit: int
+) -> tuple[LabelledImages, ...]:
+    return tuple(replace(rows_of(part, rows), preview=limit) for part, rows in zip(parts, chosen, strict=True))
 
 
 def opened_parts(
@@ -522,7 +538,7 @@ def ask_target(
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
     maps = {mine.target: class_map_of(recipe, mine.target)}
-    parts, has = opened_images(recipe, mine.on, source)
+    parts, has = opened_images(recipe, mine, source)
     seen = [ContentsSeen(part) for part in parts]
     elsewhere = None if elsewhere is None else elsewhere.worth_for(sum(map(len, parts)))
     images = [part.images for part in seen]
@@ -580,9 +596,9 @@ def class_of_output(class_map: ClassMap) -> NDArray[np.int64]:
 def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages]) -> None:
     """Raise UserError if a predictions file has rows that are not audited: it probably belongs to another dataset.
 
-    Rows of the audited split without a class of the recipe are allowed.
+    Rows of the audited split without a class of the recipe are allowed, and of a preview all others.
     """
-    if not isinstance(classifier, RecordedClassifier):
+    if not isinstance(classifier, RecordedClassifier) or any(part.preview is not None for part in parts):
         return
     if classifier.columns.image == ROW:
         if len(parts) > 1:

@@ -320,6 +320,7 @@ def collect_findings(
         notes=notes,
         doubts=without_words,
         answered=answered,
+        preview=min((part.preview for part in audited.parts if part.preview is not None), default=None),
     )
 
 

@@ -23,11 +23,12 @@ from counterfoil.documents import (
     document_text,
     parse_document,
     plain,
+    preview_column,
     schema_text,
 )
 from counterfoil.paired_stats import PairCount
 from counterfoil.recipe.schema_mine import PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED
-from counterfoil.report.words import shown_table
+from counterfoil.report.words import preview_sentence, shown_table
 
 if TYPE_CHECKING:
     from counterfoil.generate.screen import ScreenDoubts
@@ -653,6 +654,9 @@ class Findings(Strict):
     answered: Annotated[
         AnswersTold | None, Field(description="What the answers show without descriptions; null if images were drawn.")
     ] = None
+    preview: Annotated[
+        Count | None, Field(description="The most images of each part of `on`, if they are a preview; null: all.")
+    ] = None
     findings_version: Literal[1] = FINDINGS_VERSION
 
     def __post_init__(self) -> None:
@@ -685,6 +689,11 @@ class Findings(Strict):
         return shown_table(repr(self)[1:-1], columns, rows, " ".join(self.doubts))
 
     @property
+    def preview_sentence(self) -> str:
+        """What the page of a preview says; empty for a whole run."""
+        return preview_sentence(self.preview, "part")
+
+    @property
     def run_seed(self) -> int:
         return self.halves.seed if self.halves is not None else self.seed or 0
 
@@ -714,6 +723,8 @@ class Findings(Strict):
     def to_json(self) -> dict[str, Any]:
         """Return the document as JSON values; what methods add is sorted by key."""
         document = plain(self)
+        if self.preview is None:
+            del document["preview"]
         return {"findings_version": document.pop("findings_version"), **document}
 
     @classmethod
@@ -786,4 +797,4 @@ def findings_csv_text(findings: Findings) -> str:
         return str(value).lower() if isinstance(value, bool) else plain(value)
 
     rows = ({column: cell(finding, column) for column in CSV_COLUMNS} for finding in findings.findings)
-    return csv_text(rows, tuple(CSV_COLUMNS))
+    return preview_column(csv_text(rows, tuple(CSV_COLUMNS)), findings.preview)

@@ -101,6 +101,7 @@ def mine(
     pool_rows: int | None = None,
     pool_labels: str | None = None,
     weights: bool = False,
+    limit: int | None = None,
 ) -> MineResult:
     """Find what a classifier gets wrong. Write findings, vectors, a report and a recipe of the failures to `out`.
 
@@ -126,6 +127,8 @@ def mine(
         pool_rows: How many rows of the pool to take per class.
         pool_labels: The column of the pool's labels, or `predicted`.
         weights: Also write a weight for each row of the train split.
+        limit: Audit a preview: at most so many rows of each split or dataset in `on`, as evenly over classes as they
+            come. Replaces `mine.limit`.
 
     Returns:
         A MineResult with the findings and the paths of the files.
@@ -144,7 +147,8 @@ def mine(
         folder = named_path(out)
         if isinstance(recipe, Recipe):
             recipe = written_recipe(recipe, overrides, folder)
-        loaded, mined, overrides = _mined_recipe(recipe, overrides, method=method, target=named, on=on, confirm=confirm)
+        options = {"method": method, "target": named, "on": tuple(on) if on else None, "confirm": confirm}
+        loaded, mined, overrides = _mined_recipe(recipe, overrides, options | {"limit": limit})
         chosen = METHODS[mined.method]
         settings = validate_settings(chosen.settings, mined.settings, "mine.settings")
         draws = isinstance(chosen, SearchMethod)
@@ -160,7 +164,9 @@ def mine(
         make_folder(folder)
         with directory_lock(folder):
             if isinstance(chosen, SearchMethod):
-                refuse_unused(mined, on=on, confirm=confirm, pool_rows=pool_rows, pool_labels=pool_labels)
+                refuse_unused(
+                    mined, on=on, confirm=confirm, pool_rows=pool_rows, pool_labels=pool_labels, limit=mined.limit
+                )
                 refuse_pools(pool, weights, mined)
                 return chosen.search(run)
             if chosen.captions is None:
@@ -174,7 +180,7 @@ def mine(
             refuse_unrendered(loaded, mined)
             source = open_source(loaded.source)  # once, so that all rows of this run come from one commit
             for classifier in callables:
-                classifier.images = lambda: opened_images(loaded, mined.on, source)[0]
+                classifier.images = lambda: opened_images(loaded, mined, source)[0]
             wanted_pool = open_asked_pool(pool, pool_rows, pool_labels, loaded, mined, source)
             elsewhere = None
             if not callables and (len(devices) > 1 or devices[0] == "cpu"):
@@ -394,29 +400,26 @@ def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:
 
 
 def _mined_recipe(
-    recipe: str | Path,
-    overrides: Sequence[str],
-    *,
-    method: str | None,
-    target: str | None,
-    on: Sequence[str] | None,
-    confirm: str | None,
+    recipe: str | Path, overrides: Sequence[str], options: Mapping[str, Any]
 ) -> tuple[Recipe, Mine, Sequence[str]]:
     """Return the recipe, its section `mine` with the command line's values, and all overrides."""
+    method, on, confirm = options["method"], options["on"], options["confirm"]
     loaded = load_recipe(recipe, overrides)
+    if loaded.samples.limit is not None:  # what is drawn for a test is no preview, whatever dataset named the recipe
+        overrides = (*overrides, "samples.limit=null")
+        loaded = load_recipe(recipe, overrides)
     section = loaded.mine or Mine()
     if method in METHODS and method != section.method:
         # Settings in the recipe belong to its method; those of the command line to this one, also in the written layer.
         overrides = (*(f"mine.settings.{key}=null" for key in section.settings), f"mine.method={method}", *overrides)
         loaded = load_recipe(recipe, overrides)
     if not on and (loaded.mine is None or "on" not in loaded.mine.model_fields_set):
-        on = (loaded.source.validation_split,)
+        options = {**options, "on": (loaded.source.validation_split,)}
     loaded = resolve_classes(loaded)
     if confirm is not None and confirm not in CONFIRM:
         close = did_you_mean(confirm, CONFIRM)
         raise UserError(f"mine.confirm: found '{confirm}', expected {', '.join(CONFIRM)}{close}")
     values = {} if loaded.mine is None else loaded.mine.model_dump(exclude_none=True)
-    options = {"method": method, "target": target, "on": tuple(on) if on else None, "confirm": confirm}
     mined = validate_settings(
         Mine, values | {key: value for key, value in options.items() if value is not None}, "mine"
     )

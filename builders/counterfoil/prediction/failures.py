@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from counterfoil.data import LabelledImages
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.classifiers import Classifier, load_classifier
-from counterfoil.models.classifiers.of_predictions import RecordedClassifier
+from counterfoil.models.classifiers.of_predictions import RecordedClassifier, refuse_by_row
 from counterfoil.prediction.class_map import ClassMap, map_classes
 from counterfoil.prediction.inference import each_once
 from counterfoil.prediction.passes import score_models
@@ -150,6 +150,7 @@ def condition_scores(
     """
     classifier = load(name)
     outputs = [target[0] for target in conditions.targets]
+    refuse_by_row(classifier, images.preview)
     if isinstance(classifier, RecordedClassifier):
         # Conditions' probabilities need not sum to one; a small file where they do is still no softmax.
         plain = replace(classifier, probabilities=False)

@@ -21,6 +21,7 @@ from counterfoil.data.labelled_images import Chunk, Chunks, stretch_rows
 from counterfoil.engines import Advanced, Doing, Engine, Finished, LocalEngine, Lost, Work
 from counterfoil.errors import CounterfoilError, RunFailure, UserError, raise_together
 from counterfoil.models.classifiers import Classifier, load_classifier
+from counterfoil.models.classifiers.of_predictions import refuse_by_row
 from counterfoil.models.devices import free_bytes, give_back_memory
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import ModelInPass, predict, take_over
@@ -177,6 +178,7 @@ def _passes(
         try:
             classifier = load(name)
             _refuse_unfit(classifier, maps[name])
+            refuse_by_row(classifier, images.preview)
             recorded = classifier.recorded(images.keys, images.paths)
             if recorded is not None:
                 scored[name] = Scored(classifier, maps[name], take_over(images, name, recorded, maps[name]))

@@ -95,6 +95,11 @@ def publish(
     with directory_lock(directory) if lockable else contextlib.nullcontext(), attentive_client(patience):
         dataset = read_dataset(directory, "receipts").finished()
         recipe, images = dataset.recipe, sum(receipt.rows.get("data", 0) for receipt in dataset.receipts)
+        if recipe.samples.limit is not None:
+            raise UserError(
+                f"{directory} is a preview of {recipe.samples.limit:,} images a shift, which is not published",
+                "Build the recipe without --limit (samples.limit: null) into another folder, and publish that.",
+            )
         repo = repo or recipe.publish.repo
         if repo is None:
             raise UserError(

@@ -231,6 +231,31 @@ def resolve_shifts(
     return tuple(shifts)
 
 
+def limit_shifts(shifts: Sequence[Shift], limit: int, classes: int) -> tuple[Shift, ...]:
+    """Return the shifts of a preview: at most `limit` images each, in as many classes as that allows.
+
+    Every class has the same number of images under the base and each shift, so that pairs stay whole. Where there are
+    more classes than images, evenly spaced ones are taken; a shift with none of these keeps its first class.
+    """
+    spaced = frozenset(index * classes // limit for index in range(limit)) if limit < classes else range(classes)
+    most = max(1, limit // classes)
+    labels_of = []
+    for shift in shifts:
+        labels_of.append(tuple(label for label in shift.class_labels if label in spaced) or shift.class_labels[:1])
+    taken = frozenset(label for labels in labels_of for label in labels)
+    labels_of[0] = tuple(label for label in shifts[0].class_labels if label in taken)
+    limited = []
+    for shift, labels in zip(shifts, labels_of, strict=True):
+        accepted = shift.accepted
+        if accepted is None:
+            candidates = min(shift.candidates, most)
+        else:
+            candidates = -(-shift.candidates * min(accepted, most) // accepted)
+            accepted = min(accepted, most)
+        limited.append(replace(shift, class_labels=labels, candidates=candidates, accepted=accepted))
+    return tuple(limited)
+
+
 def _levels(whole: Shift, spec: ShiftSpec, way: By) -> list[Shift]:
     """Return a shift's levels, or the shift alone. Levels have no threshold, which a mild one would fail."""
     if spec.severity is None or spec.severity.levels is None:

@@ -51,6 +51,7 @@ from counterfoil.recipe.prompts import (
     BASE,
     RecipeClass,
     Shift,
+    limit_shifts,
     own_key,
     resolve_shifts,
     severity_columns,
@@ -152,13 +153,9 @@ class Recipe(Section):
 
     @cached_property
     def _shifts(self) -> tuple[Shift, ...]:
-        return resolve_shifts(
-            [entry.id for entry, _ in self._labelled_entries],
-            self.prompts,
-            self.screen,
-            self.samples,
-            (*self.kind.levels, "prompt")[0],
-        )
+        ids = [entry.id for entry, _ in self._labelled_entries]
+        shifts = resolve_shifts(ids, self.prompts, self.screen, self.samples, (*self.kind.levels, "prompt")[0])
+        return shifts if self.samples.limit is None else limit_shifts(shifts, self.samples.limit, len(ids))
 
     @cached_property
     def judges(self) -> tuple[str, ...]:

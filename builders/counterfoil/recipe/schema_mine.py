@@ -155,6 +155,9 @@ class Mine(Section):
         le=10_000_000,
         description="Maximum number of rows of the train split used to whiten features.",
     )
+    limit: int | None = Field(
+        default=None, ge=1, description="A preview: at most so many rows of each part of `on`; null: all."
+    )
     others: tuple[str, ...] | None = Field(
         default=None, description="Other classifiers to measure each finding on; null: evaluate.models."
     )

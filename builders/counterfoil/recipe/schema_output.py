@@ -109,6 +109,13 @@ class Samples(CellSamples):
         default=HeldFromBase(),
         description="How much of a shifted image is kept from its base, if pairs share attention.",
     )
+    limit: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="A preview: at most so many images a shift, the first of the whole dataset. Fewer than the classes"
+        " take classes that are evenly spaced. null: the whole dataset.",
+    )
 
 
 # Close to lossless to the eye, and what image libraries call high quality.

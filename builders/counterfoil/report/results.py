@@ -24,6 +24,7 @@ from counterfoil.report.reference import ReferenceResult
 from counterfoil.report.sections import MeasureFacts, Shown
 from counterfoil.report.severity import Severity
 from counterfoil.report.transfer import Transfer
+from counterfoil.report.words import preview_sentence
 from counterfoil.stats import Estimate
 
 if TYPE_CHECKING:
@@ -223,6 +224,7 @@ class Results(Strict):
     unreadable: images that could not be decoded. image_side: the usual shorter side of the images, or of the source's,
     in pixels. rows_left_out: how many rows the JSON has no room for, beside those of single classes, which it never
     has. outputs: whether models answer over all their outputs or over those of the classes alone.
+    preview: the most images of a group, if these are not all.
     """
 
     FORM: ClassVar[Form] = Form("a results document that Counterfoil writes", _AGAIN, VERSION)
@@ -251,7 +253,13 @@ class Results(Strict):
     published: PublishedResults | None = None
     rows_left_out: Count = 0
     outputs: Literal["all", "classes"] = "all"
+    preview: Count | None = None
     version: Literal[3] = VERSION
+
+    @property
+    def preview_sentence(self) -> str:
+        """The sentence that every page of a preview says; empty for a whole evaluation."""
+        return preview_sentence(self.preview, "shift" if self.base is not None else "group")
 
     @property
     def detects(self) -> bool:
@@ -326,7 +334,7 @@ class Results(Strict):
             shown.sort(key=lambda result: bool(result.at))
         left_out = self.rows_left_out + max(0, len(shown) - MOST_ROWS)
         document = plain(replace(self, rows=ResultRows(()), rows_left_out=left_out))
-        optional = {*NESTED, "rows_left_out"}
+        optional = {*NESTED, "rows_left_out", "preview"}
         document = _rounded({name: value for name, value in document.items() if value or name not in optional})
         rows = map(rounded_row, shown[:MOST_ROWS])
         document["rows"] = [

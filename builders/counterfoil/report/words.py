@@ -73,6 +73,11 @@ def listed(names: Sequence[str], most: int = _MOST_NAMES, last: str = "and") -> 
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
+def preview_sentence(limit: int | None, what: str = "shift") -> str:
+    """Return what every page of a preview says; empty where there is no limit."""
+    return "" if limit is None else f"A preview of {limit:,} images a {what}. The whole will give other numbers."
+
+
 def in_words(name: str) -> str:
     """Return a shift's name as words: `in_the_snow` is "in the snow"."""
     return name.replace("_", " ")

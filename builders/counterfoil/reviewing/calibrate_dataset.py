@@ -29,7 +29,7 @@ from counterfoil.recipe.strict_yaml import dump_yaml
 from counterfoil.regular_files import named_path
 from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import in_words
+from counterfoil.report.words import in_words, preview_sentence
 from counterfoil.reviewing.screen_scores import (
     DECIMALS,
     ObjectGroup,
@@ -197,6 +197,7 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
     shifts = recipe.all_shifts()
     return environment.get_template(TEMPLATE).render(
         name=recipe.name,
+        preview=preview_sentence(recipe.samples.limit),
         directory=scored.directory,
         shifts=[scores[unit] for unit in scored.shown],
         shown=scored.shown,

@@ -35,7 +35,7 @@ from counterfoil.recipe.prompts import BASE
 from counterfoil.regular_files import named_path
 from counterfoil.report.pictures import data_uri, webp
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import in_words
+from counterfoil.report.words import in_words, preview_sentence
 from counterfoil.reviewing.answers import FORM, MOST_NAME
 from counterfoil.reviewing.grids import (
     CONTROLS,
@@ -105,6 +105,7 @@ def page_of_review(
     environment = template_environment(TEMPLATE)
     return environment.get_template(TEMPLATE).render(
         name=recipe.name,
+        preview=preview_sentence(recipe.samples.limit),
         directory=directory,
         data={
             **FORM,

@@ -98,8 +98,18 @@ def read_lock(directory: Path) -> Lock | None:
     return read_own(directory, LOCK, Lock) if (directory / LOCK).exists() else None
 
 
+def _extent(lock: Lock) -> str:
+    samples = lock.plan.get("samples")
+    limit = samples.get("limit") if isinstance(samples, Mapping) else None
+    return f"a preview of {limit} images a shift" if isinstance(limit, int) else "a whole dataset"
+
+
 def refuse_other_hashes(directory: Path, existing: Lock, lock: Lock) -> None:
     problems = []
+    built, wanted = _extent(existing), _extent(lock)
+    if built != wanted:
+        hint = "Build into another folder, or remove this one. A preview's images are the first of the whole dataset."
+        raise UserError(f"{directory} holds {built}, and you asked for {wanted}", hint)
     for name in HASHES:
         if existing.hashes.get(name) == lock.hashes.get(name):
             continue

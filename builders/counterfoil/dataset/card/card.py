@@ -66,7 +66,7 @@ from counterfoil.report.labels import LabelChecks
 from counterfoil.report.results import NESTED, MeasureFacts, Results
 from counterfoil.report.sections import CardSection
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import Table, in_words, measure_tables, points
+from counterfoil.report.words import Table, in_words, measure_tables, points, preview_sentence
 from counterfoil.store import Receipt
 from counterfoil.store.layout import BENCHMARK, CROISSANT, EVALUATION, FIGURES, REVIEW
 from counterfoil.store.manifest import content_of_receipts
@@ -115,6 +115,7 @@ class CardPage:
     """
 
     recipe: Recipe
+    preview: str
     metadata: str
     title: str
     images: int
@@ -227,6 +228,7 @@ def card_page(
     statements, its = statements_of(recipe, inputs, images, candidates, doubts, looked_at=bool(looked_at))
     return CardPage(
         recipe=recipe,
+        preview=preview_sentence(recipe.samples.limit),
         metadata=card_metadata(recipe, configs, images).to_yaml(),
         title=pretty_name(recipe.name),
         images=images,

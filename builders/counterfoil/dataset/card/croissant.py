@@ -30,6 +30,7 @@ from counterfoil.documents import document_bytes
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.keep import Column
 from counterfoil.recipe.objects import OBJECTS
+from counterfoil.report.words import preview_sentence
 from counterfoil.store.layout import LOCK, RECIPE, THRESHOLDS
 from counterfoil.store.rows import described_columns, unique_names
 
@@ -108,13 +109,14 @@ def croissant_bytes(
             based_on[-1]["license"] = license_reference(row.license)
     describe = _webdataset if recipe.output.format == "webdataset" else _parquet
     described = [describe(config, recipe) for config in configs]
+    about = recipe.description.strip() or statements.summary
     document = {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": list(CONFORMS_TO),
         "name": recipe.name,
         "alternateName": pretty_name(recipe.name),
-        "description": recipe.description.strip() or statements.summary,
+        "description": " ".join(filter(None, (preview_sentence(recipe.samples.limit), about))),
         "license": license_reference(recipe.license),
         "keywords": tags_of(recipe),
         "citeAs": citation,

@@ -21,7 +21,7 @@ from counterfoil.recipe import load_own_recipe
 from counterfoil.recipe.keep import ACCEPTED
 from counterfoil.report.results import results_from
 from counterfoil.report.templates import template_environment
-from counterfoil.report.words import between, counted, in_words, listed, percent, points
+from counterfoil.report.words import between, counted, in_words, listed, percent, points, preview_sentence
 from counterfoil.store.atomic import disk_errors, write_atomically
 from counterfoil.store.inside import MOST_DOCUMENT, read_inside
 from counterfoil.store.layout import CARD, FIGURES, INDEX, LOCK, PRIVATE, REVIEW
@@ -105,6 +105,7 @@ def _dataset(directory: Path) -> Iterator[IndexEntry]:
         classes = counted(len(recipe.classes), "class", "classes")
         shifts = counted(len(recipe.prompts.shifts), "shift")
         counts = f"{recipe.name}: {accepted:,} of {candidates} accepted, {classes}, {shifts}."
+        counts = " ".join(filter(None, (preview_sentence(recipe.samples.limit), counts)))
     yield IndexEntry(CARD, "Dataset card", counts)
     every = recipe.all_shifts() if recipe else ()
     sheets = [(in_words(shift.name), f"{FIGURES}/{sheet_name(shift.name)}") for shift in every]
@@ -131,7 +132,10 @@ def _reports(directory: Path) -> Iterator[IndexEntry]:
         for path in cards:
             yield IndexEntry(path, "Model card", _said(path.rpartition("/")[0]))
     elif _is_there(directory, FINDINGS):
-        yield IndexEntry("report.html", "Findings", _found(_document(directory, FINDINGS)))
+        document = _document(directory, FINDINGS)
+        limit = document.get("preview")
+        preview = preview_sentence(limit, "part") if isinstance(limit, int) else ""
+        yield IndexEntry("report.html", "Findings", " ".join(filter(None, (preview, _found(document)))))
         yield IndexEntry("recipe.yaml", "Recipe of the findings", "Builds a dataset of these failures.")
     else:
         yield from _evaluation(directory, "")
@@ -153,7 +157,8 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
     line, path = "", f"{below}results.json"
     with contextlib.suppress(CounterfoilError, OSError):  # the page exists anyway
         results = results_from(read_inside(directory, path, MOST_DOCUMENT), path)
-        line = f"{counted(len(results.models), 'model')}: "
+        line = f"{results.preview_sentence} " if results.preview else ""
+        line += f"{counted(len(results.models), 'model')}: "
         right = {
             model.name: results.rows.value("top1", model=model.name, group=results.base or "")
             for model in results.models

@@ -61,6 +61,7 @@ class DetectionSettings:
     order: Any
     gate: str | Path | Sequence[str] | None
     allow_undecided: bool
+    limit: int | None
 
 
 def evaluate_detectors(
@@ -70,7 +71,7 @@ def evaluate_detectors(
 ) -> Evaluation:
     """Score detectors and write every file. Raises as `evaluate`; all models' problems together."""
     lines = () if settings.gate is None else read_gate(settings.gate, NAMES, LINE_FORMS)
-    subject = open_objects(dataset)
+    subject = open_objects(dataset, settings.limit)
     if not subject.images:
         raise UserError(f"{dataset.source}: no row of the source is in every group, so groups cannot be compared")
     check_detection_gate(lines, dataset, subject.categories)
@@ -88,7 +89,7 @@ def evaluate_detectors(
     answered = DetectionAnswers(
         subject, tuple(measure_model(subject, model_detections, settings.seed) for model_detections in detections)
     )
-    results = _results(answered, settings.seed)
+    results = _results(answered, settings.seed, dataset.preview if settings.limit is None else settings.limit)
     notes = list(dataset.notes)
     if subject.left_out:
         notes.append(f"{counted(subject.left_out, 'image')} of rows that some group lacks are left out.")
@@ -160,7 +161,7 @@ def _order(order: Any, name: str) -> str | Sequence[str] | None:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _results(answered: DetectionAnswers, seed: int) -> Results:
+def _results(answered: DetectionAnswers, seed: int, preview: int | None) -> Results:
     """Return the document: facts, and the rows of every measure."""
     subject, dataset = answered.subject, answered.subject.dataset
     groups, present = [], np.unique(subject.truth.category)
@@ -172,7 +173,7 @@ def _results(answered: DetectionAnswers, seed: int) -> Results:
                 prompt=group.prompt,
                 group=group.group,
                 candidates=group.candidates,
-                accepted=int((dataset.shifts == index).sum()),
+                accepted=len(subject.of_group(index)) if preview else int((dataset.shifts == index).sum()),
                 unreadable=0,
                 classes=len(present),
                 left_out=(),
@@ -196,6 +197,7 @@ def _results(answered: DetectionAnswers, seed: int) -> Results:
         groups=tuple(groups),
         measures=FACTS,
         rows=ResultRows(answered.rows),
+        preview=preview,
     )
 
 

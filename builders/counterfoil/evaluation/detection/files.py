@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from counterfoil.documents import csv_text, document_text
+from counterfoil.documents import csv_text, document_text, preview_column
 from counterfoil.evaluation.detection.measures import DROP, MPC, NAMES, RPC, DetectionAnswers
 from counterfoil.evaluation.detection.report import detection_report
 from counterfoil.evaluation.detection_failures import ScoredDetector, detection_failures, write_detection_failures
@@ -24,7 +24,7 @@ from counterfoil.store.decoding import readable_image
 def write_detection(evaluation: Evaluation, answered: DetectionAnswers, folder: Path) -> Evaluation:
     """Write every file of an evaluation of detectors into its folder; return the evaluation with their paths."""
     results = evaluation.results
-    files: dict[str, Path] = {"failures": _write_failures(answered, folder)}
+    files: dict[str, Path] = {"failures": _write_failures(answered, results.preview_sentence, folder)}
     texts = {
         "report": ("report.html", detection_report(results, evaluation.notes)),
         "document": ("results.json", document_text(results)),
@@ -38,11 +38,11 @@ def write_detection(evaluation: Evaluation, answered: DetectionAnswers, folder: 
         write_atomically(folder / file, text.encode())
         files[name] = (folder / file).resolve()
     files["predictions"] = (folder / "predictions.parquet").resolve()
-    write_atomically(files["predictions"], images_parquet(answered))
+    write_atomically(files["predictions"], images_parquet(answered, results.preview))
     return replace(evaluation, files=files)
 
 
-def _write_failures(answered: DetectionAnswers, folder: Path) -> Path:
+def _write_failures(answered: DetectionAnswers, preview: str, folder: Path) -> Path:
     """Write the page of missed and false boxes."""
     subject = answered.subject
     groups = [group.name for group in subject.dataset.groups]
@@ -58,15 +58,18 @@ def _write_failures(answered: DetectionAnswers, folder: Path) -> Path:
     def picture(group: int, image: int) -> Any:
         return readable_image(encoded.get(keys[group][image]))
 
-    return write_detection_failures(subject.dataset.name, chosen, subject.images, picture, folder)
+    return write_detection_failures(subject.dataset.name, chosen, subject.images, picture, folder, preview)
 
 
 def detection_tables(results: Results) -> dict[str, tuple[str, str]]:
     """Return the tables of these results: short name → (file name, CSV)."""
     columns = [field.name for field in fields(ResultRow)]
     return {
-        "measures": ("measures.csv", csv_text(map(rounded_row, results.rows), columns)),
-        "detection": ("detection.csv", detection_csv(results)),
+        "measures": (
+            "measures.csv",
+            preview_column(csv_text(map(rounded_row, results.rows), columns), results.preview),
+        ),
+        "detection": ("detection.csv", preview_column(detection_csv(results), results.preview)),
     }
 
 
@@ -88,7 +91,7 @@ def detection_csv(results: Results) -> str:
     return csv_text(rows)
 
 
-def images_parquet(answered: DetectionAnswers) -> bytes:
+def images_parquet(answered: DetectionAnswers, preview: int | None = None) -> bytes:
     """Write a row an image: key, shift, objects; then `f1.MODEL`, `found.MODEL`, `missed.MODEL` and `false.MODEL`, at
     IoU .50 and the score that is best on the base."""
     import pyarrow as pa
@@ -116,6 +119,8 @@ def images_parquet(answered: DetectionAnswers) -> bytes:
             counts["missed"].append((truths[group] - true_positives)[image])
             counts["false"].append((everything - true_positives)[image])
         columns |= {f"{name}.{model.name}": pa.array(np.concatenate(values)) for name, values in counts.items()}
+    if preview is not None:
+        columns["preview"] = pa.array(np.full(len(rows), preview))
     order = np.argsort(rows)
     buffer = pa.BufferOutputStream()
     pq.write_table(pa.table(columns).take(order), buffer)

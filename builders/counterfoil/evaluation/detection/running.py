@@ -67,7 +67,7 @@ class DetectionCache:
         key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         return cls(parts_folder(cache_path(dataset.workplace / "detections", detector.name, key)), key)
 
-    def load(self, rows: range) -> DetectionColumns | None:
+    def load(self, rows: tuple[int, ...]) -> DetectionColumns | None:
         """Return the answers to a part of the images; None if they are missing or damaged."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -80,7 +80,7 @@ class DetectionCache:
         except (OSError, KeyError, pa.ArrowException):
             return None
 
-    def save(self, rows: range, answers: DetectionColumns) -> None:
+    def save(self, rows: tuple[int, ...], answers: DetectionColumns) -> None:
         """Keep the answers to a part of the images."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -89,8 +89,9 @@ class DetectionCache:
         pq.write_table(pa.table(answers).replace_schema_metadata({_KEY: self.key.encode()}), buffer)
         write_atomically(self._path(rows), buffer.getvalue().to_pybytes())
 
-    def _path(self, rows: range) -> Path:
-        return self.folder / f"{rows.start:010d}-{rows.stop:010d}.parquet"
+    def _path(self, rows: tuple[int, ...]) -> Path:
+        chosen = hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+        return self.folder / f"{rows[0]:010d}-{chosen}.parquet"
 
 
 def run_detector(
@@ -115,12 +116,15 @@ def run_detector(
         )
     categories = map_names([str(label) for label in names], subject.categories, name)
     keys = subject.dataset.keys
-    parts = [range(start, min(start + PART_ROWS, len(keys))) for start in range(0, len(keys), PART_ROWS)]
+    chosen = subject.rows.tolist()
+    parts = [tuple(chosen[start : start + PART_ROWS]) for start in range(0, len(chosen), PART_ROWS)]
     answers = {rows: None if cache is None else cache.load(rows) for rows in parts}
     missing = [rows for rows in parts if answers[rows] is None]
     images = iter(subject.dataset.images(frozenset(keys[row] for rows in missing for row in rows)))
-    for rows in missing:
-        report(f"detecting with {name}", rows.start, len(keys))
+    for number, rows in enumerate(parts):
+        if rows not in missing:
+            continue
+        report(f"detecting with {name}", number * PART_ROWS, len(chosen))
         encoded = (content for _, content in islice(images, len(rows)))
         part = _ask(name, detector, subject.dataset, rows, encoded, batch_size)
         answers[rows] = part
@@ -148,7 +152,7 @@ def _ask(
     name: str,
     detector: Callable[[list[Any]], Sequence[Mapping[str, Any]]],
     dataset: OpenDataset,
-    rows: range,
+    rows: tuple[int, ...],
     encoded: Iterable[bytes | None],
     batch_size: int,
 ) -> DetectionColumns:
@@ -166,7 +170,6 @@ def _ask(
         if len(answers) != len(batch):
             raise UserError(f"{name}: {len(answers)} answers to {len(batch)} images, expected one an image")
         found += [_columns(answer, row, name) for row, answer in zip(rows[start:], answers, strict=False)]
-        report(f"detecting with {name}", rows.start + start + len(batch), len(dataset.keys))
     return {column: np.concatenate([answer[column] for answer in found]) for column in found[0]}
 
 

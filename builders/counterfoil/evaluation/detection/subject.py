@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.data.labelled_images import evenly_chosen
 from counterfoil.data.object_folders import is_box, is_number
 from counterfoil.detection_stats import Objects
 from counterfoil.errors import RunFailure
@@ -82,8 +83,11 @@ def open_size(encoded: bytes | None) -> tuple[int, int]:
         return 1, 1
 
 
-def open_objects(dataset: OpenDataset) -> DetectionSubject:
-    """Read the objects of a dataset. RunFailure for a table that no build wrote."""
+def open_objects(dataset: OpenDataset, limit: int | None = None) -> DetectionSubject:
+    """Read the objects of a dataset, of at most `limit` rows of its source.
+
+    RunFailure for a table that no build wrote.
+    """
     form = TableForm.of(dataset.recipe)
     objects: list[Mapping[str, list[Any]]] = []
     for receipt in read_receipts(dataset.directory):
@@ -96,6 +100,10 @@ def open_objects(dataset: OpenDataset) -> DetectionSubject:
     groups = range(len(dataset.groups))
     per_group = [set(dataset.indices[dataset.shifts == group].tolist()) for group in groups]
     shared = sorted(set.intersection(*per_group))
+    left_out = int((~np.isin(dataset.indices, shared)).sum())
+    if limit is not None:
+        chosen = evenly_chosen([str(index) for index in shared], np.zeros(len(shared), np.int64), limit)
+        shared = [shared[row] for row in chosen.tolist()]
     number = {index: position for position, index in enumerate(shared)}
     rows = np.flatnonzero(np.isin(dataset.indices, shared))
     first = {index: objects[row] for row, index in enumerate(dataset.indices.tolist()) if dataset.shifts[row] == 0}
@@ -103,7 +111,7 @@ def open_objects(dataset: OpenDataset) -> DetectionSubject:
         if objects[row] != first[dataset.indices[row]]:
             raise RunFailure(f"{dataset.directory}: {dataset.keys[row]} has other objects than its base image", VERIFY)
     image = np.array([number[index] for index in dataset.indices[rows].tolist()], dtype=np.int64)
-    return DetectionSubject(dataset, tuple(objects), rows, image, len(shared), len(dataset.keys) - len(rows))
+    return DetectionSubject(dataset, tuple(objects), rows, image, len(shared), left_out)
 
 
 def _is_whole(cell: Any, categories: int) -> bool:

@@ -210,6 +210,15 @@ class RecordedClassifier(Classifier):
         return np.maximum(np.nan_to_num(values, nan=_NEVER), _NEVER).astype(np.float32), answered
 
 
+def refuse_by_row(classifier: Classifier, preview: int | None) -> None:
+    """Raise UserError for a file that identifies images by their rows, of which a preview has only some."""
+    if preview is not None and isinstance(classifier, RecordedClassifier) and classifier.columns.image == ROW:
+        raise UserError(
+            f"model {classifier.name!r} identifies images by row, and a preview does not have every row",
+            "Identify images by key or path, or leave out the limit.",
+        )
+
+
 _CANNOT = "model {!r} is a file of predictions: it cannot score images that it has not seen"
 
 

@@ -1,0 +1,138 @@
+"""`evaluate --limit`: the numbers of some rows of each group, the same of the base, and every file says so."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from counterfoil.data.labelled_images import evenly_chosen
+from counterfoil.errors import UserError
+from counterfoil.evaluation import evaluate
+from counterfoil.evaluation.result_files import write_keys
+from counterfoil.evaluation.results import Evaluation
+from counterfoil.report.words import preview_sentence
+
+
+@pytest.fixture(scope="module")
+def preview(dataset: Path, models: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    folder = tmp_path_factory.mktemp("preview")
+    return evaluate(dataset, list(models.values()), out=folder, device="cpu", limit=7, repo="me/colours")
+
+
+def rows(evaluation: Evaluation) -> dict[str, dict[str, object]]:
+    return {row["key"]: row for row in pq.read_table(evaluation.files["predictions"]).to_pylist()}
+
+
+def test_its_numbers_are_those_of_its_rows(preview: Evaluation, evaluation: Evaluation) -> None:
+    some, every = rows(preview), rows(evaluation)
+    assert all({**every[key], "preview": 7} == row for key, row in some.items())
+    for group in preview.groups:
+        chosen = [row for row in some.values() if row["shift"] == group.name]
+        assert len(chosen) == group.accepted == 7
+        for model in preview.models:
+            right: dict[object, list[bool]] = {}
+            for row in chosen:
+                right.setdefault(row["label"], []).append(bool(row[f"right.{model.name}"]))
+            mean = np.mean([np.mean(answers) for answers in right.values()])
+            number = preview.number("accuracy", model=model.name, group=group.name)
+            assert number is not None and number.value == pytest.approx(mean)
+
+
+def test_shifts_have_the_base_s_pairs_evenly_over_classes(preview: Evaluation) -> None:
+    of_group: dict[object, set[str]] = {}
+    for key, row in rows(preview).items():
+        of_group.setdefault(row["shift"], set()).add(key.removeprefix(f"{row['shift']}_"))
+    assert len({frozenset(pairs) for pairs in of_group.values()}) == 1
+    counts = Counter(row["label"] for row in rows(preview).values()).values()
+    assert max(counts) - min(counts) <= len(of_group)
+    assert preview.results.paired and all(score.pairs == 7 for score in preview.scores)
+
+
+def test_every_file_says_so(preview: Evaluation) -> None:
+    said = preview_sentence(7)
+    for name in ("report", "failures"):
+        assert said in preview.files[name].read_text()
+    tables = [path for path in preview.files.values() if path.suffix == ".csv"]
+    assert len(tables) >= 5
+    for path in tables:
+        with path.open(newline="") as file:
+            assert {line["preview"] for line in csv.DictReader(file)} <= {"7"}
+            assert path.read_text().partition("\n")[0].endswith(",preview")
+    assert preview.to_json()["preview"] == 7 and "entries" not in preview.files
+
+
+def test_a_whole_evaluation_says_nothing_of_it(evaluation: Evaluation) -> None:
+    assert "preview" not in evaluation.to_json()
+    assert all("preview" not in path.read_text() for path in evaluation.files.values() if path.suffix == ".csv")
+    assert "preview" not in pq.read_table(evaluation.files["predictions"]).column_names
+    assert "A preview" not in evaluation.files["report"].read_text()
+
+
+def test_a_limit_above_every_group_changes_no_answer(
+    dataset: Path, named: str, evaluation: Evaluation, tmp_path: Path
+) -> None:
+    large = evaluate(dataset, [named], out=tmp_path, device="cpu", limit=10_000)
+    assert [group.accepted for group in large.groups] == [group.accepted for group in evaluation.groups]
+    assert [group.candidates for group in large.groups] == [group.candidates for group in evaluation.groups]
+
+
+def test_what_is_final_refuses_it(dataset: Path, named: str) -> None:
+    refused_of: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"gate": ["drop(swap) <= 10"]}, "gate"),
+        ({"into_card": True}, "results on a card"),
+        ({"distances": "clip"}, "distances"),
+    )
+    for given, what in refused_of:
+        with pytest.raises(UserError) as refused:
+            evaluate(dataset, [named], device="cpu", limit=7, **given)
+        assert refused.value.problems == (f"this is a preview of 7 images a shift, which takes no {what}",)
+    with pytest.raises(UserError, match="limit is 0: expected 1 or more"):
+        evaluate(dataset, [named], device="cpu", limit=0)
+
+
+def test_photographs_without_a_base_are_limited_too(photos: Path, named: str, tmp_path: Path) -> None:
+    some = evaluate(photos, [named], out=tmp_path, device="cpu", limit=3)
+    assert [group.accepted for group in some.groups] == [3]
+    assert "A preview of 3 images a group." in some.files["report"].read_text()
+
+
+def test_rows_are_chosen_evenly_and_smaller_choices_are_part_of_larger_ones() -> None:
+    labels = np.array([0] * 50 + [1] * 3 + [2] * 20)
+    names = [f"image {row}" for row in range(len(labels))]
+    earlier: set[int] = set()
+    for most in range(1, 80):
+        chosen = evenly_chosen(names, labels, most).tolist()
+        assert chosen == sorted(set(chosen)) and len(chosen) == min(most, len(labels)) and earlier < {*chosen, -1}
+        earlier = set(chosen)
+        counts = Counter(labels[chosen].tolist())
+        assert counts[0] - counts[2] in (0, 1, -1) or counts[2] == 20
+    assert Counter(labels[evenly_chosen(names, labels, 9)].tolist()) == {0: 3, 1: 3, 2: 3}
+    preferred = {"image 60", "image 7"}
+    assert {names[row] for row in evenly_chosen(names, labels, 3, preferred).tolist()} >= preferred
+
+
+def test_answers_by_key_are_found_and_answers_by_row_refused(dataset: Path, tmp_path: Path) -> None:
+    lines = [("key", "row", "label")]
+    labels = {row["key"]: row["class"] for row in _shifted(dataset)}
+    lines += [(key, str(row), label) for row, (key, label) in enumerate(labels.items())]
+    by_key, by_row = tmp_path / "by_key.csv", tmp_path / "by_row.csv"
+    by_key.write_text("".join(f"{key},{label}\n" for key, _, label in lines))
+    by_row.write_text("".join(f"{row},{label}\n" for _, row, label in lines))
+    right = evaluate(dataset, [f"predictions:{by_key}"], out=tmp_path / "out", device="cpu", limit=7)
+    assert all(score.accuracy == 1 for score in right.scores)
+    with pytest.raises(UserError, match="identifies images by row, and a preview does not have every row"):
+        evaluate(dataset, [f"predictions:{by_row}"], out=tmp_path / "out", device="cpu", limit=7)
+
+
+def _shifted(dataset: Path) -> list[dict[str, str]]:
+    file = dataset.parent / "keys.csv"
+    if not file.exists():
+        write_keys(dataset, file)
+    with file.open(newline="") as lines:
+        return [{"key": line["key"], "class": line["label"]} for line in csv.DictReader(lines)]
