@@ -305,7 +305,7 @@ TABLES = {
     "models/generators": ("FAMILIES", {"family"}),
     "engines": ("ENGINES", {"engine", "executor", "processes", "ray_cluster"}),
     "models/chat": ("CHAT_KINDS", set()),
-    "evaluation/measures": ("MEASURES", set(NESTED)),
+    "evaluation/measures": ("MEASURES", set(NESTED) - {"distances", "reference"} | {"source"}),
     "mining/methods": ("METHODS", {"context_proposals", "svm"}),
 }
 
