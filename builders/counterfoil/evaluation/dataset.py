@@ -46,7 +46,7 @@ from counterfoil.store.rows import TableForm
 
 @dataclass(frozen=True)
 class JudgedShift:
-    """A shift that keeps what judges get wrong: its index among the groups, and the rule that asks them."""
+    """A shift that keeps the images that judges answer wrongly: its index among the groups, and its keep rule."""
 
     index: int
     rule: MisclassifiedRule
@@ -59,9 +59,9 @@ class JudgedShift:
 
 @dataclass(frozen=True)
 class JudgedImages:
-    """The shifts that keep what judges get wrong, and by judge (n,) bool: kept, and recorded as wrong about it.
+    """The shifts that keep judges' failures, and by judge (n,) bool: the images kept because it was wrong.
 
-    Judges have their names without folders; the n images are those of the dataset, in its order.
+    Judges have their names without folders; the n images are the dataset's, in its order.
     """
 
     shifts: tuple[JudgedShift, ...] = ()
@@ -210,9 +210,9 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenDataset(Subject):
-    """A built dataset: the accepted images in plan order, their groups the shifts, the base first.
+    """A built dataset: the accepted images in plan order; its shifts are the groups, the base first.
 
-    content: sha256 over the data files' own. indices: of candidates.
+    content: sha256 over the hashes of its data files. indices: of candidates.
     """
 
     directory: Path
@@ -337,7 +337,7 @@ def _workplace(directory: Path, published: bool) -> Path:
 def read_judged_labels(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], inputs: Mapping[str, Any]
 ) -> LabelChecks:
-    """Return the label checks of every shift by the accepted rows. `inputs` are those of the lock.
+    """Return the label checks of every shift, from the accepted rows. `inputs` are those of the lock.
 
     Raise RunFailure for a damaged table, or a lock that does not pin the judge.
     """
@@ -394,7 +394,7 @@ def labelled_subject(
 
 
 def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subject:
-    """Return the subject with other labelled images beside it, each under a name; of several groups NAME/GROUP."""
+    """Return the subject with other labelled images as further groups, called NAME, or NAME/GROUP if they have several."""
     for name, images in others.items():
         groups = _groups(images, name)
         taken = {group.name for group in subject.groups}
@@ -489,11 +489,11 @@ def open_subject(
     groups: str | None,
     beside: Mapping[str, str | Path],
 ) -> Subject:
-    """Return the images that `dataset` names, and those `beside` it, each set under a name.
+    """Return the images of `dataset`, with the image sets in `beside` as further groups.
 
-    A built dataset is opened as such. Other images are read by the classes of `recipe` (else their own), in `groups` of
-    a column or `configs`, compared with `base`; `source:SPLIT` is a split of the recipe's source. Raise UserError for
-    images that are missing or do not fit, RunFailure if the Hub cannot be reached.
+    A built dataset brings its own classes and groups. Other images are read by the classes of `recipe` (else their
+    own), in `groups` of a column or `configs`, compared with `base`; `source:SPLIT` is a split of the recipe's source.
+    Raise UserError for images that are missing or do not fit, RunFailure if the Hub cannot be reached.
     """
     chosen = None if recipe is None else resolve_classes(recipe)
     plain = recipe is not None or base is not None or groups is not None

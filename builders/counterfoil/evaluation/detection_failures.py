@@ -1,7 +1,6 @@
-"""The page of what detectors miss and invent: true boxes, found, missed and false ones, on the base and under shifts.
+"""The page of detectors' failures: true boxes, found, missed and false ones, on the base and under shifts.
 
-`detection_failures` chooses what is shown and is pure. `write_detection_failures` writes pictures and page. Boxes are
-drawn over the pictures by the page, so that no pixel is changed.
+The page draws boxes over the pictures, so no pixel is changed.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class ScoredDetector:
 
 @dataclass(frozen=True)
 class DetectionFailures:
-    """What the page shows. data: what its script reads. pictures: (group, image) of each picture, by its number.
+    """The contents of the page. data: for its script. pictures: (group, image) of each picture, by number.
 
     failing: how many images, by detector and shift, have a missed or a false box; the page may show fewer.
     """

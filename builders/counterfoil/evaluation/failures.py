@@ -139,8 +139,8 @@ def choose_failures(
 ) -> ChosenFailures:
     """Return the readable images that at least one model gets wrong, in the dataset's order; correct: (n, models).
 
-    If there are more than `most`, each cell (group and class) gives equally many: first the images that most models
-    flip (right on the base image), then those that most models get wrong.
+    If there are more than `most`, each cell (group and class) gives equally many: images that most models flip (right
+    on the base image) come first, then images that most models get wrong.
     """
     wrong = ~correct & readable[:, None]
     rows = np.flatnonzero(wrong.any(axis=1))

@@ -198,7 +198,7 @@ class Evaluation:
 
     @property
     def groups(self) -> tuple[GroupFacts, ...]:
-        """The base, where there is one, and every other group."""
+        """The base, if there is one, and every other group."""
         return self.results.groups
 
     @property

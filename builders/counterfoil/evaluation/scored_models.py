@@ -109,7 +109,7 @@ def _read_list(file: Path, problems: list[str]) -> list[NamedModel]:
 
 
 def _line_problem(name: str) -> str | None:
-    """Return what is wrong with a line of a list, or None."""
+    """Return the problem of a line of a list, or None."""
     shown = name if len(name) <= 60 else f"{name[:60]} …"
     if not name.isprintable():
         return f"found {shown!r}, expected one name of printable characters"
@@ -256,9 +256,9 @@ def _order(value: ClassOrder) -> Order:
 
 @dataclass(frozen=True)
 class ChosenModels:
-    """The models to score, in order, with the class map of each. given: those of a person's code.
+    """The models to score, in order, with the class map of each. given: models of a person's code, by name.
 
-    stands_for: name → what was given for it. mended: the notes of those that were mended.
+    stands_for: name → the given model or its name. mended: the notes of mended models, by name.
     """
 
     classes: Sequence[RecipeClass]

@@ -1,1 +1,1 @@
-"""Mending a classifier: its head fitted again with drawn images, and judged beside what any refit gains."""
+"""Mend a classifier: refit its head with rendered images, and compare it with controls."""

@@ -160,7 +160,7 @@ class EffectPoint:
 class VariantResult:
     """A variant with its chosen λ. offered: images before equal numbers. verdict, outcome: None for controls.
 
-    judged_by: `confirm`; or `test`, if the confirm half chose what is learned from and so measures nothing.
+    judged_by: `confirm`; or `test`, if the confirm half chose the images, and then nothing is measured on it.
     """
 
     name: str

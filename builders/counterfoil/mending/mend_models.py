@@ -395,7 +395,7 @@ def write_mended(
 
 
 def about_model(mended_model: MendedModel, prepared: Prepared) -> MendedNote:
-    """Return a model folder's `mended.json`, which keeps what the model learned from out of its evaluations."""
+    """Return `mended.json` of a model folder; it lists the training data, so that no evaluation uses these images."""
     assert mended_model.summary.saved is not None
     variant = mended_model.summary.variant(mended_model.summary.saved)
     source = prepared.source

@@ -191,7 +191,7 @@ def context_rows(
 
 @dataclass(frozen=True)
 class MendedModel:
-    """A model with its result, and what its folder is written from. audit: without CLIP's features, to free memory."""
+    """A model with its result, and the inputs of its folder. audit: without CLIP's features, to free memory."""
 
     summary: document.ModelMended
     classifier: Classifier
@@ -203,9 +203,9 @@ class MendedModel:
 
 @dataclass(frozen=True)
 class FittedVariant:
-    """A variant with its heads over the grid. index: the chosen λ's. lesson: beside the training rows.
+    """A variant with its heads over the grid, and the index of the chosen one.
 
-    contexts: indices of the contexts used to choose its λ.
+    lesson: rows learned beside the training rows. contexts: indices of the contexts used to choose its λ.
     """
 
     variant: Variant
@@ -313,8 +313,10 @@ def mend_one(classifier: Classifier, prepared: Prepared, folder: Path, device: s
     audit, settings, test = seen.audit, prepared.settings, prepared.source.test
     discover = audit.halves.discover
     audited = {part.content: part.name for part in audit.parts}
+    learned = [(debug.name, debug.mined) for _, debug in prepared.drawn()]
+    learned += [(variant.name, variant.mined) for variant in prepared.variants if variant.weights is not None]
     notes = refuse_mined_on_judges(
-        prepared.every_mined(),
+        learned,
         audited,
         keys_sha256([audit.keys[row] for row in discover.tolist()]),
         {} if test is None else {test.content: test.name},

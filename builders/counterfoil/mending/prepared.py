@@ -253,9 +253,9 @@ def refuse_mined_on_judges(
     discover_sha256: str,
     test: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """Raise UserError for what was mined on rows that are judged here; return notes of unknowns.
+    """Raise UserError for images mined on rows that are judged here; return notes on unknown origins.
 
-    learned: names of images or weights, with what each was mined from. audited, test: content → name of the images.
+    learned: names of images or weights, with their origins. audited, test: content → name of the images.
     discover_sha256: of the keys of this run's discover half.
     """
     problems: dict[str, None] = {}
@@ -343,7 +343,7 @@ def refuse_near_chance(
 
 
 def confirm_chose(mined: MinedRecords, audited: Mapping[str, str]) -> bool:
-    """Check whether the confirm half of rows that are audited here chose any of what is learned from.
+    """Check whether the confirm half of rows that are audited here chose what is learned from.
 
     It chose confirmed findings. It did not choose contexts, which record whether they were confirmed, nor findings
     tested on rendered images alone.
@@ -358,7 +358,7 @@ def confirm_chose(mined: MinedRecords, audited: Mapping[str, str]) -> bool:
 
 
 def _mined_on(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return content and name of the images that a record was mined on; what is malformed is left out."""
+    """Return content and name of the images that a record was mined on, without malformed entries."""
     on = record.get("on")
     entries = [entry for entry in on if isinstance(entry, Mapping)] if isinstance(on, list | tuple) else []
     return [(entry["content"], entry.get("name")) for entry in entries if isinstance(entry.get("content"), str)]
@@ -404,16 +404,11 @@ class Prepared:
                 every[variant.name, variant.debug.images.content] = variant, variant.debug
         return list(every.values())
 
-    def every_mined(self) -> list[tuple[str, MinedRecords]]:
-        """Return name and origin of all images and weights that are learned from."""
-        images: list[tuple[str, MinedRecords]] = [(debug.name, debug.mined) for _, debug in self.drawn()]
-        return images + [(variant.name, variant.mined) for variant in self.variants if variant.weights is not None]
-
 
 def prepare(
     source: MendSource, given: Sequence[Given], given_by_model: Mapping[str, Given], settings: MendSettings
 ) -> Prepared:
-    """Open what is named, all problems reported together, and refuse images that both teach and judge."""
+    """Open everything that was named, report all problems together, and refuse images that both teach and judge."""
     problems: list[CounterfoilError] = []
     opened: list[tuple[DebugImages, dict[str, DebugImages]]] = []
     weighted: list[Variant] = []

@@ -266,7 +266,7 @@ def _of_source(opened: OpenDataset, recipe: Recipe) -> bool:
 
 
 def edited_rows(opened: OpenDataset, rows: NDArray[np.int64], recipe: Recipe) -> frozenset[str]:
-    """Return the keys of the source rows that the chosen images are edits of; empty if they are not such edits."""
+    """Return the keys of the source rows that the chosen images are edits of; empty for other images."""
     if not opened.recipe.kind.alters_rows or not _of_source(opened, recipe):
         return frozenset()
     pool_rows = rows_in_pool(opened.directory, opened.recipe, [opened.keys[row] for row in rows.tolist()])

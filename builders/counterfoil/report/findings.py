@@ -133,7 +133,7 @@ def failure_rates_table(results: Results, most_models: int) -> Table:
 
 
 def counted_words(finding: MinedShiftResult) -> str:
-    """Return what was counted: which classes and candidates, and the number that a classifier's rule kept."""
+    """Return the number of candidates, of screened ones and of those that a classifier's rule kept, in words."""
     text = f"{_names(finding.class_names)}: {finding.screened:,} of {finding.candidates:,} candidates passed the screen"
     if finding.judges:
         judges = " and ".join(cut_text(judge, _LONGEST_NAME) for judge in finding.judges)

@@ -50,9 +50,9 @@ class CheckedShare(Strict):
 class JudgedLabels(Strict):
     """The second judge's answers (`screen.judge`) to a shift, or to one class under it.
 
-    images: accepted images that it answered to. disagreed: those to which it answered another class than the label's.
-    label_error: the share of false labels, corrected for the judge's errors on validation images (Rogan and Gladen
-    1978), as if it erred here as there: no bound either way. None without validation images.
+    images: accepted images with an answer. disagreed: answers that name another class than the label. label_error: the
+    share of false labels, corrected for the judge's errors on validation images (Rogan and Gladen 1978); it assumes
+    that the judge errs here as often, and bounds nothing. None without validation images.
     """
 
     images: int

@@ -1,4 +1,4 @@
-"""What the base is worth: how far it is from the source's validation images, and what is near chance on it."""
+"""How far the base is from the source's validation images, and which models and classes are near chance on it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _FAR = 3
 class ReferenceResult(Strict):
     """The source's validation split, as DATASET:SPLIT, and what was scored there.
 
-    images, classes: those that the gaps are over, the classes being those that the base measures. skipped: why nothing
-    was scored. left_out: model → why it has no gap. unseen: accuracy on the validation images of the classes near
-    chance on the base, averaged over classes and models. unseen_known: whether it is not near chance, so that the
-    models know these classes, and the base does not show them.
+    images, classes: the gaps are over these; the base measures the same classes. skipped: why nothing was scored.
+    left_out: model → why it has no gap. unseen: accuracy on the validation images of the classes near chance on the
+    base, averaged over classes and models. unseen_known: it is not near chance, so the models know these classes and
+    the base does not show them.
     """
 
     split: str

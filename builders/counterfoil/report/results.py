@@ -279,21 +279,17 @@ class Results(Strict):
     def by_impact(self) -> tuple[GroupFacts, ...]:
         """The shifts in the order of the whole report: largest impact first, those without any last."""
         impacts = {shift.name: self.rows.value("impact", group=shift.name) for shift in self.shifts}
-        return tuple(
-            sorted(self.shifts, key=lambda shift: (impacts[shift.name] is None, -(impacts[shift.name] or 0.0)))
-        )
+        order = sorted(self.shifts, key=lambda shift: (impacts[shift.name] is None, -(impacts[shift.name] or 0.0)))
+        return tuple(order)
 
     @property
     def best_first(self) -> tuple[ModelFacts, ...]:
         """The models, the best on the base first; without a base, by all images."""
 
         def value(model: ModelFacts) -> float:
-            base_number = self.base_number(model.name)
-            return (
-                base_number.value
-                if base_number
-                else self.rows.value("top1", model=model.name, group=self.base or "") or 0.0
-            )
+            if (base_number := self.base_number(model.name)) is not None:
+                return base_number.value
+            return self.rows.value("top1", model=model.name, group=self.base or "") or 0.0
 
         return tuple(sorted(self.models, key=lambda model: (-value(model), model.name)))
 
@@ -305,11 +301,8 @@ class Results(Strict):
     @property
     def near_chance_classes(self) -> tuple[LeftOut, ...]:
         """The classes that are near chance on the base, and in no average."""
-        return tuple(
-            class_left_out
-            for class_left_out in (self.base_group.left_out if self.base_group else ())
-            if class_left_out.why == "near chance"
-        )
+        left_out = self.base_group.left_out if self.base_group else ()
+        return tuple(left_class for left_class in left_out if left_class.why == "near chance")
 
     def averaged(self, measure: str, **key: str) -> float | None:
         """Return the mean of a measure over the sound models that have one; None without any."""

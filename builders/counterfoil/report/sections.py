@@ -1,7 +1,7 @@
-"""What a nested measure shows: its sections of report and card, its lines of the terminal, its table as a file.
+"""How a nested measure is shown: its sections of report and card, its lines of the terminal, its table as a file.
 
-Reports, cards and the terminal loop over these (`NESTED` of `results.py`) and name none. A section of the report is
-drawn by `report-section.html.j2`, or by a template of its own.
+Reports, cards and the terminal loop over `NESTED` of `results.py` and name no measure. The template of a report's
+section is `report-section.html.j2`, or one of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MeasureFacts(Strict):
-    """What a measure says of itself: its name in rows and columns, its unit, how it is read, and where it is shown.
+    """A measure's name in rows and columns, its title and unit, how it is read, and where it is shown.
 
     unit: `percent` of an accuracy or a rate, `points` of a difference of two, `share` of a ratio, `plain` of any other
     number.

@@ -89,9 +89,9 @@ class SeverityLevel(Strict):
 class Severity(Strict):
     """A shift with levels, mildest first.
 
-    realised: whether levels are shares of the gain that the screening CLIP measures, rather than raw scales. classes:
-    how many the curve averages over; left_out: the names of those that have too few images at a level. trajectories:
-    those with a base image; complete: those with an image at every level too.
+    realised: levels are shares of the gain that the screening CLIP measures, not raw scales. classes: how many the
+    curve averages over; left_out: names of classes with too few images at a level. trajectories: those with a base
+    image; complete: those with an image at every level too.
     """
 
     shift: str

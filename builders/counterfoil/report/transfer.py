@@ -67,9 +67,9 @@ class TransferModel(Strict):
 
 @dataclass(frozen=True, slots=True)
 class TransferShift(Strict):
-    """A shift that keeps what at least so many of its judges get wrong; `images` are those that this one got wrong.
+    """A shift that keeps images that at least `at_least` of its judges get wrong; `images` this judge gets wrong.
 
-    failure: the rule that says what is wrong.
+    failure: the rule that decides what is wrong.
     """
 
     name: str

@@ -33,7 +33,7 @@ class ComparedModels(Request):
 def compare_models(answered: AllAnswers) -> tuple[ModelComparison | None, list[ResultRow]]:
     """Return the comparison of the two requested models, and its rows; None without a request.
 
-    Gains and tests use every class with enough images; accuracies and drops leave out what is near chance.
+    Gains and tests use every class with enough images; accuracies and drops leave out models and classes near chance.
     """
     compared = answered.request(ComparedModels)
     if compared is None:

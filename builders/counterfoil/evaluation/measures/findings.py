@@ -81,9 +81,7 @@ class _Measuring:
         scored, unpicked = self.answered.scored, shift.unpicked
         if shift.open or not shift.screened:
             why = _OPEN if shift.open else _NONE
-            return [
-                self._unmeasured(scores.classifier.name, _is_target(scores, shift), shift, why) for scores in scored
-            ]
+            return [self._unmeasured(shift, scores.classifier.name, scores.classifier.sha256, why) for scores in scored]
         every = list(range(len(scored)))
         if unpicked is None:
             side = AnsweredImages.of_group(self.subject, self.answered.answers, shift.index)
@@ -108,7 +106,7 @@ class _Measuring:
                     f"cannot be measured: a rule that asks {' and '.join(shift.judges)} kept failures only, and the"
                     " images of the other candidates are not stored (screen.keep_rejected is false)"
                 )
-            facts_of[at] = self._unmeasured(scores.classifier.name, _is_target(scores, shift), shift, reason)
+            facts_of[at] = self._unmeasured(shift, scores.classifier.name, scores.classifier.sha256, reason)
         absent = [judge for judge in shift.judges if judge not in judges.values()]
         return [facts_of[at] for at in every] + [self._of_absent(shift, unpicked, judge) for judge in absent]
 
@@ -123,11 +121,11 @@ class _Measuring:
         name = f"{judge} (of the build)" if taken else judge
         pin = self.subject.mined.pins.get(judge)
         sha256 = pin.get("sha256") if isinstance(pin, Mapping) else None
-        target = _is_target_model(shift, judge, sha256)
+        target = _is_target(shift, judge, sha256)
         units = self._units(shift, _recorded(unpicked, judge), [0])
         kept = self._kept(units)
         if not kept:
-            return self._unmeasured(name, target, shift, self._none_left(units))
+            return replace(self._unmeasured(shift, name, sha256, self._none_left(units)), target=target)
         shares = [accuracy_stats.accuracy_per_class(cls.shift_present, cls.shift_correct)[0] for cls in kept]
         self._tell(name, shift, kept, 1 - float(np.mean(shares)), _NOT_SCORED)
         return FindingModel(name, target, "recorded", len(kept), _failures(kept, 0)[0])
@@ -147,10 +145,10 @@ class _Measuring:
             drops = accuracy_stats.drops(kept, paired=group.paired, seed=self.answered.seed, salt=group.name)
         models = []
         for column, index in enumerate(places):
-            scores = self.answered.scored[index]
-            name, target = scores.classifier.name, _is_target(scores, shift)
+            classifier = self.answered.scored[index].classifier
+            name, target = classifier.name, _is_target(shift, classifier.name, classifier.sha256)
             if drops is None:
-                models.append(self._unmeasured(name, target, shift, self._none_left(units)))
+                models.append(self._unmeasured(shift, name, classifier.sha256, self._none_left(units)))
                 continue
             rate, base_rate = (1 - float(side[column]) for side in (drops.accuracy, drops.base_accuracy))
             key = self._tell(name, shift, kept, rate, note, base_rate)
@@ -173,9 +171,9 @@ class _Measuring:
         self.numbers += [row(RATE, rate, n=images, note=note, **key), row(BASE_RATE, base_rate, n=base_images, **key)]
         return key
 
-    def _unmeasured(self, model: str, target: bool, shift: MinedShift, why: str) -> FindingModel:
+    def _unmeasured(self, shift: MinedShift, model: str, sha256: Any, why: str) -> FindingModel:
         self.numbers.append(row(RATE, None, model=model, group=self.subject.groups[shift.index].name, note=why))
-        return FindingModel(model, target)
+        return FindingModel(model, _is_target(shift, model, sha256))
 
     def _kept(self, units: Sequence[ClassUnits]) -> list[ClassUnits]:
         enough = accuracy_stats.surviving(units, self.answered.min_images)
@@ -225,11 +223,7 @@ def _failures(kept: Sequence[ClassUnits], column: int) -> tuple[int, int]:
     return shift, sum(int((cls.base_present & ~cls.base_correct[:, column]).sum()) for cls in kept)
 
 
-def _is_target(scored: Scored, shift: MinedShift) -> bool:
-    return _is_target_model(shift, scored.classifier.name, scored.classifier.sha256)
-
-
-def _is_target_model(shift: MinedShift, name: str, sha256: Any) -> bool:
+def _is_target(shift: MinedShift, name: str, sha256: Any) -> bool:
     facts = shift.facts
     if facts.target_sha256 is not None:
         return facts.target_sha256 == sha256

@@ -68,9 +68,9 @@ def timm_name(name: str) -> str | None:
 
 
 def published_models(models: Mapping[str, tuple[str | None, int | None]]) -> dict[str, tuple[str, dict[str, float]]]:
-    """Return, for each model (timm's name, image size) with a row, its published name and accuracies, fractions.
+    """Return the published name and accuracies (fractions) of each model (timm's name, image size) in the table.
 
-    The row is that of its own size, or the nearest published one; of an unknown size, the largest.
+    The row is that of the model's own size, or the nearest published one; of an unknown size, the largest.
     """
     wanted = {timm for timm, _ in models.values() if timm is not None}
     if not wanted:

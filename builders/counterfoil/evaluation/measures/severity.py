@@ -70,7 +70,7 @@ class Trajectories:
 
 
 def trajectories_of(answered: AllAnswers, places: Sequence[int]) -> Trajectories:
-    """Return those of a shift's planned classes that are not near chance and have enough base images."""
+    """Return the trajectories of a shift's planned classes that have enough base images and are not near chance."""
     subject = answered.subject
     base = np.bincount(subject.labels[answered.rows(0)], minlength=len(subject.classes))
     known = np.array([cls.id not in answered.near_chance.classes for cls in subject.classes]) & (
@@ -135,8 +135,9 @@ def _level_row(measure: str, level: trajectory_stats.Reached, **others: object) 
 class _Curve:
     """Accuracy at the base and at K levels, averaged over classes: values (K + 1, m), replicates (R, K + 1, m).
 
-    by_class (k, K + 1, m) of the classes `labels`; images (K + 1,). agreed: what classes whose images all agree add to
-    the ends of accuracies, and of drops, (2, K + 1, m) each. drops_of_class (k, 2, K + 1, m): the ends of each class's.
+    by_class (k, K + 1, m) of the classes `labels`; images (K + 1,). agreed, agreed_drops: (2, K + 1, m) each, how far
+    classes whose images all agree widen the intervals of accuracies and of drops. drops_of_class (k, 2, K + 1, m): the
+    ends of each class's interval.
     """
 
     answered: AllAnswers
@@ -155,7 +156,7 @@ class _Curve:
     def of(cls, answered: AllAnswers, shift: str, scenes: Trajectories, drops: Drops | None = None) -> _Curve:
         """Average over the classes with enough images at the base and at every level.
 
-        drops: those of the shift's highest level, used again if they are over the same classes.
+        drops: the drop measure's, at the highest level. They are reused if they average over the same classes.
         """
         sides, models = len(scenes.levels) + 1, len(answered.models)
         labels, by_class, counts, of_class = [], [], [], []
@@ -360,8 +361,8 @@ FilmStrips = tuple[names.Severity, ModelFacts, list[tuple[str, tuple[Frame, ...]
 def pick_strips(answered: AllAnswers, results: Results) -> list[FilmStrips]:
     """Return film strips: one scene at its base and every level of a shift, and where models first fail.
 
-    They are of the model with the middle median failure point: of the complete trajectories that it gets right at the
-    base, those at the quartiles of its failure points.
+    The scenes are complete trajectories that the model with the middle median failure point gets right at the base, at
+    the quartiles of its failure points.
     """
     subject, groups = answered.subject, shifts_with_levels(answered.subject)
     chosen = []

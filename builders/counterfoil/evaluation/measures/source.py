@@ -47,7 +47,7 @@ _EMBEDDINGS = "embeddings"
 
 @dataclass(frozen=True)
 class _Side:
-    """Features [n, d] of readable images, and what images share: (n,)."""
+    """Features [n, d] of decodable images, and the unit of each image (n,)."""
 
     features: NDArray[np.floating]
     units: NDArray[np.int64]
@@ -124,43 +124,11 @@ def skipped_because(error: CounterfoilError) -> str:
 
 
 def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureModel) -> tuple[Distances, list[ResultRow]]:
-    subject, seed, cache = answered.subject, answered.seed, user_cache() / _EMBEDDINGS
-    of_source = _features(opened.source.images, model, cache, answered.asking)
-    decodable = _readable(of_source)
-    source, near = _Side(of_source[decodable], _units(opened.source.images)[decodable]), None
-    if opened.other is not None:
-        other = _features(opened.other.images, model, cache, answered.asking)
-        has = _readable(other)
-        near = _Side(other[has], _units(opened.other.images)[has])
-    parts = [_features(part.images, model, subject.workplace / _EMBEDDINGS, answered.asking) for part in subject.parts]
+    subject, asking = answered.subject, answered.asking
+    source, decodable = _side_of(opened.source.images, model, asking)
+    parts = [_features(part.images, model, subject.workplace / _EMBEDDINGS, asking) for part in subject.parts]
     features = np.concatenate(parts) if len(parts) > 1 else parts[0]
-    readable, shared = _readable(features), _subject_units(subject)
-    statistics: dict[tuple[int, ...], feature_stats.FeatureStatistics | None] = {}
-    measured: list[tuple[ImageSet, Estimate | None, float | None, str]] = []
-    groups = _groups(subject)
-    for done, (what, name, labels, chosen) in enumerate(groups, 1):
-        chosen = chosen & readable
-        fitting = opened.source.of_classes(subject.classes, labels)[decodable]
-        against = _Side(source.features[fitting], source.units[fitting])
-        if labels not in statistics:
-            statistics[labels] = _statistics(against)
-        side = _Side(features[chosen], shared[chosen])
-        measured.append(_distance(ImageSet(what, name, len(labels), 0, 0), side, against, statistics[labels], seed))
-        report(f"distances in the features of {model.name}", done, len(groups) + 1)
-    # For scale, the source against itself: its two splits, or two halves of its only split.
-    first, another, name = near, source, f"{opened.other.name if opened.other else ''} against {opened.source.name}"
-    if first is None:
-        # Images with equal features go to the same half.
-        contents = [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest() for row in source.features]
-        units = [str(unit) for unit in source.units.tolist()]
-        halves = deal_halves(opened.source.images.labels[decodable], 0, units, contents)
-        first, another = (
-            _Side(source.features[half], source.units[half]) for half in (halves.discover, halves.confirm)
-        )
-        name = f"two halves of {opened.source.name}"
-    itself = ImageSet("source", name, len(subject.classes), 0, 0)
-    measured.append(_distance(itself, first, another, _statistics(another), seed))
-    report(f"distances in the features of {model.name}", len(groups) + 1, len(groups) + 1)
+    readable, shared = np.isfinite(features).all(axis=1), _subject_units(subject)
     distances = Distances(
         features=model.name,
         pin=model.pin,
@@ -170,16 +138,45 @@ def _distances(answered: AllAnswers, opened: MeasuredAgainst, model: FeatureMode
         source_content=opened.source.images.content,
         source_rows=opened.source.rows,
         subsets=feature_stats.SUBSETS,
-        seed=seed,
+        seed=answered.seed,
         unreadable=int((~readable).sum() + (~decodable).sum()),
-        sets=tuple(images for images, _, _, _ in measured),
     )
-    rows = []
-    for images, kid, fid, note in measured:
-        rows.append(row(KID, kid, n=images.images, note=note, **distances.key(images)))
-        if fid is not None:
-            rows.append(row(FID, fid, n=images.images, **distances.key(images)))
-    return distances, rows
+    statistics: dict[tuple[int, ...], feature_stats.FeatureStatistics | None] = {}
+    compared: list[tuple[ImageSet, list[ResultRow]]] = []
+    groups = _groups(subject)
+    for done, (what, name, labels, chosen) in enumerate(groups, 1):
+        side = _Side(features[chosen & readable], shared[chosen & readable])
+        fitting = opened.source.of_classes(subject.classes, labels)[decodable]
+        against = _Side(source.features[fitting], source.units[fitting])
+        if labels not in statistics:
+            statistics[labels] = _statistics(against)
+        images = ImageSet(what, name, len(labels), len(side.features), len(against.features))
+        compared.append(_compared(distances, images, side, against, statistics[labels]))
+        report(f"distances in the features of {model.name}", done, len(groups) + 1)
+    # For scale, the source against itself: its two splits, or two halves of its only split.
+    if opened.other is not None:
+        name = f"{opened.other.name} against {opened.source.name}"
+        first, another = _side_of(opened.other.images, model, asking)[0], source
+    else:
+        name = f"two halves of {opened.source.name}"
+        # Images with equal features go to the same half.
+        contents = [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest() for row in source.features]
+        halves = deal_halves(opened.source.images.labels[decodable], 0, list(map(str, source.units)), contents)
+        first, another = (
+            _Side(source.features[half], source.units[half]) for half in (halves.discover, halves.confirm)
+        )
+    itself = ImageSet("source", name, len(subject.classes), len(first.features), len(another.features))
+    compared.append(_compared(distances, itself, first, another, _statistics(another)))
+    report(f"distances in the features of {model.name}", len(groups) + 1, len(groups) + 1)
+    rows = [result for _, set_rows in compared for result in set_rows]
+    return replace(distances, sets=tuple(images for images, _ in compared)), rows
+
+
+def _side_of(images: LabelledImages, model: FeatureModel, asking: Asking) -> tuple[_Side, NDArray[np.bool_]]:
+    """Return the decodable images of a source, and which of its images these are."""
+    features = _features(images, model, user_cache() / _EMBEDDINGS, asking)
+    decodable = np.isfinite(features).all(axis=1)
+    return _Side(features[decodable], _units(images)[decodable]), decodable
 
 
 def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking: Asking) -> NDArray[np.floating]:
@@ -200,12 +197,8 @@ def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking:
     return features * np.float32(np.sqrt(features.shape[1])) if model.scaled else features
 
 
-def _readable(features: NDArray[np.floating]) -> NDArray[np.bool_]:
-    return np.asarray(np.isfinite(features).all(axis=1))
-
-
 def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]]:
-    """Return what is compared, its classes and its rows, bool (n,): first the whole dataset, if of several groups."""
+    """Return the image sets to compare, with their classes and rows, bool (n,); with several groups, all of them first."""
     sets: list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]] = []
     tops = np.array([group.top for group in subject.groups])
     of_dataset = (np.arange(len(subject.keys)) < len(subject.parts[0].images)) & tops[subject.shifts]
@@ -220,7 +213,7 @@ def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], N
 
 
 def _units(images: LabelledImages) -> NDArray[np.int64]:
-    """Return the unit of each image as a number: those of the images, else each its own."""
+    """Return the unit of each image as a number; without units, every image is one."""
     return np.unique(images.units if images.units is not None else images.keys, return_inverse=True)[1].reshape(-1)
 
 
@@ -240,26 +233,29 @@ def _subject_units(subject: Subject) -> NDArray[np.int64]:
 
 
 def _statistics(side: _Side) -> feature_stats.FeatureStatistics | None:
-    return (
-        feature_stats.feature_statistics(side.features) if len(side.features) >= feature_stats.FEWEST_IMAGES else None
-    )
+    few = len(side.features) < feature_stats.FEWEST_IMAGES
+    return None if few else feature_stats.feature_statistics(side.features)
 
 
-def _distance(
-    images: ImageSet, side: _Side, against: _Side, statistics: feature_stats.FeatureStatistics | None, seed: int
-) -> tuple[ImageSet, Estimate | None, float | None, str]:
-    """Return a set with its counts, KID and FID; a note if there are too few images."""
-    images = replace(images, images=len(side.features), source_images=len(against.features))
-    counts = [len(np.unique(side_of_distance.units)) for side_of_distance in (side, against)]
+def _compared(
+    distances: Distances,
+    images: ImageSet,
+    side: _Side,
+    against: _Side,
+    statistics: feature_stats.FeatureStatistics | None,
+) -> tuple[ImageSet, list[ResultRow]]:
+    """Return a set with its rows, KID and FID, or a note if there are too few images. statistics: of `against`."""
+    key, counts = distances.key(images), [len(np.unique(units)) for units in (side.units, against.units)]
     if statistics is None or min(counts) < feature_stats.FEWEST_IMAGES:
         independent = " and ".join(f"{count:,}" for count in counts)
         note = f"{independent} independent images, and subsets need {feature_stats.FEWEST_IMAGES} on either side"
-        return images, None, None, note
-    kid = feature_stats.kernel_distance(side.features, against.features, side.units, against.units, seed=seed)
-    biased = feature_stats.is_biased(images.images, images.source_images, side.features.shape[1])
-    images = replace(images, kid_subset=kid.subset, kid_source_subset=kid.other_subset, fid_biased=biased)
+        return images, [row(KID, None, n=images.images, note=note, **key)]
+    kid = feature_stats.kernel_distance(side.features, against.features, side.units, against.units, seed=distances.seed)
     fid = feature_stats.frechet_distance(feature_stats.feature_statistics(side.features), statistics)
-    return images, Estimate(kid.value, kid.low, kid.high), fid, ""
+    biased = feature_stats.is_biased(images.images, images.source_images, distances.width)
+    images = replace(images, kid_subset=kid.subset, kid_source_subset=kid.other_subset, fid_biased=biased)
+    estimate = Estimate(kid.value, kid.low, kid.high)
+    return images, [row(KID, estimate, n=images.images, **key), row(FID, fid, n=images.images, **key)]
 
 
 # The CLIP model that the recipe screens with.
@@ -345,7 +341,7 @@ class MeasuredAgainst:
 def open_against(subject: Subject, against: str | Path | None) -> MeasuredAgainst:
     """Return the validation split of a recipe's source as the dataset pins it, with the train split; or `against`.
 
-    Raise UserError for what is not there, RunFailure if a network or a disk refuses.
+    Raise UserError for missing images, RunFailure if a network or a disk fails.
     """
     if against is not None:
         images = labelled_source(against, subject.classes)

@@ -107,7 +107,7 @@ def measure_transfer(answered: AllAnswers) -> tuple[tuple[names.Transfer, ...], 
 
 
 def _judge(name: str, answered: AllAnswers) -> _Judge:
-    """Return what the lock pins of a judge; empty if the pin is malformed, as in an untrusted lock."""
+    """Return a judge with its pins from the lock; without pins if these are malformed, because locks are untrusted."""
     pins = answered.subject.mined.pins
     pin = pins.get(name)
     known = pin if isinstance(pin, Mapping) else {}
