@@ -14,6 +14,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+from counterfoil.dataset import StandingDataset
 from counterfoil.dataset.verification.problems import ProblemsFound
 from counterfoil.documents import error_lines, in_one_line
 from counterfoil.errors import CounterfoilError, some_of
@@ -46,20 +47,12 @@ JudgePins = Mapping[str, Mapping[str, Any]]
 _SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
 
 
-def check_candidates(
-    rows: Sequence[Row],
-    shard: Shard,
-    plan: Plan,
-    thresholds: Thresholds | None,
-    prompts_known: bool,
-    judges: JudgePins | None = None,
-) -> RowFaults:
+def check_candidates(rows: Sequence[Row], shard: Shard, plan: Plan, dataset: StandingDataset) -> RowFaults:
     """Compare rows of `candidates` with the plan: complete, in order, each once, as planned, and decided by the rules.
 
-    `judges` are the pins of the classifiers that the rules ask; their answers are trusted, but not whether these were
-    right.
+    The answers of the classifiers that the rules ask are trusted, but not whether these were right.
     """
-    faults = RowFaults()
+    faults, prompts_known = RowFaults(), dataset.prompts_known
     cells: dict[tuple[str, int], dict[int, Row]] = {}
     samples = list(shard.samples(plan))
     order = KeyOrder({sample.key: position for position, sample in enumerate(samples)}, faults)
@@ -73,13 +66,13 @@ def check_candidates(
         known = {**sample.of_pool, **plan.recipe.given(plan.shift(sample.shift))}
         for name, expected in (*planned.items(), *known.items()):
             if row[name] != expected:
-                faults.add(name, key, f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
+                faults.differs(name, row, expected)
         cells.setdefault((sample.shift, sample.label), {})[sample.index] = row
     for cell in shard.cells:
         of_cell = cells.get((cell.shift, cell.label), {})
-        check_judged(list(of_cell.values()), cell.shift, plan, judges or {}, faults)
+        check_judged(list(of_cell.values()), cell.shift, plan, dataset.judges, faults)
         check_measured(list(of_cell.values()), cell.shift, plan, faults)
-        _check_cell(of_cell, shard, cell, plan, thresholds, faults)
+        _check_cell(of_cell, shard, cell, plan, dataset.read_thresholds, faults)
     return faults
 
 
@@ -124,8 +117,7 @@ class TableCheck:
             candidate = self._expected[position]
             for name in self._columns:
                 if name in row and name in candidate and row[name] != candidate[name]:
-                    actual, expected = shown_value(row[name]), shown_value(candidate[name])
-                    self._faults.add(name, key, f"{name} is {actual}, expected {expected}")
+                    self._faults.differs(name, row, candidate[name])
 
     def end(self) -> None:
         for key in self._order.positions:
@@ -156,8 +148,7 @@ def _check_cell(
                 faults.add(name, row["key"], f"{name} is {row[name]}, expected a number or none")
         shift, screened = row["shift_score"], has_caption and row["object_score"] is not None
         if (shift is not None) != screened:
-            expected = "a number" if screened else "none"
-            faults.add("shift_score", row["key"], f"shift_score is {shown_value(shift)}, expected {expected}")
+            faults.wrong("shift_score", row, f"expected {'a number' if screened else 'none'}")
     if thresholds is None:
         return
     given = thresholds.of(cell.shift, class_id)
@@ -165,7 +156,7 @@ def _check_cell(
         for score, expected in given.items():
             name = f"{score}_threshold"
             if row[name] != expected:
-                faults.add(name, row["key"], f"{name} is {shown_value(row[name])}, expected {shown_value(expected)}")
+                faults.differs(name, row, expected)
     if absent:
         return  # a cell is decided over all its candidates
     is_open = thresholds.is_open(cell.shift)
@@ -177,7 +168,7 @@ def _check_cell(
             faults.add("quota", f"{cell.shift}_{class_id}", f"{len(rows)} candidates, expected {rendered}")
     for row, reason in zip(rows, decide_cell(rules, verdicts, cell.accepted), strict=True):
         if row["reason"] != reason:
-            faults.add("reason", row["key"], f"reason is {shown_value(row['reason'])}, expected {shown_value(reason)}")
+            faults.differs("reason", row, reason)
 
 
 class RowFaults:
@@ -193,6 +184,13 @@ class RowFaults:
         plain = isinstance(key, str) and key.replace("_", "").replace("-", "").isalnum()
         self._first.setdefault(alike, f"is wrong in {key if plain else shown_value(key)}: {text}")
         self._rows[alike] = self._rows.get(alike, 0) + 1
+
+    def wrong(self, column: str, row: Row, text: str) -> None:
+        """Add a fault of a cell: its value, and `text` about it."""
+        self.add(column, row["key"], f"{column} is {shown_value(row[column])}, {text}")
+
+    def differs(self, column: str, row: Row, expected: Any) -> None:
+        self.wrong(column, row, f"expected {shown_value(expected)}")
 
     def lines(self) -> Iterator[str]:
         for alike, first in self._first.items():
@@ -218,34 +216,29 @@ def check_judged(rows: Sequence[Row], shift: str, plan: Plan, pins: JudgePins, f
         pinned = pin.get("targets") if isinstance(pin, Mapping) else None
         if not isinstance(pinned, list) or len(pinned) != len(classes) or not all(isinstance(t, list) for t in pinned):
             pinned = None
-        answer, confidence, right, failed = (
-            judge_column(name, what) for what in (ANSWER, CONFIDENCE, RIGHT, JUDGE_FAILED)
-        )
+        names = (ANSWER, CONFIDENCE, RIGHT, JUDGE_FAILED)
+        answer, confidence, right, failed = (judge_column(name, what) for what in names)
         columns = [answer, confidence, right] + ([] if rule in (None, TOP1) else [failed])
         for row in rows:
             values = [row[column] for column in columns]
             # A label of no class is reported elsewhere.
             targets = pinned if row["label"] in range(len(classes)) else None
             if failed not in columns and row.get(failed) is not None:
-                faults.add(failed, row["key"], f"{failed} is {shown_value(row[failed])}, expected none")
+                faults.wrong(failed, row, "expected none")
             # An image whose scores are no numbers may still have been looked at.
             if all(value is None for value in values):
                 if rule is not None and row["object_score"] is not None:
                     faults.add(answer, row["key"], f"{answer} is none, expected the judge's answer")
             elif rule is None:
-                faults.add(answer, row["key"], f"{answer} is {shown_value(row[answer])}, expected none")
+                faults.wrong(answer, row, "expected none")
             elif None in values or not 0 < row[confidence] <= 1:
-                faults.add(
-                    confidence, row["key"], f"{confidence} is {shown_value(row[confidence])}, expected a probability"
-                )
+                faults.wrong(confidence, row, "expected a probability")
             elif targets is not None and row[right] != (row[answer] in targets[row["label"]]):
-                faults.add(right, row["key"], f"{right} is {shown_value(row[right])}, which the answer contradicts")
+                faults.wrong(right, row, "which the answer contradicts")
             elif targets is not None and failed in columns:
                 by_first = _fails_by_first(rule or TOP1, row[answer], row["label"], classes, targets)
                 if by_first is not None and row[failed] != by_first:
-                    faults.add(
-                        failed, row["key"], f"{failed} is {shown_value(row[failed])}, which the answer contradicts"
-                    )
+                    faults.wrong(failed, row, "which the answer contradicts")
 
 
 def _fails_by_first(
@@ -274,7 +267,7 @@ def check_measured(rows: Sequence[Row], shift: str, plan: Plan, faults: RowFault
                 wrong = name not in required or not required[name][0] <= value <= required[name][1]
             if wrong:
                 expected = f"from {required[name][0]} to {required[name][1]}" if name in required else "none"
-                faults.add(name, row["key"], f"{name} is {shown_value(value)}, expected {expected}")
+                faults.wrong(name, row, f"expected {expected}")
 
 
 _MOST_PLANNED = 100_000
@@ -315,14 +308,11 @@ class ShardCheck:
     `present` are the files that could be read. Damaged ones are not read again, since their shard is rebuilt anyway.
     """
 
-    directory: Path
     plan: Plan
-    thresholds: Thresholds | None
-    prompts_known: bool
+    dataset: StandingDataset
     present: Collection[str]
     findings: ProblemsFound
     pool: Executor
-    judges: JudgePins = field(default_factory=dict)
     candidates: int = 0
     images: int = 0
     # By size and file: the number of images, and the key of the first.
@@ -366,7 +356,9 @@ class ShardCheck:
             return None
         with self._reported(path, shard):
             self._check_form(path, shard, "candidates")
-            for batch in read_file(self.directory / path, "candidates", [*self._columns, "reason"], form=self._form):
+            for batch in read_file(
+                self.dataset.directory / path, "candidates", [*self._columns, "reason"], form=self._form
+            ):
                 rows += batch
         if self.findings.is_damaged(path):
             return None
@@ -375,7 +367,7 @@ class ShardCheck:
             # A recipe may promise a million rows a cell: they are not listed one by one as missing.
             self._add(path, shard, f"has {len(rows)} rows, expected {shard.candidates:,} by the plan")
             return None
-        faults = check_candidates(rows, shard, self.plan, self.thresholds, self.prompts_known, self.judges)
+        faults = check_candidates(rows, shard, self.plan, self.dataset)
         self._report(path, shard, faults)
         if receipt is not None and not faults:
             counts = reasons_of(shard, rows)
@@ -395,7 +387,7 @@ class ShardCheck:
             if not self._is_readable(path):
                 return  # nothing says whether it should exist
             # The plan's columns of any row that may exist.
-            names = [name for name in PLANNED if self.prompts_known or name != "prompt"]
+            names = [name for name in PLANNED if self.dataset.prompts_known or name != "prompt"]
             samples = shard.samples(self.plan)
             expected: list[Row] = [{name: getattr(sample, name) for name in names} for sample in samples]
             optional = {row["key"] for row in expected}
@@ -415,7 +407,7 @@ class ShardCheck:
         columns = [*self._columns, "image", *(["reason"] if what == "rejected" else [])]
         with self._reported(path, shard):
             self._check_form(path, shard, what)
-            for rows in read_file(self.directory / path, what, columns, form=self._form):
+            for rows in read_file(self.dataset.directory / path, what, columns, form=self._form):
                 count += len(rows)
                 self._look(rows, path, faults)
                 yield self.images
@@ -456,11 +448,11 @@ class ShardCheck:
         try:
             yield
         except Exception as error:
-            self._add(path, shard, unreadable(error, self.directory / path))
+            self._add(path, shard, unreadable(error, self.dataset.directory / path))
 
     def _check_form(self, path: str, shard: Shard, what: What) -> None:
         fault_of = _tar_fault if path.endswith(".tar") else _parquet_fault
-        if (fault := fault_of(self.directory / path, what, self.plan.recipe)) is not None:
+        if (fault := fault_of(self.dataset.directory / path, what, self.plan.recipe)) is not None:
             self._add(path, shard, fault)
 
     def _is_readable(self, path: str) -> bool:

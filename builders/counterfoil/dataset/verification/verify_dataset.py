@@ -126,9 +126,8 @@ class _Reading:
             else:
                 findings.add(problem.path, problem.what)
         if files.listed is None:
-            findings.notes.append(
-                f"{MANIFEST} is missing or damaged, so files were compared only with receipts and {LOCK}"
-            )
+            note = f"{MANIFEST} is missing or damaged, so files were compared only with receipts and {LOCK}"
+            findings.notes.append(note)
         damaged = {fault.path for fault in described.faults if findings.is_damaged(fault.path)}
         for fault in described.causes():
             if not (fault.consequence and fault.path in damaged):
@@ -160,16 +159,7 @@ class _Reading:
                     if self.is_sound(path) and (parsed := parse_shard_path(path)) and parsed.what != "candidates"
                 ]
                 return 0, decode_images(self.directory, with_images, self.findings, pool)
-            check = ShardCheck(
-                self.directory,
-                plan,
-                self.described.read_thresholds,
-                self.described.prompts_known,
-                self.files.entries,
-                self.findings,
-                pool,
-                self.described.judges,
-            )
+            check = ShardCheck(plan, self.described, self.files.entries, self.findings, pool)
             for shard in plan.shards:
                 for done in check.check(shard, self.receipts.get((shard.group, shard.number))):
                     report("checking images", done, max(done, total))
