@@ -17,8 +17,8 @@ import warm
 from counterfoil.documents import differences
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
 from counterfoil.store import read_rows
+from counterfoil.store.dataset_store import ShardWriter
 from counterfoil.store.directory_lock import directory_lock
-from counterfoil.store.shard_writer import ShardWriter
 from support.files import published
 
 

@@ -211,23 +211,11 @@ def _print_collective(collective: Collective) -> None:
             cells += [points(gain, signed=True), points(share, decimals=0)]
         arm = escape(kept.arm) + (" (its own)" if kept.own else "")
         rows.append([escape(kept.model), arm, f"{kept.images:,}", *cells])
-    columns = (
-        "model",
-        "mended with",
-        "images",
-        "gain (points)",
-        "% of own gain",
-        "more than retrained alone (points)",
-        "% of own",
-    )
+    columns = ("model", "mended with", "images", "gain (points)", "% of own gain")
+    columns += ("more than retrained alone (points)", "% of own")
+    title = "several models: gain on debug heldout, the failures of the confirm half"
     if rows:
-        print_rows(
-            console,
-            columns,
-            rows,
-            "several models: gain on debug heldout, the failures of the confirm half",
-            left=(0, 1),
-        )
+        print_rows(console, columns, rows, title, left=(0, 1))
 
 
 def _head(arm: VariantResult) -> str:

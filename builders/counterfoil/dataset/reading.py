@@ -208,19 +208,9 @@ def read_dataset(directory: Path, *parts: Part, own: bool = True) -> StandingDat
     receipts = list(_receipts(directory, plan, lock, faults)) if plan is not None and "receipts" in parts else []
     faults += _unlisted(directory, recipe, listed or {}, odd, parts, sha256_of)
     return StandingDataset(
-        directory,
-        lock,
-        recipe,
-        plan,
-        listed,
-        thresholds,
-        measured,
-        tokens,
-        receipts,
-        tuple(dict.fromkeys(faults)),
-        unfit,
-        embeddings,
-    )
+        directory, lock, recipe, plan, listed, thresholds, measured, tokens, receipts,
+        tuple(dict.fromkeys(faults)), unfit, embeddings,
+    )  # fmt: skip
 
 
 def _unfit(directory: Path) -> RunFailure | None:

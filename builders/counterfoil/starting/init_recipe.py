@@ -159,13 +159,8 @@ def sources(
     classes: str = "All classes of the data, by their names there.",
 ) -> list[str]:
     origin = data.origin
-    source = {
-        "dataset": named,
-        "config": origin.config,
-        "revision": origin.revision,
-        "image_column": origin.image_column,
-        "label_column": origin.label_column,
-    }
+    columns = {"image_column": origin.image_column, "label_column": origin.label_column}
+    source = {"dataset": named, "config": origin.config, "revision": origin.revision, **columns}
     names, labels = [cls.name for cls in data.classes], [cls.source_label for cls in data.classes]
     return [
         values({key: value for key, value in source.items() if value is not None}, 2),

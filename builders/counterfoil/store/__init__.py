@@ -1,11 +1,10 @@
 """The store: shards, receipts, locks, manifest and verification of a dataset directory."""
 
-from counterfoil.store.dataset_store import DatasetStore
+from counterfoil.store.dataset_store import DatasetStore, ShardWriter
 from counterfoil.store.manifest import verify_files
 from counterfoil.store.reading import read_batches, read_receipts, read_rows
 from counterfoil.store.receipts import Receipt, StoredFile
 from counterfoil.store.rows import Candidate
-from counterfoil.store.shard_writer import ShardWriter
 
 __all__ = [
     "Candidate",
