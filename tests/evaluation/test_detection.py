@@ -171,6 +171,16 @@ def test_a_gate_judges_drops_of_any_measure(built: Path, results_file: Path) -> 
     assert (built.parent / "gate" / "gate.md").is_file() and len(gate.judged) == 6
 
 
+class Blind(ColourDetector):
+    """Boxes beside every object."""
+
+    def __call__(self, images: list[Image.Image]) -> list[dict[str, Any]]:
+        answers = super().__call__(images)
+        for answer in answers:
+            answer["boxes"] += 1000
+        return answers
+
+
 class SmallBoxes(ColourDetector):
     """The same objects in boxes that are too small, so that AP75 is zero and AP50 is not."""
 
@@ -180,6 +190,56 @@ class SmallBoxes(ColourDetector):
             sides = answer["boxes"][:, 2:] - answer["boxes"][:, :2]
             answer["boxes"][:, 2:] -= np.where(sides > 12, 0.2 * sides, 0.0)
         return answers
+
+
+def test_a_shift_with_levels_has_its_curve_in_every_output(evaluation: Evaluation) -> None:
+    name, rows = evaluation.results.models[0].name, evaluation.results.rows
+    [severity] = evaluation.results.severity
+    assert severity.shift == "gaussian_noise" and severity.ats == ("0", "0.2", "1")
+    groups = dict(zip(severity.ats, ("base", "gaussian_noise_1", "gaussian_noise"), strict=True))
+    frame = evaluation.severity().set_index("level")
+    for at, group in groups.items():
+        curve = rows.estimate("severity_AP", model=name, group="gaussian_noise", at=at)
+        assert curve is not None and curve == rows.estimate("AP", model=name, group=group) and curve.low is not None
+        assert frame.loc[float(at), "AP"] == curve.value
+    drops = [rows.estimate("severity_drop", model=name, group="gaussian_noise", at=at) for at in severity.ats[1:]]
+    drawn = rows.estimate("drop", model=name, group="gaussian_noise", at="AP")
+    assert drops[1] is not None and drawn is not None and drops[1].value == drawn.value
+    assert drawn.low < drops[1].low < drops[1].value < drops[1].high < drawn.high, (
+        "of one level, not of all shifts at once"
+    )  # type: ignore[operator]
+    ten = rows.one("severity_ten_points", model=name, group="gaussian_noise")
+    assert ten is not None and ten.value is not None and 0 < ten.value < 1
+    page = Path(evaluation.files["report"]).read_text()
+    assert "<h2>How much is too much</h2>" in page and "AP of each model against the level of each shift" in page
+    assert "loses ten points: at level" in page and "The level where AP has dropped ten points" in page
+    lines = Path(evaluation.files["detection"]).read_text().splitlines()
+    assert [line.split(",")[:3][1:] for line in lines[1:4]] == [
+        ["base", "0"], ["gaussian_noise_1", "0.2"], ["gaussian_noise", "1"]
+    ]  # fmt: skip
+
+
+def test_two_detectors_are_compared_by_their_drops(built: Path, results_file: Path) -> None:
+    models = {"mine": f"predictions:{results_file}", "small": SmallBoxes(), "blind": Blind()}
+    result = evaluate(built, models, out=built.parent / "two")
+    rows, shifts = result.results.rows, [group.name for group in result.shifts]
+    found = rows.where("drop_difference")
+    assert [(row.model, row.against, row.group) for row in found] == [("mine", "small", shift) for shift in shifts]
+    drops = {
+        (model, shift): rows.value("drop", model=model, group=shift, at="AP") or 0.0
+        for model in ("mine", "small")
+        for shift in shifts
+    }
+    assert [row.value for row in found] == pytest.approx(
+        [drops["mine", each] - drops["small", each] for each in shifts]
+    )
+    assert all(row.low is not None and row.high is not None and row.low < (row.value or 0) < row.high for row in found)
+    page = Path(result.files["report"]).read_text()
+    assert "<h2>Detectors compared</h2>" in page
+    # Who finds nothing on the base has no drops to compare, and no share of the base.
+    assert "blind finds next to nothing on the base (AP 0.0 %), so drops say nothing." in page
+    assert "blind may have an AP50 under 10 % on the base: its drops mean little" in page
+    assert rows.one("rPC", model="blind", at="AP") is None and rows.one("rPC", model="mine", at="AP") is not None
 
 
 def test_a_gate_compares_detectors_with_the_base_with_each_other_and_by_category(

@@ -406,8 +406,10 @@ def _points(estimate: Estimate) -> str:
 LINES = ("weather", "style", "background", "co-occurrence", "light", "colour", "mined", "noise")
 
 
-def severity_figure(results: Results, models: Sequence[ModelFacts]) -> str | None:
-    """Draw accuracy against the level: a panel per shift, a line per model (at most `LINES`); None without curves."""
+def severity_figure(
+    results: Results, models: Sequence[ModelFacts], measure: str = ACCURACY, title: str = "accuracy"
+) -> str | None:
+    """Draw a measure against the level: a panel per shift, a line per model (at most `LINES`); None without curves."""
     shown = [curve for curve in results.severity if curve.classes][:MOST_PANELS]
     if not shown or not models:
         return None
@@ -418,7 +420,7 @@ def severity_figure(results: Results, models: Sequence[ModelFacts]) -> str | Non
         for line, (model, kind) in enumerate(zip(models, LINES, strict=False)):
             key = {"model": model.name, "group": curve.shift}
             # A curve has all levels or no level.
-            estimates = [estimate for at in curve.ats if (estimate := results.rows.estimate(ACCURACY, at=at, **key))]
+            estimates = [estimate for at in curve.ats if (estimate := results.rows.estimate(measure, at=at, **key))]
             colour, values, gid = (
                 KIND_COLOURS[kind],
                 [100 * estimate.value for estimate in estimates],
@@ -439,8 +441,9 @@ def severity_figure(results: Results, models: Sequence[ModelFacts]) -> str | Non
         panel.grid(color=RULE, linewidth=0.6, zorder=0)
     axis = listed(list(dict.fromkeys(curve.axis for curve in shown)), last="or")
     figure.supxlabel(f"{axis} (0: base, 1: the whole shift)", color=MUTED, fontsize=10)
-    figure.supylabel("accuracy (%)", color=MUTED, fontsize=10)
-    return as_svg(figure, "severity", "Accuracy of each model against the level of each shift", tips)
+    figure.supylabel(f"{title} (%)", color=MUTED, fontsize=10)
+    label = f"{title[0].upper()}{title[1:]} of each model against the level of each shift"
+    return as_svg(figure, "severity", label, tips)
 
 
 MOST_MODELS = 60

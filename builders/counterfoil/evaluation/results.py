@@ -38,6 +38,7 @@ _OF_LEVELS = {
     "ten_points": (TEN_POINTS, False),
     "median_failure": (MEDIAN, False),
 }
+_OF_LEVELS_OF_DETECTORS = {"AP": ("severity_AP", True), "drop": (DROP, True), "ten_points": (TEN_POINTS, False)}
 
 
 @dataclass(frozen=True)
@@ -308,16 +309,18 @@ class Evaluation:
         Fractions, with their intervals as `…_low` and `…_high`: accuracy, drop, failed (the share of trajectories right
         at the base that have failed) and rank; then two levels of the whole curve, the same in each of its rows:
         ten_points, where the drop reaches ten points, and median_failure. A level that is not reached is NaN.
+        Detectors have AP, its drop and ten_points.
         """
         import pyarrow as pa
 
-        ends = [f"{column}{end}" for column in _OF_LEVELS for end in ("", "_low", "_high")]
+        columns = _OF_LEVELS_OF_DETECTORS if self.results.detects else _OF_LEVELS
+        ends = [f"{column}{end}" for column in columns for end in ("", "_low", "_high")]
         rows, number = [], self.results.rows.one
         for shift in self.results.severity:
             for model in self.models:
                 key = {"model": model.name, "group": shift.shift}
                 for at in shift.ats:
-                    level_rows = [number(name, at=at if level else "", **key) for name, level in _OF_LEVELS.values()]
+                    level_rows = [number(name, at=at if level else "", **key) for name, level in columns.values()]
                     numbers = [
                         getattr(level_row, end, None) for level_row in level_rows for end in ("value", "low", "high")
                     ]

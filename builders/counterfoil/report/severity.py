@@ -144,7 +144,8 @@ def _level_cell(result: ResultRow | None, severity: Severity) -> TableCell:
 
 def ten_points_table(results: Results, models: Sequence[ModelFacts], *, short: bool = True) -> Table:
     """Return a row per shift and a column per model: the level where the drop reaches ten points."""
-    return _levels_table(results, models, TEN_POINTS, "The level where accuracy has dropped ten points", short)
+    lead = "AP" if results.detects else "accuracy"
+    return _levels_table(results, models, TEN_POINTS, f"The level where {lead} has dropped ten points", short)
 
 
 def _levels_table(results: Results, models: Sequence[ModelFacts], measure: str, caption: str, short: bool) -> Table:

@@ -26,6 +26,9 @@ from counterfoil.evaluation.detection.measures import (
     DetectionAnswers,
     MeasuredModel,
     category_facts,
+    detector_rows,
+    difference_rows,
+    measure_levels,
     measure_model,
 )
 from counterfoil.evaluation.detection.running import DetectionCache, run_detector
@@ -164,6 +167,8 @@ def _order(order: Any, name: str) -> str | Sequence[str] | None:
 def _results(answered: DetectionAnswers, seed: int, preview: int | None) -> Results:
     """Return the document: facts, and the rows of every measure."""
     subject, dataset = answered.subject, answered.subject.dataset
+    models = answered.models
+    severities, severity_rows = measure_levels(subject, models)
     groups, present = [], np.unique(subject.truth.category)
     for index, group in enumerate(dataset.groups):
         groups.append(
@@ -193,10 +198,11 @@ def _results(answered: DetectionAnswers, seed: int, preview: int | None) -> Resu
         image_side=None,
         base=dataset.groups[0].name,
         classes=category_facts(subject.categories),
-        models=tuple(_model_facts(model, len(subject.categories)) for model in answered.models),
+        models=tuple(_model_facts(model, len(subject.categories)) for model in models),
         groups=tuple(groups),
         measures=FACTS,
-        rows=ResultRows(answered.rows),
+        rows=ResultRows([*detector_rows(subject, models), *difference_rows(models), *severity_rows]),
+        severity=severities,
         preview=preview,
     )
 

@@ -16,6 +16,7 @@ from counterfoil.evaluation.gate import JUNIT, MARKDOWN, gate_files
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import short_name
 from counterfoil.report.results import ResultRow, Results, rounded_row
+from counterfoil.report.severity import at
 from counterfoil.report.words import csv_interval
 from counterfoil.store.atomic import remove_stale, write_atomically
 from counterfoil.store.decoding import readable_image
@@ -74,12 +75,17 @@ def detection_tables(results: Results) -> dict[str, tuple[str, str]]:
 
 
 def detection_csv(results: Results) -> str:
-    """Write a line a model and group: every measure and drop with its interval, in percent and points."""
+    """Write a line a model and group: every measure and drop with its interval, in percent and points.
+
+    level: of a shift with levels; 0 for the base.
+    """
+    level_of = {level.group: at(level.level) for shift in results.severity for level in shift.levels}
     rows = []
     for model in results.models:
         for group in results.groups:
             key = {"model": model.name, "group": group.name}
-            row: dict[str, Any] = {"model": model.name, "shift": group.name, "n_images": group.images}
+            level = level_of.get(group.name, "0" if group.name == results.base else "")
+            row: dict[str, Any] = {"model": model.name, "shift": group.name, "level": level, "n_images": group.images}
             for name in NAMES:
                 row |= csv_interval(name, results.rows.estimate(name, **key))
             for name in NAMES:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,23 +29,31 @@ from counterfoil.detection_stats import (
 )
 from counterfoil.evaluation.detection.detections import ModelDetections
 from counterfoil.evaluation.detection.subject import DetectionSubject
+from counterfoil.evaluation.measures.severity import level_row, shifts_with_levels
 from counterfoil.progress import report
+from counterfoil.report import severity
 from counterfoil.report.results import ClassFacts, MeasureFacts, ResultRow, row
+from counterfoil.trajectory_stats import rising_reaches
 
 REPLICATES = 1000
 F1 = "F1"
 NAMES = (*MEASURES, F1)
 MPC, RPC, DROP, BY_CATEGORY = "mPC", "rPC", "drop", "category_AP"
+DIFFERENCE, CURVE = "drop_difference", "severity_AP"
+# Detectors that are compared pair by pair, the best on the base.
+_MOST_COMPARED = 12
+_TEN_POINTS = 0.1
 
 
 @dataclass(frozen=True)
 class MeasuredModel:
-    """A model's numbers. answers, matches, scores: of each group; f1: (groups, images).
+    """A model's numbers. groups: their names, the base first; answers, matches, scores of each; f1: (groups, images).
 
     score: from which detections count for F1, chosen on the base.
     """
 
     detections: ModelDetections
+    groups: tuple[str, ...]
     answers: tuple[Detections, ...]
     matches: tuple[Matches, ...]
     score: float
@@ -77,22 +85,22 @@ class MeasuredModel:
 
 def measure_model(subject: DetectionSubject, detections: ModelDetections, seed: int) -> MeasuredModel:
     """Match a model's detections in every group, and resample the images, those of all groups together."""
-    groups, categories = len(subject.dataset.groups), len(subject.categories)
-    answers = tuple(detections.of_group(subject, index) for index in range(groups))
+    groups, categories = tuple(group.name for group in subject.dataset.groups), len(subject.categories)
+    answers = tuple(detections.of_group(subject, index) for index in range(len(groups)))
     matches = tuple(match(subject.truth, answer, subject.images, categories) for answer in answers)
     score = best_f1_score(matches[0])
     scores = []
     for group, group_matches in enumerate(matches):
-        report(f"measuring {detections.name}", group, groups)
+        report(f"measuring {detections.name}", group, len(groups))
         scores.append(bootstrap_scores(group_matches, score, seed, REPLICATES))
     f1 = np.stack([image_f1(group_matches, score) for group_matches in matches])
-    return MeasuredModel(detections, answers, matches, score, tuple(scores), f1)
+    return MeasuredModel(detections, groups, answers, matches, score, tuple(scores), f1)
 
 
 def detector_rows(subject: DetectionSubject, models: Sequence[MeasuredModel]) -> Iterator[ResultRow]:
     """Yield every number of an evaluation of detectors; intervals of drops hold for all shifts at once."""
-    groups = [group.name for group in subject.dataset.groups]
     for model in models:
+        groups = model.groups
         of_model = {"model": model.name, "n": subject.images}
         for name in NAMES:
             for index, group in enumerate(groups):
@@ -116,7 +124,10 @@ def detector_rows(subject: DetectionSubject, models: Sequence[MeasuredModel]) ->
 
 
 def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Iterator[ResultRow]:
-    """Yield mPC, the mean over shifts (of their levels' mean), and rPC, its share of the base (Michaelis 2019)."""
+    """Yield mPC, the mean over shifts (of their levels' mean), and rPC, its share of the base (Michaelis 2019).
+
+    There is no rPC of a detector that finds next to nothing on the base.
+    """
     by_shift: dict[str, list[int]] = {}
     for index, group in enumerate(subject.dataset.groups[1:], start=1):
         by_shift.setdefault(group.of or group.name, []).append(index)
@@ -128,8 +139,59 @@ def mean_corruption_rows(subject: DetectionSubject, model: MeasuredModel) -> Ite
         key = {"model": model.name, "at": name, "n": subject.images}
         yield row(MPC, mean.interval(), **key)
         share = ratio(mean, model.number(0, name))
-        if math.isfinite(share.value):
+        if math.isfinite(share.value) and not model.near_chance:
             yield row(RPC, share.interval(), **key)
+
+
+def difference_rows(models: Sequence[MeasuredModel]) -> Iterator[ResultRow]:
+    """Yield how much more AP one detector loses than another; intervals hold for all pairs and shifts at once."""
+    sound = [model for model in models if not model.near_chance]
+    sound.sort(key=lambda model: -model.number(0, "AP").value)
+    best = [model for model in models if model in sound[:_MOST_COMPARED]]
+    differences = []
+    for first, second in combinations(best, 2):
+        for index, group in enumerate(first.groups[1:], start=1):
+            difference = combined([(1.0, first.drop(index, "AP")), (-1.0, second.drop(index, "AP"))])
+            if math.isfinite(difference.value):
+                key = {"model": first.name, "against": second.name, "group": group, "n": difference.images}
+                differences.append((key, difference))
+    estimates = simultaneous_intervals([difference for _, difference in differences])
+    for (key, _), estimate in zip(differences, estimates, strict=True):
+        yield row(DIFFERENCE, estimate, at="AP", **key)
+
+
+def measure_levels(
+    subject: DetectionSubject, models: Sequence[MeasuredModel]
+) -> tuple[tuple[severity.Severity, ...], list[ResultRow]]:
+    """Return each shift with levels, and rows: AP and its drop by level, and the level that takes ten points."""
+    facts, rows, groups = [], [], subject.dataset.groups
+    for shift, indices in shifts_with_levels(subject.dataset).items():
+        levels = [groups[index].level or 0.0 for index in indices]
+        level_facts = tuple(
+            severity.SeverityLevel(level, groups[index].name, int((subject.dataset.shifts == index).sum()), 0)
+            for level, index in zip(levels, indices, strict=True)
+        )
+        facts.append(
+            severity.Severity(
+                shift=shift,
+                realised=groups[indices[0]].realised,
+                levels=level_facts,
+                classes=len(subject.categories),
+                left_out=(),
+                trajectories=subject.images,
+                complete=subject.images,
+            )
+        )
+        for model in models:
+            key = {"model": model.name, "group": shift, "n": subject.images}
+            for level, index in zip([0.0, *levels], [0, *indices], strict=True):
+                rows.append(row(CURVE, model.number(index, "AP").interval(), at=severity.at(level), **key))
+            drops = [model.drop(index, "AP").interval() for index in indices]
+            for level, drop in zip(levels, drops, strict=True):
+                rows.append(row(severity.DROP, drop, at=severity.at(level), **key))
+            ten = rising_reaches(drops, np.array(levels), np.ones(len(levels)), _TEN_POINTS)
+            rows.append(level_row(severity.TEN_POINTS, ten, **key))
+    return tuple(facts), rows
 
 
 def category_facts(categories: Sequence[str]) -> tuple[ClassFacts, ...]:
@@ -149,6 +211,10 @@ FACTS: tuple[MeasureFacts, ...] = (
     MeasureFacts(DROP, "drop", "points", "base less shift, of the measure that `at` names"),
     MeasureFacts(MPC, "mPC", "percent", "mean over shifts"),
     MeasureFacts(RPC, "rPC", "share", "mPC as a share of the base"),
+    MeasureFacts(DIFFERENCE, "drop less another detector's", "points", "drop of AP less that of `against`"),
+    MeasureFacts(CURVE, "AP by level", "percent", "AP at a level of a shift, which `at` names; 0 is the base"),
+    MeasureFacts(severity.DROP, "drop by level", "points", "AP on the base less AP at a level"),
+    MeasureFacts(severity.TEN_POINTS, "level of ten points", "plain", "the level where AP has dropped ten points"),
     MeasureFacts(BY_CATEGORY, "AP by category", "percent", "AP of one category"),
 )
 
@@ -159,7 +225,3 @@ class DetectionAnswers:
 
     subject: DetectionSubject
     models: tuple[MeasuredModel, ...]
-
-    @cached_property
-    def rows(self) -> tuple[ResultRow, ...]:
-        return tuple(detector_rows(self.subject, self.models))

@@ -125,7 +125,8 @@ def measure_severity(answered: AllAnswers) -> tuple[tuple[names.Severity, ...], 
     return tuple(severities), rows
 
 
-def _level_row(measure: str, level: trajectory_stats.Reached, **others: object) -> ResultRow:
+def level_row(measure: str, level: trajectory_stats.Reached, **others: object) -> ResultRow:
+    """Return the row of a level, with a note where it or its upper end is not reached."""
     value, low, high = (number if np.isfinite(number) else None for number in (level.value, level.low, level.high))
     note = names.NOT_REACHED if value is None else names.END_NOT_REACHED if high is None else ""
     return ResultRow(measure, value=value, low=low, high=high, note=note, **others)  # type: ignore[arg-type]
@@ -250,7 +251,7 @@ class _Curve:
                 yield row(names.DROP + ending, drop, at=level, n=n, **key)
             weights = self.images[1:].astype(np.float64)
             ten = trajectory_stats.rising_reaches(drops, self.levels, weights, _TEN_POINTS)
-            yield _level_row(names.TEN_POINTS + ending, ten, n=images[0], **key)
+            yield level_row(names.TEN_POINTS + ending, ten, n=images[0], **key)
             if not ending:
                 yield from self._of_classes(model, ats, key)
 
@@ -293,7 +294,7 @@ def _failures(answered: AllAnswers, shift: str, scenes: Trajectories) -> Iterato
             for level, share in zip(ats, curve, strict=True):
                 yield row(names.FAILED + ending, share, at=level, n=n, **key)
             median = trajectory_stats.rising_reaches(curve, levels, np.ones(len(levels)), _HALF)
-            yield _level_row(names.MEDIAN + ending, median, n=n, **key)
+            yield level_row(names.MEDIAN + ending, median, n=n, **key)
             if not ending:
                 yield row(names.RECOVERED, stats.wilson_estimate(int(again[counting, model].sum()), n), n=n, **key)
 
