@@ -37,7 +37,7 @@ from typing import Any
 from counterfoil.engines.engine import Doing, Work
 from counterfoil.engines.executor import DeviceFailed, Ended, Failed, Heard, NoMemory, ending_of, events_of
 from counterfoil.errors import RunFailure
-from counterfoil.models.devices import holds_context, keep_freed_memory, make_current
+from counterfoil.models.devices import holds_context, prepare_worker
 from counterfoil.models.loading_errors import device_error, error_line, memory_error
 from counterfoil.progress import disable_progress_bars
 
@@ -63,7 +63,7 @@ class _Server:
 
     def _ask(self) -> None:
         """Start an empty worker: it ends once everything is imported, or fails."""
-        first = multiprocessing.get_context("forkserver").Process(target=_nothing, daemon=True)
+        first = multiprocessing.get_context("forkserver").Process(daemon=True)
         with contextlib.suppress(OSError, EOFError):
             with deaf_to_interrupts():
                 start(first)
@@ -93,12 +93,12 @@ def begin_server(imports: Sequence[str], device: str) -> None:
         return
     if getattr(forkserver._forkserver, "_forkserver_pid", None) is not None:
         return  # begun by other code, in an unknown environment
-    environment = _here()
+    begun_in = _here()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(imports))
     with contextlib.suppress(OSError), deaf_to_interrupts(), environment_of_workers(context):
         forkserver.ensure_running()
-        _servers.append(_Server(environment))
+        _servers.append(_Server(begun_in))
         atexit.register(_servers[0].leave)
 
 
@@ -140,10 +140,17 @@ def environment_of_workers(context: BaseContext) -> Iterator[dict[str, str]]:
         changes["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
         changes["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # else libraries that look for a GPU would set CUDA up
         changes["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # else importing pyarrow starts a thread
+    with environment(changes):
+        yield given
+
+
+@contextlib.contextmanager
+def environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment for a time."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
-        yield given
+        yield
     finally:
         for name, value in before.items():
             if value is None:
@@ -180,24 +187,12 @@ def deaf_to_interrupts() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def _nothing() -> None:
-    """Do nothing: the task of the first worker."""
-
-
 # How long a dismissed worker may take to end; then it is killed.
 _PATIENCE = 30.0  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class _Began:
-    """The process runs and takes its work."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """An item for a worker."""
-
-    item: Any
+# The first message of a process, before it takes its work.
+_BEGAN = "began"
 
 
 class WorkerProcess:
@@ -230,12 +225,12 @@ class WorkerProcess:
             self._send(work)
         except BaseException:  # for example, it does not pickle
             self.terminate()
-            self._joined()
+            self.ended()
             raise
 
     def give(self, item: Any) -> None:
         """Send the next item to an idle worker; return at once, even if it is still loading."""
-        self._send(_Given(item))
+        self._send((item,))
 
     def _send(self, message: object) -> None:
         self._outgoing.put(ForkingPickler.dumps(message))  # pickled here, so that the sender gets the error
@@ -245,7 +240,7 @@ class WorkerProcess:
         try:
             while self._pipe.poll():
                 message = self._pipe.recv()
-                if isinstance(message, _Began):
+                if message == _BEGAN:
                     self._began = True
                 else:
                     yield message
@@ -254,7 +249,7 @@ class WorkerProcess:
                 return
         except (EOFError, OSError):
             pass  # the worker's end is closed: it is dead or about to be
-        code = self._joined()
+        code = self.ended()
         yield Ended(ending_of(code), code, self._began)
 
     def dismiss(self) -> None:
@@ -265,11 +260,8 @@ class WorkerProcess:
         """End the worker now, whatever it does."""
         self._process.terminate()
 
-    def ended(self) -> None:
-        """Wait until a dismissed, terminated or failing worker has ended."""
-        self._joined()
-
-    def _joined(self) -> int | None:
+    def ended(self) -> int | None:
+        """Wait until a dismissed, terminated or failing worker has ended; return its exit code if it ended itself."""
         self._process.join(_PATIENCE)
         code = self._process.exitcode
         if code is None:
@@ -305,33 +297,28 @@ def _serve(pipe: Connection, environment: Mapping[str, str]) -> None:
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     disable_progress_bars()  # the terminal is the parent's, which reports progress
-    _tell(pipe, _Began())
+    _tell(pipe, _BEGAN)
     with contextlib.ExitStack() as kept:
         try:
             work = pipe.recv()
-            if work.device == "cpu":
-                import torch
-
-                torch.set_num_threads(1)
-                keep_freed_memory()
-            make_current(work.device)
+            prepare_worker(work.device)
             do: Callable[[Any], Doing[int, Any]] = kept.enter_context(work.ready())
         except Exception as error:
             _tell_failure(pipe, error, was_ready=False)
             return
-        while (given := _next(pipe)) is not None:
+        while True:
             try:
-                for event in events_of(do(given.item)):
+                message = pipe.recv()
+            except (EOFError, OSError):  # the parent is gone
+                return
+            if message is None:
+                return
+            (item,) = message
+            try:
+                for event in events_of(do(item)):
                     _tell(pipe, event)
             except Exception as error:
                 _tell_failure(pipe, error, was_ready=True)
-
-
-def _next(pipe: Connection) -> _Given | None:
-    try:
-        return pipe.recv()
-    except (EOFError, OSError):  # the parent is gone
-        return None
 
 
 def _end_with(parent: Any) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from counterfoil.engines.processes import environment
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.loading_errors import error_line
 
@@ -42,16 +43,9 @@ class RayCluster:
 
     def places(self) -> int:
         """Count the actors that the living nodes can hold."""
-        return _places(self.resource)
+        import ray
 
-    def refuse_without(self) -> None:
-        """Raise UserError if no node has what an actor needs."""
-        if not self.places():
-            has = "no GPU" if self.resource == "GPU" else "no CPU core for work"
-            raise UserError(
-                f"the Ray cluster at {self.address} has {has}",
-                "See `ray status`. A cluster that adds nodes on demand needs at least one such node first.",
-            )
+        return sum(int(node["Resources"].get(self.resource, 0)) for node in ray.nodes() if node["Alive"])
 
 
 def refuse_absent_ray() -> None:
@@ -100,9 +94,15 @@ def connected(address: str | None, devices: Sequence[str], workers: int) -> Iter
                 _begin(devices, workers, at_the_end)
             else:
                 _join(address, at_the_end)
-        on_gpus = devices[0].startswith("cuda") or (devices[0] == "auto" and _places("GPU") > 0)
-        cluster = RayCluster("GPU" if on_gpus else "CPU", ray.get_runtime_context().gcs_address)
-        cluster.refuse_without()
+        cluster = RayCluster("GPU", ray.get_runtime_context().gcs_address)
+        if devices[0] == "cpu" or (devices[0] == "auto" and not cluster.places()):
+            cluster = RayCluster("CPU", cluster.address)
+        if not cluster.places():
+            has = "no GPU" if cluster.resource == "GPU" else "no CPU core for work"
+            raise UserError(
+                f"the Ray cluster at {cluster.address} has {has}",
+                "See `ray status`. A cluster that adds nodes on demand needs at least one such node first.",
+            )
         yield cluster
 
 
@@ -115,7 +115,12 @@ def _begin(devices: Sequence[str], workers: int, at_the_end: contextlib.ExitStac
     at_the_end.callback(shutil.rmtree, folder, ignore_errors=True)
     on_gpus = devices[0].startswith("cuda")
     if on_gpus:
-        at_the_end.enter_context(_visible(devices))
+        numbers = [device.partition(":")[2] for device in devices]
+        if all(numbers):  # as this process sees them
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            seen = visible.split(",") if visible else None
+            chosen = ",".join(seen[int(number)] if seen else number for number in numbers)
+            at_the_end.enter_context(environment({"CUDA_VISIBLE_DEVICES": chosen}))
     at_the_end.callback(ray.shutdown)
     try:
         ray.init(
@@ -178,29 +183,6 @@ def _found(address: str) -> str:
         return services.canonicalize_bootstrap_address(address) or ""
     except ConnectionError:
         return ""
-
-
-def _places(resource: str) -> int:
-    import ray
-
-    return sum(int(node["Resources"].get(resource, 0)) for node in ray.nodes() if node["Alive"])
-
-
-@contextlib.contextmanager
-def _visible(devices: Sequence[str]) -> Iterator[None]:
-    """Show processes started inside only the GPUs of these devices, numbered as this process sees them."""
-    numbers = [device.partition(":")[2] for device in devices]
-    before = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if all(numbers):
-        seen = before.split(",") if before else None
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(seen[int(n)] if seen else n for n in numbers)
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-        else:
-            os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
 @contextlib.contextmanager

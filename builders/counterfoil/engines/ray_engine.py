@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ from counterfoil.engines.executor import (
 from counterfoil.engines.local import default_workers
 from counterfoil.engines.ray_cluster import RayCluster, connected, refuse_absent_ray, refuse_no_cluster
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.models.devices import keep_freed_memory, make_current
+from counterfoil.models.devices import prepare_worker
 from counterfoil.models.loading_errors import device_error, error_line, memory_error
 from counterfoil.progress import disable_progress_bars
 
@@ -210,7 +209,13 @@ class _Actors:
             self._end(actor)
             return Failed(error.cause or error)
         except exceptions.RayError as error:
-            return self._lost(actor, _reason(error), _was_killed(error))
+            # Of Ray's many lines, the one with the reason.
+            lines = [line.strip() for line in str(error).splitlines()]
+            telling = [line for line in lines if line.startswith(_TELLING)]
+            reason = (telling[-1] if telling else error_line(error))[:_LONGEST_REASON]
+            # Ray's memory monitor, or the system, killed the process: SIGKILL, which Windows does not name.
+            killed = "worker process has died" in str(error) or "memory" in type(error).__name__.lower()
+            return self._lost(actor, reason, -9 if killed else None)
         if isinstance(event, Done):
             actor.waiting, actor.has_item = None, False
         elif isinstance(event, NoMemory):
@@ -249,19 +254,6 @@ _LOST_NODE = re.compile(r"node has died. Node Id: ([0-9a-f]+)")
 _LONGEST_REASON = 200
 
 
-def _reason(error: Exception) -> str:
-    """Return why an actor is gone: the telling line of Ray's many."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    telling = [line for line in lines if line.startswith(_TELLING)]
-    return (telling[-1] if telling else error_line(error))[:_LONGEST_REASON]
-
-
-def _was_killed(error: Exception) -> int | None:
-    """Return SIGKILL's exit code if Ray's memory monitor, or the system, killed the actor's process; else None."""
-    dead = "worker process has died" in str(error) or "memory" in type(error).__name__.lower()
-    return -9 if dead else None  # SIGKILL, which Windows does not name
-
-
 # Libraries read these when they are loaded.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -279,18 +271,24 @@ class RayWorker:
         `folder` is the command's working directory, so that relative paths mean the same. `work_at` holds a reference
         to the work, not the work itself: then work that cannot be read is reported here, in words.
         """
+        import ray
+
         disable_progress_bars()  # the output goes to the caller, which reports progress
         self.device = device
         if Path(folder).is_dir():
             os.chdir(folder)
-        work = _fetched(work_at[0], version).on(device)
-        if device == "cpu":
-            keep_freed_memory()
-        else:
-            make_current(device)
-        with _one_thread_on(device):
-            self.context = work.ready()  # kept: it would end with its last reference
-            self.do_item = self.context.__enter__()
+        try:
+            work = ray.get(work_at[0])
+        except Exception as error:
+            if version == __version__:
+                raise
+            raise UserError(
+                f"the node {ray.util.get_node_ip_address()} has counterfoil {__version__}, and this command {version}",
+                f"Install the same on every node: pip install 'counterfoil[ray]=={version}'.",
+            ) from error
+        prepare_worker(device)
+        self.context = work.on(device).ready()  # kept: it would end with its last reference
+        self.do_item = self.context.__enter__()
 
     def do(self, item: Any) -> Iterator[Heard]:
         """Yield the events of an item, and last its result, or why this worker cannot have one."""
@@ -303,30 +301,3 @@ class RayWorker:
                 yield DeviceFailed(reason, was_ready=True)
             else:
                 raise
-
-
-@contextlib.contextmanager
-def _one_thread_on(device: str) -> Iterator[None]:
-    """Limit torch to one thread on a CPU, whether it is loaded already or inside the block."""
-    _tell_torch(device)
-    yield
-    _tell_torch(device)
-
-
-def _tell_torch(device: str) -> None:
-    if device == "cpu" and (torch := sys.modules.get("torch")):
-        torch.set_num_threads(1)
-
-
-def _fetched(reference: Any, version: str) -> Any:
-    import ray
-
-    try:
-        return ray.get(reference)
-    except Exception as error:
-        if version == __version__:
-            raise
-        raise UserError(
-            f"the node {ray.util.get_node_ip_address()} has counterfoil {__version__}, and this command {version}",
-            f"Install the same on every node: pip install 'counterfoil[ray]=={version}'.",
-        ) from error

@@ -134,16 +134,17 @@ def touch(device: str) -> None:
     torch.empty(1, device=device)
 
 
-def make_current(device: str) -> None:
-    """Make a GPU the default of this process: libraries that name none would make a context on GPU 0.
+def prepare_worker(device: str) -> None:
+    """Prepare a worker process: one thread and reused memory on a CPU, or its GPU as the default.
 
-    Does nothing for other devices, and without CUDA. CUDA's error passes through if the GPU is lost.
+    Libraries that name no GPU would make a context on GPU 0. CUDA's error passes through if the GPU is lost.
     """
-    if not holds_context(device):
-        return  # before the slow import of torch
     import torch
 
-    if torch.cuda.is_available():
+    if device == "cpu":
+        torch.set_num_threads(1)
+        keep_freed_memory()
+    elif holds_context(device) and torch.cuda.is_available():
         torch.cuda.set_device(device)
 
 
