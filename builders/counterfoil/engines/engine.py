@@ -1,8 +1,4 @@
-"""The interface of engines: the work that they are given and the events that they report.
-
-Work is plain data that pickles, so that an engine may carry it to other processes and machines. An engine decides
-where items are done, and nothing else: each of its workers calls `ready` once, on a device of its own.
-"""
+"""The interface of engines: the work that they are given, as data that pickles, and the events that they report."""
 
 from __future__ import annotations
 
@@ -23,10 +19,10 @@ Doing: TypeAlias = Generator[Yielded, None, Result]
 
 
 class Work(Protocol[Item_contra, Result_co]):
-    """The task of a worker: plain data that pickles, and a method that prepares the worker.
+    """The task of a worker: data that pickles, and a method that prepares the worker.
 
-    It may have two more attributes: `less_memory`, a sentence on how to reduce its memory, shown when there was too
-    little; `imports`, the heavy modules of its workers, which a server imports once before it forks them.
+    It may have two more attributes: `less_memory`, a sentence on how to need less memory, and `imports`, the heavy
+    modules that a server imports once before it forks workers.
     """
 
     @property
@@ -39,10 +35,9 @@ class Work(Protocol[Item_contra, Result_co]):
     def ready(self) -> AbstractContextManager[Callable[[Item_contra], Doing[int, Result_co]]]:
         """Load what is needed, once for each worker, and give the function of one item.
 
-        The function yields a count (of images, of steps) whenever so much more of the item is done, and returns its
-        result. Between counts it may yield `Delivered`, which is passed on as it is.
-        If a worker dies, its item is done again: it counts from its beginning, and counts finished parts at once.
-        A device error while loading means that the device is gone; one in an item means that the item failed.
+        The function yields a count (of images, of steps) whenever so much more is done, may yield `Delivered`, and
+        returns its result. If a worker dies, its item is done again from its beginning; finished parts are counted at
+        once. A device error while loading means that the device is gone; one in an item means that the item failed.
         """
         ...
 
@@ -56,10 +51,7 @@ class Advanced:
 
 @dataclass(frozen=True, slots=True)
 class Delivered(Generic[Part]):
-    """A finished part of an item, for the caller to write (if it was made elsewhere) or to report.
-
-    A part may come again if its worker was lost.
-    """
+    """A finished part of an item, for the caller to write or to report; it comes again if its worker was lost."""
 
     part: Part
 
@@ -86,8 +78,8 @@ Event: TypeAlias = Advanced | Delivered[Any] | Lost | Finished[Item, Result]
 class EngineChoice:
     """A person's choice of where work is done.
 
-    name: a key of `ENGINES`. address: of a running cluster; None starts one on this machine, if the engine is one of
-    clusters. collect: workers share no folder and send their results to this process, which writes them.
+    name: a key of `ENGINES`. address: of a running cluster; None for a new one on this machine. collect: workers share
+    no folder and send their results to this process, which writes them.
     """
 
     name: str = "local"
@@ -96,14 +88,9 @@ class EngineChoice:
 
 
 class Engine(Protocol):
-    """An engine: it does items somewhere and reports their events."""
-
     @classmethod
     def of(cls, devices: Sequence[str], workers: int | None, choice: EngineChoice) -> Engine:
-        """Return the engine for work on these devices, `workers` on each, as a person gave it.
-
-        UserError for a number, an address or a library that it cannot use.
-        """
+        """Return the engine for work on these devices, `workers` on each. UserError for what it cannot use."""
         ...
 
     @property

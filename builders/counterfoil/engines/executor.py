@@ -1,7 +1,7 @@
-"""The executor of every engine: hands items to workers, reports their events, and continues when workers are lost.
+"""Hand items to the workers of any engine, report their events, and continue when workers are lost.
 
-An engine brings a crew, which starts workers where there is room and passes on their events. Here is decided in which
-order items go out, how many losses a run takes, and what people read about them. A worker has one item at a time.
+An engine brings a crew, which starts workers where there is room and passes on their events; a worker has one item at a
+time.
 """
 
 from __future__ import annotations
@@ -51,10 +51,7 @@ class NoMemory:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFailed:
-    """The worker cannot use its device any more, and ends.
-
-    was_ready: the worker used the device before. If not, the device itself is gone.
-    """
+    """The worker cannot use its device any more, and ends. If it was never ready, the device itself is gone."""
 
     reason: str
     was_ready: bool
@@ -62,11 +59,7 @@ class DeviceFailed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The worker is gone.
-
-    ending: how, as words after its name. code: its exit code, or minus a signal's number, if known. began: it received
-    its work.
-    """
+    """The worker is gone. ending: how, as words after its name. code: negative for a signal. began: it had its work."""
 
     ending: str
     code: int | None
@@ -97,7 +90,7 @@ class Crew(Protocol):
         ...
 
     def heard(self) -> Iterator[tuple[Any, Heard]]:
-        """Yield the next events with their workers (None for the crew's own `Lost`). Return after a moment."""
+        """Yield the next events with their workers (None for the crew's own `Lost`), waiting at most a moment."""
         ...
 
 
@@ -226,7 +219,6 @@ class Deaths:
         raise RunFailure(problem, " ".join(hint))
 
     def out_of_memory(self, item: Any, device: str, reason: str) -> RunFailure:
-        """Return the failure for too little memory, with advice."""
         return RunFailure(
             f"{name_of_item(item)}: out of memory on {device}: {reason}", f"{_KEPT} {self._less_memory(device)}"
         )
@@ -254,11 +246,7 @@ class Unready:
         self._causes = 0
 
     def count(self, reason: str, node: str | None) -> str:
-        """Count a loss and return its message; another worker takes over. RunFailure if there were too many.
-
-        `node` is the machine that was lost with the worker. All losses on a machine count once, however many workers
-        it takes along.
-        """
+        """Count a loss and return its message; RunFailure if there were too many. Losses with one `node` count once."""
         if node is None or node not in self._nodes:
             self._causes += 1
         if node is not None:

@@ -1,9 +1,7 @@
 """Work in this process or in worker processes of this machine; a worker loads models once and takes items.
 
-On a CPU every worker runs one torch thread and parallelism is workers, so the number of cores changes no byte.
-GPU work is never done in this process, which holds no context there; each worker has one GPU.
-A worker that loses its parent ends itself; the next run removes its half-written files.
-Each worker measures its stack when it gets ready, since stacks may differ.
+A CPU worker runs one torch thread, so the number of cores changes no byte. GPU work is never done in this process,
+which holds no context there.
 """
 
 from __future__ import annotations
@@ -44,7 +42,6 @@ class LocalEngine:
 
     @classmethod
     def of(cls, devices: Sequence[str], workers: int | None, choice: EngineChoice) -> LocalEngine:
-        """Return an engine with the workers given, else one a CPU core or one on each GPU. UserError below 1."""
         return cls(default_workers(workers, devices[0]), tuple(devices))
 
     @property
@@ -60,12 +57,11 @@ class LocalEngine:
         return False
 
     def expect(self, imports: Sequence[str]) -> None:
-        """Start importing for workers, if there will be any. See `Engine.expect`."""
+        """Start importing for workers, if there will be any."""
         if self.at_once > 1:
             begin_server(imports, self.devices[0])
 
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
-        """Do every item and yield its events. See `Engine.run`."""
         # Every device gets its first worker before any gets its second: there may be fewer items than workers.
         devices = [device for _ in range(self.workers) for device in self.devices]
         at_once = min(len(devices), len(items))
@@ -74,21 +70,19 @@ class LocalEngine:
             if imports := getattr(work, "imports", None):
                 begin_server(imports, devices[0])
             yield from _run_on_workers(_Processes(work, devices, at_once), items, deaths)
-        elif items:
-            yield from _run_here(work.on(devices[0]), items, deaths)
-
-
-def _run_here(work: Work[Item, Result], items: Sequence[Item], deaths: Deaths) -> Generator[Event[Item, Result]]:
-    item = items[0]
-    try:
-        with one_thread(), work.ready() as do:
-            for item in items:
-                for event in events_of(do(item)):
-                    yield Finished(item, event.result) if isinstance(event, Done) else event
-    except Exception as error:
-        if (reason := memory_error(error)) is None:
-            raise
-        raise deaths.out_of_memory(item, work.device, reason) from error
+            return
+        if not items:
+            return
+        work, item = work.on(devices[0]), items[0]
+        try:
+            with one_thread(), work.ready() as do:
+                for item in items:
+                    for event in events_of(do(item)):
+                        yield Finished(item, event.result) if isinstance(event, Done) else event
+        except Exception as error:
+            if (reason := memory_error(error)) is None:
+                raise
+            raise deaths.out_of_memory(item, work.device, reason) from error
 
 
 def _run_on_workers(crew: _Processes, items: Sequence[Any], deaths: Deaths) -> Generator[Event[Any, Any]]:
@@ -107,10 +101,7 @@ def _run_on_workers(crew: _Processes, items: Sequence[Any], deaths: Deaths) -> G
 
 
 class _Processes:
-    """Worker processes in slots of devices (an `executor.Crew`); spare slots replace those of a device that is gone.
-
-    A slot gets a process when an item waits for it, and a new one if that is lost.
-    """
+    """Worker processes in slots of devices (an `executor.Crew`). Spare slots replace those of a lost device."""
 
     def __init__(self, work: Work[Any, Any], devices: Sequence[str], at_once: int) -> None:
         self._work = work
@@ -178,8 +169,8 @@ Value = TypeVar("Value")
 def called_on(device: str, function: Callable[..., Value], *arguments: Any) -> Value:
     """Return `function(*arguments)`, whose arguments name the device; pass on what it raises.
 
-    If work on the device would leave a context in this process, another process calls it: the function must then be
-    a module's, and it, its arguments and its value must pickle.
+    If work on the device would leave a context in this process, another process calls it: then the function must be a
+    module's, and all must pickle.
     """
     if not holds_context(device):
         return function(*arguments)

@@ -1,15 +1,11 @@
 """The worker processes of this machine: how they start, what they do, and how the parent talks with them.
 
-**The server.** Importing torch, diffusers and transformers takes seconds of processor time, which every spawned worker
-would pay. So one process, the server of `multiprocessing`, imports them once, and workers are forked from it. It
-computes nothing, starts no thread and touches no GPU, so that a fork of it is as good as a new process. Workers are
-spawned wherever a fork could differ from a new process: on platforms other than Linux, on GPUs, in a process that was
-forked after it began its server, beside a server that other code began, if the environment or the import path has
-changed since (libraries read both when they are imported), and if the server fails.
+Importing torch and diffusers takes seconds. So one process, the server of `multiprocessing`, imports them once and
+computes nothing; workers are forked from it. They are spawned wherever a fork could differ from a new process: on GPUs,
+on other platforms than Linux, and if the environment or the import path has changed.
 
-**A worker** gets ready once, does items one after another, and reports on a pipe of its own, so that a worker killed
-amid a message takes nothing of the others along. A thread per worker sends to it: a worker reads nothing while it
-loads its models, and a pipe holds little.
+Each worker has a pipe of its own, so that one killed amid a message takes nothing of the others along, and a thread in
+the parent that sends to it: a worker reads nothing while it loads its models.
 """
 
 from __future__ import annotations
@@ -51,7 +47,7 @@ _SET_BY_LIBRARIES = ("KMP_", "TOKENIZERS_", "TORCHINDUCTOR_", "RAY_", "PYTHONBRE
 
 @dataclass(slots=True)
 class _Server:
-    """The server that this process began, and the environment (`_here`) that it began in."""
+    """The server that this process began, and the circumstances (`_here`) in which it began."""
 
     begun_in: object
     works: bool = False
@@ -71,7 +67,7 @@ class _Server:
             self.works = first.exitcode == 0
 
     def leave(self) -> None:
-        """End a server that is still importing when its process ends; it would run on and print an error."""
+        """Kill a server that is still importing when its process ends; it would run on and print an error."""
         number = getattr(forkserver._forkserver, "_forkserver_pid", None)
         if number is not None and self.asking.is_alive():  # a fork of this process does not have the thread
             with contextlib.suppress(ProcessLookupError):
@@ -109,10 +105,7 @@ def worker_context(device: str) -> BaseContext:
 
 
 def start(process: BaseProcess) -> None:
-    """Start a process. If its server was killed, start it from another once the system knows that it is gone.
-
-    OSError or EOFError if none can be started.
-    """
+    """Start a process; try again if its server was just killed. OSError or EOFError if none can be started."""
     for _ in range(_TRIES):
         try:
             process.start()
@@ -130,9 +123,9 @@ def _here() -> object:
 
 @contextlib.contextmanager
 def environment_of_workers(context: BaseContext) -> Iterator[dict[str, str]]:
-    """Let processes started inside run one thread: their libraries read the environment when they start.
+    """Let processes started inside run one thread, and yield the environment that workers are to see.
 
-    Yield the environment that workers are to see. A server finds its modules where this process does.
+    A server finds its modules where this process does.
     """
     changes = {"OMP_NUM_THREADS": "1"}
     given = {**os.environ, **changes}
@@ -161,10 +154,9 @@ def environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def deaf_to_interrupts() -> Iterator[None]:
-    """Start processes inside with Ctrl-C blocked, which would end their imports with a traceback.
+    """Block Ctrl-C while processes start: it would end their imports with a traceback. Raise it after the block.
 
-    It does not interrupt this process either, which would leave an unknown or a half-started worker: any other thread
-    may take the signal, and Python would still raise in the main one. It is raised after the block.
+    Masking the signal is not enough for this process, since any other thread may take it.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -199,9 +191,9 @@ class WorkerProcess:
     """A worker as its parent sees it: it is given work for its device once, then items."""
 
     def __init__(self, work: Work[Any, Any], device: str, context: Any) -> None:
-        """Start the process. Call it inside `deaf_to_interrupts`, until the caller holds the worker and can end it.
+        """Start the process with a context of `worker_context`; RunFailure if the machine starts no more.
 
-        `context` is that of `worker_context`. RunFailure if the machine starts no more processes.
+        Call it inside `deaf_to_interrupts`, until the caller holds the worker and can end it.
         """
         self.device = device
         self._pipe, child_end = context.Pipe()

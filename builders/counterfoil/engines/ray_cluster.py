@@ -38,7 +38,6 @@ class RayCluster:
 
     @property
     def device(self) -> str:
-        """The device of an actor: Ray shows it one GPU, so that is the first."""
         return "cuda:0" if self.resource == "GPU" else "cpu"
 
     def places(self) -> int:
@@ -74,8 +73,8 @@ def _imported() -> Any:
 def connected(address: str | None, devices: Sequence[str], workers: int) -> Iterator[RayCluster]:
     """Connect to a cluster for the block: the one at `address`, or a new one of this machine with so many workers.
 
-    A cluster started here ends with the block; any other stays. `devices` are those of `RayEngine`. UserError if no
-    cluster is at the address, if it has another version, or no such device.
+    A cluster started here ends with the block; any other stays. UserError if no cluster is at the address, or it has
+    another version or no such device.
     """
     refuse_absent_ray()
     ray = _imported()
@@ -176,7 +175,7 @@ def _refuse_silent(address: str) -> None:
 
 
 def _found(address: str) -> str:
-    """Return the address that Ray finds for `auto`; "" if it finds none."""
+    """Return the address that Ray finds for `auto`; "" if there is none."""
     from ray._private import services
 
     try:
@@ -187,7 +186,7 @@ def _found(address: str) -> str:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Keep Ray from printing about nodes and workers on stdout, where data goes; events and errors say it instead."""
+    """Keep Ray from printing about nodes and workers on stdout, where data goes."""
     from ray._private import worker
 
     before: Any = getattr(worker, "print_to_stdstream", None)

@@ -1,7 +1,6 @@
 """Work on the actors of a Ray cluster, of this machine or of many; each actor gets ready once and takes items.
 
-An actor gets its first item when it is ready, so that no item waits for an actor that Ray has no room for. The item of
-a lost actor goes to another one. Ray is imported when it runs.
+An actor gets its first item when it is ready, so no item waits for an actor that Ray has no room for.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class RayEngine:
     """A Ray cluster: the one at `address`, or, without one, a new one of this machine for each run (an `Engine`).
 
     `devices` are this machine's without an address, else what each actor works on: auto, cpu or cuda. `workers` is the
-    number of actors in all; None for one a GPU, or a CPU core, of the cluster. `collects`: they share no folder.
+    number of actors in all; None for one a GPU, or a CPU core, of the cluster.
     """
 
     devices: tuple[str, ...]
@@ -86,10 +85,9 @@ class RayEngine:
         return self.address is not None
 
     def expect(self, imports: Sequence[str]) -> None:
-        """Do nothing: nodes start their own workers. See `Engine.expect`."""
+        """Do nothing: nodes start their own workers."""
 
     def run(self, work: Work[Item, Result], items: Sequence[Item]) -> Generator[Event[Item, Result]]:
-        """Do every item and yield its events. See `Engine.run`."""
         if not len(items):
             return
         with (
@@ -266,10 +264,9 @@ class RayWorker:
     do_item: Callable[[Any], Doing[Any, Any]]
 
     def get_ready(self, device: str, folder: str, work_at: Sequence[Any], version: str) -> None:
-        """Load what the work needs.
+        """Load what the work needs, in the command's working directory `folder`.
 
-        `folder` is the command's working directory, so that relative paths mean the same. `work_at` holds a reference
-        to the work, not the work itself: then work that cannot be read is reported here, in words.
+        `work_at` holds a reference to the work, so that work that cannot be read is reported here, in words.
         """
         import ray
 

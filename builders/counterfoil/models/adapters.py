@@ -98,8 +98,8 @@ class Adapter:
 def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapter:
     """Load an adapter for a loaded pipeline, in its number type and on its device.
 
-    UserError for a name that does not exist or a file that is not such an adapter, RunFailure if it cannot be read or
-    does not fit the pipeline.
+    UserError for a name that does not exist or another file, RunFailure if it cannot be read or does not fit the
+    pipeline.
     """
     import torch
 
@@ -156,16 +156,12 @@ def _below(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _in_repository(name: str) -> tuple[str, str | None]:
-    """Split a name of the Hub into repository and file, if it has one."""
     parts = name.removeprefix(HUB).split("/", 2)
     return (name, None) if len(parts) < 3 else ("/".join(parts[:2]), parts[2])
 
 
 def named_file(name: str, revision: str | None, what: str = "adapter", usual: str = ADAPTER_FILE) -> Path:
-    """Return the one safetensors file that a name means, in a folder or fetched from the Hub.
-
-    `usual` is the default name of the file; `what` is its kind in messages. Raises as `load_adapter`.
-    """
+    """Return the one safetensors file that a name means, in a folder or fetched from the Hub, by default `usual`."""
     folder = local_folder(name)
     if folder is not None:
         files = sorted(file for file in folder.glob(f"*{_SAFE}") if file.is_file())

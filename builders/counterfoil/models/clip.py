@@ -41,10 +41,7 @@ _PREPARED = ("mean", "std", "interpolation", "resize_mode")
 
 @dataclass(frozen=True, slots=True)
 class ClipModel:
-    """An open_clip model in eval mode. Embeddings are float32 and of unit length, so a dot product is a cosine.
-
-    Embedding raises RunFailure if the model fails.
-    """
+    """An open_clip model in eval mode. Embeddings are float32 and of unit length, so a dot product is a cosine."""
 
     name: str
     module: Any
@@ -108,8 +105,8 @@ def pin_clip(name: str, weights: str | None) -> Pin:
 def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, revision: str | None = None) -> ClipModel:
     """Load a model for inference in float32. UserError for an unknown name, RunFailure when it cannot be read.
 
-    `revision` is the commit that a model of the Hub was pinned to; weights and configuration come from it. The
-    tokenizer of a built-in name or of another repository has no commit.
+    `revision` is the commit of the Hub from which weights and configuration come. The tokenizer of a built-in name or
+    of another repository has no commit.
     """
     import open_clip
     import torch
@@ -161,10 +158,7 @@ def _loading(name: str) -> Iterator[None]:
 
 
 def _at_commit(name: str, weights: str | None, commit: str | None) -> tuple[str, str, dict[str, Any]]:
-    """Fetch one commit of the Hub. Return model name, tokenizer name and options that make open_clip load its files.
-
-    open_clip itself takes no commit with a name.
-    """
+    """Fetch one commit of the Hub. Return model name, tokenizer name and options that make open_clip load its files."""
     import json
 
     from huggingface_hub import snapshot_download

@@ -1,8 +1,7 @@
 """Read and check a model's configuration, which is not trusted, before anything is built from it.
 
-Any key may hold any JSON value. The keys that we use are declared (`Foreign`), with strict types (true is not a number)
-that say in words what they expect. All other numbers and names are searched too, for they may become sizes, or name
-code and other files.
+The keys that we use are declared (`Foreign`), with strict types that say in words what they expect. All other numbers
+and names are searched too, for they may become sizes, or name code and other files.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import json
 import math
 import reprlib
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -90,10 +89,7 @@ def expected(words: str, before: str = "expected ") -> WrapValidator:
 def declared(
     kind: type[AnyForeign], document: Mapping[str, Any], prefix: str = ""
 ) -> tuple[AnyForeign | None, list[str]]:
-    """Check a document, and return its declared keys, or a line for each key with another type.
-
-    prefix: of the keys in these lines.
-    """
+    """Check a document, and return its declared keys, or a line for each key, after `prefix`, with another type."""
     try:
         return kind.model_validate(document), []
     except ValidationError as error:
@@ -181,19 +177,27 @@ def shown_key(key: str) -> str:
     return key if is_text(key, 60) else shown(key)
 
 
-def number_problems(config: Any, path: str) -> Iterator[str]:
-    """Yield a line for each number in a configuration that is too large for any model."""
+def _most_of(key: str) -> int:
+    return MOST_LAYERS if "layers" in key else LARGEST_NUMBER
+
+
+def number_problems(config: Any, path: str, most_of: Callable[[str], int] = _most_of) -> Iterator[str]:
+    """Yield a line for each number in a configuration that is too large for any model.
+
+    most_of: the largest whole number for a key.
+    """
     waiting: list[tuple[str, str, Any]] = [(path, "", config)]
     while waiting:
         path, key, value = waiting.pop()
         if isinstance(value, Mapping):
-            waiting += [(f"{path}.{shown_key(name)}", name, inner) for name, inner in value.items()]
+            prefix = f"{path}." if path else ""
+            waiting += [(f"{prefix}{shown_key(name)}", name, inner) for name, inner in value.items()]
         elif isinstance(value, list):
             waiting += [(path, key, inner) for inner in value]
         elif isinstance(value, float) and not math.isfinite(value):
             yield f"{path} is {value}, expected a finite number"
-        elif type(value) is int and abs(value) > (most := MOST_LAYERS if "layers" in key else LARGEST_NUMBER):
-            yield f"{path} is {shown(value)}, expected at most {most:,}"
+        elif type(value) is int and abs(value) > most_of(key):
+            yield f"{path} is {shown(value)}, expected at most {most_of(key):,}"
 
 
 def refuse_problems(model: str, problems: Sequence[str]) -> None:
@@ -218,7 +222,9 @@ def checked_processor(model: str, folder: Path, pixels: frozenset[str] = frozens
         document = read_config(folder / name, model)
         processor = document if name == PROCESSORS[1] else document.get("image_processor")
         if isinstance(processor, dict):
-            refuse_problems(model, [f"{name}: {problem}" for problem in _processor_problems(processor, pixels)])
+            numbers = number_problems(processor, "", lambda key: MOST_RESIZED_PIXELS if key in pixels else LARGEST_SIDE)
+            problems = [*followed_problems(processor), *numbers, *declared(_ProcessorForm, processor)[1]]
+            refuse_problems(model, [f"{name}: {problem}" for problem in problems])
             return {k: v for k, v in processor.items() if not k.startswith("_") and k != "processor_class"}
     raise UserError(
         f"model {model!r}: {folder} has no {PROCESSORS[1]}, so it does not say how images are prepared",
@@ -280,30 +286,8 @@ class _ProcessorForm(Foreign):
     feature_extractor_type: _ClassName = None
 
 
-def _processor_problems(processor: Mapping[str, Any], pixels: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Yield a line for each setting that is too large, has another type, or names code or other files."""
-    yield from followed_problems(processor)
-    waiting: list[tuple[str, Any]] = list(processor.items())
-    while waiting:
-        key, value = waiting.pop()
-        if isinstance(value, Mapping):
-            waiting += [(f"{key}.{name}", inner) for name, inner in value.items()]
-        elif isinstance(value, list):
-            waiting += [(key, inner) for inner in value[: LARGEST_SIDE + 1]]
-        elif isinstance(value, float) and not math.isfinite(value):
-            yield f"{shown_key(key)} is {value}, expected a finite number"
-        elif type(value) is int:
-            most = MOST_RESIZED_PIXELS if key.rpartition(".")[2] in pixels else LARGEST_SIDE
-            if abs(value) > most:
-                yield f"{shown_key(key)} is {shown(value)}, expected at most {most:,}"
-    yield from declared(_ProcessorForm, processor)[1]
-
-
 def refuse_unlike_sides(model: str, image: tuple[int, int], sides: tuple[int, int], mode: str = "center") -> None:
-    """Raise UserError if an image (width, height), resized to `sides` (height, width), would be huge or empty.
-
-    An image of one row becomes huge if its shorter side must fit, and empty if its longer side must.
-    """
+    """Raise UserError if an image (width, height), resized to `sides` (height, width), would be huge or empty."""
     if mode == "squash":
         return
     width, height = image

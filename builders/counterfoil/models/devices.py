@@ -1,6 +1,6 @@
 """Choose devices and number types, and describe the stack: what decides the bytes of an image beside the recipe.
 
-GPU arithmetic, quantised weights and compiled blocks are here too, for each changes bytes and so is part of the stack.
+The settings of GPU arithmetic, quantised weights and compiled blocks are here too, for they change bytes.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _QUANTISERS = {
 
 
 def resolve_device(device: str = "auto") -> str:
-    """Return one device: the first GPU for `auto` and `cuda`, else the CPU.
+    """Return one device: the first GPU for `auto` and `cuda`, else the CPU. Makes no CUDA context.
 
-    UserError for a device that is unknown or absent, and for several. Makes no CUDA context.
+    UserError for a device that is unknown or absent, and for several.
     """
     first, *others = resolve_devices(device)
     if "," in device and others:
@@ -69,8 +69,8 @@ def resolve_devices(device: str = "auto") -> tuple[str, ...]:
     """Return the devices for work, each once: `("cuda:0", "cuda:2")`, `("cpu",)`.
 
     `auto` is every visible GPU, or the CPU if there is none; `cuda` is every visible GPU; commas separate the names of
-    GPUs. UserError for a device that is unknown, absent or named twice, and for other mixtures. GPUs are only counted:
-    a CUDA context, which takes memory, is made by the first work on a GPU.
+    GPUs. UserError for a device that is unknown, absent or named twice, and for other mixtures. GPUs are only counted,
+    which makes no CUDA context.
     """
     words = [word.strip() for word in device.split(",")]
     if words == ["auto"] and (gpus := _all_gpus()):
@@ -164,9 +164,8 @@ _TRIM_THRESHOLD, _MMAP_MAX, _LARGEST = -1, -4, 2**31 - 1
 def keep_freed_memory() -> bool:
     """Let this process reuse large blocks of freed memory. Return whether its C library, glibc, can.
 
-    By default each block of 32 MB or more, such as a layer's output of a batch, is mapped and unmapped every time, and
-    the kernel clears its pages again: a third of the time of many networks. No result changes. Up to 2 GB of free
-    memory stay with the process.
+    By default each block of 32 MB or more is mapped and unmapped every time, and the kernel clears its pages again: a
+    third of the time of many networks. Up to 2 GB of free memory stay with the process.
     """
     libc = _glibc()
     return libc is not None and bool(libc.mallopt(_MMAP_MAX, 0) and libc.mallopt(_TRIM_THRESHOLD, _LARGEST))
@@ -180,7 +179,6 @@ def give_back_memory() -> None:
 
 @cache
 def _glibc() -> ctypes.CDLL | None:
-    """Return this process's C library, if it is glibc."""
     libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
     return libc if hasattr(libc, "gnu_get_libc_version") else None
 
@@ -235,8 +233,8 @@ def stack_of(
 def kernels_digest() -> str:
     """Return a digest of this processor's results of some common operations, in float32, with one thread.
 
-    MKL and oneDNN choose kernels by maker and model too, so the last bits may differ between processors of one
-    capability. Different digests prove different arithmetic; equal ones do not prove that all operations agree.
+    MKL and oneDNN choose kernels by maker and model, so the last bits may differ between processors of one capability.
+    Equal digests do not prove that all operations agree.
     """
     import torch
     from torch.nn import functional
@@ -320,8 +318,7 @@ def arithmetic(device: str) -> dict[str, Any]:
 def computing_on(device: str) -> Iterator[None]:
     """Set a GPU to TF32 and to convolution algorithms that no measurement chooses, for a time.
 
-    A measurement (`cudnn.benchmark`) may choose differently in the next process, which changes bytes. The settings are
-    restored afterwards, for the caches of other results on a GPU do not name them.
+    A measurement (`cudnn.benchmark`) may choose differently in the next process, which changes bytes.
     """
     if not device.startswith("cuda"):
         yield
@@ -460,10 +457,7 @@ class Quantization:
 
     @classmethod
     def of(cls, quantize: str | None, index: Mapping[str, Any], number_type: torch.dtype, device: str) -> Quantization:
-        """Make the settings of a recipe's `quantize` for a pipeline on `device`; weights compute in `number_type`.
-
-        UserError if the library is absent or does not run on the device.
-        """
+        """Make the settings of a recipe's `quantize`. UserError if its library is absent or unfit for the device."""
         if quantize is None:
             return cls((), None, device)
         if (problem := quantize_problem(quantize, device)) is not None:

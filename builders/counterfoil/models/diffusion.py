@@ -61,17 +61,16 @@ def load_pipeline(
     """Load a diffusers pipeline on `device`, every part in one number type, without a safety filter.
 
     `tokens` maps placeholder → vectors [n, width] for each text encoder, to be added to the vocabulary. `quantize`,
-    `offload` and `compiled` are a recipe's settings. The filter would replace pictures by black ones; CLIP screens.
-    Raises UserError for a name or scheduler that does not exist, RunFailure when it cannot be fetched or read.
+    `offload` and `compiled` are a recipe's settings. UserError for a name or scheduler that does not exist, RunFailure
+    when it cannot be fetched or read.
     """
     import diffusers
     import torch
 
     if scheduler is not None:
         check_scheduler(scheduler)
-    with loading(name):
-        folder = _check_pipeline(name, revision)
-        family = family_in(folder, name)
+    folder = configurations(name, revision)
+    family = family_in(folder, name)
     if tokens and not family.takes_tokens:
         raise UserError(
             f"tokens: '{name}' is {family.name}, which cannot load class tokens",
@@ -120,11 +119,10 @@ def generator_pipeline(
     device: str,
     revision: str | None,
     tokens: Mapping[str, tuple[torch.Tensor, ...]] | None,
-    name: str | None = None,
 ) -> Any:
-    """Load the pipeline of a recipe's generator; `name` overrides its model. Raises as `load_pipeline`."""
+    """Load the pipeline of a recipe's generator. Raises as `load_pipeline`."""
     return load_pipeline(
-        name or generator.model,
+        generator.model,
         revision=revision or generator.revision,
         scheduler=generator.scheduler,
         dtype=generator.dtype,
@@ -137,23 +135,13 @@ def generator_pipeline(
 
 
 def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any]:
-    """Read a pipeline's family, and the width of its image embeddings if it takes any, from its configurations.
-
-    Raises as `load_pipeline`.
-    """
-    with loading(name):
-        folder = _check_pipeline(name, revision)
-        family = family_in(folder, name)
-        width = None if family.width is None else family.width(read_config(folder / "unet" / "config.json", name))
+    """Read a pipeline's family, and the width of its image embeddings if it takes any, from its configurations."""
+    folder = configurations(name, revision)
+    family = family_in(folder, name)
+    width = None if family.width is None else family.width(read_config(folder / "unet" / "config.json", name))
     if family.takes == "every" and not is_integer(width, 1, LARGEST_NUMBER):
         raise UserError(f"model '{name}': unet/config.json does not say which image embeddings it takes")
     return family, width
-
-
-def configurations(name: str, revision: str | None = None) -> Path:
-    """Fetch and check a pipeline's configurations, and return their folder. Raises as `load_pipeline`."""
-    with loading(name):
-        return _check_pipeline(name, revision)
 
 
 def index_here(name: str, revision: str | None = None) -> dict[str, Any] | None:
@@ -172,7 +160,7 @@ def index_here(name: str, revision: str | None = None) -> dict[str, Any] | None:
 
 
 def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
-    """Load the one or two CLIP tokenizers of a pipeline, without its weights. Raises as `load_pipeline`."""
+    """Load the one or two CLIP tokenizers of a pipeline, without its weights."""
     from transformers import CLIPTokenizer
 
     with loading(name):
@@ -183,7 +171,7 @@ def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
 
 
 def text_widths(name: str, revision: str | None = None) -> list[int]:
-    """Read the width of each CLIP text encoder's embeddings from its configuration. Raises as `load_pipeline`."""
+    """Read the width of each CLIP text encoder's embeddings from its configuration."""
     from transformers import CLIPTextConfig
 
     with loading(name):
@@ -206,30 +194,24 @@ def _source(name: str) -> str:
     return str(folder)
 
 
-def _check_pipeline(name: str, revision: str | None) -> Path:
-    """Fetch and check a pipeline's configurations, not its weights, and return their folder."""
-    folder = local_folder(name)
-    if folder is None:
-        from huggingface_hub import snapshot_download
+def configurations(name: str, revision: str | None = None) -> Path:
+    """Fetch and check a pipeline's configurations, and return their folder. Raises as `load_pipeline`."""
+    from huggingface_hub import snapshot_download
 
-        folder = Path(
-            snapshot_download(
-                _source(name),
-                revision=revision,
-                allow_patterns=[INDEX, "*/*.json"],
-                ignore_patterns=[f"*/{words}" for words in LISTS_OF_WORDS],
-            )
-        )
-    elif not (folder / INDEX).is_file():
-        _source(name)  # raises
-    never_ask_for_code()
-    refuse_odd_pipeline(name, folder)
-    return folder
+    with loading(name):
+        source = _source(name)
+        if local_folder(name) is None:
+            words = [f"*/{file}" for file in LISTS_OF_WORDS]
+            wanted = [INDEX, "*/*.json"]
+            source = snapshot_download(source, revision=revision, allow_patterns=wanted, ignore_patterns=words)
+        never_ask_for_code()
+        refuse_odd_pipeline(name, Path(source))
+        return Path(source)
 
 
 def _parts(name: str, revision: str | None, part: str) -> list[str]:
     """Return those of `part` and `part_2` that are CLIP's, the only ones that can load class tokens."""
-    index = read_config(_check_pipeline(name, revision) / INDEX, name)
+    index = read_config(configurations(name, revision) / INDEX, name)
     classes = {key: (index.get(key) or [None, None])[1] for key in (part, f"{part}_2")}
     return [key for key, kind in classes.items() if isinstance(kind, str) and kind.startswith("CLIP")]
 
@@ -354,20 +336,14 @@ _DRAWN = expected(f"a whole number of at most {LARGEST_SIDE // _SCALE}, which dr
 
 
 class UnetDocument(Foreign):
-    """The key of a UNet's config.json that decides how large pictures are."""
-
     sample_size: Annotated[_Side | list[_Side], _DRAWN]
 
 
 class TransformerDocument(Foreign):
-    """The same key of a transformer; many draw any side."""
-
     sample_size: Annotated[_Side | list[_Side] | None, _DRAWN] = None
 
 
 class SchedulerDocument(Foreign):
-    """The key of a scheduler's configuration with its model's number of time steps."""
-
     num_train_timesteps: Annotated[int, Field(ge=1, le=_MOST_TIMES), expected(f"1 to {_MOST_TIMES:,}")] = 1000
 
 
@@ -375,10 +351,7 @@ _DECLARED: Mapping[str, type[Foreign]] = {"unet": UnetDocument, "transformer": T
 
 
 def refuse_odd_pipeline(model: str, folder: Path) -> None:
-    """Raise UserError, with every problem, for parts of other libraries or with absurd sizes.
-
-    `folder` holds the index and the parts' configurations.
-    """
+    """Raise UserError, with every problem, for parts of other libraries or with absurd sizes."""
     index = read_config(folder / INDEX, model)
     problems = [*_part_problems(index), *(f"{INDEX}: {problem}" for problem in followed_problems(index, _NOT_FOLLOWED))]
     for part in [name for name, value in index.items() if isinstance(value, list) and name.isidentifier()]:
@@ -409,6 +382,9 @@ def family_in(folder: Path, model: str) -> Family:
 
 
 def _part_problems(index: Mapping[str, Any]) -> Iterator[str]:
+    import diffusers
+
+    pipelines = Path(diffusers.__file__).parent / "pipelines"
     name = index.get("_class_name")
     if not isinstance(name, str) or not name.isidentifier():
         yield f"{INDEX} names the pipeline {name!r:.80}, expected a class of diffusers"
@@ -423,21 +399,16 @@ def _part_problems(index: Mapping[str, Any]) -> Iterator[str]:
         library, class_name = value
         if library is None:
             continue
-        if class_name is None or not class_name.isidentifier() or (module := _library(library)) is None:
+        module = None
+        if library in _LIBRARIES:
+            module = importlib.import_module(library)
+        elif library.isidentifier() and (pipelines / library).is_dir():
+            module = getattr(diffusers.pipelines, library, None)
+        if class_name is None or not class_name.isidentifier() or module is None:
             yield f"{INDEX} takes '{part[:40]}' from {library!r:.80}, expected {' or '.join(_LIBRARIES)}"
         elif part not in _NOT_KEPT and not inspect.isclass(getattr(module, class_name, None)):
             near = did_you_mean(class_name, [known for known in dir(module) if known[:1].isupper()])
             yield f"{INDEX} takes '{part[:40]}' to be {class_name[:80]}, which {library} does not have{near}"
-
-
-def _library(name: str) -> Any:
-    """Import the library of a part, or the module of one of diffusers' pipelines; return None for other names."""
-    if name in _LIBRARIES:
-        return importlib.import_module(name)
-    import diffusers
-
-    folder = Path(diffusers.__file__).parent / "pipelines" / name
-    return getattr(diffusers.pipelines, name, None) if name.isidentifier() and folder.is_dir() else None
 
 
 def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -477,7 +448,7 @@ def place_pipeline(pipeline: Any, device: str, offload: str = "none") -> Any:
 def wait_in_memory(pipeline: Any, device: str, offload: str) -> Any:
     """Have the pipeline's parts (`model`) or layers (`sequential`) moved to `device` when they are called.
 
-    The pipeline as a whole must never be moved. Raises as `placed`.
+    The pipeline as a whole must never be moved.
     """
     if offload == "model":
         if pipeline.model_cpu_offload_seq is None:
@@ -512,10 +483,7 @@ class PromptLength:
 
 
 def prompt_length(name: str, revision: str | None) -> PromptLength | None:
-    """Load the tokenizers of a pipeline that reads prompts by CLIP alone, without weights; None for others.
-
-    Other encoders, such as T5, read hundreds of tokens. Raises as `load_tokenizers`.
-    """
+    """Load the tokenizers of a pipeline that reads prompts by CLIP alone, without weights; None for others."""
     index = read_config(configurations(name, revision) / INDEX, name)
     parts = [value for part, value in index.items() if part.startswith("text_encoder") and value[1] is not None]
     if not parts or not all(str(value[1]).startswith("CLIP") for value in parts):

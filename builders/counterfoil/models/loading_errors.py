@@ -1,7 +1,7 @@
 """Put errors of fetching, reading and computing in words: no such repository, a full disk, a lost GPU.
 
-Libraries wrap errors, so the causes of an error are searched too. Load within `loading`, or call `known_cause` first:
-a known cause must never be reported as an error of the program.
+Libraries wrap errors, so the causes of an error are searched too. A known cause must never be reported as an error of
+the program: load within `loading`, or call `known_cause` first.
 """
 
 from __future__ import annotations
@@ -96,10 +96,7 @@ def computing(
 
 
 def reading_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of reading an input dataset that is unavailable: ours, and those of disks, networks and files.
-
-    Do not continue without the dataset after any other error.
-    """
+    """Return the errors of reading an input dataset that is unavailable. Do not continue after any other error."""
     import httpx2
     import pyarrow
     from huggingface_hub import errors as hub
@@ -109,10 +106,7 @@ def reading_errors() -> tuple[type[Exception], ...]:
 
 
 def skipped_reason(what: str, error: Exception) -> CounterfoilError:
-    """Return why something optional is skipped: the known cause of the error, else its own words.
-
-    Raises a MemoryError again, for no run can continue after it.
-    """
+    """Return why something optional is skipped. Raises a MemoryError again, for no run can continue after it."""
     if isinstance(error, MemoryError):
         raise error
     return known_cause(what, error) or RunFailure(f"{what} cannot be read: {error_line(error)}")

@@ -1,9 +1,8 @@
 """Load LoRA weights (Hu et al. 2021): for some layers of a generator two small matrices, whose scaled product is added.
 
-Several may be used together, each at its own scale. A file is not trusted: it must be safetensors, its header is
-checked before anything else loads, and it is refused unless every tensor is used. Files whose tensors diffusers changes
-(fused layers) or drops are refused too. A layer changes by the recipe's scale times alpha ÷ rank of the file. At scale
-0 the weights take no part, so images are byte-identical to those without them.
+A file is not trusted: it must be safetensors, its header is checked before anything else loads, and it is refused
+unless every tensor is used as diffusers reads it. A layer changes by the recipe's scale times alpha ÷ rank of the file.
+At scale 0 the weights take no part, so images are byte-identical to those without them.
 """
 
 from __future__ import annotations
@@ -59,8 +58,7 @@ _SETTINGS = "lora_adapter_metadata"
 def pin_lora(name: str, lora: Lora) -> Pin:
     """Pin a recipe's LoRA `name` to its file's content and, on the Hub, a commit.
 
-    UserError for a path that does not exist and for a file that is not of LoRA weights; RunFailure if it cannot be
-    fetched or read.
+    UserError for a path that does not exist and for another file; RunFailure if it cannot be fetched or read.
     """
     import torch
     from safetensors import safe_open
@@ -76,7 +74,7 @@ def pin_lora(name: str, lora: Lora) -> Pin:
 
 
 def wrong_loras(loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line for each local file that is missing or is not the pinned one. Files of the Hub are not checked."""
+    """Yield a line for each local file that is missing or is not the pinned one."""
     for name, lora in loras.items():
         key, pinned = f"generator.lora.{name}.path", pins.get(name, {}).get("sha256")
         try:
@@ -123,7 +121,6 @@ def check_loras(
 
 
 def lora_file(path: str, revision: str | None) -> Path:
-    """Return the file that a recipe's path means. Raises as `pin_lora`."""
     if is_local(path) and named_path(path.removeprefix(LOCAL)).is_file():
         return named_path(path.removeprefix(LOCAL))
     return named_file(path, revision, "LoRA", LORA_FILE)
@@ -131,10 +128,7 @@ def lora_file(path: str, revision: str | None) -> Path:
 
 @dataclass(slots=True)
 class Loras:
-    """The LoRA weights of a model, each with a scale.
-
-    constant: the recipe's scales by name. inside: their names in peft.
-    """
+    """The LoRA weights of a model. constant: the recipe's scales by name. inside: their names in peft."""
 
     model: Any
     constant: Mapping[str, float]
@@ -143,10 +137,7 @@ class Loras:
 
     @contextlib.contextmanager
     def used(self, scales: Mapping[str, float] | None = None) -> Iterator[None]:
-        """Use the weights with these scales, others with the recipe's. KeyError for unknown names.
-
-        The scales stay afterwards, so that a next use with the same ones has nothing to do.
-        """
+        """Use the weights with these scales, others with the recipe's; they stay. KeyError for unknown names."""
         named = sorted({**self.constant, **(scales or {})}.items())
         wanted = {self.inside[name]: float(scale) for name, scale in named if scale != 0}
         if wanted != self._now:
@@ -202,7 +193,7 @@ def _sha256(file: Path) -> str:
 
 
 def _settings_of(name: str, file: Path) -> dict[str, Any]:
-    """Check a file's header, and return the settings of its training; read no tensor. Raises as `pin_lora`."""
+    """Check a file's header, and return the settings of its training; read no tensor."""
     from safetensors import safe_open
 
     with open_regular(file) as stream:
@@ -288,10 +279,7 @@ def _by_layer(
 def _weights_of(
     pipeline: Any, part: str, name: str, file: Path, layers: Mapping[str, Any]
 ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """Return a file's matrices by their names in peft, in the model's number type, and the alpha of each layer.
-
-    Raises UserError for a file that does not fit the layers.
-    """
+    """Return a file's matrices by their names in peft, in the model's number type, and the alpha of each layer."""
     import torch
 
     number_type = getattr(pipeline, part).dtype

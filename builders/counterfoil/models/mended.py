@@ -69,7 +69,6 @@ class MendedWith:
 
 
 def _one_or_several(value: Any) -> Any:
-    """Return one content or a list as a tuple, which strict pydantic expects."""
     if isinstance(value, str):
         return (value,)
     return tuple(value) if isinstance(value, list) else value
@@ -127,10 +126,7 @@ def mended_of(name: str) -> MendedNote | None:
 
 
 def read_mended(folder: Path, model: str) -> MendedNote | None:
-    """Read the mended.json of a model's folder; None if it has none.
-
-    UserError with all problems of an invalid one: the model must not be measured on images that it may have seen.
-    """
+    """Read the mended.json of a model's folder; None if it has none. UserError with all problems of an invalid one."""
     file = folder / MENDED
     if not file.exists() and not file.is_symlink():
         return None

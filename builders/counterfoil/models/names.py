@@ -1,7 +1,4 @@
-"""Resolve model names: `lab:NAME`, `local-dir:PATH`, a folder, or a Hub name; and pin them.
-
-The pin of a Hub name is a commit, that of a folder a SHA-256 over its files.
-"""
+"""Resolve model names (`lab:NAME`, `local-dir:PATH`, a folder, or a Hub name), and pin them."""
 
 from __future__ import annotations
 
@@ -67,10 +64,7 @@ def resolve_name(name: str) -> str:
 
 
 def local_folder(name: str) -> Path | None:
-    """Return the folder that a name means, or None for a Hub name.
-
-    UserError if the folder is missing, or is one of another machine (`refuse_elsewhere`).
-    """
+    """Return the folder that a name means, or None for a Hub name. UserError if it is missing or elsewhere."""
     refuse_elsewhere(name, "model")
     resolved = resolve_name(name)
     if not is_local(resolved):

@@ -1,9 +1,8 @@
 """Check a recipe's generator against its pipeline, by configurations alone, before weights load.
 
-A build does this first (`building/inputs.py`), and `check` if the configurations are on this machine. A pipeline's
-signature says which options it takes. Recipes may give numbers, true, false, null and lists of these, but nothing for
-pictures, tensors, mappings or functions, where libraries would open a text as a file. Text passes only under a few
-names that are read as words, or where the annotation lists the words.
+A pipeline's signature says which options it takes. Recipes may give numbers, true, false, null and lists of these. Text
+passes only under a few names that are read as words, or where the annotation lists the words: elsewhere libraries would
+open a text as a file.
 """
 
 from __future__ import annotations
@@ -96,7 +95,6 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
 
 
 def _class_named(index: Mapping[str, Any]) -> str:
-    """Return the class that an index names, or an empty text."""
     name = index.get("_class_name")
     return name if isinstance(name, str) and name.isidentifier() else ""
 
@@ -114,7 +112,6 @@ def _interval_problems(generator: Generator, called: str, unet: Mapping[str, Any
 
 
 def has_settings_to_compare(recipe: Recipe) -> bool:
-    """Return whether a recipe has settings that `pipeline_problems` compares with its pipeline."""
     generator = recipe.generator
     settings = (
         recipe.tokens,
@@ -136,10 +133,7 @@ _CUT_SHORT = "denoising_end"
 
 
 def _edit_problems(generator: Generator, family: Family, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
-    """Yield problems of a pipeline that edits rows, or that needs an image though no row is edited.
-
-    `called` is the class whose call draws, `unet` the UNet's configuration, if there is one.
-    """
+    """Yield problems of a pipeline that edits rows, or that needs an image though no row is edited."""
     its = f"generator.model: '{generator.model}' is {family.name}"
     if not kind_of(generator).edits:
         if family.needs_image:
@@ -240,7 +234,6 @@ def option_problems(pipeline: type, options: Mapping[str, Any], reserved: frozen
 
 
 def _parameters(pipeline: type) -> dict[str, tuple[Any, Any]]:
-    """Return the named arguments of a call: name → annotation and default."""
     call: Any = pipeline.__call__
     try:
         hints = typing.get_type_hints(inspect.unwrap(call))

@@ -1,8 +1,8 @@
 """Render one chat template, in a process of its own with bounds of memory and time.
 
 `text_models.py` runs it as a script. Arguments: bytes of memory and letters of output. stdin: a JSON of template and
-variables. stdout: a JSON of `text` or `problem`. Templates have what transformers gives them (5.x,
-`chat_template_utils`). Nothing of this package is imported, for that takes longer than rendering.
+variables. stdout: a JSON of `text` or `problem`. Templates have what transformers 5 gives them. Nothing of this package
+is imported, for that takes longer than rendering.
 """
 
 from __future__ import annotations
@@ -58,10 +58,6 @@ def _raise_exception(message: str) -> None:
     raise jinja2.exceptions.TemplateError(message)
 
 
-def _strftime_now(form: str) -> str:
-    return datetime.now().strftime(form)
-
-
 def environment() -> ImmutableSandboxedEnvironment:
     """Return a sandbox with the functions that transformers gives its templates."""
     sandbox = ImmutableSandboxedEnvironment(
@@ -70,7 +66,7 @@ def environment() -> ImmutableSandboxedEnvironment:
     sandbox.filters["tojson"] = _tojson
     functions: dict[str, Any] = {
         "raise_exception": _raise_exception,
-        "strftime_now": _strftime_now,
+        "strftime_now": lambda form: datetime.now().strftime(form),
         "namespace": _Namespace,
     }
     sandbox.globals.update(functions)

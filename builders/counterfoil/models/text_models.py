@@ -1,10 +1,8 @@
 """Check and load captioners and chat models of transformers, and render chat templates.
 
-The rules are those of classifiers (`config_files`): no other files are read, numbers are bounded.
-
-A chat template is a program that is not trusted. transformers renders templates in jinja2's sandbox, which keeps them
-from files and code, but not from taking all memory or running for ever. Here a child process with bounds renders
-(`rendering.py`), and transformers gets the text.
+No other files are read, and numbers are bounded, as for classifiers (`config_files`). A chat template is a program that
+is not trusted: jinja2's sandbox keeps it from files and code, but not from taking all memory or running for ever, so a
+child process with bounds renders it (`rendering.py`).
 """
 
 from __future__ import annotations
@@ -93,10 +91,7 @@ class TextModelConfig:
 
 
 def checked_captioner(model: str, model_files: ModelFiles, kinds: Collection[str]) -> TextModelConfig:
-    """Check and return a captioner's configuration; a model that is not of the `kinds` needs a chat template.
-
-    UserError with all problems.
-    """
+    """Check and return a captioner's configuration; a model of other kinds than `kinds` needs a chat template."""
     document = read_config(model_files.folder / CONFIG, model, MOST_JSON_BYTES)
     problems = [*_kind_problems(document, known_captioners(), "captioner")]
     model_type = document.get("model_type")
@@ -115,7 +110,6 @@ def checked_captioner(model: str, model_files: ModelFiles, kinds: Collection[str
 
 
 def checked_chat(model: str, model_files: ModelFiles) -> TextModelConfig:
-    """Check and return the configuration of a chat model. UserError with all problems."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
 
     known = _first_classes(NAMES)
@@ -149,7 +143,6 @@ def _checked(
 
 
 def known_captioners() -> dict[str, str]:
-    """Return transformers' models that make text of images: model type → class."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES
 
     return _first_classes(NAMES)
@@ -299,6 +292,7 @@ def loaded(
     UserError if the files are not those of a `what`, RunFailure if they cannot be read.
     """
     import transformers
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     def read() -> Any:
         with quiet():
@@ -308,29 +302,24 @@ def loaded(
 
     module: Any = while_loading(name, read)
     module.eval().requires_grad_(False)
+    with files_alone(config) as folder, quiet():
+        try:
+            # Encoder-decoder models have no tokenizer class; the tokenizer's file is enough.
+            if "tokenizer_class" in json.loads(config.files.get(TOKENIZER_CONFIG, b"{}")):
+                tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            else:
+                tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+        except Exception as error:  # damaged files may raise anything
+            raise UserError(f"model {name!r}: no tokenizer can be made from its files: {error_line(error)}") from error
     return {
         "name": name,
         "model_type": config.model_type,
         "architecture": config.architecture,
         "sha256": weights_sha256(f"{config.architecture}\n{config.text()}", module.state_dict()),
         "device": device,
-        "tokenizer": _tokenizer_of(name, config),
+        "tokenizer": tokenizer,
         "module": while_loading(name, lambda: module.to(device)),
     }
-
-
-def _tokenizer_of(name: str, config: TextModelConfig) -> Any:
-    """Make the tokenizer of the checked files. UserError if they do not make one."""
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
-    with files_alone(config) as folder, quiet():
-        try:
-            # Encoder-decoder models have no tokenizer class; the tokenizer's file is enough.
-            if "tokenizer_class" not in json.loads(config.files.get("tokenizer_config.json", b"{}")):
-                return PreTrainedTokenizerFast.from_pretrained(folder)
-            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        except Exception as error:  # damaged files may raise anything
-            raise UserError(f"model {name!r}: no tokenizer can be made from its files: {error_line(error)}") from error
 
 
 @contextlib.contextmanager
@@ -391,8 +380,7 @@ def rendered(
 ) -> str:
     """Render turns with the chat template of a tokenizer or processor of transformers (`holder`).
 
-    `more` are further variables. A template gets a placeholder for each image. RunFailure if it fails, or takes more
-    than 1 GB, 10 seconds or a million letters.
+    `more` are further variables. RunFailure if it fails, or takes more than 1 GB, 10 seconds or a million letters.
     """
     templates = holder.chat_template
     template = templates.get("default") if isinstance(templates, Mapping) else templates

@@ -1,7 +1,6 @@
 """Load models of transformers safely, from a folder or one commit of the Hub.
 
-No code of an author runs, pickled weights are not read, and neither is any file outside the commit or folder. The
-checks of configurations are in `classifiers/of_transformers.py` and `text_models.py`.
+No code of an author runs, pickled weights are not read, and neither is any file outside the commit or folder.
 """
 
 from __future__ import annotations
@@ -88,7 +87,6 @@ def trained_module(
     described: Any,
     *,
     hint: str,
-    layers: re.Pattern[str] = _LAYER,
 ) -> nn.Module:
     """Build a module of the class `built` and the configuration `described`, with its weights in float32, on the CPU.
 
@@ -114,7 +112,7 @@ def trained_module(
     missing = sorted(keys["missing_keys"])
     if missing:
         raise RunFailure(f"model {name!r}: its weights do not hold {some_of(missing, 3)}, which would be random", hint)
-    left = sorted(key for key in keys["unexpected_keys"] if layers.search(key))
+    left = sorted(key for key in keys["unexpected_keys"] if _LAYER.search(key))
     if left:
         raise UserError(
             f"model {name!r}: its weights hold layers that its configuration does not have, such as {left[0]}",
@@ -163,7 +161,6 @@ def _weights(name: str, model_files: ModelFiles) -> list[Path]:
 
 
 def prepared_by(name: str, processor: Any) -> Callable[[Any], torch.Tensor]:
-    """Return a function from a PIL image to its tensor (C, H, W). Raises as `inputs_prepared_by`."""
     prepare = inputs_prepared_by(name, processor)
     return lambda image: prepare(image)["pixel_values"]
 

@@ -1,7 +1,7 @@
 """Try a model without memory before it is loaded: its size, its largest tensor, and the ids that it is given.
 
 A configuration of 200 bytes may ask for a layer of 10**15 numbers. So the model is first built on torch's meta device,
-where tensors have no memory, and the attempt ends as soon as the model is larger than its file can fill.
+until it is larger than its file can fill.
 """
 
 from __future__ import annotations
@@ -37,17 +37,22 @@ class _Overgrown(Exception):
 
 
 def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.Module]) -> None:
-    """Raise UserError if `build()` makes more parameters than the weights files of a model have bytes, or fails.
-
-    RunFailure if a file is gone.
-    """
+    """Raise UserError if `build()` makes more parameters than the weights files of a model have bytes, or fails."""
     try:
         held = sum(file.stat().st_size for file in files)
     except OSError as error:
         raise RunFailure(f"model {model!r}: its weights cannot be read: {error.strerror}") from error
     names = ", ".join(sorted(file.name for file in files)[:3])
     try:
-        numbers = _numbers_of(build, held)
+        try:
+            with torch.device("meta"), _watched(held):
+                built = build()
+        except NotImplementedError:
+            # timm before 1.0.30 computes the widths of some models with tensors, which meta tensors cannot. `_watched`
+            # checks sizes before they are allocated, so memory stays bounded.
+            with _watched(held):
+                built = build()
+        numbers = sum(parameter.numel() for parameter in built.parameters())
     except _Overgrown as error:
         raise UserError(
             f"model {model!r}: its configuration asks for {error}, and its weights ({names}) have {held:,} bytes",
@@ -68,28 +73,21 @@ def refuse_overgrown(model: str, files: Sequence[Path], build: Callable[[], nn.M
         )
 
 
-def _numbers_of(build: Callable[[], nn.Module], held: int) -> int:
-    try:
-        with torch.device("meta"), _watched(held):
-            built = build()
-    except NotImplementedError:
-        # timm before 1.0.30 computes the widths of some models with tensors, which meta tensors cannot. `_watched`
-        # checks sizes before they are allocated, so memory stays bounded.
-        with _watched(held):
-            built = build()
-    return sum(parameter.numel() for parameter in built.parameters())
-
-
 @contextlib.contextmanager
 def _watched(held: int) -> Iterator[None]:
     """Raise `_Overgrown` when a tensor, a parameter or a module is made that is too much."""
     numbers = count = 0
+    most = _REBUILT * held + _SPARE
+
+    def on_tensor(size: int, _: int) -> None:
+        if size > most:
+            raise _Overgrown(f"a tensor of {size:,} numbers")
 
     def on_parameter(_: Any, name: str, parameter: Any) -> None:
         nonlocal numbers
         numbers += parameter.numel() if parameter is not None else 0
-        if numbers > _REBUILT * held + _SPARE:
-            raise _Overgrown(f"more than {_REBUILT * held + _SPARE:,} parameters")
+        if numbers > most:
+            raise _Overgrown(f"more than {most:,} parameters")
 
     def on_module(_: Any, name: str, module: Any) -> None:
         nonlocal count
@@ -102,33 +100,32 @@ def _watched(held: int) -> Iterator[None]:
         modules.register_module_module_registration_hook(on_module),
     ]
     try:
-        with _Sizes(_REBUILT * held + _SPARE):
+        with _Tensors(on_tensor):
             yield
     finally:
         for hook in hooks:
             hook.remove()
 
 
-class _Sizes(TorchDispatchMode):
-    """Check the size of every tensor, before it is made if the operator's arguments have it."""
+class _Tensors(TorchDispatchMode):
+    """Call `check` with how many numbers a tensor has, before it is made if an operator is given its size.
 
-    def __init__(self, most: int) -> None:
+    The second argument is the bytes of each number, 0 before the tensor is made.
+    """
+
+    def __init__(self, check: Callable[[int, int], None]) -> None:
         super().__init__()
-        self.most = most
+        self.check = check
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for argument, value in zip(func._schema.arguments, args, strict=False):
             if argument.name == "size" and isinstance(value, list | tuple):
-                self._refuse(math.prod(abs(int(side)) for side in value))
+                self.check(math.prod(abs(int(side)) for side in value), 0)
         made = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(made):
             if isinstance(tensor, torch.Tensor):
-                self._refuse(tensor.numel())
+                self.check(tensor.numel(), tensor.element_size())
         return made
-
-    def _refuse(self, numbers: int) -> None:
-        if numbers > self.most:
-            raise _Overgrown(f"a tensor of {numbers:,} numbers")
 
 
 def largest_tensor_bytes(run: Callable[[torch.Tensor], Any], shape: tuple[int, ...]) -> int:
@@ -138,24 +135,15 @@ def largest_tensor_bytes(run: Callable[[torch.Tensor], Any], shape: tuple[int, .
     """
     # Errors: an operator without a fake form, or a model that cannot take this input, for which the real pass raises.
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with torch.inference_mode(), fake, _Largest() as seen, contextlib.suppress(Exception):
+    most = 0
+
+    def measure(numbers: int, bytes_each: int) -> None:
+        nonlocal most
+        most = max(most, numbers * bytes_each)
+
+    with torch.inference_mode(), fake, _Tensors(measure), contextlib.suppress(Exception):
         run(torch.empty(shape))
-    return seen.most
-
-
-class _Largest(TorchDispatchMode):
-    """Record the size of the largest tensor."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.most = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(made):
-            if isinstance(tensor, torch.Tensor):
-                self.most = max(self.most, tensor.numel() * tensor.element_size())
-        return made
+    return most
 
 
 def refuse_unknown_ids(model: str, ids: torch.Tensor, rows: int) -> None:

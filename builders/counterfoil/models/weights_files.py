@@ -1,7 +1,6 @@
 """Choose and read the weights of a model without running anyone's pickle.
 
-Safetensors hold numbers and nothing else. Without them, a file of torch is read with `weights_only=True`, which makes
-tensors and plain containers and refuses everything else that a pickle asks for.
+Without safetensors, a file of torch is read with `weights_only=True`, which makes tensors and plain containers only.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _WRAPPERS = ("_orig_mod.", "module.", "_orig_mod.", "timm_model.")
 
 
 def choose_weights(folder: Path, preferred: Sequence[str]) -> Path | None:
-    """Return the weights file of a folder: safetensors before pickles, `preferred` names before others.
+    """Return the weights file of a folder: safetensors before pickles, `preferred` names before others; else None.
 
-    Only regular files count: reading a pipe would wait for ever. None if there is no such file.
+    Only regular files count: reading a pipe would wait for ever.
     """
     for suffixes in ((SAFE,), _PICKLED):
         named = [folder / name for name in preferred if name.endswith(suffixes)]
@@ -72,10 +71,7 @@ def refuse_damaged(file: Path, model: str) -> None:
 
 
 def read_pickled(file: Path, model: str) -> dict[str, torch.Tensor]:
-    """Read the weights of a .bin, .pth or .pth.tar file by name, on the CPU, without running its pickle.
-
-    UserError if the file holds anything else than weights.
-    """
+    """Read the weights of a .bin, .pth or .pth.tar file by name, on the CPU, without running its pickle."""
     import torch
 
     refuse_packed(file, model)
@@ -176,7 +172,6 @@ def _is_plain(value: Any) -> bool:
 
 
 def unwrapped(key: str) -> str:
-    """Return the name of a weight in the model itself."""
     for prefix in _WRAPPERS:
         key = key.removeprefix(prefix)
     return key

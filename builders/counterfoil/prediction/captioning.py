@@ -1,8 +1,4 @@
-"""Captions of labelled images, and likelihoods of given captions, cached by content.
-
-Each image has a small file, named by a hash of everything that its content depends on, so that a killed run resumes. A
-damaged file is made again.
-"""
+"""Captions of labelled images, and likelihoods of given captions, cached by content in one small file an image."""
 
 from __future__ import annotations
 
@@ -37,11 +33,10 @@ def caption_images(
     most_tokens: int = 40,
     examples: Sequence[CaptionExample] = (),
 ) -> dict[str, tuple[str, ...] | None]:
-    """Return `number` captions of each image, or of those named in `keys`, by key and in the images' order.
+    """Return `number` captions of each image, or of those named in `keys`, by key; None if it cannot be decoded.
 
-    None for an image that cannot be decoded. `prefix` begins the captions, one for all or one for each label. Captions
-    are cached in `folder`, and the captioner is loaded only for missing ones. Raises as `Captioner.captions`, and
-    KeyError for a label without a prefix.
+    `prefix` begins the captions, one for all or one for each label. Captions are cached in `folder`, and the captioner
+    is loaded only for missing ones. Raises as `Captioner.captions`, and KeyError for a label without a prefix.
     """
     wanted = images.keys if keys is None else tuple(keys)
     chosen = frozenset(wanted)
@@ -83,10 +78,9 @@ def _known_captions(path: Path, number: int) -> tuple[bool, tuple[str, ...] | No
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """Log-likelihoods and token counts of k captions for n images, including the captions' end tokens.
+    """Log-likelihoods (n, k) and token counts of k captions for n images, the captions' ends included.
 
-    keys: n, in the images' order. sums: (n, k) float64, natural logarithms; NaN for an image that cannot be decoded.
-    tokens: (n, k) int64, 0 for such an image.
+    sums: natural logarithms, NaN for an image that cannot be decoded. tokens: int64, 0 for such an image.
     """
 
     keys: tuple[str, ...]
@@ -109,10 +103,9 @@ def likelihoods_of(
     keys: Sequence[str] | None = None,
     examples: Sequence[CaptionExample] = (),
 ) -> Likelihoods:
-    """Return the likelihoods of all captions given each image, or each of those named in `keys`.
+    """Return the likelihoods of all captions given each image, or each of those named in `keys`; cached in `folder`.
 
-    They are cached in `folder` by image and captioner; the captioner sees an image once for all its missing captions.
-    Raises as `Captioner.log_likelihoods`.
+    The captioner sees an image once for all its missing captions. Raises as `Captioner.log_likelihoods`.
     """
     captions = tuple(captions)
     chosen = frozenset(images.keys if keys is None else keys)
@@ -157,7 +150,6 @@ _MOST_BYTES = 1 << 26
 
 
 def _entry_path(folder: Path, images: LabelledImages, encoded: bytes, depends: Sequence[Any]) -> Path:
-    """Return the cache file of an encoded image; `depends` is plain JSON."""
     image = hashlib.sha256(encoded).hexdigest()
     # Photographs may be of more formats, so the same bytes may be readable as one and not otherwise.
     key = sha256_json([image, images.photographs, *depends])
@@ -180,7 +172,6 @@ def _write_entry(path: Path, content: Any) -> None:
 
 
 def _captioner_key(captioner: Captioner, examples: Sequence[CaptionExample]) -> list[Any]:
-    """Return the captioner and its examples as plain JSON."""
     return [captioner.key, [[example.text, _pixels(example)] for example in examples]]
 
 

@@ -1,13 +1,10 @@
 """The outputs of a classifier that are right for each class of a dataset.
 
-A classifier that names its outputs is matched by names, in any order, or refused: by exact names, else with case, `_`,
-`-` and spaces ignored, else by the classes' ids. An output called "tabby, tabby cat", as in the usual lists of
-ImageNet, matches by the whole name first, then by each part. A model of ImageNet's 1,000 outputs is matched by the
-recipe's `imagenet` indices (one for an ImageNet subset, several for a category), unless its names show another order.
-A model without names is taken for one of the input dataset, whose outputs are the source labels, if their number fits
-and training programs would sort the class folders alike: torchvision sorts them by code points, timm by numbers and
-without case. Anything else is refused, since a wrong map silently scores near zero. A person may give the order
-(`Order`).
+A classifier that names its outputs is matched by names: exactly, else with case, `_`, `-` and spaces ignored, else by
+the classes' ids. Of an output "tabby, tabby cat" the whole name comes first, then each part. A model of ImageNet's
+1,000 outputs is matched by the recipe's `imagenet` indices, unless its names show another order. Outputs without names
+are the source labels, if their number fits and training programs would sort the class folders alike. A person may give
+the order (`Order`). Anything else is refused, since a wrong map silently scores near zero.
 """
 
 from __future__ import annotations
@@ -41,13 +38,12 @@ Outputs = Literal["all", "classes"]
 
 @dataclass(frozen=True)
 class ClassMap:
-    """For each label of the dataset, the model outputs that count as right; `outputs` says how they were found.
+    """For each label of the dataset, the model outputs that count as right; `outputs` says how they were matched.
 
     `label_names` are the model's names of its outputs, if it has them. `most_ranked` is the number of answers that it
-    ranks for an image, if fewer than its outputs. `class_outputs` are the outputs that are right for some class, if
-    there are others and both ways of answering count: over all outputs, and over `class_outputs` alone. `leads` is the
-    way that answers and chances follow. `matched` describes for people how outputs were matched; `order_given`: a
-    person gave the order.
+    ranks, if fewer than its outputs. `class_outputs` are the outputs that are right for some class, if answers over
+    these alone count beside answers over all. `leads` is the way that answers and chances follow. `matched` describes
+    for people how outputs were matched; `order_given`: a person gave the order.
     """
 
     outputs: Literal["imagenet", "source labels", "names"]
@@ -78,7 +74,7 @@ class ClassMap:
         return max(1, min(5, self.answering - 1, self.most_ranked or 5))
 
     def answered_both_ways(self, leads: Outputs) -> ClassMap:
-        """Return a map that answers over all outputs and over `class_outputs`, if there are two of these and others.
+        """Return a map that also answers over `class_outputs` alone, if there are several of these, and others.
 
         A file of labels ranks no second answer, so it has one way.
         """
@@ -185,10 +181,7 @@ def _timm_targets(classes: Sequence[RecipeClass], facts: ClassifierFacts) -> tup
 
 
 def _folder_names(classes: Sequence[RecipeClass]) -> list[str] | None:
-    """Return the class names by source label, spelled so that they are in torchvision's order of folders.
-
-    `_` in a folder's name is a space in a recipe. None if no spelling is sorted: then classes are no folders.
-    """
+    """Return the class names by source label, with `_` or spaces, whichever torchvision sorts so; else None."""
     names = [cls.name for cls in sorted(classes, key=lambda cls: cls.source_label)]
     for spelt in (names, [name.replace(" ", "_") for name in names]):
         if spelt == sorted(spelt):
@@ -207,10 +200,7 @@ def folder_orders(classes: Sequence[RecipeClass]) -> dict[str, list[int]]:
 
 
 def _timm_order(names: Sequence[str]) -> list[str] | None:
-    """Sort names as timm sorts class folders (`timm.utils.misc.natural_key`): by their numbers, without case.
-
-    None if two names are equal in that: timm takes them from a set, in any order.
-    """
+    """Sort names as timm's `natural_key` sorts class folders: by numbers, without case. None if two are equal."""
     keys = []
     for name in names:
         parts = re.split(r"(\d+)", name.lower())  # digits at odd positions
@@ -221,7 +211,7 @@ def _timm_order(names: Sequence[str]) -> list[str] | None:
 
 
 def _stand_elsewhere(classes: Sequence[RecipeClass], named: NameMatch) -> bool:
-    """Check whether most of the matched names are at other outputs than the `imagenet` indices.
+    """Return whether most of the matched names are at other outputs than the `imagenet` indices.
 
     Most, since two vocabularies use single words for different things.
     """
@@ -317,10 +307,7 @@ def match_output_names(
 
 
 def _are_numbered(names: Sequence[str], classes: Sequence[RecipeClass]) -> bool:
-    """Check whether each name is its output's own number, and none is a class's name.
-
-    A class's id may be a number too, by chance.
-    """
+    """Return whether each name is its output's own number, and none is a class's name."""
     class_names = {plain_name(cls.name) for cls in classes}
     plain = [plain_name(name) for name in names]
     numbers = [_NUMBER.fullmatch(name) for name in plain]

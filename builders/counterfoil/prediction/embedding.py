@@ -1,7 +1,6 @@
 """Features of labelled images, by CLIP or a classifier, cached by content in an array on disk.
 
-A killed run resumes. Rows of images that cannot be decoded are NaN. With an engine each worker loads the embedder and
-takes stretches of whole batches.
+A killed run resumes. Rows of images that cannot be decoded are NaN.
 """
 
 from __future__ import annotations
@@ -64,10 +63,7 @@ class Embedder:
 
 
 def clip_embedder(clip: ClipModel, pin: Pin, weights: str | None = None) -> Embedder:
-    """Return the embedder of the pinned CLIP model: unit vectors, so that a dot product is a cosine.
-
-    `weights`: those that it was loaded with.
-    """
+    """Return the embedder of the pinned CLIP model, loaded with `weights`; it gives vectors of unit length."""
     key = _key("clip", pin.document(), clip.device, "open_clip_torch")
     return Embedder(pin.name, key, clip.embed_images, partial(_clip_on, clip.name, weights, pin))
 
@@ -128,10 +124,8 @@ def embed(
     """Return features [n, width] of n images, mapped from a file in `folder`; NaN if an image cannot be decoded.
 
     The file is named after the images' content, the embedder's key, the batch size and the precision, and reused.
-    RunFailure if the disk refuses, or if there are fewer images than keys.
-
-    Report after each batch, in a stage named after the embedder. With an engine its workers embed, if the embedder can
-    be made there. Features that may not be reused are not written.
+    RunFailure if the disk refuses, or if there are fewer images than keys. Report after each batch, in a stage named
+    after the embedder.
     """
     if not embedder.kept:
         rows = []
@@ -177,7 +171,6 @@ def embed(
 def _parts(
     images: LabelledImages, embedder: Embedder, engine: Engine | None, device: str, batch_size: int, done: int
 ) -> Iterator[NDArray[np.float32] | Lost]:
-    """Yield the features of whole batches from row `done` on."""
     if engine is not None and embedder.on is not None:
         return embedded_on_engine(images, embedder, engine, device, batch_size, done)
     stream = islice((encoded for _, encoded in images.images()), done, None)
@@ -237,7 +230,7 @@ def embedded_batches(
 
 @dataclass(frozen=True, slots=True)
 class _Embedding:
-    """Embedding of stretches by a worker (an `engines.Work`): features, float32 (n, width)."""
+    """The work of embedding stretches (an `engines.Work`): features, float32 (n, width)."""
 
     embedder: Callable[[str], Embedder]
     key: str
@@ -303,7 +296,7 @@ def embedded_on_engine(
 
 
 def contents_of(images: LabelledImages, folder: Path) -> NDArray[np.uint8]:
-    """Return the sha256 of n encoded images, (n, 32) bytes; zeros for a row without one. Cached in `folder`.
+    """Return the sha256 of n encoded images, (n, 32) bytes, cached in `folder`; zeros for a row without an image.
 
     RunFailure if the disk refuses, or if there are fewer images than keys.
     """

@@ -1,8 +1,7 @@
 """Rules for when an answer is a failure: `top1`, `top3`, `parent`, `answered:CLASS_ID`, or thresholds of conditions.
 
-`parent` is Wiles 2022, open-ended. A classifier of conditions has an output for each and answers each by itself
-(sigmoid, not softmax); a file of predictions has a column for each, probabilities or logits. It answers yes from a
-threshold on, which Jain et al. 2023 (Appendix A.3) choose to maximise F1 on validation rows.
+`parent` is Wiles 2022, open-ended. A classifier of conditions answers each by itself (sigmoid, not softmax), with yes
+from a threshold on, which Jain et al. 2023 (Appendix A.3) choose to maximise F1 on validation rows.
 """
 
 from __future__ import annotations
@@ -42,17 +41,19 @@ def failures(
     class_map: ClassMap,
     setting: str = _MINED,
 ) -> NDArray[np.bool_]:
-    """Return (n,) which answers are failures; `labels` (n,) are positions in `classes`. False for an unread image.
+    """Return which answers are failures (n,), False for an unread image; `labels` (n,) are positions in `classes`.
 
-    setting: the rule's key in a recipe, for messages.
-
-    UserError for a rule that needs more answers than the model ranks, parents that the classes lack, or an unknown
-    class.
+    setting: the rule's key in a recipe, for messages. UserError for a rule that needs more answers than the model
+    ranks, parents that the classes lack, or an unknown class.
     """
     if rule == "top1":
         return predictions.readable & ~predictions.correct
     if rule.startswith(ANSWERED):
-        label = _class_of(rule.removeprefix(ANSWERED), classes, setting)
+        class_id, ids = rule.removeprefix(ANSWERED), [cls.id for cls in classes]
+        if class_id not in ids:
+            close = did_you_mean(class_id, ids)
+            raise UserError(f"{setting}: no class has the id '{class_id}'{close}", f"As in {ANSWERED}{ids[0]}.")
+        label = ids.index(class_id)
         given = np.isin(predictions.prediction, class_map.targets[label])
         return predictions.readable & given & (labels != label)
     if not ranks_enough(predictions, class_map):
@@ -65,7 +66,14 @@ def failures(
     if rule == "top3":
         kinds = {label: label for label in range(len(classes))}
     else:
-        parents = _parents(classes, setting)
+        missing = [cls.id for cls in classes if cls.parent is None]
+        if missing:
+            raise UserError(
+                f"{setting}: the rule 'parent' needs the parent of every class, and {len(missing):,} have none, such as"
+                f" '{missing[0]}'",
+                f"Write `parent` in the list of classes, or set {setting}=top1.",
+            )
+        parents = [cls.parent or "" for cls in classes]
         numbers = {parent: number for number, parent in enumerate(sorted(set(parents)))}
         kinds = {label: numbers[parent] for label, parent in enumerate(parents)}
     kind_of_output = np.full((len(set(kinds.values())), class_map.num_classes), False)
@@ -82,35 +90,13 @@ def refuse_unanswered(rule: str, classes: Sequence[RecipeClass], class_map: Clas
 
 
 def ranks_enough(predictions: Predictions, class_map: ClassMap) -> bool:
-    """Check that a model ranks enough answers, and has enough outputs, that the first three can all be wrong."""
+    """Return whether a model ranks enough answers, of enough outputs, that the first three can all be wrong."""
     return predictions.answers.shape[1] >= _FIRST and class_map.num_classes > _FIRST
-
-
-def _class_of(class_id: str, classes: Sequence[RecipeClass], setting: str) -> int:
-    ids = [cls.id for cls in classes]
-    if class_id not in ids:
-        close = did_you_mean(class_id, ids)
-        raise UserError(f"{setting}: no class has the id '{class_id}'{close}", f"As in {ANSWERED}{ids[0]}.")
-    return ids.index(class_id)
-
-
-def _parents(classes: Sequence[RecipeClass], setting: str) -> list[str]:
-    missing = [cls.id for cls in classes if cls.parent is None]
-    if missing:
-        raise UserError(
-            f"{setting}: the rule 'parent' needs the parent of every class, and {len(missing):,} have none, such as "
-            f"'{missing[0]}'",
-            f"Write `parent` in the list of classes, or set {setting}=top1.",
-        )
-    return [cls.parent or "" for cls in classes]
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionScores:
-    """A classifier's scores of n images for K conditions, high for yes: `values` float64 [n, K].
-
-    `readable` bool [n] is False for an image that could not be decoded; its scores are NaN.
-    """
+    """A classifier's scores of n images for K conditions, high for yes: float64 [n, K], NaN for unreadable images."""
 
     classifier: Classifier
     values: NDArray[np.float64]
@@ -120,9 +106,8 @@ class ConditionScores:
 def map_conditions(names: Sequence[str], classes: Sequence[RecipeClass], facts: ClassifierFacts) -> ClassMap:
     """Match a classifier's outputs with conditions: target k of the map is condition k.
 
-    An output is matched by the condition's name, or by the id of its class (label 2k); an unnamed one by its position,
-    if there are as many as conditions. UserError if there is no such map, and for a file that gives one label an
-    image.
+    An output is matched by the condition's name, or the id of its class (label 2k); an unnamed one by position.
+    UserError if there is no such map, and for a file that gives one label an image.
     """
     if facts.most_ranked == 1:
         raise UserError(
@@ -144,9 +129,8 @@ def condition_scores(
 ) -> ConditionScores:
     """Return a classifier's scores for conditions: sigmoids of its outputs, or the scores in its file of predictions.
 
-    `conditions` is from `map_conditions`. Answers of a classifier are cached in `folder`; a file's scores are taken as
-    they are, probabilities or logits. UserError for a file with images missing or answered twice; RunFailure if the
-    model cannot compute.
+    `conditions` is from `map_conditions`. Answers of a classifier are cached in `folder`. UserError for a file with
+    images missing or answered twice; RunFailure if the model cannot compute.
     """
     classifier = load(name)
     outputs = [target[0] for target in conditions.targets]
@@ -166,7 +150,9 @@ def condition_scores(
     answers = scored[name].predictions
     if answers.logits is None:
         raise RunFailure(f"model {name!r} gives no scores of its outputs")
-    values = _sigmoid(answers.logits[:, outputs].astype(np.float64))
+    logits_of_conditions = answers.logits[:, outputs].astype(np.float64)
+    small = np.exp(-np.abs(logits_of_conditions))  # the sigmoid, without overflow at either end
+    values = np.where(logits_of_conditions >= 0, 1.0, small) / (1.0 + small)
     values[~answers.readable] = np.nan
     return ConditionScores(scored[name].classifier, values, answers.readable)
 
@@ -176,9 +162,8 @@ def best_thresholds(
 ) -> NDArray[np.float64]:
     """Return each condition's threshold of greatest F1 on these rows: [n, K] scores and truth -> [K].
 
-    A score of at least the threshold is a yes. A threshold is one of the scores, the lowest of those with the same F1.
-    Use other rows than those that answers are judged on: the validation split's, or a discover half's. ValueError for
-    NaN scores; UserError, collected, for conditions that no row has, or all have.
+    A score of at least the threshold is a yes; of several thresholds, the lowest is taken. Judge answers on other rows.
+    ValueError for NaN scores; UserError, collected, for conditions that no row has, or all have.
     """
     _refuse_misfit(scores, present)
     problems = [
@@ -194,10 +179,7 @@ def best_thresholds(
 def binary_answers(
     scores: NDArray[np.floating], present: NDArray[np.bool_], thresholds: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """Return which answers are wrong: [n, K] scores and truth, [K] thresholds -> failed bool [n, K].
-
-    ValueError for shapes that do not fit and for NaN scores: unread rows have no answer.
-    """
+    """Return which answers are wrong: [n, K] scores and truth, [K] thresholds -> bool [n, K]. ValueError for NaN."""
     _refuse_misfit(scores, present)
     if thresholds.shape != scores.shape[1:] or np.isnan(thresholds).any():
         raise ValueError(f"expected {scores.shape[1]} thresholds, found {thresholds}")
@@ -221,9 +203,3 @@ def _refuse_misfit(scores: NDArray[np.floating], present: NDArray[np.bool_]) -> 
         raise ValueError(f"expected scores and truth of one shape (n, K), found {scores.shape} and {present.shape}")
     if np.isnan(scores).any():
         raise ValueError(f"{int(np.isnan(scores).any(axis=1).sum())} rows have no score: leave them out")
-
-
-def _sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute the sigmoid without overflow at either end."""
-    small = np.exp(-np.abs(logits))
-    return np.where(logits >= 0, 1.0, small) / (1.0 + small)

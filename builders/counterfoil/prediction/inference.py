@@ -1,7 +1,6 @@
 """Run classifiers over a dataset's images: each image is decoded once, and transformed once for each kind of input.
 
-Models that fit in memory together share a pass. Batches are cut in the plan's order, and threads decode them; neither
-changes a result. Recorded answers are judged like computed ones, and refused if they leave images out.
+Models that fit in memory together share a pass. Recorded answers are judged like computed ones.
 """
 
 from __future__ import annotations
@@ -38,10 +37,7 @@ def prepared_batches(
     device: str,
     decode: Decode = readable_image,
 ) -> Generator[tuple[np.ndarray, Mapping[str, torch.Tensor | CounterfoilError]], None, None]:
-    """Yield (readable (b,) bool, {input key: (readable, C, H, W) tensor}) for every batch, in order.
-
-    If an image cannot be transformed, the error takes the place of the tensor; other models go on.
-    """
+    """Yield, for each batch, which images are readable (b,), and by input key their tensor or why it failed."""
     transforms = {classifier.input_key: classifier.transform() for classifier in classifiers}
     names = {classifier.input_key: classifier.name for classifier in classifiers}
 
@@ -82,7 +78,7 @@ def _batch(tensors: list[torch.Tensor | CounterfoilError], name: str) -> torch.T
 
 
 def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch.Tensor:
-    """Return the model's outputs, float32 on the CPU: (b, C, H, W) -> (b, num_classes).
+    """Return the model's outputs (b, num_classes), float32 on the CPU.
 
     UserError if their number differs from the model's declaration, RunFailure if they cannot be computed.
     """
@@ -109,14 +105,13 @@ def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch
 
 
 def torch_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return torch's softmax of each row."""
     import torch
 
     return torch.from_numpy(logits).softmax(dim=1).numpy()
 
 
 def numpy_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the softmax of each row without the seconds that torch takes to import; its last bit may be another."""
+    """Return the softmax of each row without importing torch; its last bit may differ."""
     shares = np.exp((logits - logits.max(axis=1, keepdims=True)).astype(np.float64))
     shares /= shares.sum(axis=1, keepdims=True)
     return shares.astype(np.float32)
@@ -129,7 +124,7 @@ def answer_columns(
     ranked: int,
     softmax: Callable[[NDArray[np.float32]], NDArray[np.float32]] = torch_softmax,
 ) -> dict[str, np.ndarray]:
-    """Return the columns of `Predictions` for a batch: (b, num_classes) logits and (b,) labels; keep `ranked` answers.
+    """Return the columns of `Predictions` for a batch of logits (b, num_classes) and labels (b,).
 
     If the class map leads with the classes' own outputs, the column of logits is -inf at the others.
     """
@@ -213,7 +208,7 @@ def _answer(
     labels: np.ndarray,
     device: str,
 ) -> None:
-    """Fill in one model's answers to one batch, whose images are the rows `at`; those `shown` are readable."""
+    """Fill in one model's answers to a batch, whose images are the rows `at`; those `shown` are readable."""
     rows = at[shown]
     try:
         if rows.size:
@@ -253,10 +248,7 @@ def take_over(images: LabelledImages, name: str, recorded: Recorded, class_map: 
 
 
 def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: int) -> Recorded:
-    """Yield the recorded scores as they come. UserError unless every image is answered exactly once.
-
-    An unreadable image needs no answer. The error counts the missing images and shows the first keys.
-    """
+    """Yield the recorded scores as they come. UserError unless every readable image is answered exactly once."""
     answered = np.zeros(len(images), dtype=bool)
     for at, scores in recorded:
         if scores.shape[1] != outputs:
@@ -281,7 +273,7 @@ def each_once(images: LabelledImages, name: str, recorded: Recorded, outputs: in
 
 
 def _repeated(at: NDArray[np.int64], known: NDArray[np.bool_]) -> int | None:
-    """Return a row that is known already, or occurs twice in `at`."""
+    """Return a row of `at` that is known already, or occurs twice."""
     if known[at].any():
         return int(at[known[at]][0])
     rows, times = np.unique(at, return_counts=True)

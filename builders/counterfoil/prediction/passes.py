@@ -1,11 +1,7 @@
 """Every model's answers to a dataset: cached by an earlier run, or computed in as few passes as fit in memory.
 
-A pass decodes each image once for all its models. A model's answers are saved in parts while the pass runs, so that a
-killed run resumes each model where it stopped, and a finished model is never scored again on the same data. With an
-engine, workers load the models and take stretches; batches are the same as in a pass in this process.
-
-Predictions are keyed by content. Parts hold whole batches, so a resumed run with the same batch size gives the same
-bytes.
+A pass decodes each image once for all its models. Answers are saved in parts of whole batches, so a killed run resumes
+each model where it stopped. With an engine, workers load the models and take stretches.
 """
 
 from __future__ import annotations
@@ -26,7 +22,6 @@ from counterfoil.models.devices import free_bytes, give_back_memory
 from counterfoil.prediction.class_map import ClassMap
 from counterfoil.prediction.inference import ModelInPass, predict, take_over
 from counterfoil.prediction.predictions import (
-    RANKED,
     Predictions,
     cache_key,
     cache_path,
@@ -72,7 +67,6 @@ def score_models(
     batch_size: int,
     load: Callable[[str], Classifier] = load_classifier,
     *,
-    ranked: int | None = RANKED,
     logits: bool = False,
     placement: Placement | None = None,
     failed: dict[str, CounterfoilError] | None = None,
@@ -80,16 +74,13 @@ def score_models(
     """Return every model's answers: cached in `folder` if an earlier run finished them, else computed and saved there.
 
     If a model fails, the others are scored and saved; then all failures are raised, or put into `failed` by model, if
-    given. `load` loads the model of a name; one without a content hash (`Classifier.kept`) is scored and not cached.
-    `ranked` answers are kept of each image (None: all), and with `logits` the scores themselves. With `placement`, the
-    workers of an engine load the models and answer, except for models that only this process has. A stage of progress
-    is a model, or several that share a pass.
+    given. A model without a content hash (`Classifier.kept`) is scored and not cached. `RANKED` answers are kept of
+    each image, and with `logits` the scores themselves. With `placement`, the workers of an engine answer,
+    except for models that only this process has. A stage of progress is a model, or several that share a pass.
     """
     scored: dict[str, Scored] = {}
     failures: dict[str, CounterfoilError] = {} if failed is None else failed
-    for models in _passes(
-        images, names, maps, device, batch_size, folder, scored, failures, load, ranked, logits, placement
-    ):
+    for models in _passes(images, names, maps, device, batch_size, folder, scored, failures, load, logits, placement):
         entries = {model.classifier.name: _entry(images, model, device, folder) for model in models}
         try:
             _one_pass(images, models, entries, device, batch_size, _placement_of(models, placement))
@@ -162,14 +153,12 @@ def _passes(
     scored: dict[str, Scored],
     failures: dict[str, CounterfoilError],
     load: Callable[[str], Classifier],
-    ranked: int | None,
     logits: bool,
     placement: Placement | None,
 ) -> Iterator[list[ModelInPass]]:
     """Yield lists of models whose weights and inputs fit in memory together; put cached answers into `scored`.
 
-    A model that shares its input with another of the list takes no memory for it. A list never mixes models that
-    workers load with models that only this process has.
+    A list never mixes models that workers load with models that only this process has.
     """
     waiting: list[ModelInPass] = []
     free = _free_for_a_pass(device if placement is None else None)
@@ -186,7 +175,7 @@ def _passes(
         except CounterfoilError as error:
             failures[name] = error
             continue
-        form = no_answers(len(images), maps[name], ranked_of(maps[name], ranked), logits)
+        form = no_answers(len(images), maps[name], ranked_of(maps[name]), logits)
         model = ModelInPass(classifier, maps[name], form)
         entry, key = _entry(images, model, device, folder)
         known = load_predictions(entry, key, images.keys, form) if classifier.kept else None
@@ -222,10 +211,7 @@ def _placement_of(models: Sequence[ModelInPass], placement: Placement | None) ->
 
 
 def _free_for_a_pass(device: str | None) -> float:
-    """Return the bytes that the weights and inputs of one pass may take on a device, or on a worker's (None).
-
-    A worker's device is not measured, since this process, which loads the weights too, does not use it.
-    """
+    """Return the bytes for weights and inputs of one pass on a device, or on a worker's (None), unmeasured."""
     return min(_FREE_ELSEWHERE, free_bytes() * _SHARE) if device is None else free_bytes(device) * _SHARE
 
 
@@ -280,10 +266,10 @@ WORKERS_IMPORT = (__name__, "timm")
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The engine that answers for models, and the models that its workers cannot load.
+    """The engine that answers for models, and the models that only this process can load.
 
     classes: the dataset's, for models whose answers depend on them. of_this_process: names that refer to something in
-    this process (a function, a module), which no other can load.
+    this process (a function, a module).
     """
 
     engine: Engine
@@ -319,7 +305,7 @@ class _ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class _Answering:
-    """Answering of stretches by a worker (an `engines.Work`): the answers of each model, or why it failed."""
+    """The work of answering stretches (an `engines.Work`): the answers of each model, or why it failed."""
 
     specs: tuple[_ModelSpec, ...]
     classes: tuple[RecipeClass, ...]
@@ -386,8 +372,8 @@ def predict_on_engine(
 ) -> Generator[int | Lost]:
     """Do what `prediction.inference.predict` does by an engine's workers: fill in missing answers.
 
-    Yield lost workers, and the number of finished images; each model has answered all images before its `done`. A
-    model that cannot compute keeps its `failure`, and its answers up to there.
+    Yield lost workers, and the number of finished images. A model that cannot compute keeps its `failure`, and its
+    answers up to there.
     """
     first = min(model.done for model in models) // batch_size * batch_size
     chunks = Chunks(images, stretch_rows(len(images) - first, batch_size, placement.engine.at_once), first)

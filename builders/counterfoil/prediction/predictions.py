@@ -1,9 +1,8 @@
 """One model's answers to every image of a dataset, and the Parquet cache that keeps them, complete or in parts.
 
-The cache is keyed by content: the data files, the model's weights, its input transform, the class map and the versions
-of libraries. Another model of the same name is another entry, so nothing is overwritten, and a run over many models
-resumes at the first unfinished one. While a pass runs, each of its models has a folder beside its future entry, with a
-file for every stretch of images. A later run takes the stretches up to the first that is missing or damaged.
+The cache is keyed by content: data files, weights, input transform, class map and versions. While a pass runs, each
+model has a folder beside its future entry, with a file for every stretch of images; a later run takes them up to the
+first that is missing or damaged.
 """
 
 from __future__ import annotations
@@ -41,12 +40,11 @@ RANKED = 10
 class Predictions:
     """A model's answers to n images, in their order.
 
-    readable: (n,) bool; if False the image could not be decoded and the other columns mean nothing.
-    answers: (n, k) int32, the k best outputs, best first. shares: (n, k) float32, their softmax over the outputs that
-    the model answers over (`ClassMap.answering`).
-    correct, correct_top_k: (n,) bool by the class map. true_confidence: (n,) softmax summed over the right outputs.
-    correct_otherwise: (n,) bool, by the way of answering that does not lead, if the class map has both.
-    logits: (n, outputs) float32, if requested; -inf at outputs that the model does not answer over.
+    readable: (n,) bool; if False the other columns mean nothing. answers: (n, k) int32, the k best outputs, best first.
+    shares: (n, k) float32, their softmax over the outputs that the model answers over (`ClassMap.answering`). correct,
+    correct_top_k: (n,) bool by the class map. true_confidence: (n,) softmax summed over the right outputs.
+    correct_otherwise: (n,) bool, by the way of answering that does not lead, if there are two. logits: (n, outputs)
+    float32, if requested; -inf at outputs that the model does not answer over.
     """
 
     readable: NDArray[np.bool_]
@@ -83,7 +81,6 @@ class Predictions:
         return self.shares[:, 0]
 
     def rows(self, start: int, stop: int) -> Predictions:
-        """Return the answers to a stretch of images."""
         return Predictions(**{name: values[start:stop] for name, values in self.columns().items()})
 
     def columns(self) -> dict[str, NDArray]:
@@ -99,10 +96,9 @@ def join_predictions(parts: Sequence[Predictions]) -> Predictions:
     )
 
 
-def ranked_of(class_map: ClassMap, wanted: int | None = RANKED) -> int:
-    """Return how many answers are kept of an image: as many as wanted (None: all), or as the model ranks."""
-    most = class_map.most_ranked or class_map.answering
-    return most if wanted is None else max(class_map.top_k, min(wanted, most))
+def ranked_of(class_map: ClassMap) -> int:
+    """Return how many answers are kept of an image: at most as many as the model ranks."""
+    return max(class_map.top_k, min(RANKED, class_map.most_ranked or class_map.answering))
 
 
 def no_answers(n: int, class_map: ClassMap, ranked: int, logits: bool = False) -> Predictions:
@@ -145,7 +141,7 @@ def cache_path(folder: Path, name: str, key: str) -> Path:
 
 
 def readable_name(name: str) -> str:
-    """Return a model's name as a part of a file's name for people, followed there by a key that identifies the file."""
+    """Return a model's name as a part of a file's name for people."""
     return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[-60:].strip("._-")
 
 
@@ -170,37 +166,30 @@ def save_predictions(path: Path, key: str, keys: tuple[str, ...], predictions: P
 
 
 def load_predictions(path: Path, key: str, keys: tuple[str, ...], form: Predictions) -> Predictions | None:
-    """Read an entry; None if it is missing or damaged, or answers something else.
-
-    `form` has the wanted columns, in their widths.
-    """
+    """Read an entry with the columns of `form`; None if it is missing or damaged, or answers something else."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if not path.is_file():
         return None
     try:
-        table = pq.read_table(path)
-        return _as_predictions(table, key, keys, form)
+        table: Any = pq.read_table(path)
+        if (table.schema.metadata or {}).get(_KEY) != key.encode() or table["key"].to_pylist() != list(keys):
+            return None
+        readable = table["correct"].is_valid().to_numpy(zero_copy_only=False)
+        columns: dict[str, NDArray] = {"readable": readable}
+        for name, like in form.columns().items():
+            if name == "readable":
+                continue
+            column = table[name].combine_chunks()
+            # Values below null rows are arbitrary, so they are overwritten.
+            flat = (column.values if like.ndim == 2 else column).fill_null(False if like.dtype == bool else 0)
+            values = flat.to_numpy(zero_copy_only=False).astype(like.dtype).reshape(len(keys), *like.shape[1:])
+            values[~readable] = -1 if name == "answers" else 0
+            columns[name] = values
+        return Predictions(**columns)
     except (OSError, pa.ArrowException, ValueError, TypeError, KeyError):
         return None
-
-
-def _as_predictions(table: Any, key: str, keys: tuple[str, ...], form: Predictions) -> Predictions | None:
-    if (table.schema.metadata or {}).get(_KEY) != key.encode() or table["key"].to_pylist() != list(keys):
-        return None
-    readable = table["correct"].is_valid().to_numpy(zero_copy_only=False)
-    columns: dict[str, NDArray] = {"readable": readable}
-    for name, like in form.columns().items():
-        if name == "readable":
-            continue
-        column = table[name].combine_chunks()
-        # Values below null rows are arbitrary, so they are overwritten.
-        flat = (column.values if like.ndim == 2 else column).fill_null(False if like.dtype == bool else 0)
-        values = flat.to_numpy(zero_copy_only=False).astype(like.dtype).reshape(len(keys), *like.shape[1:])
-        values[~readable] = -1 if name == "answers" else 0
-        columns[name] = values
-    return Predictions(**columns)
 
 
 # Images in a part: at most these are scored again after a kill.
@@ -209,12 +198,10 @@ _NAME = re.compile(r"(\d{10})-(\d{10})\.parquet")
 
 
 def parts_folder(entry: Path) -> Path:
-    """Return the folder of a cache entry's parts."""
     return entry.with_suffix(".parts")
 
 
 def save_part(entry: Path, key: str, keys: tuple[str, ...], answers: Predictions, start: int, stop: int) -> None:
-    """Save the answers to rows `start` … `stop` - 1 of the dataset."""
     part = answers.rows(start, stop)
     save_predictions(parts_folder(entry) / f"{start:010d}-{stop:010d}.parquet", key, keys[start:stop], part)
 

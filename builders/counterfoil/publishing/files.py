@@ -140,7 +140,7 @@ class UnchangedReader(io.BufferedIOBase):
     """A file read in order, from its beginning or from an earlier starting point. RunFailure if it changed.
 
     The failure comes at the latest with the read that would return the last byte. Seeking is for the Hub's client,
-    which sends in parts, and sends a part or the whole again if a connection breaks.
+    which sends a part or the whole again if a connection breaks.
     """
 
     def __init__(self, file: LocalFile) -> None:
@@ -380,10 +380,7 @@ class Addition(CommitOperationAdd):
 
 
 class _Announced(UploadInfo):
-    """Upload information that announces the verified sha256, and accepts the one that Xet computes while sending.
-
-    The client lets Xet compute it if it is unknown (`is_hashed`), and otherwise reads `sha256`.
-    """
+    """Upload information that announces the verified sha256, and accepts the one that Xet computes while sending."""
 
     def __init__(self, file: LocalFile, sample: bytes) -> None:
         super().__init__(file.size, sample, source_path=str(file.place))

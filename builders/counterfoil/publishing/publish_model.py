@@ -1,8 +1,7 @@
 """`publish --model`: send a model's folder to a repository of the Hub: verify it, commit once, compare.
 
 A folder with anything but a timm configuration, safetensors, the note of its mending, a card and a licence is refused,
-since leaving files out might not be what its owner wants. The card's text stays; metadata is added by which the Hub
-finds and loads the model.
+since leaving files out might not be what its owner wants.
 """
 
 from __future__ import annotations
@@ -267,7 +266,7 @@ def base_models(note: MendedNote | None) -> tuple[str, ...]:
 
 
 def published_card(text: str, name: str, added: ModelMetadata, mended: bool) -> str:
-    """Build the card. Equal arguments give equal texts. `text`: the folder's own card, or empty."""
+    """Build the card from the folder's own, or from an empty text. Equal arguments give equal texts."""
     metadata, body = split_card(text)
     license, license_name = license_metadata(added.license)
     metadata |= {"license": license}

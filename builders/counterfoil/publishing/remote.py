@@ -1,9 +1,7 @@
 """A repository of the Hub: its content, and changes to it that are safe to repeat and are retried.
 
-A request whose answer was lost may have been carried out, so every change looks first at what exists.
-
-Contents are sent first, which commits nothing; the branch then gets one commit. If that cannot carry everything,
-commits are gathered in a pull request, which is merged. So a repository is the old version or the new one.
+A request whose answer was lost may have been carried out, so every change looks first at what exists. The branch gets
+one commit, or a pull request gathers several and is merged: a repository is the old version or the new one.
 """
 
 from __future__ import annotations
@@ -86,7 +84,6 @@ class Remote:
 
     @_tried("looking up the user of the token")
     def user(self) -> str:
-        """Return the user of the token. UserError without a valid token."""
         return self.api.whoami()["name"]
 
     @_tried("looking at {self.repo}")
@@ -123,7 +120,6 @@ class Remote:
 
     @_tried("creating {self.repo}")
     def create(self, private: bool) -> None:
-        """Make the repository, if it does not exist."""
         self.api.create_repo(self.repo, repo_type=self.kind, private=private, exist_ok=True)
 
     @_tried("creating the branch {name}")
@@ -148,7 +144,6 @@ class Remote:
 
     @_tried("looking at the dataset {name}")
     def is_public_dataset(self, name: str) -> bool:
-        """Check whether there is a public dataset of this name."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
         try:

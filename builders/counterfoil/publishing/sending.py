@@ -1,7 +1,4 @@
-"""The steps that publishing a dataset and a model share: options, preview, contents, commits, comparison.
-
-Contents are sent first, which commits nothing; then the branch receives one commit, or a pull request several.
-"""
+"""The steps that publishing a dataset and a model share: options, preview, contents, commits, comparison."""
 
 from __future__ import annotations
 
@@ -112,10 +109,7 @@ def preview(
 
 
 def _refuse_something_else(remote: Remote, branch: Branch, local: Mapping[str, LocalFile]) -> None:
-    """Raise UserError for a repository of something else, whose card and files publishing would replace.
-
-    A mended model may replace an earlier mended one, but no other model.
-    """
+    """Raise UserError for a repository of something else, whose card and files publishing would replace."""
     foreign = [path for path in sorted(branch.files) if not path.startswith((".", "LICENSE"))]
     if remote.kind == "model":
         foreign = [path for path in foreign if not is_owned(path, "model")]
@@ -245,7 +239,6 @@ def refuse_options(revision: str | None, tag: str | None, create_pr: bool, files
 
 
 def checked_repository(repo: str) -> str:
-    """Return the name of a repository. UserError if it cannot be one."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
@@ -269,8 +262,8 @@ def carry_out(
 ) -> tuple[dict[str, Any], int | None]:
     """Carry out a preview: contents, commits, comparison, then the tag, and last making it public.
 
-    `read_back` gets the new commit once every file is compared. Return the fields of `Published`, and the number of
-    the pull request, if there was one.
+    `read_back` gets the new commit once every file is compared. Return the fields of `Published`, and the number of the
+    pull request, if there was one.
     """
     if not ahead.exists:
         remote.create(ahead.private)

@@ -178,6 +178,16 @@ REFUSED: list[tuple[str, dict[str, Any], type[CounterfoilError], str]] = [
 ]
 
 
+@pytest.mark.parametrize("name", ["onnx:", "onnx: "])
+def test_a_name_without_a_path_is_not_the_working_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_graph(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="names no file, expected onnx:FOLDER"):
+        describe_classifier(name)
+
+
 @pytest.mark.parametrize(("case", "options", "error", "says"), REFUSED, ids=[case for case, *_ in REFUSED])
 def test_what_is_no_such_graph_is_refused(
     tmp_path: Path,

@@ -1,11 +1,8 @@
-"""Captioners of any kind, loaded by name. A kind is a loader and one line in `CAPTIONER_KINDS`.
+"""Captioners of any kind, loaded by name: `lab:NAME`, `local-dir:PATH`, or one of the Hub, `user/name[@revision]`.
 
-    captioner = load_captioner("lab:captioner")
-    captioner.captions(image, prefix="a photo of a", number=5)
-    sums, tokens = captioner.log_likelihoods(image, ["a photo of a sandal in the snow"])
-
-A name is `lab:NAME`, `local-dir:PATH`, or one of the Hub, `user/name[@revision]`. Configurations are judged before
-weights are fetched; weights are safetensors, and no code of an author runs.
+captioner = load_captioner("lab:captioner")
+captioner.captions(image, prefix="a photo of a", number=5)
+sums, tokens = captioner.log_likelihoods(image, ["a photo of a sandal in the snow"])
 """
 
 from __future__ import annotations
@@ -30,10 +27,7 @@ CAPTIONER_KINDS: Mapping[str, Callable[[str, ModelFiles, TextModelConfig, str], 
 
 
 def describe_captioner(name: str) -> CaptionerAbout:
-    """Read what a captioner is from its configuration, without its weights.
-
-    Raises UserError for an invalid name, and with all problems of a configuration; RunFailure if it cannot be fetched.
-    """
+    """Read a captioner's facts from its configuration. UserError with all problems, RunFailure if it is unavailable."""
     files, config = _configured(name)
     return CaptionerAbout(
         name=name,
@@ -47,8 +41,7 @@ def describe_captioner(name: str) -> CaptionerAbout:
 def load_captioner(name: str, device: str = "cpu") -> Captioner:
     """Load a trained captioner in eval mode, without gradients, in float32.
 
-    Raises UserError for a name or folder that cannot be a captioner, RunFailure when it cannot be fetched or its
-    weights cannot be read.
+    UserError for a name or folder that cannot be a captioner, RunFailure when it cannot be fetched or read.
     """
     files, config = _configured(name)
     return CAPTIONER_KINDS.get(config.model_type, of_chat.load)(name, files, config, device)

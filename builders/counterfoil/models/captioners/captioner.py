@@ -1,12 +1,8 @@
 """Write captions of an image, and compute the likelihood of given captions, with one decoder.
 
-transformers' `generate` is not used: its settings come with the model, and all its random numbers from one generator.
-A kind of captioner shows its model an image once (`_seen`) and continues from there (`_went_on`). Captions and
-likelihoods are both made of these two steps, so they cannot disagree.
-
-Captions depend on pixels, prefix, number, seed, settings and examples alone; each has a random generator of its own.
-Likelihoods are sums of logarithms, the end included, scored in batches of one size and width, so that the other
-captions change no bit.
+transformers' `generate` is not used: its settings come with the model, and all its random numbers from one generator. A
+kind of captioner shows its model an image once (`_seen`) and continues from there (`_went_on`); captions and
+likelihoods are both made of these two steps, so they cannot disagree. Other captions change no bit of either.
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ LENGTH_STEP = 8
 
 @dataclass(frozen=True, slots=True)
 class CaptionExample:
-    """An example description, with its image if there is one, shown to a captioner before it writes its own."""
+    """An example description, with its image if there is one."""
 
     text: str
     image: Image | None = None
@@ -57,8 +53,7 @@ class CaptionerAbout:
 class SeenImage:
     """A model's state after it has read an image.
 
-    `scores` [vocabulary] are of a caption's first token. `cache` is transformers' cache of a batch of one. `more` is
-    for the kind of captioner.
+    `scores` [vocabulary] are of a caption's first token, `cache` is transformers' of a batch of one, `more` the kind's.
     """
 
     scores: torch.Tensor
@@ -113,9 +108,9 @@ class Captioner:
     ) -> list[str]:
         """Write `number` captions: the greedy one, then others sampled from the likeliest tokens (top-p 0.9).
 
-        All begin with `prefix`; white space around it does not count. A caption stops `most_tokens` tokens after the
-        prefix, finished or not, and may be empty. Captions depend on the image's pixels and these arguments alone.
-        UserError for a prefix that is too long, or for examples if the model takes none; RunFailure if the model fails.
+        All begin with `prefix`. A caption stops `most_tokens` tokens after it, finished or not, and may be empty.
+        Captions depend on the image's pixels and these arguments alone. UserError for a prefix that is too long, or for
+        examples if the model takes none; RunFailure if the model fails.
         """
         import torch
 
@@ -140,8 +135,8 @@ class Captioner:
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return natural logarithms of the captions' probabilities (k,) given the image, and numbers of tokens (k,).
 
-        Both count the end of the caption. Sums favour short captions: divide by the tokens if lengths differ. The
-        other captions change no bit. UserError for a caption that is too long, RunFailure if the model fails.
+        Both count the end of the caption. Sums favour short captions: divide by the tokens if lengths differ. UserError
+        for a caption that is too long, RunFailure if the model fails.
         """
         import torch
 
@@ -167,7 +162,6 @@ class Captioner:
         return np.minimum(sums, 0.0), counts
 
     def fits(self, caption: str) -> bool:
-        """Return whether the model has room for a caption with its end."""
         return self.longest is None or len(self._tokens(caption.strip())) + 1 <= self.longest
 
     def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
@@ -177,8 +171,8 @@ class Captioner:
     def _went_on(self, seen: SeenImage, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
         """Return scores [rows, width, vocabulary] of the token after each of `ids` [rows, width].
 
-        `done` tokens of the captions were read before. `cache` is that of `seen`, repeated for the rows; the ids are
-        added to it.
+        `done` tokens of the captions were read before. `cache` is that of `seen`, repeated for the rows, and grows by
+        the ids.
         """
         raise NotImplementedError
 
@@ -287,7 +281,6 @@ def _readable(text: str) -> str:
 
 
 def _generator(image: Image, seed: int, index: int) -> torch.Generator:
-    """Seed a generator for one caption of one image."""
     import torch
 
     digest = hashlib.sha256(f"{seed}\0{index}\0{image.mode}\0{image.size}\0".encode())

@@ -1,8 +1,7 @@
 """Write captions with chat models that take images, in their own template; examples are earlier turns.
 
-Any image-text-to-text model of transformers with a chat template will do. Its cache of question and image is kept, and
-captions continue from there. Loading compares this with reading everything at once; if the likelihoods differ, the
-model reads everything again for each caption, which is slower.
+The cache of question and image is kept, and captions continue from there. If the likelihoods then differ from those of
+reading everything at once (`_tried`), the model reads everything again for each caption, which is slower.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ class _Read:
 
 
 def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> ChatCaptioner:
-    """Load the captioner on `device`. Raises as `loaded`, and UserError if it does not take images and texts."""
+    """Load the captioner on `device`. UserError if it does not take images and texts."""
     from transformers import AutoProcessor
 
     parts = loaded(name, files, config, device)
@@ -187,7 +186,6 @@ def _answer(text: str) -> dict[str, Any]:
 
 
 def _with(inputs: Mapping[str, Any], ids: torch.Tensor) -> dict[str, Any]:
-    """Append the tokens of an answer to the inputs of a question."""
     import torch
 
     grown = dict(inputs)

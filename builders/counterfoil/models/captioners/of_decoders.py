@@ -23,16 +23,13 @@ _OFFSET_POSITIONS = frozenset({"camembert", "roberta", "xlm-roberta", "xlm-rober
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderCaptioner(Captioner):
-    """A decoder that attends to an encoder's states of an image. Captions follow the token `start`.
-
-    `processor` is transformers' image processor.
-    """
+    """A decoder that attends to an encoder's states of an image. Captions follow the token `start`."""
 
     processor: Any
     start: int
 
     def _pixels(self, image: Image) -> torch.Tensor:
-        """Prepare an image as float [1, C, H, W]. UserError for an image that the processor cannot take."""
+        """Prepare an image as float [1, C, H, W]."""
         return prepared_by(self.name, self.processor)(image.convert("RGB")).unsqueeze(0).to(self.device)
 
     def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
@@ -94,7 +91,6 @@ class BlipCaptioner(DecoderCaptioner):
 
 
 def load_blip(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> BlipCaptioner:
-    """Load the captioner on `device`. Raises as `text_models.loaded`."""
     parts = loaded(name, files, config, device)
     of_model = parts["module"].config
     settings = of_model.text_config
@@ -130,7 +126,6 @@ class GitCaptioner(DecoderCaptioner):
 
 
 def load_git(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> GitCaptioner:
-    """Load the captioner on `device`. Raises as `text_models.loaded`."""
     parts = loaded(name, files, config, device)
     settings, tokenizer, special = parts["module"].config, parts["tokenizer"], config.special
     return _captioner(
@@ -176,7 +171,6 @@ class VisionEncoderDecoderCaptioner(DecoderCaptioner):
 
 
 def load_of_two(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> VisionEncoderDecoderCaptioner:
-    """Load the captioner on `device`. Raises as `text_models.loaded`."""
     parts = loaded(name, files, config, device)
     document, decoder = config.document, config.document["decoder"]
     tokenizer, special, of_model = parts["tokenizer"], config.special, parts["module"].config

@@ -3,7 +3,6 @@
 model = load_chat("Qwen/Qwen3-8B")
 model = load_chat("qwen3", base_url="http://localhost:8000/v1")
 model = load_chat("transformers:HuggingFaceTB/SmolLM3-3B")  # or local-dir:PATH
-model.answer([{"role": "user", "content": "…"}], schema=…, seed=0, most_tokens=512, temperature=0)
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ class ChatModel(Protocol):
     def answer(
         self, messages: Messages, *, schema: Mapping[str, Any], seed: int, most_tokens: int, temperature: float
     ) -> str:
-        """Return the text of the next turn, perhaps empty. Models that can follow `schema`, a JSON Schema.
+        """Return the text of the next turn, perhaps empty, by `schema` (a JSON Schema) if the model can follow one.
 
-        The text is not trusted, and may not be JSON. Raises UserError if the model cannot be used under its name,
-        RunFailure if it gives no answer.
+        The text is not trusted, and may not be JSON. UserError if the model cannot be used under its name, RunFailure
+        if it gives no answer.
         """
         ...
 
@@ -52,8 +51,8 @@ def load_chat(
 ) -> ChatModel:
     """Load a chat model. A model on a server is not contacted yet.
 
-    `silence`: the seconds without a byte after which a request fails. Raises UserError for an invalid name and for
-    files that are not a chat model's, RunFailure if files cannot be fetched or read.
+    `silence`: the seconds without a byte after which a request fails. UserError for an invalid name and for files that
+    are not a chat model's, RunFailure if files cannot be fetched or read.
     """
     if not name.strip():
         raise UserError("a chat model has no name", "Name one of the Hub, transformers:NAME or local-dir:PATH.")

@@ -1,10 +1,8 @@
 """Ask chat models on a server: the Hub's providers, or an address with OpenAI's protocol.
 
-A key goes into a request's header and nowhere else: never into a recipe, a record or a message; it is cut out of an
-answer that repeats it. The login to the Hub goes to the Hub alone; other addresses get OPENAI_API_KEY or nothing.
-
-An address that comes from a dataset's own recipe is never contacted. Answers, headers included, have bounds in bytes
-and time.
+A key goes into a request's header and nowhere else; it is cut out of an answer that repeats it. The login to the Hub
+goes to the Hub alone; other addresses get OPENAI_API_KEY or nothing. An address from a dataset's own recipe is never
+contacted. Answers, headers included, have bounds in bytes and time.
 """
 
 from __future__ import annotations
@@ -72,7 +70,7 @@ class ServedChat:
         return self._send(question)
 
     def _send(self, question: dict[str, Any]) -> str:
-        """Return the answer to a question; a busy server is asked again. Raises `_RefusedQuestion` as well."""
+        """Return the answer to a question; a busy server is asked again. `_RefusedQuestion` if it is invalid."""
         key = _key(self.base_url, self._called)
         for left in range(_TRIES - 1, -1, -1):
             answer = _post(self.base_url, key, question, self.silence, self._called)
@@ -94,7 +92,7 @@ class _RefusedQuestion(RunFailure):
 
 
 def load(name: str, base_url: str | None, device: str, silence: float) -> ServedChat:
-    """Return the model without contacting the server, which chooses its own device.
+    """Return the model without contacting the server.
 
     UserError for an address from a dataset's recipe, and for a name that cannot be one of the Hub.
     """
@@ -141,8 +139,6 @@ def _login(hub: bool) -> str:
 
 @dataclass(frozen=True)
 class _Answer:
-    """A server's answer; the body has at most `_MOST_BYTES`."""
-
     status: int
     retry_after: str
     body: bytes
@@ -162,8 +158,7 @@ def _address(base_url: str | None) -> str:
 def _post(base_url: str | None, key: str | None, question: Mapping[str, Any], silence: float, called: str) -> _Answer:
     """Return the server's answer, in bounded bytes and time. UserError or RunFailure if there is none.
 
-    A thread sends the request: the client's timeout starts again with each byte, so it does not bound the whole. A
-    thread that is given up ends with the process.
+    A thread sends the request, since the client's timeout starts again with each byte.
     """
     import httpx2
     from huggingface_hub import constants

@@ -1,7 +1,4 @@
-"""Run chat models in this process: any text model of transformers with a chat template.
-
-`text_models` checks the files first. Weights are safetensors, and no code of an author runs.
-"""
+"""Run chat models in this process: any text model of transformers with a chat template, checked by `text_models`."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ class TextChat:
     def answer(
         self, messages: Messages, *, schema: Mapping[str, Any], seed: int, most_tokens: int, temperature: float
     ) -> str:
-        """Answer as `ChatModel.answer`; the schema is not enforced. Above temperature 0 the seed draws the tokens."""
+        """Answer without enforcing the schema. Above temperature 0 the seed draws the tokens."""
         import torch
         from transformers import GenerationConfig
 
@@ -68,7 +65,7 @@ class TextChat:
 
 
 def load(name: str, base_url: str | None, device: str, silence: float) -> TextChat:
-    """Load the model on `device`. UserError if there is an address too; raises as `text_models.loaded`."""
+    """Load the model on `device`. UserError if there is an address too."""
     if base_url is not None:
         raise UserError(f"chat model '{name}' runs in this process, not at {base_url[:80]}")
     files = found_files(name, name.removeprefix(TRANSFORMERS), CAPTIONER_FILES)

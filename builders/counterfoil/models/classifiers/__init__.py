@@ -1,7 +1,7 @@
 """Load classifiers of any kind by name. A kind is a file and a line in `CLASSIFIER_KINDS`.
 
-Its module has two functions: `describe` reads a model's outputs from its configuration alone, `load` loads its weights.
-So a run over many models reports every wrong name before it loads or downloads anything.
+Its `describe` reads a model's outputs from its configuration alone, so that a run over many models reports every wrong
+name before it loads anything; its `load` loads the weights.
 """
 
 from __future__ import annotations
@@ -44,18 +44,14 @@ _PREFIX = re.compile(r"[A-Za-z][\w-]*:")
 
 
 def describe_classifier(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Read the architecture and outputs of a classifier, without its weights.
-
-    Raises UserError for a kind or a model that does not exist, and with all problems of its configuration.
-    """
+    """Read the architecture and outputs of a classifier, without its weights. UserError with all problems."""
     return _kind_of(name).describe(name, classes)
 
 
 def load_classifier(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> Classifier:
     """Load a trained classifier on `device`, in eval mode, without gradients.
 
-    Raises UserError for a name or folder that cannot be a trained model, RunFailure when it cannot be fetched or its
-    weights cannot be read.
+    UserError for a name or folder that cannot be a trained model, RunFailure when it cannot be fetched or read.
     """
     return _kind_of(name).load(name, device, classes)
 

@@ -1,6 +1,6 @@
 """The interface of classifiers: facts from a configuration, the trained model, and names of its outputs.
 
-Names of classes and outputs are compared without case; `_`, `-` and spaces are the same.
+Names are compared without case; `_`, `-` and spaces are the same.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ class ClassifierFacts:
     """A classifier's description, known before any weight is loaded.
 
     `label_names` are the names of its outputs in order, if known. `most_ranked` is how many answers it ranks an image,
-    if fewer than its outputs: one if only labels are known. `of_classes` says that its outputs are the dataset's
-    classes, in their order, so that no name has to be matched.
+    if fewer than its outputs. `of_classes`: its outputs are the dataset's classes, in their order.
     """
 
     name: str
@@ -49,37 +48,30 @@ class Classifier:
     """A trained model and the form of its input; each kind is a subclass in a file of its own.
 
     Equal `input_key`s mean equal input tensors. `sha256` is over all that decides its answers to a tensor, None if that
-    is unknown. `input_size` is (channels, height, width), None if it follows the images or is unknown; `crop_pct` and
-    `interpolation` may be unknown too, and `param_count` is None without a torch module. `kept` says whether equal
-    hashes and input keys mean equal answers, so that a later run may use answers again. `module` is the torch module;
-    None after it is released, and for kinds without one.
+    is unknown. `input_size` is (channels, height, width), None if it follows the images. `kept`: whether a later run
+    may reuse answers of an equal hash and input key. `module` is the torch module; None after it is released, and for
+    kinds without one.
     """
 
     name: str
     architecture: str
     num_classes: int
     label_names: tuple[str, ...] | None
-    param_count: int | None
     sha256: str | None
     input_key: str
-    input_size: tuple[int, int, int] | None
-    crop_pct: float | None
-    interpolation: str | None
+    input_size: tuple[int, int, int] | None = None
+    param_count: int | None = None
+    crop_pct: float | None = None
+    interpolation: str | None = None
     kept: bool = True
     module: Any = None
 
     def transform(self) -> Callable[[Any], Any]:
-        """Return a function from a PIL image to the model's input tensor, to be stacked to batches.
-
-        It raises UserError for an image that it cannot prepare.
-        """
+        """Return a function from a PIL image to the input tensor. It raises UserError for an unfit image."""
         raise NotImplementedError
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        """Score a batch of tensors from any device: float32 (b, num_classes) on the CPU.
-
-        The model's errors pass through; `prediction.inference.logits_of` puts them in words and checks the scores.
-        """
+        """Score a batch of tensors from any device: float32 (b, num_classes) on the CPU. Errors pass through."""
         raise NotImplementedError
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor | None:
@@ -87,7 +79,7 @@ class Classifier:
         return None
 
     def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded | None:
-        """Return scores from a file for images with these keys; None for a model that looks at images.
+        """Return scores from a file for these images; None for a model that looks at images.
 
         paths: other names of the same images, in a folder.
         """

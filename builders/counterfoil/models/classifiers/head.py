@@ -1,7 +1,6 @@
 """Read the last layer of a classifier, prove that it is the whole head, and save the model with another one.
 
-Only a head that is one Linear on one vector an image can be refitted alone. Other heads (two of them, a convolution, a
-normalisation) are refused before anything is computed.
+Only a head that is one Linear on one vector an image can be refitted alone; others are refused at once.
 """
 
 from __future__ import annotations
@@ -62,8 +61,7 @@ class LinearHead:
 def head_of(classifier: Classifier, device: str = "cpu") -> LinearHead:
     """Return the head of a loaded classifier, proved on two images of noise.
 
-    UserError if the head is not a single Linear with a bias. RunFailure if features and head do not give the model's
-    own logits.
+    UserError if the head is not a single Linear with a bias; RunFailure if it does not give the model's own logits.
     """
     layer = _single_linear(classifier)
     head = LinearHead(*(tensor.detach().cpu().float().numpy().copy() for tensor in (layer.weight, layer.bias)))
@@ -101,10 +99,9 @@ def write_with_head(
 ) -> str:
     """Write the classifier with another head to a timm folder for `local-dir:`. Return the sha256 of its weights.
 
-    All tensors are float32, `about` becomes mended.json and `card` README.md. The classifier does not change. The new
-    folder is loaded and checked before it is moved to its path; an older folder of a mended model is replaced.
-    UserError for any other existing folder, and for a head of another shape or with numbers that are not finite;
-    RunFailure for a disk error, or if the loaded model does not give the new head's logits.
+    `about` becomes mended.json and `card` README.md. The new folder is loaded and checked before it is moved to its
+    path; an older folder of a mended model is replaced. UserError for any other existing folder, and for a head of
+    another shape or with numbers that are not finite; RunFailure for a disk error or a failed check.
     """
     if not isinstance(classifier, of_timm.TimmClassifier):
         raise UserError(f"model {classifier.name!r}: only timm models can be saved to a folder")
@@ -123,18 +120,23 @@ def write_with_head(
             made = beside / folder.name
             made.mkdir()
             _write_files(made, classifier, layer, head, about, card)
-            sha256 = _proved(made, classifier, head)
+            loaded = of_timm.load(f"local-dir:{made}")  # as a user would
+            if loaded.input_key != classifier.input_key or loaded.label_names != classifier.label_names:
+                raise RunFailure(
+                    f"model {classifier.name!r}: the saved model would prepare images differently or name other outputs"
+                )
+            refuse_other_logits(classifier.name, head, *_probed(loaded, "cpu"))
             if folder.exists():
                 folder.rename(beside / _BEFORE)
             made.rename(folder)
     except OSError as error:
         raise RunFailure(f"{folder} cannot be written: {error_line(error)}") from error
-    return sha256
+    return str(loaded.sha256)
 
 
 @contextlib.contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """Make a hidden folder beside a model's for the time of writing. What a killed run left there is removed first."""
+    """Make a hidden folder beside a model's for the time of writing; remove what a killed run left there."""
     beside = folder.with_name(f".{folder.name}.writing")
     left = sorted(beside.iterdir()) if beside.is_dir() else []
     if beside.is_symlink() or any(path.name not in (folder.name, _BEFORE) for path in left):
@@ -245,14 +247,3 @@ def _write_files(
     for file in folder.iterdir():
         with file.open("rb") as handle:
             os.fsync(handle.fileno())
-
-
-def _proved(folder: Path, classifier: Classifier, head: LinearHead) -> str:
-    """Load the folder as a user would, and return its sha256. RunFailure if it does not have the new head."""
-    loaded = of_timm.load(f"local-dir:{folder}")
-    if loaded.input_key != classifier.input_key or loaded.label_names != classifier.label_names:
-        raise RunFailure(
-            f"model {classifier.name!r}: the saved model would prepare images differently or name other outputs"
-        )
-    refuse_other_logits(classifier.name, head, *_probed(loaded, "cpu"))
-    return str(loaded.sha256)

@@ -1,8 +1,8 @@
 """Load classifiers of ONNX Runtime: `onnx:FOLDER`, or `onnx:FOLDER/model.onnx`.
 
-A graph does not name its outputs or say how images are prepared. The folder does: in a `config.json` as timm writes it,
-of any architecture, or in the files of transformers, as Optimum exports them. The graph comes from its file alone: one
-with weights in other files is refused, and no library of operators is loaded.
+The folder says how images are prepared and names the outputs: in a `config.json` as timm writes it, or in the files of
+transformers, as Optimum exports them. A graph with weights in other files is refused, and no library of operators is
+loaded.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class OnnxDocument(TimmDocument):
 class OnnxClassifier(Classifier):
     """A graph of ONNX Runtime on the CPU or a CUDA device. `sha256` is over the file and the version that runs it.
 
-    prepare: PIL image → float tensor (C, H, W). batch: how many images the graph takes at once, None for any number.
-    probabilities: whether the graph ends in a softmax; then the logarithm of its outputs is the score.
+    batch: how many images the graph takes at once, None for any number. probabilities: whether the graph ends in a
+    softmax; then the logarithm of its outputs is the score.
     """
 
     session: Any
@@ -92,7 +92,6 @@ class Deployed:
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Read the folder's configuration. Raises UserError with all its problems."""
     return deployed_graph(name).facts
 
 
@@ -113,12 +112,9 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
         architecture=deployed.facts.architecture,
         num_classes=deployed.facts.num_classes,
         label_names=deployed.facts.label_names,
-        param_count=None,
         sha256=sha256,
         input_key=deployed.input_key,
         input_size=deployed.input_size,
-        crop_pct=None,
-        interpolation=None,
         session=session,
         prepare=deployed.prepare(),
         batch=batch,
@@ -127,12 +123,12 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
 
 
 def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
-    """Read the configuration beside a graph. Raises UserError with all its problems.
-
-    kind: what it must be if transformers wrote it.
-    """
+    """Read the configuration beside a graph. UserError with all its problems. kind: of a model of transformers."""
     refuse_elsewhere(name, "model")
-    path = named_path(name.removeprefix(ONNX))
+    given = name.removeprefix(ONNX)
+    if not given.strip():
+        raise UserError(f"model {name!r} names no file, expected onnx:FOLDER", "Or write onnx:FOLDER/model.onnx.")
+    path = named_path(given)
     files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
     if len(files) != 1 or not files[0].is_file():
         what = f"{len(files)} files *.onnx in {path}" if path.is_dir() else f"no file {path}"
@@ -147,7 +143,21 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
         )
     document = read_config(folder / CONFIG, name)
     if "architecture" in document and document.get("model_type") in (None, "timm_wrapper"):
-        return _of_timm(name, files[0], document)
+        from timm.data.config import resolve_data_config
+
+        timm_config = checked_config(name, {**document, "model_args": None}, OnnxDocument)
+        resolved = resolve_data_config({}, pretrained_cfg=timm_config.pretrained_cfg, use_test_size=True)
+        data_config: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()}
+        channels, height, width = data_config["input_size"]
+        architecture, outputs = timm_config.architecture, timm_config.num_classes
+        return Deployed(
+            file=files[0],
+            facts=ClassifierFacts(name, files[0].name, architecture, outputs, timm_config.label_names),
+            input_key=json.dumps(data_config, sort_keys=True, default=str),
+            input_size=(channels, height, width),
+            prepare=partial(timm_transform, name, data_config),
+            settings=data_config,
+        )
     config = checked_transformers(name, folder, kind)
     with quiet():
         described = as_configuration(name, config.model_type, config.document)
@@ -158,27 +168,10 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
     return Deployed(files[0], facts, input_key_of(processor), None, prepare, processor.to_dict(), processor)
 
 
-def _of_timm(name: str, file: Path, document: Mapping[str, Any]) -> Deployed:
-    from timm.data.config import resolve_data_config
-
-    config = checked_config(name, {**document, "model_args": None}, OnnxDocument)
-    resolved = resolve_data_config({}, pretrained_cfg=config.pretrained_cfg, use_test_size=True)
-    data_config: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in resolved.items()}
-    channels, height, width = data_config["input_size"]
-    return Deployed(
-        file=file,
-        facts=ClassifierFacts(name, file.name, config.architecture, config.num_classes, config.label_names),
-        input_key=json.dumps(data_config, sort_keys=True, default=str),
-        input_size=(channels, height, width),
-        prepare=partial(timm_transform, name, data_config),
-        settings=data_config,
-    )
-
-
 def open_graph(name: str, file: Path, device: str) -> tuple[Any, str]:
-    """Open a graph on `device`: return ONNX Runtime's session, and a hash of the file and the version that runs it.
+    """Open a graph: return ONNX Runtime's session, and a hash of the file and the version that runs it.
 
-    Raises UserError for a file that is no file of a fit size, RunFailure for a damaged one.
+    UserError for a file that is not regular or too large, RunFailure for a damaged one.
     """
     try:
         content = read_regular(file, MOST_BYTES)

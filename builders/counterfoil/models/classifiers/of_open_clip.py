@@ -1,9 +1,8 @@
 """Load zero-shot classifiers of open_clip: `open_clip:ARCH/TAG`, `open_clip:lab:clip`, `:local-dir:FOLDER`, `:hf-hub:`.
 
-The outputs are the dataset's own classes. A class is the normalised mean of the unit embeddings of its name in each
-template (Radford et al. 2021, section 3.1.4); its score is the model's scale times the cosine with the image.
-Templates are OpenAI's 80 for ImageNet, as open_clip ships them; the lab's model was trained on plain captions and gets
-one plain template.
+The outputs are the dataset's own classes. A class is the normalised mean of the unit embeddings of its name in OpenAI's
+80 templates (Radford et al. 2021, section 3.1.4), or in one plain template for the lab's model. Its score is the
+model's scale times the cosine with the image.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ _MODES = {"shortest": "center", "longest": "border", "squash": "squash"}
 
 @dataclass(frozen=True, kw_only=True)
 class ZeroShotClassifier(Classifier):
-    """A CLIP model and the directions of the classes, float32 (d, num_classes) of unit length.
-
-    `sha256` is over the tensors, the class names and the templates.
-    """
+    """A CLIP model and the unit directions of the classes, float32 (d, num_classes)."""
 
     preprocess: Any
     resize_mode: str
@@ -46,7 +42,6 @@ class ZeroShotClassifier(Classifier):
     scale: float
 
     def transform(self) -> Callable[[Any], Any]:
-        """Return open_clip's preparation for this model, from a PIL image to a float tensor (C, H, W)."""
         assert self.input_size is not None
         sides, mode = self.input_size[1:], _MODES.get(self.resize_mode, "center")
 
@@ -68,7 +63,7 @@ class ZeroShotClassifier(Classifier):
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Return the dataset's own classes as outputs. UserError for a model that open_clip does not have."""
+    """Return the dataset's own classes as outputs."""
     model, weights = _named(name)
     if not classes:
         raise UserError(f"model {name!r} needs class names, but there are none here")
@@ -82,10 +77,7 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
 def load(
     name: str, device: str = "cpu", classes: Sequence[RecipeClass] = (), templates: Sequence[str] | None = None
 ) -> ZeroShotClassifier:
-    """Load the model on `device`, and embed the classes' names. `templates` hold `{}` for the name.
-
-    Raises UserError for an unknown model or without classes, RunFailure when it cannot be fetched or read.
-    """
+    """Load the model on `device`, and embed the classes' names. `templates` hold `{}` for the name."""
     facts = describe(name, classes)
     model, weights = _named(name)
     templates = tuple(templates) if templates is not None else default_templates(model)
@@ -110,13 +102,11 @@ def load(
 
 
 def pin_zero_shot(name: str) -> Pin:
-    """Pin the CLIP model of a classifier, as `pin_clip`. UserError for an unknown one."""
     model, weights = _named(name)
     return while_loading(name, lambda: pin_clip(model, weights))
 
 
 def default_templates(model: str) -> tuple[str, ...]:
-    """Return the templates for a model if the caller names none."""
     from open_clip import OPENAI_IMAGENET_TEMPLATES
 
     return LAB_TEMPLATES if model.startswith(LAB) else tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)

@@ -1,16 +1,11 @@
 """Read a model's answers from a file of predictions: `predictions:FILE`, Parquet or CSV. The file is not trusted.
 
 One column names the image: `key` (a key, or a path below a folder), `path`, or `row` (its position in the dataset, from
-0); `key` wins over `path`. The answer is `label` (a class's name), `class_id`, or one column of scores a class. Only an
-index without a name may be there too, for the label in a dataset's own table is the truth, not an answer.
+0). The answer is `label` (a class's name), `class_id`, or one column of scores a class: probabilities if every row sums
+to one, else logits. A file of labels has one certain answer an image; a label that is no class of the dataset is wrong.
 
 What spreadsheets and pandas make of a table is read if it can mean one thing only: other delimiters, UTF-16, a decimal
 comma, `Path`, `.\\red\\1.jpg`, `7` for the class `007`, and the `'` that `documents.as_cell` puts before a formula.
-Exact matches come first, so classes that differ in case alone keep their own answers.
-
-Columns of scores are matched to classes by name. Scores are probabilities if every row sums to one, else logits. A file
-of labels has one answer an image, so its top-k is its top-1; the answer counts as certain, and is wrong if the label is
-no class of the dataset.
 """
 
 from __future__ import annotations
@@ -163,7 +158,7 @@ class RecordedClassifier(Classifier):
             )
 
     def unknown_keys(self, known: Collection[str]) -> tuple[int, tuple[str, ...]]:
-        """Count the rows whose key is none of these, and return the first few; the file must have keys."""
+        """Count the rows with other keys than these, and return the first few keys."""
         count, first, images = 0, [], spelled_images((), [*known])
         for batch in read_prediction_batches(self.path, self.name, self.columns):
             keys = batch.column(self.columns.image).to_pylist()
@@ -225,7 +220,7 @@ _CANNOT = "model {!r} is a file of predictions: it cannot score images that it h
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
     """Return the file's outputs: its columns of scores, or the dataset's classes if it holds labels.
 
-    Raises UserError for a file that is not one of predictions, and for labels that are not these classes' names or ids.
+    UserError for a file that is not one of predictions, and for labels that are not these classes' names or ids.
     """
     path = named_path(name.removeprefix(PREDICTIONS))
     columns = read_columns(path, name)
@@ -266,35 +261,32 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> RecordedClassifier:
-    """Load the file as a classifier that looks at no image. Raises as `describe`."""
     facts = describe(name, classes)
     path = named_path(name.removeprefix(PREDICTIONS))
     columns = read_columns(path, name)
-    probabilities = columns.answer is None and all(
-        _sum_to_one(_numbers(batch, columns.scores)) for batch in read_prediction_batches(path, name, columns)
-    )
+    probabilities = columns.answer is None
+    for batch in read_prediction_batches(path, name, columns) if probabilities else ():
+        values = _numbers(batch, columns.scores)
+        whole = values[(values > -np.inf).any(axis=1)]
+        sum_to_one = np.abs(whole.sum(axis=1) - 1) <= _SUM_OF_ONE
+        probabilities = bool((whole >= 0).all() and sum_to_one.all())
+        if not probabilities:
+            break
+    with _opened(path, name) as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return RecordedClassifier(
         name=name,
         architecture=facts.architecture,
         num_classes=facts.num_classes,
         label_names=facts.label_names,
-        param_count=None,
-        sha256=file_sha256(path, name),
+        sha256=sha256,
         input_key="predictions",
-        input_size=None,
-        crop_pct=None,
-        interpolation=None,
         kept=False,
         path=path,
         columns=columns,
         classes=_spelled_classes(classes, columns.answer or ""),
         probabilities=probabilities,
     )
-
-
-def _sum_to_one(values: NDArray[np.float64]) -> bool:
-    whole = values[(values > -np.inf).any(axis=1)]
-    return bool((whole >= 0).all() and (np.abs(whole.sum(axis=1) - 1) <= _SUM_OF_ONE).all())
 
 
 def _numbers(batch: pa.RecordBatch, names: Sequence[str]) -> NDArray[np.float64]:
@@ -327,10 +319,7 @@ _UNNAMED = re.compile(r"\s*(unnamed: \d+|__index_level_\d+__)?\s*", re.IGNORECAS
 
 @dataclass(frozen=True)
 class PredictionColumns:
-    """The columns of a file: the image, and either the answer or the scores.
-
-    `written` maps the first two to their names in the file.
-    """
+    """The columns of a file: image, and answer or scores; `written` maps the first two to their names in the file."""
 
     image: str
     answer: str | None
@@ -339,41 +328,10 @@ class PredictionColumns:
 
 
 def read_columns(path: Path, model: str) -> PredictionColumns:
-    """Read the columns of a file of predictions. UserError if they are not those of predictions."""
     import pyarrow.parquet as pq
 
     with _opened(path, model) as file:
-        names = _csv_form(file).columns if _is_csv(path) else pq.ParquetFile(file).schema_arrow.names
-    return _sorted_columns(names, path, model)
-
-
-def read_prediction_batches(path: Path, model: str, columns: PredictionColumns) -> Iterator[pa.RecordBatch]:
-    """Read rows in batches of bounded size: keys and answers as text, rows as int64, scores as float64.
-
-    UserError for other values.
-    """
-    import pyarrow as pa
-
-    kinds = {columns.image: pa.int64() if columns.image == ROW else pa.string()}
-    kinds |= {columns.answer: pa.string()} if columns.answer else dict.fromkeys(columns.scores, pa.float64())
-    types = {columns.written.get(name, name): type for name, type in kinds.items()}
-    with _opened(path, model) as file:
-        for batch in _csv(file, types) if _is_csv(path) else _parquet(file, types, path, model, columns):
-            # By index: pyarrow finds a column's name by a search through all names.
-            index = {name: number for number, name in enumerate(batch.schema.names)}
-            typed = pa.RecordBatch.from_arrays(
-                [batch.column(index[name]).cast(type) for name, type in types.items()], list(kinds)
-            )
-            typed.validate(full=True)  # refuses text that is not UTF-8
-            yield typed
-
-
-def file_sha256(path: Path, model: str) -> str:
-    with _opened(path, model) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sorted_columns(columns: Sequence[str], path: Path, model: str) -> PredictionColumns:
+        columns = _csv_form(file).columns if _is_csv(path) else pq.ParquetFile(file).schema_arrow.names
     names = [name for name in columns if not _UNNAMED.fullmatch(name)]
     images = _called(KEYS, names)
     rest = [name for name in names if name not in images.values()]
@@ -407,6 +365,24 @@ def _sorted_columns(columns: Sequence[str], path: Path, model: str) -> Predictio
     return PredictionColumns(image, next(iter(answers), None), tuple(others), images | answers)
 
 
+def read_prediction_batches(path: Path, model: str, columns: PredictionColumns) -> Iterator[pa.RecordBatch]:
+    """Read rows in batches of bounded size: keys and answers as text, rows as int64, scores as float64."""
+    import pyarrow as pa
+
+    kinds = {columns.image: pa.int64() if columns.image == ROW else pa.string()}
+    kinds |= {columns.answer: pa.string()} if columns.answer else dict.fromkeys(columns.scores, pa.float64())
+    types = {columns.written.get(name, name): type for name, type in kinds.items()}
+    with _opened(path, model) as file:
+        for batch in _csv(file, types) if _is_csv(path) else _parquet(file, types, path, model, columns):
+            # By index: pyarrow finds a column's name by a search through all names.
+            index = {name: number for number, name in enumerate(batch.schema.names)}
+            typed = pa.RecordBatch.from_arrays(
+                [batch.column(index[name]).cast(type) for name, type in types.items()], list(kinds)
+            )
+            typed.validate(full=True)  # refuses text that is not UTF-8
+            yield typed
+
+
 def _called(wanted: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     """Map the wanted columns that exist to their names in the file: exact names, else without case."""
     exact = {name: name for name in wanted if name in names}
@@ -415,8 +391,6 @@ def _called(wanted: Sequence[str], names: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _CsvForm:
-    """The format of a CSV file; `spaced`: whether spaces follow delimiters."""
-
     columns: list[str]
     encoding: str
     delimiter: str

@@ -1,14 +1,9 @@
 """Use any Python callable as a classifier; a batch in, scores out.
 
-A torch module gets a tensor on the device of the run, any other callable a numpy array. Scores may be a torch tensor,
-whatever `numpy.asarray` takes, or what transformers returns, with the scores in `.logits`. Names of the outputs come
-from an attribute `label_names`, else from what transformers and timm leave in their modules.
-
-The code of a callable or a transform may change between two runs of one session, so answers of an earlier run are used
-again only if the user gave both the same version. The hash of a torch module is that of its tensors; other callables
-have none. Names begin with `python:` and last as long as the run, so no recipe or worker can load them.
-`python:package.module:function` is code of the person who types it (`imported`); no name from a recipe, a gate or a
-dataset is imported.
+A torch module gets a tensor on the device of the run, any other callable a numpy array. Names of outputs come from an
+attribute `label_names`, else from what transformers and timm leave in their modules. Answers of an earlier run are used
+again only if the user gave both the same version, since code may change. Names begin with `python:` and last as long as
+the run; only a person's own `python:package.module:function` is imported, never one from a recipe or a dataset.
 """
 
 from __future__ import annotations
@@ -53,7 +48,6 @@ class CallableClassifier(Classifier):
     home: str | None
 
     def transform(self) -> Callable[[Any], torch.Tensor]:
-        """Return the transform, with its result as a tensor. It raises UserError if it fails."""
         import torch
 
         def transformed(image: Any) -> torch.Tensor:
@@ -73,7 +67,6 @@ class CallableClassifier(Classifier):
         return transformed
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        """Return the scores. RunFailure if the callable fails, UserError if it does not return scores."""
         return _scores_of(self.name, self.model, batch, device if self.home is not None else None)
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
@@ -204,7 +197,6 @@ def _timm_form(name: str, module: Any) -> dict[str, Any]:
 
 
 def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, device: str | None) -> torch.Tensor:
-    """Return the model's scores of a batch, float32 on the CPU."""
     import torch
 
     module = _as_module(model)
@@ -249,13 +241,11 @@ def _scores_of(name: str, model: Callable[[Any], Any], batch: torch.Tensor, devi
 
 
 def _error_line(error: BaseException) -> str:
-    """Describe an error in one line."""
     return f"it called sys.exit({error.code})" if isinstance(error, SystemExit) else error_line(error)
 
 
 @contextmanager
 def _in_eval_mode(module: nn.Module) -> Iterator[None]:
-    """Set every part of the module to eval mode for a time."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:
@@ -308,9 +298,8 @@ def is_code(name: str) -> bool:
 def imported(name: str) -> tuple[Any, Any]:
     """Import `python:package.module:function`, the user's own code, and return a model and its transform or None.
 
-    A function without required arguments is called, and returns a model, or a model and its transform; any other
-    function is the model itself: a batch in, scores out. Modules are installed ones, or in the working folder.
-    UserError if it cannot be imported, RunFailure if the function fails.
+    A function without required arguments is called, and returns a model, or a model and its transform; any other is the
+    model itself. UserError if it cannot be imported, RunFailure if the function fails.
     """
     parts = _CODE.fullmatch(name.removeprefix(PYTHON))
     if parts is None:
@@ -373,12 +362,12 @@ _HELD: dict[str, HandedOver] = {}
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Try the callable with a first image, and return its outputs. UserError if no run of this process holds it."""
+    """Try the callable with a first image, and return its outputs."""
     return _held(name).known()[0]
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> Classifier:
-    """Return the callable as a classifier, its module on `device` until it is released. UserError as `describe`."""
+    """Return the callable as a classifier, its module on `device` until it is released."""
     return _held(name).known()[1].placed(device)
 
 

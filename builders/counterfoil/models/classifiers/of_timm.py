@@ -1,10 +1,9 @@
 """Load classifiers of timm: its own names, `hf-hub:`, `local-dir:` and `lab:`.
 
-A model from elsewhere may be hostile, and timm trusts configurations: `pretrained_cfg` may name another file of this
-machine, another repository or a loader (`file`, `url`, `hf_hub_id`, `hf_hub_filename`, `source`, `custom_load`,
-`state_dict`), and `model_args` go to timm's factory unchanged (`checkpoint_path`, `pretrained_strict`, …). So only keys
-that describe the model are used, its size is compared with its file (`trials`), and `weights_files` chooses and reads
-its weights. `pretrained=True` is always passed for them: without it timm silently makes random weights for a folder.
+A model from elsewhere may be hostile, and timm trusts configurations: `pretrained_cfg` may name other files,
+repositories or loaders, and `model_args` go to timm's factory unchanged. So only keys that describe the model are used,
+its size is compared with its file (`trials`), and `weights_files` reads its weights. `pretrained=True` is always passed
+for them: without it timm silently makes random weights for a folder.
 """
 
 from __future__ import annotations
@@ -72,21 +71,16 @@ _ON_THE_HUB = ("model.safetensors", "pytorch_model.bin")
 
 @dataclass(frozen=True, kw_only=True)
 class TimmClassifier(Classifier):
-    """A timm model in eval mode.
+    """A timm model in eval mode; `sha256` is over the architecture and every loaded tensor.
 
     `data_config` is timm's, at the model's test size: input_size, interpolation, mean, std, crop_pct, crop_mode.
-    `model_args` are the architecture's arguments in its folder's configuration. `sha256` is over the architecture and
-    every loaded tensor.
+    `model_args` are the architecture's arguments in its folder's configuration.
     """
 
     data_config: dict[str, Any]
     model_args: dict[str, Any] = field(default_factory=dict)
 
     def transform(self) -> Callable[[Any], Any]:
-        """Return timm's evaluation transform, from a PIL image to a float tensor (C, H, W).
-
-        It raises UserError for an image whose sides are so unequal that the resized image would not fit in memory.
-        """
         return timm_transform(self.name, self.data_config)
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
@@ -98,7 +92,7 @@ class TimmClassifier(Classifier):
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
         """Return the inputs of the head's last layer, pooled as timm does: (b, head_hidden_size), not `num_features`.
 
-        Raises UserError for an architecture whose head does not take one vector an image.
+        UserError for an architecture whose head does not take one vector an image.
         """
         import torch
 
@@ -111,7 +105,10 @@ class TimmClassifier(Classifier):
 
 
 def timm_transform(model: str, data_config: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Return timm's evaluation transform for a resolved data configuration, as `TimmClassifier.transform` says."""
+    """Return timm's evaluation transform for a resolved data configuration: PIL image → float tensor (C, H, W).
+
+    It raises UserError for an image with sides so unequal that the resized image would not fit in memory.
+    """
     from timm.data.transforms_factory import create_transform
 
     prepare: Any = create_transform(**data_config, is_training=False)
@@ -125,20 +122,10 @@ def timm_transform(model: str, data_config: Mapping[str, Any]) -> Callable[[Any]
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Read the architecture and outputs of a model from its configuration only.
-
-    Raises UserError, with the nearest name, for a model that does not exist or was never trained, and with all problems
-    of a configuration.
-    """
     return _locate(name).facts
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> TimmClassifier:
-    """Load a trained model on `device`, in eval mode, without gradients.
-
-    Raises UserError for a name or folder that cannot be a trained model, RunFailure when it cannot be fetched or its
-    weights cannot be read.
-    """
     from timm.data.config import resolve_model_data_config
 
     files = _locate(name)
@@ -162,7 +149,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
 
 @dataclass(frozen=True)
 class _TimmFiles:
-    """A model before its weights are loaded. Models in timm's own list have facts only.
+    """A model before its weights are loaded; one of timm's own list has facts only.
 
     `folder` is the user's own, or that of a commit of `repository` in the cache.
     """
@@ -194,14 +181,27 @@ def _locate(name: str) -> _TimmFiles:
     elif "/" in resolved:
         raise UserError(f"model {name!r} is not a timm name", f"Write hf-hub:{name} if it is on the Hub.")
     else:
-        return _TimmFiles(_timm_facts(name, resolved))
+        import timm
+
+        architecture = resolved.partition(".")[0]
+        if not timm.is_model(architecture):
+            known = timm.list_models(pretrained=True) + timm.list_models()
+            raise UserError(f"model {name!r} is not a timm model{did_you_mean(resolved, known)}")
+        tags = timm.list_models(f"{architecture}.*", pretrained=True)
+        if not tags:
+            raise UserError(f"model {name!r}: timm has the architecture {architecture!r} but no trained weights for it")
+        if "." in resolved and resolved not in tags:
+            raise UserError(f"model {name!r}: timm has no such weights; it has {', '.join(tags)}")
+        listed = timm.get_pretrained_cfg(resolved)
+        if listed is None or not listed.num_classes:
+            raise UserError(f"model {name!r} has no classification head")
+        return _TimmFiles(ClassifierFacts(name, resolved, architecture, int(listed.num_classes), None))
     config = checked_config(name, read_config(file, name))
     facts = ClassifierFacts(name, resolved, config.architecture, config.num_classes, config.label_names)
     return _TimmFiles(facts, config, file.parent, repository)
 
 
 def _trained(name: str, files: _TimmFiles) -> nn.Module:
-    """Build the module with all its weights; timm's loading is strict."""
     import timm
 
     from counterfoil.models.trials import refuse_overgrown
@@ -236,24 +236,6 @@ def _trained(name: str, files: _TimmFiles) -> nn.Module:
         module.pretrained_cfg.pop(key, None)
     refuse_infinite(name, module)
     return module
-
-
-def _timm_facts(name: str, resolved: str) -> ClassifierFacts:
-    import timm
-
-    architecture = resolved.partition(".")[0]
-    if not timm.is_model(architecture):
-        known = timm.list_models(pretrained=True) + timm.list_models()
-        raise UserError(f"model {name!r} is not a timm model{did_you_mean(resolved, known)}")
-    tags = timm.list_models(f"{architecture}.*", pretrained=True)
-    if not tags:
-        raise UserError(f"model {name!r}: timm has the architecture {architecture!r} but no trained weights for it")
-    if "." in resolved and resolved not in tags:
-        raise UserError(f"model {name!r}: timm has no such weights; it has {', '.join(tags)}")
-    config = timm.get_pretrained_cfg(resolved)
-    if config is None or not config.num_classes:
-        raise UserError(f"model {name!r} has no classification head")
-    return ClassifierFacts(name, resolved, architecture, int(config.num_classes), None)
 
 
 def _local_weights(name: str, folder: Path) -> Path:
@@ -341,10 +323,7 @@ class TimmDocument(Foreign):
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """A checked configuration. `pretrained_cfg` and `model_args` hold plain values and go to timm unchanged.
-
-    wrapped: whether transformers saved it, which names weights differently.
-    """
+    """A checked configuration, which goes to timm unchanged. wrapped: transformers saved it."""
 
     architecture: str
     num_classes: int
@@ -357,7 +336,7 @@ class ClassifierConfig:
 def checked_config(
     model: str, document: Mapping[str, Any], kind: type[TimmDocument] = TimmDocument
 ) -> ClassifierConfig:
-    """Check a config.json, and return its configuration. Raises UserError with all problems."""
+    """Check a config.json, and return its configuration. UserError with all problems."""
     inner, arguments = (
         section if isinstance(section := document.get(key), dict) else {} for key in ("pretrained_cfg", "model_args")
     )

@@ -1,8 +1,8 @@
 """Load classifiers of transformers: `transformers:NAME`, a model of the Hub, or `transformers:FOLDER`.
 
-The results are those of `AutoModelForImageClassification` and its image processor, but no code of an author runs, and
-no file outside one commit or folder is read. The configuration is checked first (`config_files`), its size is compared
-with the weights before memory is taken (`trials`), and the weights are safetensors, all of which must fit.
+The results are those of `AutoModelForImageClassification` and its image processor, but no author's code runs, and no
+file outside one commit or folder is read. The configuration is checked first (`config_files`), its size is compared
+with the weights (`trials`), and the weights are safetensors, all of which must fit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -71,16 +70,12 @@ class ModelKind:
     followed: Callable[[Any], Iterable[str]] = followed_problems
 
     def classes(self, model_type: Any) -> tuple[str, ...]:
-        """Return the names of a model type's classes, the usual one first; none for what is not of this kind."""
-        names = _listed(self.listed).get(model_type, ()) if isinstance(model_type, str) else ()
+        """Return the names of a model type's classes, the usual one first; none for a type of another kind."""
+        from transformers.models.auto import modeling_auto
+
+        listed: Mapping[str, str | tuple[str, ...]] = getattr(modeling_auto, self.listed)
+        names = listed.get(model_type, ()) if isinstance(model_type, str) else ()
         return (names,) if isinstance(names, str) else tuple(names)
-
-
-@cache
-def _listed(name: str) -> Mapping[str, str | tuple[str, ...]]:
-    from transformers.models.auto import modeling_auto
-
-    return getattr(modeling_auto, name)
 
 
 CLASSIFIERS = ModelKind("image classifier", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES")
@@ -158,12 +153,11 @@ def checked_transformers(model: str, folder: Path, kind: ModelKind = CLASSIFIERS
 
 @dataclass(frozen=True, kw_only=True)
 class TransformersClassifier(Classifier):
-    """A model of transformers in eval mode with its image processor. `sha256` is over configuration and tensors."""
+    """A model of transformers with its image processor. `sha256` is over configuration and tensors."""
 
     processor: Any
 
     def transform(self) -> Callable[[Any], torch.Tensor]:
-        """Return the image processor as a function from a PIL image to a float tensor (C, H, W)."""
         return prepared_by(self.name, self.processor)
 
     def logits(self, batch: torch.Tensor, device: str) -> torch.Tensor:
@@ -174,10 +168,6 @@ class TransformersClassifier(Classifier):
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Read the architecture and outputs of a model from its configuration only.
-
-    Raises UserError with all problems of the configuration, RunFailure if it cannot be fetched.
-    """
     return _facts(name, _configured(name)[1])
 
 
@@ -187,11 +177,6 @@ def _facts(name: str, config: TransformersConfig) -> ClassifierFacts:
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> TransformersClassifier:
-    """Load the trained model on `device`, in eval mode, without gradients, in float32.
-
-    Raises UserError for a folder that cannot be a trained classifier, RunFailure when it cannot be fetched or its
-    weights cannot be read.
-    """
     from PIL import Image
 
     files, config = _configured(name)
@@ -204,11 +189,19 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
     shape = sizes.pop()
     if len(shape) != 3:
         raise UserError(f"model {name!r}: its image processor gives {list(shape)}, expected [channels, height, width]")
+    settings = processor.to_dict()
+    size, crop = settings.get("size") or {}, settings.get("crop_size") or {}
+    resized, cropped = size.get("shortest_edge") or size.get("height"), crop.get("height")
+    crop_share = 1.0  # timm's crop_pct: the cropped side divided by the resized side
+    if settings.get("crop_pct"):
+        crop_share = float(settings["crop_pct"])
+    elif settings.get("do_center_crop") and resized and cropped:
+        crop_share = round(cropped / resized, 4)
     return TransformersClassifier(
         **module_fields(_facts(name, config), module, f"{config.architecture}\n{config.text()}", device),
         input_key=input_key_of(processor),
         input_size=None if sizes else (shape[0], shape[1], shape[2]),
-        crop_pct=_crop_share(processor),
+        crop_pct=crop_share,
         interpolation=Image.Resampling(int(resample)).name.lower() if resample in set(Image.Resampling) else None,
         processor=processor,
     )
@@ -220,10 +213,7 @@ def _configured(name: str) -> tuple[ModelFiles, TransformersConfig]:
 
 
 def trained_model(name: str, files: ModelFiles, config: TransformersConfig, hint: str) -> nn.Module:
-    """Build the model with its weights, on the CPU. Raises as `trained_module`.
-
-    UserError for a model that does not take images alone.
-    """
+    """Build the model with its weights, on the CPU. UserError also for a model that does not take images alone."""
     import transformers
 
     with quiet():
@@ -232,13 +222,3 @@ def trained_model(name: str, files: ModelFiles, config: TransformersConfig, hint
     if getattr(module, "main_input_name", None) != "pixel_values":
         raise UserError(f"model {name!r}: {config.architecture} does not take images alone")
     return module
-
-
-def _crop_share(processor: Any) -> float:
-    """Return timm's crop_pct: the cropped side divided by the resized side."""
-    settings = processor.to_dict()
-    if settings.get("crop_pct"):
-        return float(settings["crop_pct"])
-    size, crop = settings.get("size") or {}, settings.get("crop_size") or {}
-    resized, cropped = size.get("shortest_edge") or size.get("height"), crop.get("height")
-    return round(cropped / resized, 4) if settings.get("do_center_crop") and resized and cropped else 1.0

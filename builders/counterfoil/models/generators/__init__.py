@@ -38,10 +38,7 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def family_of(pipeline: str) -> Family | None:
-    """Return the family that drives a class of pipelines, if there is one.
-
-    A class that no family here names is looked up in diffusers, which is imported for that.
-    """
+    """Return the family that drives a class of pipelines, if any; imports diffusers for an unnamed class."""
     family = _family_or_reason(pipeline)
     return family if isinstance(family, Family) else None
 

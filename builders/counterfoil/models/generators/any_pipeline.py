@@ -1,7 +1,4 @@
-"""Drive other text-to-image pipelines of diffusers by plain prompts: one call an image, so nothing shares a batch.
-
-The signature of a pipeline's call says what it takes; no model is loaded to read it.
-"""
+"""Drive other text-to-image pipelines of diffusers by plain prompts: one call an image, so nothing shares a batch."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ _SCALES = ("guidance_scale", "true_cfg_scale")
 
 
 def any_family(pipeline: str) -> Family | str:
-    """Return the family of one class of pipelines, or why there is none, in words that follow its name."""
+    """Return the family of a class of pipelines, by its call's signature, or in words why there is none."""
     import diffusers
 
     try:

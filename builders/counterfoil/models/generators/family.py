@@ -105,12 +105,10 @@ class Family:
 
     @property
     def prompted(self) -> bool:
-        """Whether these pipelines read prompts."""
         return self.prompts != "none"
 
     @property
     def as_named(self) -> bool:
-        """Whether diffusers must open these pipelines by the class in their index, not as text to image."""
         return self.takes == "every" or self.prompts == "plain"
 
     def guided(self, guidance: float, options: Mapping[str, Any] | None = None) -> bool:
@@ -155,8 +153,8 @@ def encode_prompt(
 ) -> dict[str, Any]:
     """Return the arguments of a call for one prompt, and for its negative prompt if `guided`.
 
-    `options` are the recipe's; the encoder gets those that the pipeline's own call would pass to it.
-    RunFailure if the encoder's outputs are not as many as the family names.
+    `options` are the recipe's; the encoder gets those that the pipeline's own call would pass to it. RunFailure if the
+    encoder's outputs are not as many as the family names.
     """
     call = inspect.signature(type(pipeline).__call__).parameters
     shared = [name for name in inspect.signature(pipeline.encode_prompt).parameters if name in call]
@@ -218,7 +216,6 @@ def company(family: Family, encoded: Encoded) -> Hashable:
 
 
 def bytes_of(encoded: Encoded) -> int:
-    """Return the size of an encoded prompt in memory."""
     return sum(part.numel() * part.element_size() for value in encoded.values() for part in _tensors(value))
 
 
@@ -227,7 +224,6 @@ def _tensors(value: Any) -> list[Any]:
 
 
 def is_required(parameter: inspect.Parameter) -> bool:
-    """Return whether a call must name this argument."""
     return parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
 
 

@@ -9,10 +9,9 @@ _STEP = 64
 
 
 def _settled(parts: Encoded) -> Encoded:
-    """Pad to a multiple of `_STEP`, by at least one token.
+    """Pad to a multiple of `_STEP`, by at least one token, so that a picture does not depend on its batch.
 
-    The pipeline pads to the longest prompt of a batch, and drops the mask if no prompt is padded: with either, a
-    picture would depend on its neighbours.
+    The pipeline pads to the longest prompt of a batch, and drops the mask if no prompt is padded.
     """
     from torch.nn import functional
 
