@@ -394,7 +394,7 @@ def labelled_subject(
 
 
 def with_others(subject: Subject, others: Mapping[str, LabelledImages]) -> Subject:
-    """Return the subject with other labelled images as further groups, called NAME, or NAME/GROUP if they have several."""
+    """Return the subject with other labelled images as more groups, called NAME, or NAME/GROUP if there are several."""
     for name, images in others.items():
         groups = _groups(images, name)
         taken = {group.name for group in subject.groups}

@@ -176,7 +176,7 @@ def _side_of(images: LabelledImages, model: FeatureModel, asking: Asking) -> tup
     """Return the decodable images of a source, and which of its images these are."""
     features = _features(images, model, user_cache() / _EMBEDDINGS, asking)
     decodable = np.isfinite(features).all(axis=1)
-    return _Side(features[decodable], _units(images)[decodable]), decodable
+    return _Side(features[decodable], _units(images)[decodable]), np.asarray(decodable)
 
 
 def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking: Asking) -> NDArray[np.floating]:
@@ -198,7 +198,7 @@ def _features(images: LabelledImages, model: FeatureModel, folder: Path, asking:
 
 
 def _groups(subject: Subject) -> list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]]:
-    """Return the image sets to compare, with their classes and rows, bool (n,); with several groups, all of them first."""
+    """Return the image sets to compare, their classes and rows, bool (n,); with several groups, the whole first."""
     sets: list[tuple[SetOfImages, str, tuple[int, ...], NDArray[np.bool_]]] = []
     tops = np.array([group.top for group in subject.groups])
     of_dataset = (np.arange(len(subject.keys)) < len(subject.parts[0].images)) & tops[subject.shifts]
