@@ -9,7 +9,7 @@ import datasets
 import numpy as np
 import pytest
 
-from counterfoil.data import LabelledImages, labelled_source
+from counterfoil.data import LabelledImages, NamedDataset, labelled_source
 from counterfoil.data.labelled_images import deal_halves
 from counterfoil.data.labelled_sources import labelled_conditions, labelled_split
 from counterfoil.data.labels import NONE, ConditionLabels
@@ -192,7 +192,7 @@ def test_where_a_row_needs_one_label_conditions_are_refused(tmp_path: Path) -> N
     with pytest.raises(UserError, match="have several labels"):
         labelled_split(recipe.source, "validation", recipe.classes)
     with pytest.raises(UserError, match="holds lists"):
-        labelled_source(folder, recipe.classes, label_column="found")
+        labelled_source(NamedDataset(str(folder), label_column="found"), recipe.classes)
 
 
 @pytest.mark.parametrize(

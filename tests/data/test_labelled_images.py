@@ -199,12 +199,6 @@ def test_dealing_stays_what_it_is_documented_to_be() -> None:
     assert halves.discover.tolist() == [0, 3, 5]
 
 
-@pytest.mark.parametrize("shared", [{}, {"units": ["a"]}, {"units": ["a", "b"], "contents": ["a"]}])
-def test_rows_that_tell_nothing_are_refused(shared: dict[str, list[str]]) -> None:
-    with pytest.raises(ValueError, match="each of 2 rows"):
-        deal_halves(np.asarray([0, 1], np.int64), 0, **shared)
-
-
 def test_the_audit_split_has_no_garment_in_both_halves() -> None:
     from counterfoil.lab.scenes import load_wardrobe, wardrobe_garments
 

@@ -161,11 +161,11 @@ def test_configs_are_groups(tmp_path: Path) -> None:
     assert images.group_names == ("plain", "snow") and images.groups.tolist() == [0, 0, 1]
     assert images.keys == ("plain_test_00000000", "plain_test_00000001", "snow_test_00000000")
     assert len(list(images.images())) == 3
-    assert labelled_source(place, BOTH, config="snow").labels.tolist() == [1]
+    assert labelled_source(NamedDataset(str(place), config="snow"), BOTH).labels.tolist() == [1]
     with pytest.raises(UserError):
         labelled_source(place, BOTH)
     with pytest.raises(UserError, match="groups are either the configs or"):
-        labelled_source(place, BOTH, config="snow", configs_are_groups=True)
+        labelled_source(place, BOTH, group_column="label", configs_are_groups=True)
     with pytest.raises(UserError, match="one config"):
         labelled_source(parquet(tmp_path / "one", label=[8]), BOTH, configs_are_groups=True)
 

@@ -12,16 +12,6 @@ if TYPE_CHECKING:
     from counterfoil.data.labelled_images import LabelledImages, first_of_classes, rows_of, thinned
     from counterfoil.data.labelled_sources import NamedDataset, labelled_source, labelled_split
 
-_HOMES = {
-    "LabelledImages": "counterfoil.data.labelled_images",
-    "NamedDataset": "counterfoil.data.labelled_sources",
-    "first_of_classes": "counterfoil.data.labelled_images",
-    "labelled_source": "counterfoil.data.labelled_sources",
-    "labelled_split": "counterfoil.data.labelled_sources",
-    "rows_of": "counterfoil.data.labelled_images",
-    "thinned": "counterfoil.data.labelled_images",
-}
-
 __all__ = [
     "LabelledImages",
     "NamedDataset",
@@ -33,7 +23,11 @@ __all__ = [
 ]
 
 
+_OF_SOURCES = ("NamedDataset", "labelled_source", "labelled_split")
+
+
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        module = "labelled_sources" if name in _OF_SOURCES else "labelled_images"
+        return getattr(import_module(f"counterfoil.data.{module}"), name)
     raise AttributeError(f"module 'counterfoil.data' has no attribute '{name}'")

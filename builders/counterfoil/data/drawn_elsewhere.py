@@ -1,8 +1,5 @@
-"""Images drawn elsewhere (by a workflow, a service, a renderer): the sample of a recipe that each one is.
-
-Columns give each image's class and shift and, where known, prompt, seed and index. Within a class, an index stands for
-a seed, in every shift: images share an index, and form pairs, only if their seeds are equal, and their numbers too
-where a column gives them. An image without a seed is in no pair.
+"""Images drawn elsewhere (by a workflow, a service, a renderer), each as a sample of a recipe. Images of a class share
+an index across shifts, and so form pairs, only if their seeds are equal, and their numbers if there are any.
 """
 
 from __future__ import annotations
@@ -35,8 +32,6 @@ _MOST_SUGGESTIONS = 20
 
 
 class GivenRows(NamedTuple):
-    """The table of a recipe's images, and notes about it for people."""
-
     table: RowTable
     notes: tuple[str, ...]
 
@@ -55,12 +50,8 @@ class _Image(NamedTuple):
 
 
 def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
-    """Return the images of every cell of a recipe, in the order of their numbers and seeds.
-
-    If a cell has more than `candidates`, keep images whose number and seed occur in most shifts, so that pairs stay.
-
-    UserError, collected, for unknown labels and shifts, empty cells, malformed or repeated seeds and numbers, and
-    promised pairs that no seed makes. Raises as `pool_rows`.
+    """Return the images of every cell of a recipe, by number and seed, and notes. If a cell has too many, keep images
+    whose number and seed occur in most shifts, so that pairs stay. Raise UserError with every problem.
     """
     rows = pool_rows(recipe, pin)
     if rows.count > MOST_LINES:
@@ -99,7 +90,7 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
 
 
 class _Columns:
-    """The prompt of each row, and its seed and number if there are any; `problems` are those of single values."""
+    """The prompt of each row, and its seed and number if there are any, with the problems of single values."""
 
     def __init__(self, recipe: Recipe, rows: Rows) -> None:
         self.problems: list[str] = []
@@ -126,8 +117,11 @@ class _Columns:
         values = list(self._rows.column(column))
         numbers = list(map(_whole, values))
         missing = [row for row, number in enumerate(numbers) if number is None]
-        wrong = [row for row in missing if needed or not _is_empty(values[row])]
-        self.wrong(column, wrong, f"a whole number from 0 to {MOST_SEED:,}")
+        if not needed:
+            # An empty cell; only NaN differs from itself.
+            empty = [value is None or value != value or not str(value).strip() for value in values]
+            missing = [row for row in missing if not empty[row]]
+        self.wrong(column, missing, f"a whole number from 0 to {MOST_SEED:,}")
         return numbers
 
     def wrong(self, column: str, rows: Sequence[int], expected: str) -> None:
@@ -135,10 +129,6 @@ class _Columns:
             value = quoted(str(self._rows.column(column)[rows[0]])[:200])
             more = f"; so are {len(rows) - 1:,} more" if len(rows) > 1 else ""
             self.problems.append(f"{self._rows.place}: column '{column}': found {value}{more}, expected {expected}")
-
-
-def _is_empty(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip()) or value != value  # only NaN differs
 
 
 def _whole(value: Any) -> int | None:
@@ -169,9 +159,9 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[
         return {}, []
     names = dict(enumerate(rows.class_names(generator.shift_column) or ()))
     shifts = [(value if isinstance(value, str) else names.get(value, str(value))).strip() for value in values]
-    cells: dict[tuple[str, str], list[_Image]] = {
-        (shift.name, classes[label].id): [] for shift in recipe.all_shifts() for label in shift.class_labels
-    }
+    cells: dict[tuple[str, str], list[_Image]] = {}
+    for shift in recipe.all_shifts():
+        cells |= {(shift.name, classes[label].id): [] for label in shift.class_labels}
     known = {shift for shift, _ in cells}
     unknown: Counter[tuple[str, str]] = Counter()
     for row, (position, shift) in enumerate(zip(positions, shifts, strict=True)):
@@ -187,7 +177,7 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[
     expected = {"label": "the id or name of a class of the recipe", "shift": "base or a shift of the recipe"}
     problems = []
     for number, ((what, value), count) in enumerate(unknown.items()):
-        # Searching thousands of names for similar ones takes long, and a few suggestions are enough.
+        # Searching for thousands of similar names is slow.
         suggestion = did_you_mean(value, names_of.get(what, ())) if number < _MOST_SUGGESTIONS else ""
         problems.append(
             f"{rows.place}: {counted(count, 'row')} of the {what} {quoted(value)}, expected"
@@ -214,17 +204,13 @@ def _repeated(cells: _Cells, *, numbered: bool) -> Iterator[str]:
 
 
 def _indexed(cells: _Cells, *, seeded: bool) -> Iterator[tuple[tuple[str, str], Mapping[_Image, int]]]:
-    """Yield each cell with the index of its images: within a class, equal identities have equal indices in all shifts.
-
-    Without seeds nothing is shared, and each cell is numbered on its own.
-    """
+    """Yield each cell with its images' indices; with seeds, equal identities have equal indices in all shifts."""
     identities: dict[str, set[tuple[int, bool, int]]] = {}
     for (_, class_id), images in cells.items():
         identities.setdefault(class_id, set()).update(image.identity for image in images)
-    ranks = {
-        class_id: {identity: rank for rank, identity in enumerate(sorted(of_class))}
-        for class_id, of_class in identities.items()
-    }
+    ranks = {}
+    for class_id, of_class in identities.items():
+        ranks[class_id] = {identity: rank for rank, identity in enumerate(sorted(of_class))}
     for cell, images in cells.items():
         if seeded:
             yield cell, {image: ranks[cell[1]][image.identity] for image in images}
@@ -234,7 +220,7 @@ def _indexed(cells: _Cells, *, seeded: bool) -> Iterator[tuple[tuple[str, str], 
 
 
 def _pairs(table: Mapping[tuple[str | None, str], Sequence[PoolRow]]) -> tuple[int, int]:
-    """Count the images of shifts that have a seed and a base image of their index, and all images of shifts."""
+    """Count the images of shifts that are paired with a base image, and all images of shifts."""
     base = {(class_id, row.index) for (shift, class_id), rows in table.items() if shift == BASE for row in rows}
     shifted = [(class_id, row) for (shift, class_id), rows in table.items() if shift != BASE for row in rows]
     return sum(row.seed is not None and (class_id, row.index) in base for class_id, row in shifted), len(shifted)
@@ -247,7 +233,7 @@ def _notes(
     table: Mapping[tuple[str | None, str], Sequence[PoolRow]],
     columns: _Columns,
 ) -> Iterator[str]:
-    """Yield what people should know of the table: pairs, cells with few images, unused and unreadable ones."""
+    """Yield notes for people: pairs, cells with few images, unused and unreadable images."""
     images = sum(map(len, table.values()))
     pairs, shifted = _pairs(table)
     paired = f"{pairs:,} of {shifted:,} images of shifts are paired with a base image of their class and seed"
@@ -257,11 +243,8 @@ def _notes(
         f" {paired if recipe.samples.noise == 'paired' else unpaired}"
     )
     most = {shift.name: shift.candidates for shift in recipe.all_shifts()}
-    few = sorted(
-        (len(images), f"{shift} of {class_id}")
-        for (shift, class_id), images in cells.items()
-        if len(images) < most[shift]
-    )
+    short = {cell: len(images) for cell, images in cells.items() if len(images) < most[cell[0]]}
+    few = sorted((count, f"{shift} of {class_id}") for (shift, class_id), count in short.items())
     if few:
         named = some_of([f"{cell} ({count})" for count, cell in few])
         yield f"{len(few):,} of {len(cells):,} cells have fewer images than the recipe allows: {named}"

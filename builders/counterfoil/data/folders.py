@@ -1,14 +1,5 @@
-"""Folders as input datasets: their content hash, and the folder of this machine that a dataset pins.
-
-The pin of a local input dataset is one SHA-256 over the names and contents of its files. A cache file for each folder
-remembers each file's content by size, times and inode, so that not every run reads a hundred gigabytes. The cache may
-be deleted at any time, and a damaged one is ignored.
-
-Class folders may be links if the folder is a person's own collection. Links in folders that were fetched, described or
-packed by others are refused: they would say which files of this machine are read.
-
-A built dataset names no folder of the machine that it was built on. On that machine, `placed` finds the folder again by
-its content, for what needs the input dataset later: a reference, controls of a review, distances.
+"""Folders as input datasets: the hash of their content, cached by file, and the folder that a dataset pins. Links in
+folders that others made are refused, because they would choose which files of this machine are read.
 """
 
 from __future__ import annotations
@@ -37,17 +28,17 @@ if TYPE_CHECKING:
 
 # ImageNet has 1.3 million images.
 MOST_FILES = 20_000_000
-# A file that changes twice within a tick of its file system's clock looks unchanged, so files changed so recently are
-# read again. The coarsest clock in use ticks every two seconds (FAT).
+# A file that changes twice within a tick of its file system's clock looks unchanged, so recently changed files are read
+# again. The coarsest clock in use ticks every two seconds (FAT).
 _TICK = 2_000_000_000  # nanoseconds
 _FORM = b"counterfoil folder 1\n"
 _KEY, _DIGEST = 16, 32
 _MOST_REMEMBERED = MOST_FILES * (_KEY + _DIGEST) + 1024
 _MOST_SHOWN = 10
 _FILES_A_STAGE = 500
-# A file of fewer bytes is read whole, which is twice as fast for small ones.
+# Smaller files are read whole, which is twice as fast for them.
 _AT_ONCE = 1 << 20
-# The mark of the Hub's client in folders that it fetched, and the names of a dataset's descriptions and tables.
+# The folder that the Hub's client leaves, and the names of a dataset's descriptions and tables.
 _FETCHED = ".cache/huggingface"
 _DESCRIBED = frozenset(
     ("README.md", ".huggingface.yaml", "dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json")
@@ -66,10 +57,7 @@ class FolderContent:
 
 
 def folder_listing(folder: Path) -> Listing:
-    """List every file of a folder, hidden ones too, including those in class folders that are links.
-
-    RunFailure if it cannot be listed, or has too many files.
-    """
+    """List every file of a folder, hidden ones too, including those in class folders that are links."""
     try:
         listing = list_files(folder, hidden=True, most=MOST_FILES, links=True)
     except OSError as error:
@@ -128,7 +116,7 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
 
 
 def pinned_content(folder: Path, name: str, sha256: str | None) -> FolderContent:
-    """Return `folder_content`. RunFailure if it is no longer what was pinned; `name` is the input dataset's."""
+    """Return `folder_content`. Raise RunFailure if the content of the input dataset `name` is not the pinned one."""
     content = folder_content(folder)
     if sha256 is not None and content.sha256 != sha256:
         raise RunFailure(
@@ -176,7 +164,7 @@ _HEX_DIGITS = frozenset("0123456789abcdef")
 
 
 def remember_folder(folder: Path, content: str) -> None:
-    """Remember that a folder has this content (64 hex digits), as `folder_content` returned."""
+    """Remember the content of a folder, as `folder_content` returned it."""
     with contextlib.suppress(CounterfoilError, OSError, RuntimeError):  # the cache is optional
         path, written = _known_place(content), json.dumps({"folder": str(folder.resolve())}).encode()
         if not path.is_file() or read_regular(path, _MOST_KNOWN_BYTES) != written:
@@ -184,10 +172,7 @@ def remember_folder(folder: Path, content: str) -> None:
 
 
 def placed(source: Source, recorded: Any) -> Source:
-    """Return a dataset's source with the folder of this machine that has the recorded content, if one is known.
-
-    `recorded` is the document of its pin. Any other source is returned unchanged.
-    """
+    """Return a source with the folder of this machine that has the recorded pin's content, if one is known."""
     content = recorded.get("content") if isinstance(recorded, Mapping) else None
     if not (is_local(source.dataset) and source.dataset.startswith(ELSEWHERE)):
         return source
@@ -195,7 +180,7 @@ def placed(source: Source, recorded: Any) -> Source:
         return source
     try:
         folder = Path(json.loads(read_regular(_known_place(content), _MOST_KNOWN_BYTES))["folder"])
-        # The folder had this content when it was last read; it must have it still.
+        # The folder may have changed since it was last read.
         same = folder.is_absolute() and folder.is_dir() and folder_content(folder).sha256 == content
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, CounterfoilError):
         return source

@@ -1,8 +1,4 @@
-"""The Hugging Face Hub: finding or fetching a dataset's directory, and retries that neither hang nor give up early.
-
-`locate_dataset` finds or fetches a directory. While publishing, `attentive_client` watches the Hub's own client, and
-`with_retries` is a loop around `diagnose`, which says what an error means.
-"""
+"""The Hugging Face Hub: locating or fetching a dataset's directory, and retries that neither hang nor give up early."""
 
 from __future__ import annotations
 
@@ -46,20 +42,15 @@ class HubDataset:
 
 @dataclass(frozen=True, slots=True)
 class LocatedDataset:
-    """A directory on this machine; with a `reference`, a copy of that published dataset.
-
-    A copy belongs to the Hub client's cache and is never written to.
-    """
+    """A directory on this machine, and the published dataset that it is a read-only copy of, if it is one."""
 
     directory: Path
     reference: HubDataset | None = None
 
 
 def locate_dataset(source: str | Path, patterns: Sequence[str] | None = None) -> LocatedDataset:
-    """Return the directory of a path or of `user/name[@revision]`, fetched from the Hub if it is not cached.
-
-    `patterns` are globs of the wanted files of a published dataset, by default all. UserError if there is no such
-    dataset, RunFailure if the Hub cannot be reached.
+    """Return the directory of a path or of `user/name[@revision]`, fetched if it is not cached. patterns: globs of the
+    wanted files. Raise UserError if there is no such dataset, RunFailure if the Hub is unreachable.
     """
     source = str(source)
     directory = named_path(source)
@@ -79,9 +70,8 @@ def _fetched(reference: HubDataset, patterns: Sequence[str] | None) -> Path:
 
     wanted = None if patterns is None else list(patterns)
     try:
-        folder = snapshot_download(
-            reference.repo, repo_type="dataset", revision=reference.revision, allow_patterns=wanted
-        )
+        repo, revision = reference.repo, reference.revision
+        folder = snapshot_download(repo, repo_type="dataset", revision=revision, allow_patterns=wanted)
     except errors.HFValidationError as error:
         raise UserError(
             f"'{reference}' is not the name of a dataset on the Hub: {error}", "Expected user/name."
@@ -121,10 +111,7 @@ _TOKEN = re.compile(r"\bhf_[\w.-]{6,}|(?i:bearer)\s+[^'\"]+")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often and how long to wait, in seconds.
-
-    `asked` is the longest wait that the Hub may ask for, `silence` the longest silence of a connection.
-    """
+    """Tries and seconds to wait. asked: the longest wait that the Hub may ask for. silence: of a connection."""
 
     tries: int = 8
     first: float = 1.0
@@ -133,10 +120,8 @@ class Patience:
     silence: float = 120.0  # a commit may take the Hub a minute
 
     def wait(self, failed: int, retry_after: float | None, draw: float) -> float:
-        """Return the seconds before the next try after `failed` failures in a row; `draw` is uniform in [0, 1).
-
-        Exponential, with jitter over the upper half so that clients do not come back together; never sooner than the
-        Hub asked for.
+        """Return the seconds to wait after `failed` failures in a row, with jitter so that clients do not return
+        together.
         """
         backoff = min(self.longest, self.first * 2 ** (failed - 1)) * (0.5 + draw / 2)
         return backoff if retry_after is None else max(retry_after + draw, backoff)
@@ -147,7 +132,7 @@ PATIENCE = Patience()
 
 @dataclass(frozen=True, slots=True)
 class AnotherTry:
-    """The reason why another try can help, and the seconds to wait if the Hub says so."""
+    """Why another try can help, and the seconds to wait if the Hub says so."""
 
     reason: str
     retry_after: float | None = None
@@ -160,10 +145,7 @@ def with_retries(
     tell: Callable[[str], None] = lambda line: None,
     patience: Patience = PATIENCE,
 ) -> T:
-    """Return the result of `call`, repeated while that can help. `call` must be safe to repeat.
-
-    `what` names the action in messages. Raises as `diagnose`, and RunFailure if every try fails.
-    """
+    """Return the result of `call`, which must be safe to repeat, repeated while that can help."""
     failed = 0
     while True:
         try:
@@ -188,10 +170,7 @@ def with_retries(
 
 
 def diagnose(error: Exception, what: str) -> AnotherTry:
-    """Return why another try can help. Raise a CounterfoilError that says what to do if it cannot.
-
-    Errors of neither the Hub nor the network are raised again.
-    """
+    """Return why another try can help; if it cannot, raise a CounterfoilError, or an error that is not the Hub's."""
     import httpx2
     from huggingface_hub import errors as hub
 
@@ -303,11 +282,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 @contextlib.contextmanager
 def attentive_client(patience: Patience) -> Iterator[None]:
-    """Watch the client of `huggingface_hub` during the block, then restore it.
-
-    A connection that is silent for `patience.silence` seconds is given up; the client would wait forever. An answer
-    that asks for a wait longer than `patience.longest` is raised; the client would sleep silently.
-    """
+    """Make the Hub's client raise for silent connections and long waits, which it would sit out, during the block."""
     import httpx2
     from huggingface_hub import set_client_factory
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, logging

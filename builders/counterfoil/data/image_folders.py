@@ -1,18 +1,8 @@
-"""The reader of folders of image files: which file is an image, which folder is a split, and which is a class.
+"""Folders of image files, read by names alone: SPLIT/CLASS/…/FILE if every top folder is named as a split, else
+CLASS/…/FILE.
 
-A file's position in the tree decides, never a word in the middle of a path:
-
-    SPLIT/CLASS/…/FILE    if every folder at the top is named as a split (train, validation or val, test, …)
-    CLASS/…/FILE          else; all images are the split `train`, as `datasets` calls it
-
-The class is the first folder below the split, as in torchvision's `ImageFolder`; images in folders below it belong to
-that class, and a note says so. A folder that holds all others (`photos/data/train/…`) is stepped into. Junk (hidden
-files, a NAS's previews, `__MACOSX`) is skipped and counted. An ambiguous folder is refused with the names. Folders are
-read by names alone: no file is opened.
-
-Tables, archives, `metadata.csv` and cards with settings are left to `datasets`. If it would read an image folder
-differently (it takes words in paths for splits), the rows get a digest of their own, so that no remembered answer is
-used for another row.
+Ambiguous folders are refused. If `datasets`, which takes words in paths for splits, would read a folder differently,
+the rows get a digest of their own, so that no remembered answer is used for another row.
 """
 
 from __future__ import annotations
@@ -71,12 +61,9 @@ _MARK = "rows read by counterfoil: "
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """A folder of image files and how it is read.
-
-    root: the folder in it that holds all others ("data/"). splits: the sorted paths of images by split. starts: split →
-    the folder that its classes begin in ("train/", or empty). skipped: image files in junk folders, by the folder's
-    name. hidden: the number of hidden files. others: the number of files that are no image, by ending. linked: folders
-    that are links → their targets.
+    """A folder of image files and how it is read. root: the folder in it that holds all others. starts: split → the
+    folder that its classes begin in, or empty. skipped: image files in junk folders. others: the number of other files,
+    by ending. linked: folders that are links → their targets.
     """
 
     folder: Path
@@ -96,8 +83,8 @@ class ImageFolder:
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """The classes of all splits, in Python's order of text: capitals first."""
-        found = {self.class_of(split, path) for split, paths in self.splits.items() for path in paths}
-        return tuple(sorted(name for name in found if name is not None))
+        names = {self.class_of(split, path) for split, paths in self.splits.items() for path in paths}
+        return tuple(sorted(name for name in names if name is not None))
 
     def classless(self, split: str) -> UserError | None:
         """Return the error for a split with images outside class folders; None if it has none."""
@@ -123,7 +110,7 @@ class ImageFolder:
         return all(self.class_of(split, path) is None for path in self.splits[split])
 
     def refuse_alike(self) -> None:
-        """Raise UserError with the names of class folders that no recipe and no model can tell apart."""
+        """Raise UserError with the names of class folders that no recipe and no model can distinguish."""
         groups: dict[str, list[str]] = {}
         for name in self.classes:
             groups.setdefault(plain_name(unicodedata.normalize("NFKC", name)), []).append(f"'{shown_name(name)}'")
@@ -193,10 +180,7 @@ class ImageFolder:
         return empty
 
     def table(self, split: str) -> Any:
-        """Return a split's rows as a table of `datasets`: `image` by path and, if every image has a class, `label`.
-
-        UserError for an unknown split. As in `datasets`, `train+test` and `train[:80%]` name rows of splits.
-        """
+        """Return rows as a table of `datasets`, with labels if every image has a class; also `train[:80%]`."""
         import datasets
 
         if split in self.splits:
@@ -209,9 +193,8 @@ class ImageFolder:
                 f"source: '{self.folder}' has no split '{split[:80]}'{did_you_mean(split, self.splits)}",
                 f"Its splits are {', '.join(known)}. A split is a folder at the top that is named so.",
             ) from error
-        return datasets.concatenate_datasets(
-            [self._table(part.splitname).select(range(part.from_, part.to)) for part in parts]
-        )
+        tables = [self._table(part.splitname).select(range(part.from_, part.to)) for part in parts]
+        return datasets.concatenate_datasets(tables)
 
     def _table(self, split: str) -> Any:
         import datasets
@@ -258,10 +241,7 @@ class ImageFolder:
 
 
 def read_image_folder(folder: Path, listing: Listing) -> ImageFolder | None:
-    """Return how a folder is read, by its file names; None if it has no image, or tables list its images.
-
-    UserError if an image's split is ambiguous, or a name is not text.
-    """
+    """Return how a folder is read; None if it has no image, or tables list its images. UserError if it is ambiguous."""
     # The first folder on each path that is hidden or known junk, or None.
     junk = {
         parent: next(filter(_is_junk, parent.split("/")), None) if parent else None
@@ -317,7 +297,7 @@ def rows_mark(description: str | None) -> str | None:
 
 
 def shown_name(name: str) -> str:
-    """Return a file's name for people, with bytes that are no text and unprintable characters escaped."""
+    """Return a file's name for people, with unprintable characters and bytes that are no text escaped."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
@@ -362,7 +342,7 @@ def _root(images: Sequence[str]) -> str:
 
 
 def _splits(folder: Path, images: Sequence[str], root: str) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the images of each split, and the folder that its classes begin in. UserError if it is ambiguous."""
+    """Return the images of each split, and the folder that its classes begin in. Raise UserError if it is ambiguous."""
     by_top: dict[str, list[str]] = {}
     for path in images:
         first, within, _ = path[len(root) :].partition("/")
@@ -371,7 +351,7 @@ def _splits(folder: Path, images: Sequence[str], root: str) -> tuple[dict[str, t
     split_of = {top: _SPLIT_OF[top.lower()] for top in tops if top.lower() in _SPLIT_OF}
     flat = {top for top in tops if all(path.count("/") == root.count("/") + 1 for path in by_top[top])}
     if not split_of:
-        split_of = _told_by_word(by_top, root, tops, flat)
+        split_of = _splits_by_word(by_top, root, tops, flat)
     outside = [top for top in by_top if top not in split_of]
     # "train" may be a class of vehicles: it is one if the folders beside it are as flat.
     if split_of and outside and not (flat.issuperset(tops) and len(tops) > len(split_of)):
@@ -404,7 +384,7 @@ def _splits(folder: Path, images: Sequence[str], root: str) -> tuple[dict[str, t
     return images_of, {split: f"{root}{top}/" for split, top in ordered.items()}
 
 
-def _told_by_word(
+def _splits_by_word(
     by_top: Mapping[str, Sequence[str]], root: str, tops: Sequence[str], flat: set[str]
 ) -> dict[str, str]:
     """Find splits by a word in top names (`imgs_train`, `imgs_test`), if all have one and they share a class."""
@@ -419,12 +399,12 @@ def _told_by_word(
 def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None:
     """Raise UserError for CLASS/SPLIT/FILE, which would mix the images of all splits."""
     paths = (path[len(root) :].split("/") for path in images)
-    found = dict.fromkeys(
+    split_folders = dict.fromkeys(
         f"{root}{parts[0]}/{parts[1]}/" for parts in paths if len(parts) > 2 and parts[1].lower() in _SPLIT_OF
     )
-    if found:
+    if split_folders:
         raise UserError(
-            f"{folder}: {counted(len(found), 'folder is', 'folders are')} named as splits and lie below class folders:"
-            f" {some_of([*map(shown_name, found)])}",
+            f"{folder}: {counted(len(split_folders), 'folder is', 'folders are')} named as splits and lie below class"
+            f" folders: {some_of([*map(shown_name, split_folders)])}",
             "Splits come first: train/mug/1.jpg, test/mug/2.jpg. Move them to the top, or rename them.",
         )

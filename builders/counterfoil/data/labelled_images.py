@@ -1,17 +1,4 @@
-"""Labelled images: any pinned set of images with labels, whether built, loaded or in a folder.
-
-Predictions, embeddings, thresholds and evaluations all take a `LabelledImages`. It holds small columns and reads the
-encoded images on demand, in order; `Chunks` are stretches of them that can be sent to workers.
-
-`deal_halves` deals labelled rows into a discover half and a confirm half. What is found on one half is tested on the
-other, so they share no unit (a garment, a patient) and no image content. Rows that share either, directly or through
-others, form a *cluster*, which goes to one half as a whole.
-
-Large clusters are dealt first, clusters of one size in the order of a hash of seed and unit (or content). Each goes to
-the half that has fewer rows of its classes so far, on a tie to the half that its hash gives. So a class is dealt evenly
-to within its largest cluster, mostly to within one row, and the result depends on the seed and the rows' values, never
-on their order. A class of one cluster is in one half only.
-"""
+"""Labelled images of any origin, stretches of them for workers, and the two halves of mining."""
 
 from __future__ import annotations
 
@@ -36,23 +23,18 @@ if TYPE_CHECKING:
 # Yields (key, encoded image) of the rows with these keys, or of every row, in order; None for a missing image.
 Reading = Callable[[frozenset[str] | None], Iterator[tuple[str, bytes | None]]]
 
-# Hashed with each key, so that this choice is independent of other uses of hashed keys.
+# Hashed with each key, so that this choice is independent of others.
 _SALT = "reference"
 
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """A set of n images in a fixed order.
-
-    keys: one a row, unique. labels: (n,) int64, positions in the classes that they are read with. content: sha256 over
-    the images and their order; equal content means equal answers. groups: (n,) int64, positions in `group_names`: the
-    shifts of a built dataset, else one group. units: what rows share (a garment, a patient), one text a row; None if
-    rows are independent. read: reads images. class_names: the names of labels that are the dataset's own, not a
-    recipe's. photographs: whether images may be of more formats, and larger, than a build stores them. left_out: label
-    → number of rows of the dataset that belong to no class.
-    paths: for a folder of image files, one a row, relative to it. They may name people, so they are shown on this
-    machine only and enter no hash and nothing published. other_paths: those of rows that are left out.
-    notes: sentences on how a folder was read. preview: the most images of a group, where these are a preview.
+    """A set of n images in a fixed order; arrays (n,) int64. content: sha256 over the images and their order. groups:
+    indices of `group_names`, the shifts of a built dataset. units: what rows share (a garment, a patient). class_names:
+    of labels that are the dataset's own. photographs: whether images may be of more formats, and larger, than a build
+    stores them. left_out: label → number of rows without a class. paths: in a folder of image files; they may name
+    people, so they are shown on this machine only and enter no hash. other_paths: of rows left out. preview: the most images of a
+    group, if these are a preview.
     """
 
     name: str
@@ -83,7 +65,7 @@ class LabelledImages:
         return self.read(keys)
 
     def shown(self, keys: Sequence[str]) -> list[str]:
-        """Return names of rows for messages on this machine: paths on a line each, or else keys."""
+        """Return names of rows for messages on this machine: paths if there are any, else keys."""
         known = {} if self.paths is None else dict(zip(self.keys, self.paths, strict=True))
         return [on_a_line(known.get(key, key)) for key in keys]
 
@@ -101,7 +83,7 @@ def thinned(images: LabelledImages, most: int) -> LabelledImages:
 
 
 def rows_of(images: LabelledImages, chosen: NDArray[np.int64]) -> LabelledImages:
-    """Return some of the images, by ascending rows, with a content hash of their own."""
+    """Return the images of ascending rows, with a content hash of their own."""
     rows = chosen.tolist()
     keys = tuple(images.keys[row] for row in rows)
     known = frozenset(keys)
@@ -118,10 +100,7 @@ def rows_of(images: LabelledImages, chosen: NDArray[np.int64]) -> LabelledImages
 
 
 def first_of_classes(keys: Sequence[str], labels: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return at most so many rows of each label, ascending: those whose keys have the lowest hashes.
-
-    A smaller choice is part of a larger one, so that all callers that look at some of a class look at the same images.
-    """
+    """Return at most `most` rows of each label, those whose keys have the lowest hashes, the same for all callers."""
     digests = np.array([_hashed(key) for key in keys])
     chosen = []
     for label in np.unique(labels):
@@ -154,7 +133,7 @@ def _hashed(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """Rows `start` … `start + len(encoded)` - 1 of some images, encoded as stored, and their labels (n,)."""
+    """Rows `start` … `stop` - 1 of some images, encoded as stored, and their labels (n,)."""
 
     start: int
     encoded: tuple[bytes | None, ...]
@@ -162,7 +141,7 @@ class Chunk:
 
     @property
     def id(self) -> str:
-        """The stretch's name for people: its first and its last row."""
+        """The stretch's name for people."""
         return f"rows {self.start} to {self.stop - 1}"
 
     @property
@@ -170,24 +149,20 @@ class Chunk:
         return self.start + len(self.encoded)
 
 
-# Batches in a stretch at most: enough that sending costs little beside computing.
+# Most batches in a stretch: with these, sending costs little beside computing.
 _MOST_BATCHES = 8
-# Stretches for each worker at least, if there are enough batches, so that all workers end together.
+# Fewest stretches for each worker, if there are enough batches, so that all workers end together.
 _TURNS = 4
 
 
 def stretch_rows(rows: int, batch_size: int, workers: int) -> int:
-    """Return how many rows each stretch has if so many workers share them: whole batches."""
+    """Return the number of rows of each stretch, in whole batches, for so many workers."""
     batches = -(-rows // batch_size)
     return batch_size * max(1, min(_MOST_BATCHES, batches // (workers * _TURNS)))
 
 
 class Chunks(Sequence[Chunk]):
-    """The stretches of `size` rows from row `first` on, each read when it is accessed.
-
-    Access them in order, and again only before they are `released`: only stretches in work are held in memory.
-    RunFailure if there are fewer images than keys.
-    """
+    """The stretches of `size` rows from row `first` on, read when accessed, in order, until they are `released`."""
 
     def __init__(self, images: LabelledImages, size: int, first: int = 0) -> None:
         self._images = images
@@ -245,14 +220,13 @@ def deal_halves(
     units: Sequence[str] | None = None,
     contents: Sequence[str] | None = None,
 ) -> Halves:
-    """Deal n rows into halves by `labels` [n] and by what rows share: units, image contents, or both.
+    """Deal n rows into halves; rows that share a unit or content, directly or through others, are one cluster in one
+    half.
 
-    Rows of equal unit and rows of equal content are in the same half. ValueError if neither is given, or one does not
-    have n rows.
+    Large clusters are dealt first, those of one size in the order of a hash of seed and unit. Each goes to the half
+    with fewer rows of its `labels` [n], on a tie to the half that its hash gives, so the order of rows has no effect.
     """
     given = [values for values in (units, contents) if values is not None]
-    if not given or any(len(values) != len(labels) for values in given):
-        raise ValueError(f"expected units, contents or both, one for each of {len(labels)} rows")
     clusters = _clusters([[(kind, value) for value in values] for kind, values in enumerate(given)])
     names, positions = np.unique(labels, return_inverse=True)
     dealt = []

@@ -1,11 +1,4 @@
-"""Labelled images of an input dataset: a split of a recipe's source, or any folder or Hub dataset that is named.
-
-    labelled_source("./photos:validation", recipe.classes)
-    labelled_source("user/photos@v2:test", recipe.classes, group_column="weather")
-    labelled_source("lab:wardrobe:audit", recipe.classes, unit_column="garment")
-
-Images stay encoded as the dataset stores them; consumers decode them.
-"""
+"""Labelled images of an input dataset: a split of a recipe's source, or any folder or Hub dataset that is named."""
 
 from __future__ import annotations
 
@@ -20,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.data.labelled_images import LabelledImages, Reading
+from counterfoil.data.labelled_images import LabelledImages
 from counterfoil.data.labels import ConditionLabels, conditions_of, labels_of
 from counterfoil.data.open_source import OpenSource, open_source
 from counterfoil.data.pins import InputDataset, SourcePin
@@ -34,7 +27,7 @@ from counterfoil.regular_files import named_path
 
 _SPLIT = re.compile(r"(?P<dataset>.+):(?P<split>\w+)", re.DOTALL)
 _ON_HUB = re.compile(r"(?P<dataset>\w[\w.-]*(/\w[\w.-]*)?)(@(?P<revision>[\w./-]+))?")
-# The name of the only group of images without groups.
+# The only group of images without groups.
 EVERYTHING = "all"
 _NO_CLASS = "not told"
 
@@ -56,7 +49,7 @@ class NamedDataset:
 
     @classmethod
     def parse(cls, text: str | Path) -> NamedDataset:
-        """Parse the name of an existing folder, `lab:NAME` or a Hub name. UserError for any other text."""
+        """Parse the name of an existing folder, `lab:NAME` or a Hub name. Raise UserError for any other text."""
         written = str(text)
         match = _SPLIT.fullmatch(written.removeprefix(LAB))
         if written.startswith(LAB):
@@ -83,11 +76,7 @@ def labelled_split(
     *,
     units: bool = True,
 ) -> LabelledImages:
-    """Return a split of a recipe's input dataset, by its source labels; pin it now unless a pin is given.
-
-    Rows of other labels are left out. With `units`, the recipe's units are read. Raises as `OpenSource`, and UserError
-    if no row is of a class.
-    """
+    """Return a split of a recipe's input dataset, by its source labels; rows of other labels are left out."""
     rows = open_source(source, pin=pin).rows(split)
     return _labelled([_part(rows, source, "", classes, numbers=True, units=units)], (EVERYTHING,))
 
@@ -95,14 +84,8 @@ def labelled_split(
 def labelled_conditions(
     source: InputDataset, split: str, pin: SourcePin | None = None, *, units: bool = True
 ) -> tuple[LabelledImages, ConditionLabels]:
-    """Return every row of a split of an input dataset of conditions, and the conditions of each row.
-
-    The images' labels number the sets of conditions that occur, so that halves dealt by them have equal conditions;
-    class names name the sets. Raises as `OpenSource` and `conditions_of`; ValueError for an input dataset without
-    conditions.
-    """
-    if source.conditions is None:
-        raise ValueError(f"{source.dataset} has no conditions")
+    """Return every row of a split, and the conditions of each; labels number the sets of conditions that occur."""
+    assert source.conditions is not None
     rows = open_source(source, pin=pin).rows(split)
     conditions = conditions_of(rows, source.label_column, source.conditions)
     labels, names = conditions.sets()
@@ -113,11 +96,7 @@ def labelled_conditions(
 
 
 def every_row(reference: NamedDataset, pin: SourcePin | None = None) -> tuple[LabelledImages, Rows]:
-    """Return all images of a dataset that needs no labels, such as a pool, and its columns; row r is image r.
-
-    Pinned now unless a pin is given. Every label is 0, of the one class `not told`. UserError, with what exists, for
-    missing parts; RunFailure without network.
-    """
+    """Return all images of a dataset that needs no labels, such as a pool, and its columns; every label is 0."""
     rows = _rows_of(open_source(reference, pin=pin), reference.split, labelled=False)
     zeros = np.zeros(rows.count, dtype=np.int64)
     part = _chosen(rows, zeros, rows.content(zeros), (_NO_CLASS,), reference.unit_column)
@@ -128,28 +107,21 @@ def labelled_source(
     reference: str | Path | NamedDataset,
     classes: Sequence[RecipeClass] | None = None,
     *,
-    config: str | None = None,
     configs_are_groups: bool = False,
     group_column: str | None = None,
-    image_column: str = "image",
-    label_column: str = "label",
     unit_column: str | None = None,
     labels_are_numbers: bool = False,
 ) -> LabelledImages:
-    """Return any dataset of images and labels. A split need be named only if there are several.
-
-    Named labels are matched with the ids and names of `classes`; other labels, and all with `labels_are_numbers`, with
-    the classes' source labels. Rows of other labels are left out and counted. Without `classes` the labels are the
-    dataset's own. `group_column` names the groups, or each config is one; else there is one group, `all`.
-
-    UserError, with what exists, for missing parts, and for labels that fit no class; RunFailure without network.
+    """Return any dataset of images and labels. Named labels are matched with the ids and names of `classes`; other
+    labels, and all with `labels_are_numbers`, with their source labels. Without `classes` the labels are the dataset's
+    own. `group_column` names the groups, or each config is one.
     """
-    if configs_are_groups and (config is not None or group_column is not None):
+    if configs_are_groups and group_column is not None:
         raise UserError("groups are either the configs or the values of a column in one config", "Name one of them.")
-    origin = reference if isinstance(reference, NamedDataset) else NamedDataset.parse(reference)
-    if not isinstance(reference, NamedDataset):
-        origin = replace(origin, config=config, image_column=image_column, label_column=label_column)
-        origin = replace(origin, unit_column=unit_column)
+    if isinstance(reference, NamedDataset):
+        origin = reference
+    else:
+        origin = replace(NamedDataset.parse(reference), unit_column=unit_column)
     opened = open_source(origin)
     if not configs_are_groups:
         folder = opened.folder
@@ -158,7 +130,15 @@ def labelled_source(
             folder.refuse_alike()
         part = _part(rows, origin, "", classes, numbers=labels_are_numbers)
         notes = () if folder is None else tuple(folder.notes([rows.split]))
-        return replace(_grouped(part, group_column), notes=notes)
+        group_names = (EVERYTHING,)
+        if group_column is not None:
+            rows.need(group_column=group_column)
+            values = rows.texts(group_column, "group_column")
+            values = [values[row] for row in part.chosen.tolist()]
+            group_names = tuple(sorted(set(values)))
+            position = {name: index for index, name in enumerate(group_names)}
+            part = replace(part, groups=np.asarray([position[value] for value in values], dtype=np.int64))
+        return replace(_labelled([part], group_names), notes=notes)
     names = opened.configs
     if len(names) < 2:
         raise UserError(
@@ -235,7 +215,7 @@ def _chosen(
     prefix: str = "",
     group: int = 0,
 ) -> _Part:
-    """Choose the rows that have a label: `labels` [n] is -1 for the others."""
+    """Choose the rows that have a label; `labels` [n] is -1 for the others."""
     chosen = np.flatnonzero(labels >= 0)
     units = None
     if unit_column is not None:
@@ -261,17 +241,6 @@ def row_key(split: str, row: int) -> str:
     return f"{split}_{row:08d}"
 
 
-def _grouped(part: _Part, column: str | None) -> LabelledImages:
-    if column is None:
-        return _labelled([part], (EVERYTHING,))
-    part.rows.need(group_column=column)
-    values = part.rows.texts(column, "group_column")
-    names = tuple(sorted({values[row] for row in part.chosen.tolist()}))
-    position = {name: index for index, name in enumerate(names)}
-    groups = np.asarray([position[values[row]] for row in part.chosen.tolist()], dtype=np.int64)
-    return _labelled([replace(part, groups=groups)], names)
-
-
 def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledImages:
     first = parts[0]
     if sum(len(part.keys) for part in parts) == 0:
@@ -284,6 +253,13 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledI
         chosen_rows = set(part.chosen.tolist())
         for row, path in enumerate(part.paths or ()):
             (paths if row in chosen_rows else other_paths).append(path)
+
+    def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
+        for part in parts:
+            wanted = [index for index, key in enumerate(part.keys) if keys is None or key in keys]
+            rows = part.chosen[wanted].tolist()
+            yield from zip((part.keys[index] for index in wanted), part.rows.images(rows), strict=True)
+
     chosen = hashlib.sha256()
     for part in parts:
         chosen.update(part.chosen.astype("<i8").tobytes() + part.labels.astype("<i8").tobytes())
@@ -294,7 +270,7 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledI
         labels=np.concatenate([part.labels for part in parts]),
         groups=np.concatenate([part.groups for part in parts]),
         group_names=group_names,
-        read=_reading(parts),
+        read=read,
         units=None if first.units is None else tuple(unit for part in parts for unit in part.units or ()),
         class_names=first.class_names,
         photographs=True,
@@ -302,13 +278,3 @@ def _labelled(parts: Sequence[_Part], group_names: tuple[str, ...]) -> LabelledI
         paths=tuple(paths) if all(part.paths is not None for part in parts) else None,
         other_paths=tuple(other_paths),
     )
-
-
-def _reading(parts: Sequence[_Part]) -> Reading:
-    def read(keys: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-        for part in parts:
-            wanted = [index for index, key in enumerate(part.keys) if keys is None or key in keys]
-            rows = part.chosen[wanted].tolist()
-            yield from zip((part.keys[index] for index in wanted), part.rows.images(rows), strict=True)
-
-    return read

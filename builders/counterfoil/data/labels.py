@@ -1,9 +1,5 @@
-"""The class that each label of a dataset means (by id, by name, or by the number that a recipe gives as source label),
-and the conditions of each row.
-
-An empty list of conditions means that a row has none; null means that they are unknown, and is refused. Nothing is
-guessed: a label in neither list of the recipe is refused, and so is every value but 0 and 1 (such as CheXpert's -1,
-"uncertain").
+"""The class that each label of a dataset means (by id, name, or source label), and the conditions of each row. Unlisted
+labels are refused, as are null and values other than 0 and 1 (such as CheXpert's -1, "uncertain").
 """
 
 from __future__ import annotations
@@ -25,28 +21,22 @@ from counterfoil.recipe.schema_inputs import Conditions
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A column of labels, one a row: text if they have names, else numbers, None for a row without a label.
-
-    known: the distinct labels, all declared ones in their order, else all that occur, sorted.
-    """
+    """A column of labels: text if they have names, else numbers. known: all declared ones, or else all that occur."""
 
     values: Sequence[str | int | None]
     known: tuple[str | int, ...]
 
-    def places(self, classes: Sequence[RecipeClass] | None, place: str, *, numbers: bool = False) -> NDArray[np.int64]:
-        """Return each row's position in `classes`, or in `known` without classes; -1 for a row of no class.
-
-        With `numbers`, a label's number is its source label even if it has a name. Raises as the functions below.
-        """
+    def places(self, classes: Sequence[RecipeClass] | None, where: str, *, numbers: bool = False) -> NDArray[np.int64]:
+        """Return (n,) positions in `classes`, or in `known`, -1 without a class. numbers: match by source label."""
         if classes is None:
             matched: Mapping[str | int, int] = {label: position for position, label in enumerate(self.known)}
         else:
             named = [label for label in self.known if isinstance(label, str)]
             if named and not numbers:
-                matched = {**match_names(named, classes, place)}
+                matched = {**match_names(named, classes, where)}
             else:
                 number = {label: order if named else label for order, label in enumerate(self.known)}
-                positions = match_numbers([int(value) for value in number.values()], classes, place)
+                positions = match_numbers([int(value) for value in number.values()], classes, where)
                 matched = {label: positions[value] for label, value in number.items() if value in positions}
         return np.asarray([-1 if v is None else matched.get(v, -1) for v in self.values], dtype=np.int64)
 
@@ -56,7 +46,7 @@ class Labels:
 
 
 def labels_of(rows: Rows, column: str) -> Labels:
-    """Return a column's labels. UserError for a column of lists, or of neither text nor integers."""
+    """Return a column's labels. Raise UserError for a column of lists, or of neither text nor integers."""
     values, names = rows.column(column), rows.class_names(column)
     if any(isinstance(value, list | tuple | np.ndarray) for value in values):
         raise UserError(
@@ -74,10 +64,7 @@ def labels_of(rows: Rows, column: str) -> Labels:
 
 
 def label_numbers(rows: Rows, column: str) -> NDArray[np.int64]:
-    """Return labels as numbers, int64 [n]: numbers as they are, texts by their order in `known`, -1 for none.
-
-    UserError as `Rows.numbers` for a column of anything else.
-    """
+    """Return labels as numbers, int64 [n]: texts by their order in `known`, -1 for a missing label."""
     if not any(isinstance(value, str) for value in rows.column(column)):
         return np.asarray([-1 if number is None else number for number in rows.numbers(column)], dtype=np.int64)
     labels = labels_of(rows, column)
@@ -85,10 +72,9 @@ def label_numbers(rows: Rows, column: str) -> NDArray[np.int64]:
     return np.asarray([-1 if value is None else number_of[value] for value in labels.values], dtype=np.int64)
 
 
-def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], place: str) -> dict[str, int]:
-    """Return label → position in `classes`, for labels that are a class's id, else its name.
-
-    Case, `_` and `-` do not count in names. UserError for a name of several classes, and if no label matches.
+def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], where: str) -> dict[str, int]:
+    """Return label → position in `classes`, for labels that are a class's id, or its name without regard to case, `_`
+    and `-`. Raise UserError for a name of several classes, and if no label matches.
     """
     ids = {cls.id: position for position, cls in enumerate(classes)}
     names: dict[str, list[int]] = {}
@@ -99,30 +85,30 @@ def match_names(labels: Sequence[str], classes: Sequence[RecipeClass], place: st
         positions = [ids[label]] if label in ids else names.get(plain_name(label), [])
         if len(positions) > 1:
             owners = ", ".join(classes[position].id for position in positions)
-            problems.append(f"{place}: label '{label}' is the name of several classes: {owners}")
+            problems.append(f"{where}: label '{label}' is the name of several classes: {owners}")
         elif positions:
             matched[label] = positions[0]
     if problems:
         raise UserError(problems, "Use the class ids for these labels.")
-    _refuse_no_match(matched, labels, [f"{cls.id} ({cls.name})" for cls in classes], place)
+    _refuse_no_match(matched, labels, [f"{cls.id} ({cls.name})" for cls in classes], where)
     return matched
 
 
-def match_numbers(labels: Sequence[int], classes: Sequence[RecipeClass], place: str) -> dict[int, int]:
-    """Return label → position in `classes`, for labels that are a class's source label. UserError if none is."""
+def match_numbers(labels: Sequence[int], classes: Sequence[RecipeClass], where: str) -> dict[int, int]:
+    """Return label → position in `classes`, for labels that are a class's source label. Raise UserError if none is."""
     positions: dict[int, int] = {}
     for position, cls in enumerate(classes):
         positions.setdefault(cls.source_label, position)
     matched = {label: positions[label] for label in labels if label in positions}
-    _refuse_no_match(matched, labels, [f"{cls.source_label} ({cls.name})" for cls in classes], place)
+    _refuse_no_match(matched, labels, [f"{cls.source_label} ({cls.name})" for cls in classes], where)
     return matched
 
 
-def _refuse_no_match(matched: Mapping[Any, int], labels: Sequence[object], known: Sequence[str], place: str) -> None:
+def _refuse_no_match(matched: Mapping[Any, int], labels: Sequence[object], known: Sequence[str], where: str) -> None:
     if not matched:
         raise UserError(
             [
-                f"{place}: no label matches a class",
+                f"{where}: no label matches a class",
                 f"  labels: {shown_labels(labels)}",
                 f"  classes: {shown_labels(known)}",
             ],
@@ -138,10 +124,7 @@ NONE = "none of the conditions"
 
 @dataclass(frozen=True, slots=True)
 class ConditionLabels:
-    """The conditions of n rows: `present` bool [n, K], a column for each of the `names`.
-
-    Condition k has two labels: 2k for its presence and 2k + 1 for its absence.
-    """
+    """The conditions of n rows: bool [n, K]. Condition k has the label 2k, and 2k + 1 for its absence."""
 
     names: tuple[str, ...]
     present: NDArray[np.bool_]
@@ -158,11 +141,7 @@ class ConditionLabels:
 
 
 def conditions_of(rows: Rows, label_column: str, conditions: Conditions) -> ConditionLabels:
-    """Return the conditions of every row, from `label_column` or from columns of their own, as the recipe says.
-
-    UserError, collected, with the rows: for an unknown label, a row without a value, a value other than 0 and 1, a
-    missing column, and a condition that is none of the column's declared labels.
-    """
+    """Return the conditions of every row, by `label_column` or by columns of their own; UserError with all problems."""
     if conditions.labels:
         rows.need(label_column=label_column)
         return ConditionLabels(conditions.names, _by_labels(rows, label_column, conditions))
@@ -242,7 +221,9 @@ def _by_columns(rows: Rows, columns: Sequence[str]) -> NDArray[np.bool_]:
     for column in columns:
         values = rows.column(column)
         problems += _empty_rows(rows, column, [row for row, value in enumerate(values) if _is_none(value)])
-        wrong = {row: value for row, value in enumerate(values) if not _is_none(value) and not _is_bit(value)}
+        numbers = bool | int | float | np.bool_ | np.number
+        filled = {row: value for row, value in enumerate(values) if not _is_none(value)}
+        wrong = {row: value for row, value in filled.items() if not isinstance(value, numbers) or value not in (0, 1)}
         if wrong:
             row, value = next(iter(wrong.items()))
             problems.append(
@@ -260,10 +241,6 @@ def _by_columns(rows: Rows, columns: Sequence[str]) -> NDArray[np.bool_]:
 
 def _is_none(value: Any) -> bool:
     return value is None or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
-
-
-def _is_bit(value: Any) -> bool:
-    return isinstance(value, bool | int | float | np.bool_ | np.number) and value in (0, 1)
 
 
 def _empty_rows(rows: Rows, column: str, empty: Sequence[int]) -> Iterator[str]:

@@ -1,8 +1,5 @@
-"""A folder of images with a CSV file that describes each image, read as rows in the order of the file.
-
-The file may come from anyone. A name in it is opened only if the folder's own listing has it, so that no name leads out
-of the folder; any other name is a row without an image, which is counted. Values stay text: a class called `00` keeps
-its zeros, and a seed all its digits.
+"""A folder of images with a CSV file that describes each image. The file may come from anyone: a name is opened only if
+the folder's own listing has it. Values stay text, so that a class called `00` keeps its zeros.
 """
 
 from __future__ import annotations
@@ -32,31 +29,28 @@ _HINT = "The first line names the columns, and each line after it is one image o
 
 
 def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
-    """Return the rows of a folder's CSV file; None for a dataset that is no such folder.
-
-    `source.image_column` names the column of files, by their paths in the folder. UserError, collected, for a malformed
-    table, several tables, and names that lead out of the folder; RunFailure if the folder has changed since it was
-    pinned.
+    """Return the rows of a folder's CSV file, whose column `source.image_column` has paths; None for another dataset.
+    Raise UserError with every problem, RunFailure if the folder has changed.
     """
     folder = Path(source.dataset)
     name = _table_of(folder) if is_local(source.dataset) and folder.is_dir() else None
     if name is None:
         return None
     content = pinned_content(folder, source.dataset, pin.content)
-    place = f"{source.dataset}/{name}"
-    header, lines = _read(folder / name, place)
+    where = f"{source.dataset}/{name}"
+    header, lines = _read(folder / name, where)
     at = {column: number for number, column in enumerate(header) if column}
     files = source.image_column
     if files == "image" and files not in at and _FILE_NAME in at:
         files = _FILE_NAME
     if files not in at:
         raise UserError(
-            f"{place}: has no column '{files}' with the names of the image files",
+            f"{where}: has no column '{files}' with the names of the image files",
             f"Its columns are {', '.join(at)}; name one as generator.image_column.",
         )
     written = tuple(line[at[files]] for line in lines)
     names = [posixpath.normpath(text.strip()) for text in written]
-    _refuse_names(names, place)
+    _refuse_names(names, where)
     existing = frozenset(content.listing.files)
 
     def images(chosen: Sequence[int]) -> Iterator[bytes | None]:
@@ -70,7 +64,7 @@ def listed_rows(source: InputDataset, pin: SourcePin) -> Rows | None:
                 raise RunFailure(f"{folder / file} {error.strerror or 'cannot be read'}", "Restore it.") from error
 
     return Rows(
-        dataset=place,
+        dataset=where,
         split="",
         count=len(lines),
         columns=tuple(at),
@@ -96,7 +90,7 @@ def _table_of(folder: Path) -> str | None:
     )
 
 
-def _read(path: Path, place: str) -> tuple[list[str], list[list[str]]]:
+def _read(path: Path, where: str) -> tuple[list[str], list[list[str]]]:
     """Return the column names and each line's values; an unnamed column is the row numbers that pandas writes."""
     problems: list[str] = []  # only as many as are shown, since there may be millions of lines
     lines: list[list[str]] = []
@@ -104,40 +98,38 @@ def _read(path: Path, place: str) -> tuple[list[str], list[list[str]]]:
     try:
         text = read_regular(path, MOST_BYTES, follow=False).decode("utf-8-sig")
     except OSError as error:
-        raise UserError(f"{place}: {error.strerror or 'cannot be read'}") from error
+        raise UserError(f"{where}: {error.strerror or 'cannot be read'}") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{place}: is not UTF-8 text (byte {error.start})", "Save it as CSV in UTF-8.") from error
+        raise UserError(f"{where}: is not UTF-8 text (byte {error.start})", "Save it as CSV in UTF-8.") from error
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
         twice = [name for name, times in Counter(header).items() if times > 1]
         if twice or not header or len(header) > _MOST_COLUMNS:
-            found = f"the column {quoted(twice[0])} twice" if twice else f"{len(header):,} columns"
-            raise UserError(f"{place}, line 1: found {found}, expected 1 to {_MOST_COLUMNS} names, each once", _HINT)
+            problem = f"the column {quoted(twice[0])} twice" if twice else f"{len(header):,} columns"
+            raise UserError(f"{where}, line 1: found {problem}, expected 1 to {_MOST_COLUMNS} names, each once", _HINT)
         for line in filter(None, reader):
             wrong += len(line) != len(header)
             if len(line) != len(header) and len(problems) < MOST_SHOWN:
-                problems.append(f"{place}, line {reader.line_num}: {len(line)} values, expected {len(header)}")
+                problems.append(f"{where}, line {reader.line_num}: {len(line)} values, expected {len(header)}")
             lines.append(line)
             if len(lines) > MOST_LINES:
-                raise UserError(f"{place}: has more than {MOST_LINES:,} lines")
+                raise UserError(f"{where}: has more than {MOST_LINES:,} lines")
     except csv.Error as error:
-        raise UserError(
-            [*first_of(problems, count=wrong), f"{place}, line {reader.line_num}: is not CSV: {error}"], _HINT
-        ) from error
+        problems = [*first_of(problems, count=wrong), f"{where}, line {reader.line_num}: is not CSV: {error}"]
+        raise UserError(problems, _HINT) from error
     if problems:
         raise UserError(first_of(problems, count=wrong), _HINT)
     if not lines:
-        raise UserError(f"{place}: lists no image", _HINT)
+        raise UserError(f"{where}: lists no image", _HINT)
     return header, lines
 
 
-def _refuse_names(names: Sequence[str], place: str) -> None:
+def _refuse_names(names: Sequence[str], where: str) -> None:
     outside = [name for name in names if name.startswith(("/", "../")) or name == ".." or "\\" in name]
-    problems = [f"{place}: names {quoted(name)}, which does not lie in the folder" for name in dict.fromkeys(outside)]
+    problems = [f"{where}: names {quoted(name)}, which does not lie in the folder" for name in dict.fromkeys(outside)]
     twice = [name for name, times in Counter(names).items() if times > 1 and name != "."]
-    problems += [f"{place}: names {quoted(name)} more than once, expected an image of its own a line" for name in twice]
+    problems += [f"{where}: names {quoted(name)} more than once, expected an image of its own a line" for name in twice]
     if problems:
-        raise UserError(
-            first_of(problems), "Give each image a line, with its path in the folder, such as base/mug_0.png."
-        )
+        hint = "Give each image a line, with its path in the folder, such as base/mug_0.png."
+        raise UserError(first_of(problems), hint)

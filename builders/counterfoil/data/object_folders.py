@@ -1,11 +1,5 @@
-"""Folders of images with boxes, in the form of COCO or of YOLO, read as tables with a column `objects`.
-
-    COCO   a JSON file for each split (`images`, `annotations`, `categories`), and images anywhere in the folder
-    YOLO   `data.yaml` with the names of categories and a folder of images for each split, and beside each folder
-           `images/` a folder `labels/` with a text file for each image: category, centre and size as shares
-
-Both may come from a stranger. An image that a file names is opened only if the listing of the folder has it, so no name
-leads out of the folder. Boxes are returned in COCO's form, `[x, y, width, height]` in pixels from the top left.
+"""Folders of images with boxes, in the form of COCO or of YOLO, read as tables with a column `objects`. An image is
+opened only if the folder's own listing has it. Boxes are [x, y, width, height] in pixels from the top left.
 """
 
 from __future__ import annotations
@@ -42,11 +36,8 @@ _FORM = "A COCO file has the lists images (id, file_name), annotations (image_id
 
 @dataclass(frozen=True)
 class ObjectFolder:
-    """A folder of images with boxes. form: the format of its files. names: the categories, in the order of their
-    numbers.
-
-    splits: split → the images and their objects, in the order of the files. absent: split → the number of images that
-    a file lists and the folder does not have.
+    """A folder of images with boxes. names: the categories, in the order of their numbers. splits: split → the images
+    and their objects. absent: split → the number of listed images that the folder does not have.
     """
 
     folder: Path
@@ -56,7 +47,7 @@ class ObjectFolder:
     absent: Mapping[str, int]
 
     def table(self, split: str) -> Any:
-        """Return a split's rows as a table of `datasets`. Raise UserError for an unknown split."""
+        """Return a split's rows as a table of `datasets`."""
         import datasets
         import pyarrow
         from datasets.table import InMemoryTable
@@ -83,10 +74,7 @@ class ObjectFolder:
 
 
 def read_object_folder(folder: Path, listing: Listing, split: str | None = None) -> ObjectFolder | None:
-    """Return a folder of COCO or YOLO files with the boxes of every split, or of `split` alone; None for other folders.
-
-    Raise UserError with every problem: files of another form, unknown categories, and ambiguous splits.
-    """
+    """Return a folder of COCO or YOLO files with the boxes of every split, or of one; None for other folders."""
     names = [name for name in listing.files if not in_junk(name)]
     images = [name for name in names if posixpath.splitext(name)[1].lower() in PHOTOGRAPH_ENDINGS]
     if not images:
@@ -99,7 +87,7 @@ def _text(path: Path) -> str:
 
 
 def _content(path: Path, most: int) -> bytes:
-    """Read at most `most` bytes of a file, which may be a stranger's. Raise RunFailure if it cannot be read."""
+    """Read at most `most` bytes of a file. Raise RunFailure if it cannot be read."""
     try:
         return read_regular(path, most, follow=False)
     except OSError as error:
@@ -110,14 +98,14 @@ def _content(path: Path, most: int) -> bytes:
 class _Problems:
     """The problems of a file. Only the first lines are kept, because there may be millions."""
 
-    place: str
+    file: str
     lines: list[str] = field(default_factory=list)
     count: int = 0
 
     def add(self, text: str) -> None:
         self.count += 1
         if len(self.lines) < MOST_SHOWN:
-            self.lines.append(f"{self.place}: {text}")
+            self.lines.append(f"{self.file}: {text}")
 
     def refuse(self, hint: str) -> None:
         if self.count:
@@ -135,10 +123,11 @@ def _coco(folder: Path, names: Sequence[str], images: Sequence[str], split: str 
         # Skip other JSON files without parsing them.
         if all(f'"{key}"'.encode() in content for key in _COCO_KEYS):
             try:
-                documents[name] = parse_json(content)
+                document = parse_json(content)
             except ValueError as error:
                 raise UserError(f"{folder / name}: is not JSON: {error}", _FORM) from error
-    documents = {name: document for name, document in documents.items() if _is_coco(document)}
+            if isinstance(document, Mapping) and all(isinstance(document.get(key), list) for key in _COCO_KEYS):
+                documents[name] = document
     if not documents:
         return None
     by_split: dict[str, list[str]] = {}
@@ -158,21 +147,18 @@ def _coco(folder: Path, names: Sequence[str], images: Sequence[str], split: str 
             f"{folder}: {shown_name(first)} and {shown_name(other)} have other categories, or in another order",
             "Give every split the same list of categories.",
         )
-    position = _positions(images)
+    by_basename: dict[str, list[str]] = {}
+    for image in images:
+        by_basename.setdefault(_basename(image), []).append(image)
     splits, absent = {}, {}
     for split_name, (name,) in sorted(by_split.items()):
-        splits[split_name], absent[split_name] = _coco_rows(
-            folder / name, name, documents[name], categories[name], position
-        )
+        rows = _coco_rows(folder / name, name, documents[name], categories[name], by_basename)
+        splits[split_name], absent[split_name] = rows
     return ObjectFolder(folder, "COCO", tuple(categories[first].values()), splits, absent)
 
 
 def _basename(name: str) -> str:
     return name.rpartition("/")[2]
-
-
-def _is_coco(document: Any) -> bool:
-    return isinstance(document, Mapping) and all(isinstance(document.get(key), list) for key in _COCO_KEYS)
 
 
 def _coco_categories(path: Path, document: Mapping[str, Any]) -> dict[int, str]:
@@ -188,14 +174,6 @@ def _coco_categories(path: Path, document: Mapping[str, Any]) -> dict[int, str]:
         problems.add(f"categories: {problem}")
     problems.refuse(_FORM)
     return names
-
-
-def _positions(images: Sequence[str]) -> dict[str, list[str]]:
-    """Return basename → the images of that name."""
-    by_basename: dict[str, list[str]] = {}
-    for image in images:
-        by_basename.setdefault(_basename(image), []).append(image)
-    return by_basename
 
 
 def _coco_rows(
@@ -318,9 +296,7 @@ def _yolo(folder: Path, names: Sequence[str], images: Sequence[str], split: str 
     ((name, document),) = documents.items()
     yaml_path = folder / name
     categories = _yolo_names(yaml_path, document["names"])
-    listed = {
-        split_name: _listed(yaml_path, document.get(key), names, images) for key, split_name in _YOLO_SPLITS.items()
-    }
+    listed = {name: _listed(yaml_path, document.get(key), names, images) for key, name in _YOLO_SPLITS.items()}
     listed = {split_name: paths for split_name, paths in listed.items() if paths}
     if not listed:
         raise UserError(f"{yaml_path}: train, val and test name no folder that has an image", _YAML_FORM)
@@ -329,10 +305,12 @@ def _yolo(folder: Path, names: Sequence[str], images: Sequence[str], split: str 
     for split_name, paths in listed.items():
         problems = _Problems(str(folder))
         wanted = split in (None, split_name)
-        splits[split_name] = [
-            (path, _yolo_objects(folder, path, labels, len(categories), points, problems) if wanted else no_objects())
-            for path in paths
-        ]
+        splits[split_name] = []
+        for path in paths:
+            objects = no_objects()
+            if wanted:
+                objects = _yolo_objects(folder, path, labels, len(categories), points, problems)
+            splits[split_name].append((path, objects))
         problems.refuse(_LABEL_FORM)
     return ObjectFolder(folder, "YOLO", categories, splits, {})
 

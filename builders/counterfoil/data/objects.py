@@ -1,10 +1,5 @@
-"""The objects of a split's rows as a recipe asks for them: boxes in pixels of the image, categories by its own list.
-
-    objects = objects_of(rows, recipe.source)
-    objects.of_image(row, (640, 480), (320, 240))
-
-A column of objects is a struct of lists or a list of structs, with `bbox` and `category` (or as `_KEYS` spells them).
-Whatever it holds is anybody's: numbers are checked, boxes are cut to their image, and empty ones are left out.
+"""The objects of a split's rows: boxes in pixels of the image, categories by the recipe's own list. A column of objects
+is a struct of lists or a list of structs, with `bbox` and `category` (or as `_KEYS` spells them).
 """
 
 from __future__ import annotations
@@ -25,7 +20,7 @@ if TYPE_CHECKING:
 
 BoxForm = Literal["coco", "yolo", "pascal"]
 Size = tuple[int, int]
-# As datasets of the Hub spell the parts of an object.
+# Spellings of an object's parts in datasets of the Hub.
 _KEYS = {
     "bbox": ("bbox", "bboxes", "box", "boxes"),
     "category": ("category", "categories", "category_id", "label", "labels", "class"),
@@ -33,26 +28,21 @@ _KEYS = {
     "iscrowd": ("iscrowd", "is_crowd"),
     "id": ("id", "bbox_id", "ids"),
 }
-# Far more than any image of COCO, LVIS or Open Images has; what a stranger's row may make a reader hold.
+# Far more than any image of COCO, LVIS or Open Images has.
 MOST_OBJECTS = 100_000
 _HINT = "Name the column of boxes as source.objects, and their form as source.boxes (coco, yolo or pascal)."
 
 
 @dataclass(frozen=True)
 class SourceObjects:
-    """The objects of every row. cells: a row's parts by name, each a list. places: what the data calls a category →
-    its place among the recipe's; other categories are left out."""
+    """The objects of every row. cells: a row's parts by name, each a list. places: category in the data → number."""
 
     cells: Sequence[Mapping[str, list[Any]]]
     places: Mapping[Any, int]
     form: BoxForm
 
     def of_image(self, row: int, size: Size, stored: Size) -> dict[str, list[Any]]:
-        """Return a row's objects as they are stored, where an image of one `size` is resized to another.
-
-        Boxes are [x, y, width, height] in pixels and lie in the image; those that do not even touch it, or are empty,
-        are left out. Without an area, it is the box's.
-        """
+        """Return a row's objects for an image that is resized, with boxes [x, y, width, height] cut to the image."""
         cell, objects = self.cells[row], no_objects()
         across, down = stored[0] / size[0], stored[1] / size[1]
         for index, box in enumerate(cell["bbox"]):
@@ -64,18 +54,17 @@ class SourceObjects:
             right, bottom = min(stored[0], (x + width) * across), min(stored[1], (y + height) * down)
             x, y = x * across, y * down
             area = cell["area"][index] if cell["area"] else None
-            own = width * height if area is None else min(area, width * height)
+            object_area = width * height if area is None else min(area, width * height)
             objects["id"].append(cell["id"][index] if cell["id"] else index)
             objects["bbox"].append([x, y, right - x, bottom - y])
             objects["category"].append(category)
-            objects["area"].append(own * across * down)
+            objects["area"].append(object_area * across * down)
             objects["iscrowd"].append(bool(cell["iscrowd"][index]) if cell["iscrowd"] else False)
         return objects
 
 
 def objects_of(rows: Rows, source: Source) -> SourceObjects:
-    """Return the objects of rows by a recipe's `source`. UserError, collected, for a column of another form, and for
-    categories that the data do not have."""
+    """Return the objects of rows by a recipe's `source`. Raise UserError for wrong columns and categories."""
     assert source.objects is not None
     rows.need(objects=source.objects)
     cells = cells_of(rows, source.objects)
@@ -84,7 +73,7 @@ def objects_of(rows: Rows, source: Source) -> SourceObjects:
 
 
 def cells_of(rows: Rows, column: str) -> list[Mapping[str, list[Any]]]:
-    """Return the parts of each row's objects, every one a list. UserError, collected, for what is no object."""
+    """Return the parts of each row's objects, every one a list. Raise UserError with every malformed row."""
     problems: list[str] = []
     cells: list[Mapping[str, list[Any]]] = []
     wrong = 0
@@ -121,8 +110,8 @@ def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
         return empty, f"found {type(value).__name__}, expected objects with bbox and category"
     cell = {}
     for name, spellings in _KEYS.items():
-        told = next((value[key] for key in spellings if isinstance(value.get(key), list | tuple)), None)
-        cell[name] = [] if told is None or all(part is None for part in told) else list(told)
+        values = next((value[key] for key in spellings if isinstance(value.get(key), list | tuple)), None)
+        cell[name] = [] if values is None or all(part is None for part in values) else list(values)
     boxes = cell["bbox"]
     if len(boxes) > MOST_OBJECTS:
         return empty, f"has {len(boxes):,} objects, expected at most {MOST_OBJECTS:,}"
@@ -145,10 +134,7 @@ def _parts(value: Any) -> tuple[dict[str, list[Any]], str | None]:
 def _places(
     rows: Rows, cells: Iterable[Mapping[str, list[Any]]], names: Sequence[str] | None, categories: Sequence[str]
 ) -> dict[Any, int]:
-    """Return what the data calls a category → its place in `categories`.
-
-    Numbers with names and names are matched by name; numbers without names are places themselves.
-    """
+    """Return category in the data → index in `categories`, by name, or by number if the data has no names."""
     used = {category for cell in cells for category in cell["category"]}
     if names is None and all(type(category) is int for category in used):
         beyond = sorted(category for category in used if not 0 <= category < len(categories))
@@ -160,7 +146,7 @@ def _places(
             )
         return {index: index for index in range(len(categories))}
     known = {plain_name(str(name)): name for name in (names if names is not None else sorted(map(str, used)))}
-    # What no object of this split has may still be a category, where nothing declares the names.
+    # Without declared names, a category may have no object in this split.
     lacking = [name for name in categories if plain_name(name) not in known] if names is not None else []
     if names is None and used and not any(plain_name(name) in known for name in categories):
         lacking = list(categories)
@@ -190,7 +176,7 @@ def in_pixels(box: Sequence[float], form: BoxForm, size: Size) -> list[float]:
 
 
 def in_image(box: Sequence[float], size: Size) -> list[float] | None:
-    """Return the part of a box that lies in an image; None where it has none, or no area."""
+    """Return the part of a box inside an image; None if there is none, or it has no area."""
     x, y, width, height = box
     left, top = max(0.0, x), max(0.0, y)
     right, bottom = min(float(size[0]), x + width), min(float(size[1]), y + height)

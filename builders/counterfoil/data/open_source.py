@@ -1,12 +1,4 @@
-"""Open an input dataset by the name that a recipe or a person gives it, under its pin.
-
-    opened = open_source(recipe.source)
-    opened.pin, opened.splits, opened.names(["train"])
-    opened.rows("train"), opened.split("train").image(0)
-
-The lab's (`lab:wardrobe`, `lab:wardrobe-boxes` and `lab:planted/KIND-SEED`, rendered on access), a folder's, or the
-Hub's. The pin is taken first, and exactly what it says is loaded. Data and slow libraries load on demand.
-"""
+"""Open an input dataset of the lab, a folder or the Hub under its pin: `open_source(recipe.source).rows("train")`."""
 
 from __future__ import annotations
 
@@ -52,13 +44,11 @@ def open_source(
     source: InputDataset, recorded: Any = None, *, pin: SourcePin | None = None, as_recorded: bool = False
 ) -> OpenSource:
     """Open a dataset under `pin`; without one, pin it now, or use `recorded` if its present state cannot be known.
-
-    recorded: the document of an earlier pin, of any form. as_recorded: open the recorded commit, wherever its branch
-    is now. UserError for a dataset that the lab does not have.
+    recorded: a pin's document, of any form. as_recorded: open the recorded commit, wherever its branch is now.
     """
     if source.dataset.startswith(LAB):
         world = lab_dataset(source.dataset)
-        return _OfTheLab(source, pin or SourcePin(source.dataset, world.version, "mit"), world)
+        return _LabSource(source, pin or SourcePin(source.dataset, world.version, "mit"), world)
     known = SourcePin.of(recorded)
     if pin is None and as_recorded and known is not None:
         same = known.dataset == source.dataset
@@ -67,10 +57,8 @@ def open_source(
 
 
 class OpenSource:
-    """A pinned input dataset.
-
-    Everything raises UserError for a missing dataset, split or column, and RunFailure without network or if a folder
-    has changed since it was pinned.
+    """A pinned input dataset. Methods raise UserError for a missing dataset, split or column, and RunFailure without
+    network or if a folder has changed since it was pinned.
     """
 
     def __init__(self, source: InputDataset, pin: SourcePin) -> None:
@@ -93,7 +81,7 @@ class OpenSource:
         return table_outline(self.source, self.pin, most_bytes)
 
     def rows(self, split: str, *, labelled: bool = True) -> Rows:
-        """Return the rows of a split. UserError without images, or without labels if they must be `labelled`."""
+        """Return the rows of a split. Raise UserError without images, or without labels if they must be `labelled`."""
         by_columns = self.source.conditions is not None and bool(self.source.conditions.columns)
         table = load_table(self.source, split, self.pin)
         return self._rows(split, table, labelled=labelled and not by_columns)
@@ -107,7 +95,7 @@ class OpenSource:
 
     @cached_property
     def folder(self) -> ImageFolder | None:
-        """The folder of image files, if the dataset is one, else None. UserError if it cannot be read."""
+        """The folder of image files, if the dataset is one, else None."""
         return plain_folder(self.source)
 
     def rows_by_split(self, splits: Sequence[str]) -> dict[str, Rows]:
@@ -127,10 +115,8 @@ class OpenSource:
         return SourceSplit(f"{source.dataset}/{name}", labels, rows.image, rows, source.unit_column, conditions)
 
     def names(self, splits: Sequence[str], *, fetch: bool = True) -> tuple[str, ...]:
-        """Return the names by label; read from `splits` that exist if the dataset does not declare them.
-
-        `fetch`: whether a Hub dataset, of any size, may be downloaded for it. UserError if it is needed but not
-        allowed, for labels without names, and if a label has different names in two splits.
+        """Return the names by label, read from `splits` if the dataset does not declare them. fetch: whether a download
+        is allowed for it. Raise UserError for labels without names, or with different names in two splits.
         """
         source = self.source
         names = declared_names(source, self.pin)
@@ -183,11 +169,7 @@ class OpenSource:
 
 @dataclass(frozen=True, slots=True)
 class SourceSplit:
-    """One split: `labels` int64 [n] are the input dataset's own; `image(row)` decodes one image as RGB.
-
-    rows: every column. unit_column: as the recipe names it; checked only when units are read. conditions: the rows'
-    conditions, if they may have several; `labels` then number the sets of conditions that occur.
-    """
+    """One split: `labels` int64 [n], of sets of conditions if there are any; `image(row)` decodes one image as RGB."""
 
     name: str
     labels: np.ndarray
@@ -203,7 +185,7 @@ class SourceSplit:
         return (self.labels == source_label).nonzero()[0]
 
     def units(self) -> tuple[str, ...] | None:
-        """Return each row's unit; None if the recipe names no column. UserError for a missing column."""
+        """Return each row's unit; None if the recipe names no column."""
         if self.unit_column is None:
             return None
         self.rows.need(unit_column=self.unit_column)
@@ -215,10 +197,7 @@ class SourceSplit:
 
 
 def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the names by label if they can be read here quickly, else None.
-
-    The Hub is not asked. Errors are left to the code that loads the dataset.
-    """
+    """Return the names by label if they can be read quickly without asking the Hub, else None."""
     if source.conditions is not None or source.objects is not None:
         return None
     with contextlib.suppress(CounterfoilError, OSError):
@@ -230,7 +209,10 @@ def names_at_hand(source: InputDataset, splits: Sequence[str]) -> tuple[str, ...
         if is_local(source.dataset):
             small = Path(source.dataset).is_dir() and _is_small(Path(source.dataset))
             return open_source(source).names(splits) if small else None
-        if _has_read_tables():
+        # `datasets` takes seconds to import; without tables on this machine it would find nothing.
+        home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+        tables = Path(os.environ.get("HF_DATASETS_CACHE") or Path(home) / "datasets")
+        if tables.expanduser().is_dir():
             return declared_names(source, None)
     return None
 
@@ -245,18 +227,10 @@ def _is_small(folder: Path) -> bool:
     return True
 
 
-def _has_read_tables() -> bool:
-    """Check whether `datasets`, which takes seconds to import, has anything on this machine."""
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    return Path(os.environ.get("HF_DATASETS_CACHE") or Path(home) / "datasets").expanduser().is_dir()
-
-
 @dataclass(frozen=True, slots=True)
 class LabDataset:
-    """One input dataset of the lab, rendered on access.
-
-    version: its pin. names: names of labels, or of the objects' categories. rows: split → number of rows. columns:
-    name → values of a split's rows; beside them every row has an `image`. pixels(split, row): uint8 [height, width, 3].
+    """An input dataset of the lab, rendered on access. version: its pin. names: of labels or categories. rows: split →
+    number of rows. columns: name → values of a split's rows. pixels(split, row): uint8 [height, width, 3].
     """
 
     name: str
@@ -267,7 +241,7 @@ class LabDataset:
     pixels: Callable[[str, int], np.ndarray]
 
 
-class _OfTheLab(OpenSource):
+class _LabSource(OpenSource):
     """A dataset of the lab, rendered on access."""
 
     def __init__(self, source: InputDataset, pin: SourcePin, world: LabDataset) -> None:
@@ -336,42 +310,28 @@ def _rendered(world: LabDataset, split: str, row: int) -> Image.Image:
 
 
 def lab_dataset(name: str) -> LabDataset:
-    """Return the dataset `lab:NAME`. UserError if the lab does not have it."""
+    """Return the dataset `lab:NAME`. Raise UserError if the lab does not have it."""
+    from counterfoil.lab import boxes, scenes
+    from counterfoil.lab.planted import KINDS
+    from counterfoil.lab.vocabulary import CLASSES
+
     short = name.removeprefix(LAB)
     if short == "wardrobe":
-        return _wardrobe(name)
+        columns = {"label": lambda split: scenes.load_wardrobe(split)[0].tolist(), "garment": scenes.wardrobe_garments}
+        rows = scenes.WARDROBE_ROWS
+        return LabDataset(
+            name, scenes.VERSION, CLASSES, rows, columns, lambda split, row: scenes.load_wardrobe(split)[1](row)
+        )
     if short == "wardrobe-boxes":
-        return _wardrobe_boxes(name)
+        columns = {"objects": boxes.split_objects}
+        return LabDataset(name, boxes.VERSION, CLASSES, boxes.ROWS, columns, boxes.split_pixels)
     if short.startswith(_PLANTED):
         return _planted(name, short.removeprefix(_PLANTED))
-    from counterfoil.lab.planted import KINDS
-
     near = did_you_mean(short, ["wardrobe", "wardrobe-boxes", *(f"{_PLANTED}{kind}-0" for kind in KINDS)])
     raise UserError(
         f"source.dataset: the lab has no '{short}'{near}",
         f"Its datasets are {LAB}wardrobe, {LAB}wardrobe-boxes and {LAB}{_PLANTED}KIND-SEED.",
     )
-
-
-def _wardrobe(name: str) -> LabDataset:
-    from counterfoil.lab import scenes
-    from counterfoil.lab.vocabulary import CLASSES
-
-    return LabDataset(
-        name,
-        scenes.VERSION,
-        CLASSES,
-        scenes.WARDROBE_ROWS,
-        {"label": lambda split: scenes.load_wardrobe(split)[0].tolist(), "garment": scenes.wardrobe_garments},
-        lambda split, row: scenes.load_wardrobe(split)[1](row),
-    )
-
-
-def _wardrobe_boxes(name: str) -> LabDataset:
-    from counterfoil.lab import boxes
-    from counterfoil.lab.vocabulary import CLASSES
-
-    return LabDataset(name, boxes.VERSION, CLASSES, boxes.ROWS, {"objects": boxes.split_objects}, boxes.split_pixels)
 
 
 def _planted(name: str, world_name: str) -> LabDataset:
@@ -387,11 +347,5 @@ def _planted(name: str, world_name: str) -> LabDataset:
             f"Write {LAB}{_PLANTED}KIND-SEED with a kind of {', '.join(planted.KINDS)} and a seed of 0 to "
             f"{planted.MOST_SEED}, such as {LAB}{_PLANTED}{planted.KINDS[0]}-0.",
         )
-    return LabDataset(
-        name,
-        planted.VERSION,
-        world.class_names,
-        planted.ROWS,
-        {"label": lambda split: world.labels(split).tolist(), "garment": world.garments},
-        world.pixels,
-    )
+    columns = {"label": lambda split: world.labels(split).tolist(), "garment": world.garments}
+    return LabDataset(name, planted.VERSION, world.class_names, planted.ROWS, columns, world.pixels)

@@ -1,8 +1,4 @@
-"""Find images of an input dataset that change when they are read: 16-bit grey, EXIF turns, damaged files.
-
-Every image is converted to 8 bits a channel as Pillow does it, and so torchvision and `datasets`: deeper grey is cut
-off above 255, not scaled. An EXIF turn is applied only if `source.exif` says so.
-"""
+"""Find images of an input dataset that change when they are read: 16-bit grey, EXIF turns, damaged files."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from counterfoil.report.words import counted
 from counterfoil.store.decoding import UnreadableImage, load_image, open_image, orientation
 
 _Item = TypeVar("_Item")
-# Pillow's modes of grey with more than 8 bits: whole numbers of 16 or 32 bits, and fractions.
+# Pillow's modes of grey with more than 8 bits.
 _DEEP = frozenset(("I", "I;16", "I;16B", "I;16L", "I;16N", "F"))
 MOST_LOOKED_AT = 1000
 # Decoding takes a second for every ten photographs of a camera.
@@ -24,10 +20,8 @@ MOST_BYTES = 200_000_000
 
 @dataclass(slots=True)
 class SourcePictures:
-    """The opened images of a dataset.
-
-    sides: (width, height) of each that opens. damaged: names of the others. deep: the number of images with grey of
-    more than 8 bits. turned: the number with an EXIF tag that turns them. jpeg_sides: the shorter side of each JPEG.
+    """The opened images of a dataset. sides: (width, height). deep: the number with grey of more than 8 bits. turned:
+    the number with an EXIF turn. jpeg_sides: the shorter side of each JPEG.
     """
 
     sides: list[tuple[int, int]] = field(default_factory=list)

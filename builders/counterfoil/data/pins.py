@@ -1,8 +1,5 @@
-"""Pins of input datasets: a commit of the Hub, the content of a folder, the version of the lab's.
-
-A pin is taken before anything is loaded, and exactly what it says is loaded. If the present state cannot be known (no
-network, a folder that is gone), the recorded pin is used: a build whose thresholds and tokens are settled continues
-without its input dataset.
+"""Pins of input datasets: a commit of the Hub, the content of a folder, the version of a lab dataset. If the present
+state cannot be known, the recorded pin is used, so that a settled build continues without its input dataset.
 """
 
 from __future__ import annotations
@@ -44,10 +41,7 @@ class InputDataset(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SourcePin:
-    """The state of an input dataset; None for what is unknown or does not apply.
-
-    revision: commit (Hub) or version (lab). content: SHA-256 over a folder's files. license: as the Hub declares it.
-    """
+    """The state of an input dataset. revision: commit (Hub) or version (lab). content: SHA-256 of a folder's files."""
 
     dataset: str
     revision: str | None
@@ -63,7 +57,7 @@ class SourcePin:
 
     @classmethod
     def of(cls, document: Any) -> SourcePin | None:
-        """Read the pin from a document, which may hold more keys; None if it is of another form."""
+        """Read the pin from a document, which may hold more keys; None if it has another form."""
         if not isinstance(document, Mapping) or not isinstance(document.get("dataset"), str):
             return None
         values = [document.get(name) for name in ("revision", "license", "content")]
@@ -72,18 +66,14 @@ class SourcePin:
 
 def take_pin(source: InputDataset, known: SourcePin | None) -> SourcePin:
     """Pin a folder or a Hub dataset as it is now, or return `known` if that cannot be found out."""
-    if is_local(source.dataset):
-        return _pin_folder(source.dataset, known)
-    return _pin_on_hub(source, known if known and known.dataset == source.dataset else None)
-
-
-def _pin_folder(name: str, known: SourcePin | None) -> SourcePin:
-    folder = Path(name)
+    if not is_local(source.dataset):
+        return _pin_on_hub(source, known if known and known.dataset == source.dataset else None)
+    folder = Path(source.dataset)
     same = known if known is not None and known.dataset == folder.name else None
     # Early releases recorded no content; a folder that is gone, or on another machine, cannot be read.
     if same is not None and same.content is None:
         return same
-    if name.startswith(ELSEWHERE) or not folder.is_dir():
+    if source.dataset.startswith(ELSEWHERE) or not folder.is_dir():
         return same or SourcePin(folder.name, None, None)
     content = folder_content(folder).sha256
     remember_folder(folder, content)

@@ -64,15 +64,15 @@ def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
 
 
 def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
-    """Return the rows of the split that a recipe takes or edits, under its pin. Raises as `OpenSource`."""
+    """Return the rows of the split that a recipe takes or edits, under its pin."""
     generator, pool = recipe.generator, pool_of(recipe)
     if recipe.kind.drawn_elsewhere:
         refuse_elsewhere(pool.dataset, "generator.dataset")
         rows = listed_rows(pool, pin) or open_source(pool, pin=pin).rows(generator.split, labelled=False)
         optional = {key: getattr(generator, key) for key in ("prompt_column", "seed_column")}
-        asked = {key: name for key, name in optional.items() if f"{name}_column" != key}
+        named_columns = {key: name for key, name in optional.items() if f"{name}_column" != key}
         columns = ("label_column", "shift_column", "index_column", "license_column")
-        rows.need("generator", **{key: getattr(generator, key) for key in columns}, **asked)
+        rows.need("generator", **{key: getattr(generator, key) for key in columns}, **named_columns)
         return rows
     labelled = recipe.kind.reads_labels(generator) and pool.objects is None
     rows = open_source(pool, pin=pin).rows(generator.split, labelled=labelled)
@@ -88,17 +88,14 @@ class Partners:
     read: Callable[[int], Image.Image]
 
     def image(self, row: int) -> Image.Image:
-        """Return the partner of a base row. UserError if it has none, or one that cannot be decoded."""
+        """Return the partner of a base row. Raise UserError if it has none, or one that cannot be decoded."""
         if row not in self.row_of:
             raise UserError(f"{ROWS}: row {row} has no partner to match")
         return self.read(self.row_of[row])
 
 
 def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
-    """Return the partners of the base's `rows` for each shift of kind match, by its name.
-
-    UserError if the dataset has no config of that name, or no column of pairs.
-    """
+    """Return the partners of the base's `rows` for each shift of kind match, by its name."""
     partners_of = {}
     for name in (shift.name for shift in recipe.all_shifts() if shift.corruption == MATCH):
         pool = replace(pool_of(recipe), config=name)
@@ -135,10 +132,7 @@ def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArr
 
 
 def licences_of_rows(recipe: Recipe, rows: Rows, pin: SourcePin) -> Callable[[int], str | None] | None:
-    """Return a function from a row of the pool to its licence.
-
-    Without a column of licences, rows that are altered have the whole dataset's licence; others have none.
-    """
+    """Return a function from a row to its licence, by column, or the dataset's if rows are altered; None otherwise."""
     column = recipe.generator.license_column
     if column is None:
         whole = None if pin.license is None else pin.license[:_LONGEST_LICENCE]

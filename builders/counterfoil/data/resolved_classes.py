@@ -1,8 +1,4 @@
-"""Classes of recipes that leave their labels or ids to the input dataset: read from it once, then written out.
-
-Everything that uses a recipe's classes calls `resolve_classes` first. A dataset directory holds the recipe with every
-class written out, so that it is not read again.
-"""
+"""Classes of recipes that leave their labels or ids to the input dataset, read from it once and written out."""
 
 from __future__ import annotations
 
@@ -63,26 +59,23 @@ def resolve_classes(
     try:
         names = open_source(recipe.source).names(splits, fetch=fetch) if names is None else names
     except CounterfoilError as error:
-        found = None if begun is None else _recorded(recipe, begun)
-        if found is not None:
-            return found
+        recorded = None if begun is None else _recorded(recipe, begun)
+        if recorded is not None:
+            return recorded
         hint = "Or write each class out, so that the input dataset is not needed: {name: mug, source_label: 0}."
         problems = [f"source.classes: {problem}" for problem in error.problems]
         kind = RunFailure if isinstance(error, RunFailure) else UserError
         raise kind(problems, " ".join(filter(None, (error.hint, hint)))) from error
-    place = f"'{recipe.source.dataset}'"
+    where = f"'{recipe.source.dataset}'"
     entries = recipe.source.classes
-    chosen = every_class(names, place) if entries is None else _labelled(entries, names, place)
+    chosen = every_class(names, where) if entries is None else _labelled(entries, names, where)
     resolved = with_classes(recipe, chosen)
-    refuse_disagreements(resolved.classes, names, place)
+    refuse_disagreements(resolved.classes, names, where)
     return resolved
 
 
-def every_class(names: Sequence[str], place: str) -> tuple[ClassEntry, ...]:
-    """Return a class for each label name, in their order. UserError for names that give no id, or the same one.
-
-    `_` in a name becomes a space, as prompts need it.
-    """
+def every_class(names: Sequence[str], where: str) -> tuple[ClassEntry, ...]:
+    """Return a class for each label name, in their order; `_` becomes a space, as prompts need it."""
     entries: list[ClassEntry] = []
     owners: dict[str, str] = {}
     problems: list[str] = []
@@ -96,14 +89,15 @@ def every_class(names: Sequence[str], place: str) -> tuple[ClassEntry, ...]:
         else:
             owners[slug] = name
             entries.append(ClassEntry(id=slug, name=words, source_label=label))
-    _refuse(
-        [f"source.classes: {problem}, of the labels of {place}" for problem in problems],
-        "Write the classes out, with an id of their own: {id: cup-2, name: cup, source_label: 1}.",
-    )
+    if problems:
+        raise UserError(
+            first_of([f"source.classes: {problem}, of the labels of {where}" for problem in problems]),
+            "Write the classes out, with an id of their own: {id: cup-2, name: cup, source_label: 1}.",
+        )
     return tuple(entries)
 
 
-def _labelled(entries: Sequence[ClassEntry], names: Sequence[str], place: str) -> tuple[ClassEntry, ...]:
+def _labelled(entries: Sequence[ClassEntry], names: Sequence[str], where: str) -> tuple[ClassEntry, ...]:
     """Return the classes with source labels, looked up by name if they have none."""
     problems: list[str] = []
     labelled: list[ClassEntry] = []
@@ -111,25 +105,26 @@ def _labelled(entries: Sequence[ClassEntry], names: Sequence[str], place: str) -
     for index, entry in enumerate(entries):
         if entry.source_label is None:
             labels = label_by_name(entry.id, entry.name, names)
-            problem = named_problem(entry.name, labels, names, place)
+            problem = named_problem(entry.name, labels, names, where)
             if problem is not None:
                 problems.append(f"source.classes[{index}]: {problem}")
                 continue
             label = labels[0]
             if label in owners:
                 problems.append(
-                    f"source.classes[{index}]: '{entry.name[:80]}' is label {label} of {place}, which"
+                    f"source.classes[{index}]: '{entry.name[:80]}' is label {label} of {where}, which"
                     f" already belongs to '{owners[label][:80]}'"
                 )
             entry = entry.model_copy(update={"source_label": label})
             owners[label] = entry.name
         labelled.append(entry)
-    _refuse(problems, "Use the names of the labels, or give the label as source_label.")
+    if problems:
+        raise UserError(first_of(problems), "Use the names of the labels, or give the label as source_label.")
     return tuple(labelled)
 
 
 def _recorded(recipe: Recipe, directory: Path) -> Recipe | None:
-    """Return the recipe with the classes of a dataset begun with it; None if there is none, or of other classes."""
+    """Return the recipe with the classes of a dataset begun with it; None if there is none, or it has other classes."""
     if not (directory / RECIPE).is_file():
         return None
     recorded = load_own_recipe(directory).source.classes or ()
@@ -137,8 +132,3 @@ def _recorded(recipe: Recipe, directory: Path) -> Recipe | None:
     given = None if classes is None else [entry.model_dump(exclude_defaults=True) for entry in classes]
     same = same_classes(given, [entry.model_dump() for entry in recorded])
     return with_classes(recipe, recorded) if same else None
-
-
-def _refuse(problems: Sequence[str], hint: str) -> None:
-    if problems:
-        raise UserError(first_of(problems), hint)

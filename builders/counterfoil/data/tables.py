@@ -1,7 +1,5 @@
-"""The rows of input datasets that `datasets` reads, at the pinned commit or with the pinned content.
-
-A Hub id, a folder saved by `datasets`, a folder of Parquet files, an image folder or WebDataset shards. No loader runs
-a dataset's code; files that a dataset names outside itself are refused, since nothing pins them.
+"""The rows of input datasets that `datasets` reads, at the pinned commit or with the pinned content. No loader runs a
+dataset's code; files that a dataset names outside itself are refused, since nothing pins them.
 """
 
 from __future__ import annotations
@@ -38,13 +36,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a split, in order.
-
-    dataset, split: their names in messages. count: the number of rows. pinned: sha256 of what pins labels and images in
-    their order; None if nothing does. column: a column's values. class_names: the names of a column's labels, or of the
-    labels in its lists, if declared. images: encoded images of some rows, as stored, or as PNG if the recipe has a
-    photograph turned; None for a row without one. paths: for a folder of image files, each row's path in it, with
-    forward slashes; else None. rendered: a row's pixels, for a dataset that is rendered on access.
+    """The rows of a split, in order. pinned: sha256 of what pins labels and images; None if nothing does. class_names:
+    the declared names of a column's labels. images: encoded, None for a row without one. paths: each row's path in a
+    folder of image files. rendered: a row's pixels, for a dataset that is rendered on access.
     """
 
     dataset: str
@@ -73,7 +67,7 @@ class Rows:
             )
 
     def image(self, row: int) -> Image.Image:
-        """Decode one row's image as RGB. UserError if it cannot be decoded."""
+        """Decode one row's image as RGB. Raise UserError if it cannot be decoded."""
         if self.rendered is not None:
             return self.rendered(row)
         from counterfoil.store.decoding import UnreadableImage, rgb_image
@@ -82,20 +76,18 @@ class Rows:
             return rgb_image(next(self.images([row])), photograph=True)
         except UnreadableImage as error:
             paths = self.paths()
-            place = f"{self.place}, row {row}" + ("" if paths is None else f", {paths[row]}")
+            where = f"{self.place}, row {row}" + ("" if paths is None else f", {paths[row]}")
             raise UserError(
-                f"source: {place}: unreadable image ({error})", "Remove or replace this row of the input dataset."
+                f"source: {where}: unreadable image ({error})", "Remove or replace this row of the input dataset."
             ) from error
 
     def numbers(self, column: str) -> list[int | None]:
-        """Return whole numbers, None for a row without one. UserError for a column of anything else.
-
-        pandas writes whole numbers with gaps as fractions: 1.0, NaN.
-        """
+        """Return whole numbers, None for a row without one. Raise UserError for a column of anything else."""
         numbers: list[int | None] = []
         for row, value in enumerate(self.column(column)):
             if value is None or value != value:
                 numbers.append(None)
+            # pandas writes whole numbers with gaps as fractions: 1.0, NaN.
             elif type(value) in (int, float) and value == value // 1 and abs(value) < 1 << 63:
                 numbers.append(int(value))
             else:
@@ -112,7 +104,7 @@ class Rows:
         return numbers
 
     def texts(self, column: str, key: str) -> tuple[str, ...]:
-        """Return a column's values as text, by class names if it has them. UserError for a row without a value."""
+        """Return a column's values as text, by class names if it has them. Raise UserError for missing values."""
         values, names = self.column(column), self.class_names(column)
         empty = [row for row, value in enumerate(values) if value is None]
         if empty:
@@ -149,7 +141,7 @@ _MOST_DESCRIPTION = 16_000_000
 
 
 def rows_of_table(source: InputDataset, split: str, pin: SourcePin, table: Any, *, labelled: bool = True) -> Rows:
-    """Return the rows of a split's table. UserError if it lacks the images, or, if `labelled`, the labels."""
+    """Return the rows of a split's table. Raise UserError if it lacks the images, or, if `labelled`, the labels."""
     import datasets
 
     columns = tuple(table.column_names)
@@ -201,10 +193,8 @@ def _paths(table: Any, source: InputDataset) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """Splits and columns of a dataset. With `read` False it is too large to fetch, and `rows` by split is None.
-
-    columns: name → "image", "classes" (numbers with names), "integers", "text", another type of values ("bool") or
-    "other". bytes: the size of the download, if declared.
+    """Splits and columns of a dataset. columns: name → "image", "classes", "integers", "text", another type of values
+    ("bool") or "other". read: False if it is too large to fetch. bytes: the size of the download, if declared.
     """
 
     rows: Mapping[str, int | None]
@@ -215,19 +205,14 @@ class Outline:
 
 
 def table_outline(source: InputDataset, pin: SourcePin, most_bytes: int) -> Outline:
-    """Return a dataset's splits and columns, whatever its columns are called.
-
-    A Hub dataset of more than `most_bytes` is described from its metadata alone, if that says enough. A table that was
-    saved without splits is `train`. Raises as `load_table`.
-    """
+    """Return a dataset's splits and columns; of a Hub dataset above `most_bytes` from its metadata, if possible."""
     import datasets
 
     _refuse_no_dataset(source.dataset)
     if not is_local(source.dataset):
         with _in_words(source, None):
-            info = datasets.load_dataset_builder(
-                source.dataset, source.config, revision=pin.revision or source.revision
-            ).info
+            revision = pin.revision or source.revision
+            info = datasets.load_dataset_builder(source.dataset, source.config, revision=revision).info
         size = info.download_size
         if info.features and info.splits and size is not None and size > most_bytes:
             rows = {str(split): None for split in info.splits}
@@ -264,7 +249,7 @@ def _columns(features: Any) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]
 
 
 def table_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
-    """Return the names of a dataset's configs, in its own order; empty for a saved table. Raises as `load_table`."""
+    """Return the names of a dataset's configs, in its own order; empty for a saved table."""
     import datasets
 
     _refuse_no_dataset(source.dataset)
@@ -276,10 +261,7 @@ def table_configs(source: InputDataset, pin: SourcePin) -> tuple[str, ...]:
 
 
 def declared_names(source: InputDataset, pin: SourcePin | None) -> tuple[str, ...] | None:
-    """Return the label names that a Hub dataset declares, without reading a row; None if it declares none.
-
-    Without a pin the Hub is not asked, only this machine's copies. Raises as `load_table`.
-    """
+    """Return the label names that a Hub dataset declares; without a pin from this machine's copies alone."""
     import datasets
 
     _refuse_no_dataset(source.dataset)
@@ -345,7 +327,7 @@ def _pinned(source: InputDataset, split: str, pin: SourcePin, mark: str | None) 
 
 
 def plain_folder(source: InputDataset) -> ImageFolder | None:
-    """Return the folder of image files that an input dataset is, or None. Raises as `read_image_folder`."""
+    """Return the folder of image files that an input dataset is, or None."""
     path = Path(source.dataset)
     if not is_local(source.dataset) or source.config is not None or not path.is_dir() or _is_saved(path):
         return None
@@ -353,11 +335,7 @@ def plain_folder(source: InputDataset) -> ImageFolder | None:
 
 
 def load_table(source: InputDataset, split: str | None, pin: SourcePin) -> Any:
-    """Load a split's table under its pin, or all tables by split; a single table if it was saved without splits.
-
-    UserError for a missing dataset or split, RunFailure without network, or if a folder has changed since it was
-    pinned.
-    """
+    """Load a split's table under its pin, or all tables by split; a single table if it was saved without splits."""
     _refuse_no_dataset(source.dataset)
     with _in_words(source, split):
         return _from_folder(source, split, pin) if is_local(source.dataset) else _from_hub(source, split, pin)
@@ -416,10 +394,7 @@ def _lists_images_as_csv(source: InputDataset, builder: Any) -> bool:
 
 
 def _read_as_written(metadata_file: str, metadata_ext: str = "") -> Iterator[Any]:
-    """Yield the table of a `metadata.csv`: columns of whole numbers as such, others as text, empty cells as null.
-
-    pandas, which `datasets` uses, would read the classes NA, None and nan as null, and 007 and 7.0 as 7.
-    """
+    """Yield a `metadata.csv` as written. pandas would read NA, None and nan as null, and 007 and 7.0 as 7."""
     import pyarrow as pa
     from datasets.packaged_modules.folder_based_builder.folder_based_builder import pd
 
@@ -620,7 +595,7 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
     cards = logging.getLogger("huggingface_hub.repocard")
     before = cards.level
     cards.setLevel(logging.ERROR)
-    place = f"'{source.dataset}'" + ("" if split is None else f", split '{split}'")
+    where = f"'{source.dataset}'" + ("" if split is None else f", split '{split}'")
     try:
         yield
     except CounterfoilError:
@@ -633,7 +608,7 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
         # The cause says what is wrong with a damaged file.
         inner = error.__cause__ if isinstance(error, DatasetsError) else None
         raise kind(
-            f"source: {place} cannot be read: {error_line(inner or error)}",
+            f"source: {where} cannot be read: {error_line(inner or error)}",
             "Check the dataset's name, its config and its split.",
         ) from error
     finally:
@@ -641,10 +616,7 @@ def _in_words(source: InputDataset, split: str | None) -> Iterator[None]:
 
 
 def _places(dataset: str) -> tuple[str, ...]:
-    """Return the folders that may hold an image: the dataset's own, and the caches of the Hub's client and `datasets`.
-
-    As text ending in a separator, since millions of paths are compared with them.
-    """
+    """Return the folders that may hold an image, as text ending in a separator: the dataset's own, and the caches."""
     from datasets import config
     from huggingface_hub import constants
 
@@ -653,8 +625,8 @@ def _places(dataset: str) -> tuple[str, ...]:
     return tuple(f"{str(Path(folder).resolve()).rstrip(os.sep)}{os.sep}" for folder in (*caches, *folders))
 
 
-def _bytes_of(cell: Any, inside: tuple[str, ...], place: str) -> bytes | None:
-    """Return a cell's encoded image; None for a row without one. UserError for a file outside the dataset."""
+def _bytes_of(cell: Any, inside: tuple[str, ...], where: str) -> bytes | None:
+    """Return a cell's encoded image; None for a row without one. Raise UserError for a file outside the dataset."""
     if cell is None or cell.get("bytes") or not cell.get("path"):
         return cell and (cell.get("bytes") or None)
     name = cell["path"]
@@ -665,8 +637,8 @@ def _bytes_of(cell: Any, inside: tuple[str, ...], place: str) -> bytes | None:
             return read_regular(real, MOST_BYTES)
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{place}: the image {name[:200]} cannot be read: {reason}", "Restore it.") from error
+        raise UserError(f"{where}: the image {name[:200]} cannot be read: {reason}", "Restore it.") from error
     raise UserError(
-        f"{place}: its image is the file {name[:200]}, which is not in the dataset",
+        f"{where}: its image is the file {name[:200]}, which is not in the dataset",
         "An input dataset must contain all its files: move the image into it.",
     )
