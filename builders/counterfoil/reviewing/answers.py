@@ -1,4 +1,4 @@
-"""answers.json, as the page writes it and strangers may: a strict document of bounded size, all problems reported."""
+"""The file answers.json, which may come from anyone, checked against the dataset with all its problems."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from counterfoil.report.words import counted
 from counterfoil.reviewing.grids import GRID, RealControl, ShownPicture
 
 VERSION = 1
-# What distinguishes such a file from any other.
+# Marks such a file.
 FORM = {"form": "counterfoil-review", "version": VERSION}
 MOST_NAME = 60  # characters of a rater's name
 MOST_RATERS = 1000
@@ -47,7 +47,7 @@ _Token = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 
 @dataclass(frozen=True, slots=True)
 class AnsweredGrid:
-    """A grid in the file: which pictures were shown under a label, and which of them were selected."""
+    """A grid in the file: the pictures shown under a label, and those selected."""
 
     task: Task
     label: Annotated[str, Field(max_length=_LONGEST_LABEL)]
@@ -57,7 +57,7 @@ class AnsweredGrid:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredPage:
-    """The file of one person and page (`sheet`). token: distinguishes people; rater: what they typed, if anything."""
+    """One person's answers to one page (`sheet`). token: distinguishes people. rater: a typed name, if any."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
     FORM: ClassVar[Form] = Form(f"the answers of a review ({FORM['form']}, version {VERSION})", _HINT)
@@ -72,10 +72,8 @@ class AnsweredPage:
 
 @dataclass(frozen=True, slots=True)
 class RaterAnswers:
-    """The finished grids of one person. name: what they typed, which is stored nowhere; empty for nothing.
-
-    others: their answers to other pages than that of `path`, in order; again: how many answers of an earlier file a
-    later one replaced.
+    """The finished grids of one person. name: as typed, stored nowhere. others: files of answers to other pages. again:
+    the number of answers that a later file replaced.
     """
 
     path: Path
@@ -86,25 +84,20 @@ class RaterAnswers:
 
     def with_later(self, later: RaterAnswers) -> RaterAnswers:
         """Return these with the same person's answers to another page; the later file counts."""
-        answered = {(grid.task, grid.label, each) for grid in later.grids for each in grid.shown}
+        answered = {(grid.task, grid.label, id) for grid in later.grids for id in grid.shown}
         left, replaced = [], 0
         for grid in self.grids:
-            shown = tuple(each for each in grid.shown if (grid.task, grid.label, each) not in answered)
+            shown = tuple(id for id in grid.shown if (grid.task, grid.label, id) not in answered)
             replaced += len(grid.shown) - len(shown)
             if shown:
-                left.append(replace(grid, shown=shown, selected=tuple(each for each in grid.selected if each in shown)))
-        return replace(
-            self,
-            name=later.name or self.name,
-            grids=(*left, *later.grids),
-            others=(*self.others, later.path),
-            again=self.again + replaced,
-        )
+                left.append(replace(grid, shown=shown, selected=tuple(id for id in grid.selected if id in shown)))
+        grids, others, again = (*left, *later.grids), (*self.others, later.path), self.again + replaced
+        return replace(self, name=later.name or self.name, grids=grids, others=others, again=again)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a dataset's pages can ask: its content, what ids stand for, its class ids and its shifts, the base first."""
+    """What a dataset's pages can ask. known: picture by id. shifts: the base first."""
 
     content: str
     known: Mapping[str, ShownPicture]
@@ -112,14 +105,14 @@ class Asked:
     shifts: Sequence[str]
 
     def can_show(self, task: Task, label: str, id: str) -> bool:
-        """Return whether a page of the dataset can show a picture under a label: of it, or as a control."""
+        """Check whether a page can show a picture under a label, of it or as a control."""
         picture = self.known.get(id)
         if isinstance(picture, RealControl):
             return task == "class" and self.classes[picture.label] == label
         return picture is not None and (task == "class" or picture.shift in (label, self.shifts[0]))
 
 
-def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers]:
+def read_answers(paths: Sequence[str | Path], questions: Asked) -> list[RaterAnswers]:
     """Return the answers in these files, one for each token. Raise UserError with every problem."""
     if not paths:
         raise UserError("found no answers", "Name the answers.json of each person.")
@@ -131,7 +124,7 @@ def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers
     for path in map(named_path, paths):
         try:
             text = read_regular(path, _MOST_BYTES)
-            found = parse_document(AnsweredPage, text, str(path))
+            page = parse_document(AnsweredPage, text, str(path))
         except FileNotFoundError:
             problems.append(f"{path} does not exist")
             continue
@@ -141,47 +134,47 @@ def read_answers(paths: Sequence[str | Path], asked: Asked) -> list[RaterAnswers
         except UserError as error:
             problems += error.problems
             continue
-        wrong = [f"{path}: {line}" for line in _problems(found, asked)]
+        wrong = [f"{path}: {line}" for line in _problems(page, questions)]
         problems += wrong[:_MOST_PROBLEMS]
         if len(wrong) > _MOST_PROBLEMS:
             problems.append(f"{path}: … and {len(wrong) - _MOST_PROBLEMS} more problems")
-        first = pages.setdefault((found.token, found.sheet), path)
+        first = pages.setdefault((page.token, page.sheet), path)
         if first is not path:
             problems.append(f"{path} has the same person and page as {first}: give only the later one")
         elif not wrong:
-            name = " ".join("".join(letter if letter.isprintable() else " " for letter in found.rater).split())
-            rater = RaterAnswers(path, name, found.grids)
-            raters[found.token] = raters[found.token].with_later(rater) if found.token in raters else rater
+            name = " ".join("".join(letter if letter.isprintable() else " " for letter in page.rater).split())
+            rater = RaterAnswers(path, name, page.grids)
+            raters[page.token] = raters[page.token].with_later(rater) if page.token in raters else rater
     if problems:
         raise UserError(problems, _HINT)
     return list(raters.values())
 
 
-def _problems(found: AnsweredPage, asked: Asked) -> Iterator[str]:
-    """Yield what the dataset says of answers that are of the form."""
-    if found.content != asked.content:
+def _problems(page: AnsweredPage, questions: Asked) -> Iterator[str]:
+    """Yield the problems of well-formed answers with the dataset."""
+    if page.content != questions.content:
         yield (
-            f"is for another dataset, or for this one before it changed: content {found.content!r:.40}, expected"
-            f" {asked.content[:12]}…"
+            f"is for another dataset, or for this one before it changed: content {page.content!r:.40}, expected"
+            f" {questions.content[:12]}…"
         )
         return
     answered: set[tuple[str, str, str]] = set()
-    for number, grid in enumerate(found.grids, 1):
+    for number, grid in enumerate(page.grids, 1):
         # The base shows no shift.
-        labels = asked.classes if grid.task == "class" else asked.shifts[1:]
+        labels = questions.classes if grid.task == "class" else questions.shifts[1:]
         if grid.label not in labels:
             yield f"grid {number}: found the {grid.task} {grid.label!r:.40}, which the dataset does not have"
             continue
-        if strange := [id for id in grid.shown if not asked.can_show(grid.task, grid.label, id)]:
+        if strange := [id for id in grid.shown if not questions.can_show(grid.task, grid.label, id)]:
             yield f"grid {number}: {len(strange)} of {len(grid.shown)} images belong to no page of this dataset"
         if not set(grid.selected) <= set(grid.shown):
             yield f"grid {number}: selects images that it does not show"
-        own = {(grid.task, grid.label, id) for id in grid.shown}
-        if again := own & answered:
+        grid_ids = {(grid.task, grid.label, id) for id in grid.shown}
+        if again := grid_ids & answered:
             yield f"answers {len(again)} images twice under the {grid.task} {grid.label!r:.40}"
-        answered |= own
-    real = any(isinstance(asked.known.get(id), RealControl) for grid in found.grids for id in grid.shown)
-    if real and not any(grid.selected for grid in found.grids):
-        # Real images are in it: who looked would have selected some.
-        grids = "its grid" if len(found.grids) == 1 else f"any of its {counted(len(found.grids), 'grid')}"
+        answered |= grid_ids
+    real = any(isinstance(questions.known.get(id), RealControl) for grid in page.grids for id in grid.shown)
+    if real and not any(grid.selected for grid in page.grids):
+        # A person who looked would have selected some real images.
+        grids = "its grid" if len(page.grids) == 1 else f"any of its {counted(len(page.grids), 'grid')}"
         yield f"has no answers: no image is selected in {grids}, not even a real one"

@@ -1,7 +1,4 @@
-"""`calibrate`: the scores and images of a built dataset's shifts and objects on one page, and the cut by them.
-
-The page is one HTML file with no outside resource. It shows few images: spread over all scores, dense around the lines.
-"""
+"""`calibrate`: the scores and images of a dataset's shifts and objects on one HTML page, and the cut that it gives."""
 
 from __future__ import annotations
 
@@ -52,28 +49,27 @@ if TYPE_CHECKING:
 AS_IT_IS = "current threshold"
 SIDE = 96
 _QUALITY = 75
-# A picture of a photograph takes about 4 kB in the page, so that they make it at most some 8 MB.
+# About 4 kB each, so at most some 8 MB.
 MOST_PICTURES = 2000
 MOST_A_SHIFT, MOST_A_CLASS, MOST_A_CONTRAST = 60, 40, 30
-# Of those of a slider so many lie next to where its line stands first, half of them on either side, and so many at
-# each end of the scores, where few are left on one side.
+# How many of a slider's pictures are next to its first line, half on either side, and how many at each end.
 _NEXT_TO_THE_LINE, _AT_THE_ENDS = 16, 4
 
 # Thresholds to start from, as percentiles of the shift's scores.
 CANDIDATE_PERCENTILES = (5.0, 10.0, 25.0, 50.0)
 TEMPLATE = "calibrate.html.j2"
-# Of so many candidates the page holds every score, in some 3 MB; of more it holds counts at the steps of shifts.
+# Up to this many candidates the page holds every score, in some 3 MB; beyond, it holds counts at the steps of shifts.
 MOST_CANDIDATES = 200_000
-# Keep rules that the page's counts are by.
+# Keep rules that the page's counts follow.
 _KNOWN = ("thresholds", "visible", "same_image")
-# In the private folder, for the page is not part of the dataset.
+# In the private folder, because the page is not part of the dataset.
 PAGE = f"{PRIVATE}/calibrate.html"
 MOST_SHIFTS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One candidate on the page: which of the shifts' scores it is among, and at which rank there."""
+    """One candidate on the page: the index of its shift's scores, and its rank there."""
 
     unit: int
     rank: int
@@ -108,15 +104,13 @@ def read_slider_pictures(
         score = scores[unit]
         contrast = np.asarray(score.contrast)
         order = np.argsort(contrast, kind="stable")
-        places = chosen_places(
-            contrast[order], score.has_image[order], score.least_contrast, int(share * MOST_A_CONTRAST)
-        )
-        chosen |= {(unit, int(order[index])) for index in places}
+        most = int(share * MOST_A_CONTRAST)
+        indices = chosen_places(contrast[order], score.has_image[order], score.least_contrast, most)
+        chosen |= {(unit, int(order[index])) for index in indices}
     for class_scores in objects:
-        places = chosen_places(
-            class_scores.scores, class_scores.has_image, class_scores.threshold, int(share * MOST_A_CLASS)
-        )
-        chosen |= {(int(class_scores.units[index]), int(class_scores.ranks[index])) for index in places}
+        most, line = int(share * MOST_A_CLASS), class_scores.threshold
+        indices = chosen_places(class_scores.scores, class_scores.has_image, line, most)
+        chosen |= {(int(class_scores.units[index]), int(class_scores.ranks[index])) for index in indices}
     keys: dict[int, dict[str, tuple[int, int]]] = {}
     for unit, rank in sorted(chosen):
         score = scores[unit]
@@ -147,11 +141,7 @@ def read_slider_pictures(
 
 
 def chosen_places(scores: np.ndarray, has_image: np.ndarray, line: float | None, most: int) -> list[int]:
-    """Return places among ascending scores [n] of at most so many existing images.
-
-    They include the lowest and the highest; others are next to the line or evenly spread, so that some lie near every
-    line.
-    """
+    """Return indices of at most `most` images among ascending scores [n]: at the ends, by the line, evenly spread."""
     available = np.flatnonzero(has_image)
     if available.size <= most:
         return available.tolist()
@@ -168,8 +158,9 @@ def chosen_places(scores: np.ndarray, has_image: np.ndarray, line: float | None,
 
 @dataclass(frozen=True)
 class ScoredShifts:
-    """What the page is made of. shown: the positions in `scores` of the shifts with a slider. candidates, n_shifts: of
-    the whole dataset, also where they are not shown. doubts: why CLIP may not know the classes, a line each."""
+    """The content of the page. shown: indices in `scores` of the shifts with a slider. candidates, n_shifts: of the
+    whole dataset. doubts: why CLIP may not know the classes.
+    """
 
     recipe: Recipe
     directory: str
@@ -187,7 +178,7 @@ class ScoredShifts:
 
 
 def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
-    """Return the page as text; equal datasets give equal bytes."""
+    """Return the page; equal datasets give equal bytes."""
     recipe, scores, groups = scored.recipe, scored.scores, scored.groups
     environment = template_environment(TEMPLATE, {"in_words": in_words, "number": "{:,}".format})
     objects = shown_groups(groups)
@@ -195,6 +186,7 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
     for at, picture in enumerate(pictures):
         stores.setdefault(picture.shift, []).append((at, picture))
     shifts = recipe.all_shifts()
+    used_kinds = {type(rule) for shift in shifts for rule in shift.keep}
     return environment.get_template(TEMPLATE).render(
         name=recipe.name,
         preview=preview_sentence(recipe.samples.limit),
@@ -212,11 +204,7 @@ def calibration_page(scored: ScoredShifts, pictures: Sequence[Picture]) -> str:
         n_shifts=scored.n_shifts,
         n_objects=sum(len(group.objects) for group in groups),
         n_shown_objects=sum(len(group.objects) for group in objects),
-        other_rules=[  # whose decisions the page does not know
-            name
-            for name, kind in sorted(KEEP_RULES.items())
-            if name not in _KNOWN and any(type(rule) is kind for shift in shifts for rule in shift.keep)
-        ],
+        other_rules=[name for name, kind in sorted(KEEP_RULES.items()) if name not in _KNOWN and kind in used_kinds],
         quotas=sorted({shift.accepted for shift in shifts if shift.accepted is not None}),
         doubts=scored.doubts,
         version=__version__,
@@ -229,24 +217,23 @@ def _page_data(scored: ScoredShifts, objects: Sequence[ObjectGroup], pictures: S
     specs = {BASE: recipe.prompts.base} | dict(recipe.prompts.shifts)
     units = [
         {
-            "name": each.shift.name,
-            "key": _yaml_key(each.shift.of),
-            "top": each.shift.top,
-            "base": each.shift.name == BASE,
-            "candidates": each.candidates,
-            "scored": int(each.scores.size),
-            # Also where the page has no slider for it; what has no score is reached by nothing.
-            "threshold": (2.0 if each.threshold is None else each.threshold) if each.is_screened else None,
-            "contrast": each.least_contrast if each.contrast is not None else None,
+            "name": score.shift.name,
+            "key": _yaml_key(score.shift.of),
+            "top": score.shift.top,
+            "base": score.shift.name == BASE,
+            "candidates": score.candidates,
+            "scored": int(score.scores.size),
+            # 2.0 is a threshold that no score reaches.
+            "threshold": (2.0 if score.threshold is None else score.threshold) if score.is_screened else None,
+            "contrast": score.least_contrast if score.contrast is not None else None,
         }
-        for each in scores
+        for score in scores
     ]
     contrasts = []
     for unit in scored.shown if exact else ():
         score = scores[unit]
-        if (
-            score.contrast is not None
-        ):  # a slider of the least contrast becomes a keep rule; its steps are levels of 255
+        if score.contrast is not None:
+            # A slider of the least contrast becomes a keep rule; its steps are levels of 255.
             keep = recipe.prompts.shifts[score.shift.of].keep
             rules = [rule.model_dump(mode="json") for rule in (recipe.screen.keep if keep is None else keep)]
             starts = [{"text": AS_IT_IS, "value": score.least_contrast or 0}]
@@ -265,9 +252,21 @@ def _page_data(scored: ScoredShifts, objects: Sequence[ObjectGroup], pictures: S
             }
             for class_scores in chosen.objects
         ]
-        # What the object must reach, by label, also of classes without a slider.
+        # Thresholds by label, also of classes without a slider.
         values = [thresholds.get(cls.label, -1.0) for cls in recipe.classes]
         groups.append({"units": list(group.units), "screen": everywhere, "values": values, "objects": sliders})
+    picture_data = []
+    for picture in pictures:
+        score = scores[picture.unit]
+        picture_data.append({
+            "unit": picture.unit,
+            "row": sum(shift.scores.size for shift in scores[: picture.unit]) + picture.rank,
+            "label": int(score.labels[picture.rank]),
+            "shift": picture.score,
+            "object": picture.object_score,
+            "contrast": picture.contrast,
+            "passes": bool(score.others_pass[picture.rank]),
+        })  # fmt: skip
     return {
         "exact": exact,
         "units": units,
@@ -275,24 +274,23 @@ def _page_data(scored: ScoredShifts, objects: Sequence[ObjectGroup], pictures: S
         "shifts": [{"unit": unit, **_shift(scores[unit], exact)} for unit in scored.shown],
         "contrasts": contrasts,
         "groups": groups,
-        "pictures": [_picture_data(picture, scores) for picture in pictures],
+        "pictures": picture_data,
         "head": layer_head(recipe),
     }
 
 
 def _rows(scores: Sequence[ShiftScores]) -> dict[str, str]:
     """Return the scores of all candidates, shift after shift, as little-endian arrays in base64."""
-    visible = np.concatenate([each.visible for each in scores])
-    kept = np.concatenate([each.has_image for each in scores])
-    contrast = [np.full(each.scores.size, np.inf) if each.contrast is None else each.contrast for each in scores]
+    visible = np.concatenate([shift.visible for shift in scores])
+    kept = np.concatenate([shift.has_image for shift in scores])
+    contrasts = [np.full(shift.scores.size, np.inf) if shift.contrast is None else shift.contrast for shift in scores]
+    measured = any(shift.contrast is not None for shift in scores)
     return {
-        "shift": _packed(np.concatenate([each.scores for each in scores]), "<f4"),
-        "object": _packed(np.concatenate([each.object_scores for each in scores]), "<f4"),
-        "label": _packed(np.concatenate([each.labels for each in scores]), "<u2"),
+        "shift": _packed(np.concatenate([shift.scores for shift in scores]), "<f4"),
+        "object": _packed(np.concatenate([shift.object_scores for shift in scores]), "<f4"),
+        "label": _packed(np.concatenate([shift.labels for shift in scores]), "<u2"),
         "flags": _packed(kept + 2 * visible, "u1"),
-        "contrast": _packed(np.concatenate(contrast), "<f4")
-        if any(score.contrast is not None for score in scores)
-        else "",
+        "contrast": _packed(np.concatenate(contrasts), "<f4") if measured else "",
     }
 
 
@@ -301,7 +299,7 @@ def _packed(values: np.ndarray, form: str) -> str:
 
 
 def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
-    """Return a slider of a shift: its steps, and where it starts. Without all scores also what each step accepts."""
+    """Return a shift's slider: its steps and starts, and, if the page lacks scores, what each step accepts."""
     spec, value, start = shift.shift.threshold, shift.threshold, AS_IT_IS
     if spec is not None and spec.percentile is not None:
         start = f"the recipe’s percentile {spec.percentile:g}"
@@ -309,7 +307,7 @@ def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
     for percentile in CANDIDATE_PERCENTILES:
         at = shift.at_percentile(percentile)
         if at is not None:
-            # With the decimals of the slider: what a person would write.
+            # With the slider's decimals, as a person would write it.
             starts.append({"text": f"percentile {percentile:g}", "value": round(at, DECIMALS)})
     slider: dict[str, Any] = {"starts": starts, "thresholds": thresholds_over(shift.scores)}
     if not exact:
@@ -319,31 +317,14 @@ def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
     return slider
 
 
-def _picture_data(picture: Picture, scores: Sequence[ShiftScores]) -> dict[str, Any]:
-    score = scores[picture.unit]
-    row = sum(each.scores.size for each in scores[: picture.unit]) + picture.rank
-    return {
-        "unit": picture.unit,
-        "row": row,
-        "label": int(score.labels[picture.rank]),
-        "shift": picture.score,
-        "object": picture.object_score,
-        "contrast": picture.contrast,
-        "passes": bool(score.others_pass[picture.rank]),
-    }
-
-
 def _yaml_key(name: str) -> str:
-    """Return a name as a key of YAML: quoted where it must be."""
+    """Return a name as a YAML key, quoted if necessary."""
     return dump_yaml({name: 0}).partition(": 0")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftCut:
-    """A shift as it stands: its threshold (or the one that its percentile comes to) and what that accepts.
-
-    `threshold` is None for an open shift none of whose candidates has a score.
-    """
+    """A shift's threshold, or that of its percentile, and what it accepts; None without a scored candidate."""
 
     shift: str
     caption: str
@@ -361,10 +342,7 @@ class ShiftCut:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The written page, and the cut of all thresholds as YAML (a layer for `recut`).
-
-    `screen_doubts` says which classes CLIP may not know, as measured when the dataset was built.
-    """
+    """The written page, and the cut of all thresholds as YAML (a layer for `recut`)."""
 
     directory: Path
     page: Path
@@ -440,6 +418,5 @@ def calibrate(
         for each in scores
     )
     layer = {cut.shift: {"threshold": cut.threshold} for cut in cuts if cut.threshold is not None}
-    return Calibration(
-        directory, page_path, cuts, len(shown), layer_text({"prompts": {"shifts": layer}}, recipe), doubts
-    )
+    text = layer_text({"prompts": {"shifts": layer}}, recipe)
+    return Calibration(directory, page_path, cuts, len(shown), text, doubts)

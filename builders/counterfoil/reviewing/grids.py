@@ -1,7 +1,4 @@
-"""What people are asked about: the accepted images, those of them that a page has, and grids of one label each.
-
-Grids have at most 48 images, controls mixed in, in an order that reveals nothing; ids say nothing of an image either.
-"""
+"""Images to ask people about, and grids of one label each with controls; ids reveal nothing about an image."""
 
 from __future__ import annotations
 
@@ -21,24 +18,22 @@ if TYPE_CHECKING:
     from counterfoil.store import Receipt
 
 GRID = 48  # Vendrow et al. 2023, appendix A.4
-CONTROLS = 8  # of them: real images of the class and images without the label, half and half where there are both
+CONTROLS = 8  # of these: real images of the class, and images without the label, half and half if possible
 
 # A shift's images fill one grid beside the controls.
 IMAGES_A_SHIFT = 40
-# Images of a page. With its controls it has at most 1,050 pictures of at most 8 kB (`review_dataset.py`), which base64
-# makes a third more: 11 MB.
+# With its controls, a page has at most 1,050 pictures of 8 kB (`review_dataset.py`): 11 MB in base64.
 MOST_IMAGES = 850
-# A class is asked about where so many images can be; of a dataset with more classes, some are taken.
+# Some classes are left out if a page cannot have this many images of each.
 FEWEST_A_CLASS = 24
-# Real images of a class that a page may mix in. Their ids consist of class and number only, so that counting answers
-# needs no input dataset.
+# Most real images of a class on a page. Their ids need only class and number, so counting needs no input dataset.
 MOST_CONTROLS = 64
 _ID_LENGTH = 20
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedImage:
-    """An accepted image: its key, shift and label, and at which receipt it is."""
+    """An accepted image. at: the index of its receipt."""
 
     key: str
     shift: str
@@ -48,7 +43,7 @@ class AcceptedImage:
 
 @dataclass(frozen=True, slots=True)
 class RealControl:
-    """A real image of a class, from the source's validation split, by its number in the class."""
+    """A real image of a class from the source's validation split, by its number in the class."""
 
     label: int
     number: int
@@ -58,10 +53,7 @@ ShownPicture = AcceptedImage | RealControl
 
 
 def accepted_images(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> list[AcceptedImage]:
-    """Return the accepted images of a finished dataset in the plan's order; no image is read.
-
-    RunFailure, with the file, for rows that are no samples of the recipe, or that are there twice.
-    """
+    """Return the accepted images of a finished dataset in the plan's order, without reading an image."""
     images: list[AcceptedImage] = []
     for at, (shard, receipt) in enumerate(zip(plan.shards, receipts, strict=True)):
         for row in planned_rows(directory, plan, shard, receipt, "data"):
@@ -70,19 +62,17 @@ def accepted_images(directory: Path, plan: Plan, receipts: Sequence[Receipt]) ->
 
 
 def image_id(content: str, image: AcceptedImage) -> str:
-    """Return the id of an image in a dataset with this content."""
     return _opaque(content, "image", image.key)
 
 
 def control_id(content: str, class_id: str, number: int) -> str:
-    """Return the id of a real image that is mixed in."""
     return _opaque(content, "control", class_id, str(number))
 
 
 def known_ids(
     content: str, images: Sequence[AcceptedImage], classes: Sequence[RecipeClass]
 ) -> Mapping[str, ShownPicture]:
-    """Return what every id stands for that a page of the dataset can hold."""
+    """Return the picture for every id that a page of the dataset can hold."""
     known: dict[str, ShownPicture] = {image_id(content, image): image for image in images}
     for cls in classes:
         for number in range(MOST_CONTROLS):
@@ -91,7 +81,7 @@ def known_ids(
 
 
 def rank(seed: int, *words: str) -> bytes:
-    """Return a random order that is the same on every machine, and for more images than before."""
+    """Return a random sort key that is the same on every machine and does not depend on other images."""
     return hashlib.sha256("\0".join((str(seed), *words)).encode()).digest()
 
 
@@ -101,7 +91,7 @@ def _opaque(*words: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """images: those to ask about. classes: labels that they are of. each: how many a shift were wanted."""
+    """The images to ask about, the labels of their classes, and the number wanted for each shift."""
 
     images: tuple[AcceptedImage, ...]
     classes: tuple[int, ...]
@@ -111,17 +101,14 @@ class Chosen:
 def choose_images(
     images: Sequence[AcceptedImage], shifts: Sequence[str], each: int | None, seed: int, *, whole_classes: bool
 ) -> Chosen:
-    """Choose at most `each` images of every shift; without a number as many as a page holds, 40 at most.
-
-    A smaller number chooses a part of what a larger one does, as long as they take the same classes. `whole_classes`:
-    classes are asked about, so that few images are of few classes and each fills a grid. Raise UserError if there is no
-    image, or where a page cannot hold them.
+    """Choose at most `each` images of every shift, by default as many as a page holds. whole_classes: take few classes,
+    so that each fills a grid. Raise UserError without images, or if a page cannot hold them.
     """
-    of_shift = {shift: [image for image in images if image.shift == shift] for shift in shifts}
-    if not any(of_shift.values()):
+    images_by_shift = {shift: [image for image in images if image.shift == shift] for shift in shifts}
+    if not any(images_by_shift.values()):
         raise UserError("no image of these shifts was accepted, so there is nothing to review")
     wanted = min(IMAGES_A_SHIFT, max(1, MOST_IMAGES // len(shifts))) if each is None else each
-    total = sum(min(wanted, len(of_one_shift)) for of_one_shift in of_shift.values())
+    total = sum(min(wanted, len(shift_images)) for shift_images in images_by_shift.values())
     if total > MOST_IMAGES:
         fits = MOST_IMAGES // len(shifts)
         hint = f"Use at most {fits} per shift, or name" if fits else "Name"
@@ -130,19 +117,17 @@ def choose_images(
             f" {total:,}",
             f"{hint} fewer shifts with --shift.",
         )
-    labels = sorted(
-        {image.label for of_one_shift in of_shift.values() for image in of_one_shift},
-        key=lambda n: rank(seed, "class", f"{n}"),
-    )
+    labels = {image.label for shift_images in images_by_shift.values() for image in shift_images}
+    labels = sorted(labels, key=lambda label: rank(seed, "class", f"{label}"))
     taken = labels[: max(1, total // FEWEST_A_CLASS)] if whole_classes else labels
     chosen: list[AcceptedImage] = []
     for shift in shifts:
         turns = []
         for index, label in enumerate(taken):
-            class_images = [image for image in of_shift[shift] if image.label == label]
+            class_images = [image for image in images_by_shift[shift] if image.label == label]
             class_images.sort(key=lambda image: rank(seed, "image", image.key))
             turns += [(turn, index, image) for turn, image in enumerate(class_images)]
-        # In turn one of each class.
+        # Take one of each class in turn.
         turns.sort(key=lambda turn: turn[:2])
         chosen += [image for *_, image in turns[:wanted]]
     return Chosen(tuple(chosen), tuple(sorted({image.label for image in chosen})), wanted)
@@ -150,7 +135,7 @@ def choose_images(
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """One question. label: the class id or the shift that is looked for; pictures: as they are shown."""
+    """One question. label: the class id or shift to look for. pictures: as shown."""
 
     task: Task
     label: str
@@ -160,7 +145,7 @@ class Grid:
 def class_grids(
     recipe: Recipe, images: Sequence[AcceptedImage], controls: Mapping[int, Sequence[RealControl]], seed: int
 ) -> list[Grid]:
-    """Return every image under its class, with real images of the class and with images of other classes."""
+    """Return every image under its class, with real images of the class and images of other classes."""
     grids = []
     for cls in recipe.classes:
         labelled = [image for image in images if image.label == cls.label]
@@ -185,22 +170,22 @@ def shift_grids(
 def _grids(
     task: Task,
     label: str,
-    own: Sequence[AcceptedImage],
+    labelled: Sequence[AcceptedImage],
     real: Sequence[RealControl],
     without: Sequence[AcceptedImage],
     seed: int,
 ) -> list[Grid]:
-    """Return the images of one label, dealt to grids of about one size. No picture is in two grids of a label."""
-    if not own:
+    """Deal the images of one label to grids of about equal size. No picture is in two grids of a label."""
+    if not labelled:
         return []
-    count = -(-len(own) // (GRID - CONTROLS))
-    shuffled = sorted(own, key=lambda image: rank(seed, task, label, image.key))
+    count = -(-len(labelled) // (GRID - CONTROLS))
+    shuffled = sorted(labelled, key=lambda image: rank(seed, task, label, image.key))
     left = sorted(without, key=lambda image: rank(seed, task, label, "without", image.key))
     spare = list(real)
     grids = []
     for number in range(count):
         dealt: list[ShownPicture] = [*shuffled[number::count]]
-        # Small grids have fewer controls, at least one of a kind.
+        # Small grids have fewer controls, at least one of each kind.
         controls = max(2, -(-CONTROLS * len(dealt) // (GRID - CONTROLS)))
         half = controls // 2 if real else 0
         dealt += spare[:half] + left[: controls - half]
@@ -215,6 +200,5 @@ def _words(picture: ShownPicture) -> tuple[str, str]:
 
 
 def _shuffled(grids: Sequence[Grid], seed: int) -> list[Grid]:
-    """Shuffle so that equal labels do not follow each other on purpose."""
     numbered = sorted(enumerate(grids), key=lambda each: rank(seed, "grid", each[1].label, str(each[0])))
     return [grid for _, grid in numbered]

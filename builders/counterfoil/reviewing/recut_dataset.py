@@ -1,7 +1,5 @@
-"""Cut a built dataset again: other thresholds on the stored scores, the same images, and nothing rendered.
-
-The result is, byte for byte, what a fresh build of the re-cut recipe makes. It is written whole elsewhere: into a
-folder that is named, or inside the directory's private folder, from where it takes the old one's place at once.
+"""Cut a built dataset again: other thresholds on the stored scores, the same images, and nothing rendered. The result
+is byte for byte what a fresh build of the cut recipe makes.
 """
 
 from __future__ import annotations
@@ -56,12 +54,7 @@ from counterfoil.store.lock import read_lock
 from counterfoil.store.manifest import hash_files, published_paths
 from counterfoil.store.reading import planned_rows, read_shard
 from counterfoil.store.receipts import counts_of, repair_hint
-from counterfoil.store.replacement import (
-    discard_replacement,
-    replace_dataset,
-    replacement_folder,
-    settle_directory,
-)
+from counterfoil.store.replacement import discard_replacement, replace_dataset, replacement_folder, settle_directory
 from counterfoil.store.rows import TableForm, verdict_of
 from counterfoil.store.sealed_folder import SEALED_FOLDERS
 
@@ -70,19 +63,15 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Shift
 
 _SCORED = ("prompt", "object_score", "shift_score", "reason")
-# Folders of what was measured on the images as they were: a cut leaves them behind.
+# Folders of results on the old images, which a cut leaves behind.
 _RESULTS = tuple(folder.name for folder in SEALED_FOLDERS)
-_MOST_SHIFTS = 8  # that are named where images are lost
+_MOST_SHIFTS = 8  # shifts named in a message
 _PLACES = "Give --out NEW (in Python out=…) for a new directory, or --in-place (in_place=True) to change this one."
 
 
 @dataclass(frozen=True, slots=True)
 class CutLosses:
-    """What a cut in place loses for good: images by shift that are no longer kept, candidates whose rows go, columns,
-    and files of results by folder.
-
-    Empty, and false, if another cut can restore everything that is dropped.
-    """
+    """What a cut in place loses for good: images by shift, candidates, columns, and result files by folder."""
 
     images: Mapping[str, int]
     candidates: int
@@ -93,7 +82,7 @@ class CutLosses:
         return bool(self.images or self.candidates or self.columns or self.results)
 
     def lines(self) -> list[str]:
-        """Return words, a line for each kind."""
+        """Return a line for each kind of loss."""
         lines = []
         if self.images:
             shown = [f"{count:,} of {name}" for name, count in self.images.items()]
@@ -116,10 +105,7 @@ class CutLosses:
 
 @dataclass(frozen=True, slots=True)
 class RecutResult:
-    """The result of a cut: counts by shift and reason, and the images that are no longer kept.
-
-    `changed` lists the settings of the screen before and after, a line each; empty if nothing changed.
-    """
+    """The result of a cut. images_dropped: no longer kept. changed: the changed settings of the screen, a line each."""
 
     directory: Path
     counts: Mapping[str, Mapping[str, int]]
@@ -178,7 +164,7 @@ def recut(
         recipe = load_cut(directory / RECIPE, named_path(cut))
         changed = tuple(differences(dataset.recipe.screen_document, recipe.screen_document))
         if out is None and recipe.portable_yaml == dataset.recipe.portable_yaml:
-            return _result(directory, recipe, dataset.receipts, dataset.thresholds, 0, changed)
+            return _result(directory, recipe, dataset, dataset.receipts, dataset.thresholds, changed)
         new = _New.of(dataset, recipe, source, device)
         losses = new.refuse_missing()
         if out is None and losses and before is not None:
@@ -187,15 +173,14 @@ def recut(
         if out is None and (other := read_lock(target)) is not None and dict(other.hashes) != new.hashes:
             discard_replacement(directory)  # what an earlier cut by other thresholds had begun
         receipts = new.write(target)
-        dropped = _images(dataset.receipts) - _images(receipts)
         if out is None:
             replace_dataset(directory)
             write_index(directory)
-        return _result(directory if out is None else target, recipe, receipts, new.thresholds, dropped, changed)
+        return _result(directory if out is None else target, recipe, dataset, receipts, new.thresholds, changed)
 
 
 def _place(directory: Path, out: str | Path | None, in_place: bool) -> Path | None:
-    """Return where the cut dataset goes; None for the place of the old one."""
+    """Return where the cut dataset goes; None to replace the old one."""
     if in_place and out is not None:
         raise UserError("a cut is written either in place or to another directory, not both", _PLACES)
     if out is None:
@@ -292,9 +277,9 @@ class _New:
         return CutLosses(lost, candidates, tuple(columns), results)
 
     def write(self, target: Path) -> list[Receipt]:
-        """Write the whole dataset to `target`, or go on with one begun there; its receipts."""
+        """Write the whole dataset to `target`, or continue one begun there. Return its receipts."""
         portable = self.recipe.portable_yaml
-        # Keep class tokens and other files that a person added, but not results: they were measured on other images.
+        # Keep class tokens and files that a person added, but not results, which were measured on other images.
         rewritten = {CARD, CROISSANT, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS}
         folders = {RECEIPTS, FIGURES, *_RESULTS, *WHATS}
         paths = published_paths(self.old.directory)
@@ -330,33 +315,32 @@ class _New:
 
     def _cells(self, shard: Shard, receipt: Receipt) -> Iterator[_CutCell]:
         embeddings = self.recipe.screen.store_embeddings
-        # Columns that no rule asks for any more are left behind.
+        # Columns that no rule needs any more are left behind.
         form = TableForm.of(self.recipe)
         columns = [*_SCORED, *form.added, *(["embedding"] if embeddings else [])]
         rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
         for row in planned_rows(self.old.directory, self.plan, shard, receipt, "candidates", columns, form):
             rows.setdefault((row["shift"], row["label"]), []).append(row)
         for cell in shard.cells:
-            yield self._decided(shard, cell, rows.get((cell.shift, cell.label), []))
-
-    def _decided(self, shard: Shard, cell: Cell, rows: list[dict[str, Any]]) -> _CutCell:
-        verdicts = [self._verdict(row) for row in rows]
-        rules, short, beyond = self.plan.shift(cell.shift).keep, False, []
-        if cell.accepted is not None:
-            rendered = drawn(rules, verdicts, map(len, self.plan.batches(shard, cell)), cell.accepted)
-            short = rendered > len(rows)
-            rows, verdicts, beyond = rows[:rendered], verdicts[:rendered], rows[rendered:]
-        return _CutCell(cell, rows, verdicts, decide_cell(rules, verdicts, cell.accepted), short, beyond)
+            cell_rows = rows.get((cell.shift, cell.label), [])
+            verdicts = [self._verdict(row) for row in cell_rows]
+            rules, short, beyond = self.plan.shift(cell.shift).keep, False, []
+            if cell.accepted is not None:
+                rendered = drawn(rules, verdicts, map(len, self.plan.batches(shard, cell)), cell.accepted)
+                short = rendered > len(cell_rows)
+                beyond = cell_rows[rendered:]
+                cell_rows, verdicts = cell_rows[:rendered], verdicts[:rendered]
+            yield _CutCell(cell, cell_rows, verdicts, decide_cell(rules, verdicts, cell.accepted), short, beyond)
 
     def _verdict(self, row: Mapping[str, Any]) -> Verdict:
         thresholds = self.thresholds.of(row["shift"], row["class_id"])
-        # What a rule of the shift no longer asks for is left behind, though another shift still has the column.
+        # Values that the shift's rules no longer need are left out, even if another shift has the column.
         columns = self.recipe.columns_of(self.plan.shift(row["shift"]))
         return verdict_of(row, thresholds, columns, open=self.thresholds.is_open(row["shift"]))
 
     def _needs_image(self, row: Mapping[str, Any], reason: str) -> bool:
         if reason == ACCEPTED or keeps_image(reason, self.recipe.screen.keep_rejected):
-            # What failed has an image only where its scores, and not its rendering, did.
+            # A failed candidate has an image only if scoring failed, not rendering.
             return reason != FAILED or not self.old.recipe.screen.keep_rejected
         return False
 
@@ -364,28 +348,25 @@ class _New:
         return row["reason"] == ACCEPTED or keeps_image(row["reason"], self.old.recipe.screen.keep_rejected)
 
     def _loses(self, row: Mapping[str, Any], reason: str | None) -> bool:
-        """Return whether the cut does not keep a candidate's image; a reason None is no place in its cell."""
+        """Check whether the cut drops a candidate's image. reason: None if the candidate leaves its cell."""
         if row["reason"] == FAILED or not self._has_image(row, row["reason"]):
             return False
         return reason is None or not self._needs_image(row, reason)
 
     def _candidates(self, shard: Shard, receipt: Receipt) -> Iterator[Candidate]:
         directory = self.old.directory
-        # A fault must not be cut into a new dataset.
+        # A damaged file must not enter the new dataset.
         changed = [file.path for file in receipt.files if not (directory / file.path).is_file()]
         if not changed:
             hashes = {file.path: file.sha256 for file in hash_files(directory, [file.path for file in receipt.files])}
             changed = [file.path for file in receipt.files if hashes[file.path] != file.sha256]
         if changed:
-            raise RunFailure(
-                [f"{directory / path} is missing or differs from {receipt.path}" for path in changed],
-                hint=repair_hint(directory),
-            )
-        images = {
-            row["key"]: (row["image"] or {}).get("bytes")
-            for what in ("data", "rejected")
-            for row in read_shard(self.old.directory, receipt, ["key", "image"], what)
-        }
+            problems = [f"{directory / path} is missing or differs from {receipt.path}" for path in changed]
+            raise RunFailure(problems, hint=repair_hint(directory))
+        images = {}
+        for what in ("data", "rejected"):
+            for row in read_shard(self.old.directory, receipt, ["key", "image"], what):
+                images[row["key"]] = (row["image"] or {}).get("bytes")
         samples = {sample.key: sample for sample in shard.samples(self.plan)}
         for cut in self._cells(shard, receipt):
             for row, verdict, reason in zip(cut.rows, cut.verdicts, cut.reasons, strict=True):
@@ -400,10 +381,7 @@ class _New:
 
 @dataclass(frozen=True, slots=True)
 class _CutCell:
-    """A cell with its new decisions; `short` says that its quota asks for more than was rendered.
-
-    `beyond` are rows of candidates that the quota does not draw any more.
-    """
+    """A cell with its new decisions. short: it needs more candidates than were rendered. beyond: rows to drop."""
 
     cell: Cell
     rows: Sequence[Mapping[str, Any]]
@@ -417,7 +395,7 @@ class _CutCell:
 
 
 def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
-    """Return the pin of the input dataset. Raise UserError if it, or the CLIP model, is not the one of the lock."""
+    """Return the pin of the input dataset. Raise UserError if it, or CLIP, is not the one in the lock."""
     screen = measuring.screen
     source = open_source(measuring.source, old.lock.inputs.get("source"), as_recorded=True).pin
     current = json.loads(json.dumps([pin_clip(screen.clip, screen.weights).document(), source.document()]))
@@ -432,9 +410,8 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
 
 
 def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
-    """Yield judges whose answers a cut needs and that were not asked, and measures that were not taken.
-
-    Whether the first answer is right is always recorded; otherwise only the rule's own answer.
+    """Yield judges and measures that the cut needs and the dataset lacks. A judge's first answer is always recorded; by
+    other failure rules only the rule's own answer.
     """
     rules: dict[tuple[str, str], str] = {}
     for shift in before.all_shifts():
@@ -455,31 +432,31 @@ def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
 
 
 def _judges(recipe: Recipe, shift: Shift) -> dict[str, str]:
-    """Return the judges that are asked about a shift's images, each with the failure rule that it is asked by."""
+    """Return the failure rule by which each judge is asked about a shift's images."""
     rules = {judge: recipe.failure_asked(shift, judge) for judge in recipe.judges}
     return {judge: rule for judge, rule in rules.items() if rule is not None}
-
-
-def _images(receipts: Sequence[Receipt]) -> int:
-    return sum(receipt.rows.get("data", 0) + receipt.rows.get("rejected", 0) for receipt in receipts)
 
 
 def _result(
     directory: Path,
     recipe: Recipe,
+    old: SoundDataset,
     receipts: Sequence[Receipt],
     thresholds: Thresholds,
-    dropped: int,
     changed: tuple[str, ...],
 ) -> RecutResult:
     counts = counts_of(receipts)
+    images = [
+        sum(receipt.rows.get("data", 0) + receipt.rows.get("rejected", 0) for receipt in written)
+        for written in (old.receipts, receipts)
+    ]
     return RecutResult(
         directory=directory,
         counts=counts,
         candidates=sum(sum(reasons.values()) for reasons in counts.values()),
         accepted=sum(reasons.get(ACCEPTED, 0) for reasons in counts.values()),
         shards=len(receipts),
-        images_dropped=dropped,
+        images_dropped=images[0] - images[1],
         manifest_sha256=json.loads((directory / MANIFEST).read_bytes())["sha256"],
         changed=changed,
         open_shifts=open_shifts(recipe),

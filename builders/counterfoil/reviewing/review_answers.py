@@ -1,11 +1,8 @@
-"""`review --answers`: what people selected becomes part of the dataset and of its card.
-
-The folder `review/` is written first, then card, croissant.json and, last of all, the manifest anew, under the
-directory's lock. Answers that were stored before are replaced: all files are given together.
-"""
+"""`review --answers`: people's selections become the folder `review/` of the dataset, and are shown on its card."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,10 +37,7 @@ TABLE = "selection.csv"
 
 
 def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
-    """Return the mean of selection frequencies with its 95 % interval over images; None for no image.
-
-    answers: (selected, asked) of each image, whose answers are the rows of a unit (`clustered_interval`).
-    """
+    """Return the mean of selection frequencies (selected, asked) with its 95 % interval over images, or None."""
     import numpy as np
 
     if not answers:
@@ -55,10 +49,8 @@ def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
 
 
 def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, int]:
-    """Return Fleiss' kappa of answers (image → rater → selected), and over how many images it is.
-
-    It is over the images that all raters saw; without any, a mean over numbers of raters, by images. None for
-    fewer than two raters, or if all answers agree.
+    """Return Fleiss' kappa of answers (image → rater → selected), and the number of images that all raters saw, or else
+    a mean over numbers of raters, weighted by images. None for fewer than two raters, or if all answers agree.
     """
     raters = {rater for answer in answers.values() for rater in answer}
     if len(raters) < 2:
@@ -83,11 +75,10 @@ def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
         for grid in rater.grids:
             for id, image in _own(grid, task_list).items():
                 answers[grid.task].setdefault(image, {})[index] = id in grid.selected
-    results = {
-        (shift, task): _task_result({image.key: by for image, by in answers[task].items() if image.shift == shift})
-        for shift in task_list.shifts
-        for task in TASKS
-    }
+    results = {}
+    for shift, task in itertools.product(task_list.shifts, TASKS):
+        of_shift = {image.key: by for image, by in answers[task].items() if image.shift == shift}
+        results[shift, task] = _task_result(of_shift)
     people = []
     for index, rater in enumerate(raters, 1):
         passed, images = ControlsPassed(), 0
@@ -146,10 +137,8 @@ def _rounded(share: CheckedShare | None) -> CheckedShare | None:
 
 @dataclass(frozen=True)
 class Review:
-    """The counted answers, and the folder of the dataset that holds them.
-
-    raters: the files and the names typed in them, in the order of `selection.raters`; these are not stored. replaced:
-    the number of people whose earlier answers were replaced.
+    """The counted answers, and the folder that holds them. raters: files and typed names, which are not stored.
+    replaced: the number of people whose earlier answers were replaced.
     """
 
     directory: Path
@@ -160,7 +149,7 @@ class Review:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Who answered several pages, and what of it counts."""
+        """People who answered several pages, and which of their answers count."""
         return tuple(
             f"{', '.join(str(path) for path in (rater.path, *rater.others))} are of one person, {person.rater}"
             + (f", who answered {rater.again} images twice: the later file's answers count" if rater.again else "")
@@ -169,13 +158,11 @@ class Review:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the stored numbers, with the files and names that raters stand for."""
+        """Return the stored numbers, with the files and names of raters."""
         document = self.selection.to_json()
         named = zip(document["raters"], self.raters, strict=True)
-        document["raters"] = [
-            {**person, "file": str(rater.path), "more_files": [str(path) for path in rater.others], "name": rater.name}
-            for person, rater in named
-        ]
+        for person, rater in named:
+            person |= {"file": str(rater.path), "more_files": list(map(str, rater.others)), "name": rater.name}
         return {"directory": str(self.directory), "folder": str(self.folder), **document}
 
 
@@ -218,13 +205,9 @@ def review_answers(directory: str | Path, answers: Sequence[str | Path]) -> Revi
 
 
 def asked_of(dataset: SoundDataset) -> Asked:
-    """Return what pages of a dataset can ask, which every answer is compared with."""
+    """Return what pages of a dataset can ask."""
     content = content_of_receipts(dataset.receipts)
     images = accepted_images(dataset.directory, dataset.plan, dataset.receipts)
     classes = dataset.recipe.classes
-    return Asked(
-        content,
-        known_ids(content, images, classes),
-        tuple(cls.id for cls in classes),
-        tuple(shift.name for shift in dataset.recipe.all_shifts()),
-    )
+    shifts = tuple(shift.name for shift in dataset.recipe.all_shifts())
+    return Asked(content, known_ids(content, images, classes), tuple(cls.id for cls in classes), shifts)

@@ -1,11 +1,5 @@
-"""`review`: a page of grids on which people say whether images show their class and their shift.
-
-It is one HTML file with no outside resource. Real images of the classes are mixed in, from the validation split of the
-source as the dataset pins it: who looks should know them.
-
-A page names images by hashes of content and key, and controls by class and number, so that answers need no page, no
-seed and no input dataset to be counted; what of a grid is a control follows from the dataset. Answers are a
-stranger's: one file a page, people distinguished by a token that no dataset holds; people are rater-1 and so on.
+"""`review`: one HTML page of grids on which people say whether images show their class and their shift. Ids are hashes
+of content and key, or of class and number for controls, so counting answers needs no page or input dataset.
 """
 
 from __future__ import annotations
@@ -68,14 +62,13 @@ if TYPE_CHECKING:
 
 TEMPLATE = "review.html.j2"
 SIDE = 160
-_SHEET = 16  # characters: which page of a dataset answers are of
-# Pictures have at most 8 kB each, and none shows how large its image was.
-_MOST_BYTES = 8_000
-# Noise compresses badly: such pictures are made worse, then smaller, until they fit.
+_SHEET = 16  # characters of a page's id
+_MOST_BYTES = 8_000  # a picture
+# Sides and qualities to try in turn until a picture fits: noise compresses badly.
 _WAYS = ((SIDE, 75), (SIDE, 50), (SIDE, 25), (SIDE // 2, 50), (SIDE // 2, 10))
 _LONGEST = 160
 _CAPTIONS_BEGIN = ("a photo of ", "a photo ")
-# In the private folder, for the page is not part of the dataset.
+# In the private folder, because the page is not part of the dataset.
 PAGE = f"{PRIVATE}/review.html"
 MOST_SHIFTS = 100
 _MOST_NAMED = 12
@@ -84,13 +77,13 @@ _MOST_NAMED = 12
 def page_of_review(
     recipe: Recipe, directory: str, content: str, grids: Sequence[Grid], pictures: Mapping[ShownPicture, str]
 ) -> str:
-    """Return the page as text: equal datasets and settings give equal bytes. `pictures` are data URIs."""
-    ids = {
-        picture: image_id(content, picture)
-        if isinstance(picture, AcceptedImage)
-        else control_id(content, recipe.classes[picture.label].id, picture.number)
-        for picture in pictures
-    }
+    """Return the page: equal datasets and settings give equal bytes. pictures: data URIs."""
+    ids = {}
+    for picture in pictures:
+        if isinstance(picture, AcceptedImage):
+            ids[picture] = image_id(content, picture)
+        else:
+            ids[picture] = control_id(content, recipe.classes[picture.label].id, picture.number)
     class_questions = {cls.id: asked_of_class(cls) for cls in recipe.classes}
     shifts = {shift.name: asked_of_shift(shift) for shift in recipe.all_shifts()}
     shown: list[dict[str, Any]] = [
@@ -123,10 +116,7 @@ def page_of_review(
 def read_page_pictures(
     directory: Path, receipts: Sequence[Receipt], grids: Sequence[Grid], real: Mapping[int, Sequence[Image]]
 ) -> dict[ShownPicture, str]:
-    """Return each picture of the grids once: controls, by label, then the dataset's own images.
-
-    Raise RunFailure for an image that is missing or does not open.
-    """
+    """Return each picture of the grids once: controls, by label, then the dataset's own images."""
     pictures: dict[ShownPicture, str] = {}
     by_receipt: dict[int, dict[str, AcceptedImage]] = {}
     for picture in dict.fromkeys(picture for grid in grids for picture in grid.pictures):
@@ -147,7 +137,7 @@ def read_page_pictures(
 
 
 def page_picture(image: Image) -> str:
-    """Return one picture, at most 160 pixels a side."""
+    """Return a picture with at most 160 pixels a side."""
     encoded = b""
     for side, quality in _WAYS:
         encoded = webp(image, quality, side)
@@ -157,7 +147,7 @@ def page_picture(image: Image) -> str:
 
 
 def asked_of_class(cls: RecipeClass) -> str:
-    """Return “Select every image that shows a coat”."""
+    """Return the question: “Select every image that shows a coat”."""
     name = _short(cls.name)
     # A name that looks plural (“trousers”), or starts without a letter, takes no article.
     plural = name.endswith("s") and not name.endswith(("ss", "us", "is"))
@@ -167,7 +157,7 @@ def asked_of_class(cls: RecipeClass) -> str:
 
 
 def asked_of_shift(shift: Shift) -> str:
-    """Return “Select every image that shows this: in the snow”."""
+    """Return the question: “Select every image that shows this: in the snow”."""
     caption = " ".join((shift.caption or "").split())
     for beginning in _CAPTIONS_BEGIN:
         if caption.lower().startswith(beginning):
@@ -184,15 +174,12 @@ def _short(text: str) -> str:
 def _real_images(
     dataset: SoundDataset, chosen: Chosen, seed: int, source: str | None
 ) -> tuple[Mapping[int, Sequence[Image]], str | None]:
-    """Return real images by label, in the order in which they are shown; and why there are none.
-
-    `source` is where a folder lies now; with it, an input dataset that cannot be had is a UserError.
-    """
+    """Return real images by label, and why there are none. With `source`, a dataset that cannot be read is an error."""
     # Half of a grid's controls, of every grid that a class has.
     counts = {label: sum(image.label == label for image in chosen.images) for label in chosen.classes}
-    wanted = {
-        label: min(MOST_CONTROLS, CONTROLS // 2 * (1 + count // IMAGES_A_SHIFT)) for label, count in counts.items()
-    }
+    wanted = {}
+    for label, count in counts.items():
+        wanted[label] = min(MOST_CONTROLS, CONTROLS // 2 * (1 + count // IMAGES_A_SHIFT))
     try:
         return _opened(dataset, wanted, seed, source), None
     except reading_errors() as error:
@@ -233,10 +220,8 @@ def _opened(dataset: SoundDataset, wanted: Mapping[int, int], seed: int, source:
 
 @dataclass(frozen=True, slots=True)
 class ReviewPage:
-    """The written page and its content.
-
-    images: images of the dataset on the page, out of `accepted` ones; `each`: the most per shift. controls: real images
-    that are mixed in; `without_controls` says why there are none. notes: further facts for people.
+    """The written page and its content. accepted: images of the dataset. each: the most per shift. without_controls:
+    why no real images are mixed in.
     """
 
     directory: Path
@@ -290,7 +275,11 @@ def review(
     """
     directory = named_path(directory)
     page_path = directory / PAGE if page is None else named_path(page)
-    _refuse_odd(images, tasks)
+    problems = [f"images: found {images}, expected 1 or more"] if images is not None and images < 1 else []
+    problems += [f"task: found '{task}', expected one of {', '.join(TASKS)}" for task in tasks if task not in TASKS]
+    problems += [] if tasks else ["task: found none, expected one"]
+    if problems:
+        raise UserError(problems)
     dataset = read_dataset(directory, "receipts").finished()
     refuse_written_inside(page_path, directory, directory / PRIVATE)
     try_folder(page_path.parent)
@@ -300,9 +289,9 @@ def review(
     chosen = choose_images(every, names, images, seed, whole_classes="class" in tasks)
     base = _base(every, chosen, seed) if "shift" in tasks else []
     real, missing = _real_images(dataset, chosen, seed, source) if controls and "class" in tasks else ({}, None)
-    numbered = {
-        label: [RealControl(label, number) for number in range(len(real_images))] for label, real_images in real.items()
-    }
+    numbered = {}
+    for label, of_class in real.items():
+        numbered[label] = [RealControl(label, number) for number in range(len(of_class))]
     grids: list[Grid] = []
     if "class" in tasks:
         grids += class_grids(recipe, chosen.images, numbered, seed)
@@ -335,21 +324,10 @@ def review(
     )
 
 
-def _refuse_odd(images: int | None, tasks: Sequence[Task]) -> None:
-    problems = [f"images: found {images}, expected 1 or more"] if images is not None and images < 1 else []
-    problems += [f"task: found '{task}', expected one of {', '.join(TASKS)}" for task in tasks if task not in TASKS]
-    problems += [] if tasks else ["task: found none, expected one"]
-    if problems:
-        raise UserError(problems)
-
-
 def _shifts(
     dataset: SoundDataset, tasks: Sequence[Task], requested: Sequence[str] | None, seed: int
 ) -> tuple[list[str], list[str]]:
-    """Return the shifts to ask about, in the recipe's order, and those of them that have no threshold yet.
-
-    Raise UserError for a name that is no shift, and for a dataset none of whose shifts has a threshold.
-    """
+    """Return the shifts to ask about, in the recipe's order, and those of them that have no threshold yet."""
     known = [shift.name for shift in dataset.recipe.all_shifts()]
     base, *others = known
     unknown = [name for name in requested or () if name not in known]
@@ -374,7 +352,7 @@ def _shifts(
 
 
 def _base(every: Sequence[AcceptedImage], chosen: Chosen, seed: int) -> list[AcceptedImage]:
-    """Return the base images that grids of shifts mix in; those that are on the page anyhow, if there are any."""
+    """Return the base images that grids of shifts mix in: those on the page, or else others."""
     shown = [image for image in chosen.images if image.shift == BASE]
     base_images = [image for image in every if image.shift == BASE and image.label in chosen.classes]
     return shown or sorted(base_images, key=lambda image: rank(seed, BASE, image.key))[:IMAGES_A_SHIFT]

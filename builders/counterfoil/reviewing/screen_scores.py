@@ -1,4 +1,4 @@
-"""The scores of a built dataset's candidates as arrays, by shift and by class, and what each step of a slider does."""
+"""The scores of a dataset's candidates as arrays, by shift and by class, and the effect of each step of a slider."""
 
 from __future__ import annotations
 
@@ -25,24 +25,19 @@ if TYPE_CHECKING:
 _COLUMNS = ("shift", "label", "index", "object_score", "shift_score", "object_threshold", "reason")
 _MEASURED = ("contrast", "black", "white", SOURCE_SIMILARITY)
 _TYPES = (np.float32, np.float32, np.float32, bool, np.int64, np.int64, np.int64, np.float32, bool)
-# Round steps, so that a chosen threshold reads like those of Vendrow 2023, Table 1 (three decimals), and at most
-# as many as a slider of a screen's width can show.
+# Round steps, so that thresholds read like those of Vendrow 2023, Table 1, and at most as many as a slider can show.
 _STEPS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01)
 MOST_STEPS = 300
 DECIMALS = 4
-# A page has so many sliders of objects, so that every one can have pictures.
+# Most sliders of objects on a page, so that each can have pictures.
 MOST_OBJECTS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftScores:
-    """All scored candidates of a shift or the base, by ascending shift score; arrays of one length n.
-
-    `scores` are those of the shift, float32, and infinite where it is not screened, so that every threshold is
-    reached. `object_thresholds` are those that the candidates were cut by, `has_image` is bool, `shards` the
-    position of the receipt that a candidate is under. `contrast` is None where it was not measured, and `visible`
-    whether no more of an image is black or white than a keep rule of the shift lets pass, and an edit is as near to
-    its row as one asks. `failed` candidates have no score and are in no array.
+    """All scored candidates of a shift or the base, by ascending shift score; arrays (n,). scores: infinite if the
+    shift is not screened. shards: index of the candidate's receipt. visible: whether keep rules on black, white and an
+    edit's similarity pass. failed: the number of candidates without a score, which are in no array.
     """
 
     shift: Shift
@@ -71,7 +66,7 @@ class ShiftScores:
 
     @property
     def least_contrast(self) -> float | None:
-        """The contrast that a keep rule of the shift asks for."""
+        """The contrast that a keep rule of the shift requires."""
         contrasts = (getattr(rule, "contrast", None) for rule in self.shift.keep)
         return next((value for value in contrasts if value is not None), None)
 
@@ -85,15 +80,12 @@ class ShiftScores:
 
     @property
     def object_passes(self) -> np.ndarray:
-        """Whether each candidate's object reaches the threshold that it was cut by."""
+        """Whether each candidate's object reaches its threshold."""
         return self.object_scores >= self.object_thresholds
 
     @property
     def threshold(self) -> float | None:
-        """The recipe's value, or its percentile over all candidates; None for a percentile of none.
-
-        The shortest number whose float32, in which scores are compared, is the threshold's.
-        """
+        """The recipe's value, or its percentile over all candidates, with the fewest digits of its float32; or None."""
         spec = self.shift.threshold
         if spec is None or spec.percentile is None:
             return None if spec is None else spec.value
@@ -103,31 +95,31 @@ class ShiftScores:
         return shortest(percentile_of(self.scores, percentile)) if self.scores.size else None
 
     def accepted_at(self, threshold: float) -> int:
-        """Return candidates that a threshold accepts: the shift passes, and all else does."""
+        """Return the number of candidates that a threshold accepts."""
         return int((self.others_pass & (self.scores >= np.float32(threshold))).sum())
 
 
 def shortest(value: float) -> float:
-    """Return the number with the fewest digits that is the same in float32: 0.163 and not 0.16300000250339508."""
+    """Return the number with the fewest digits that is the same in float32: 0.163, not 0.16300000250339508."""
     return float(str(np.float32(value)))
 
 
 def has_threshold(shift: Shift) -> bool:
-    """Return whether a shift's score decides, or could: levels have scores and no threshold."""
+    """Check whether a shift's score can decide: levels have scores but no threshold."""
     return shift.caption is not None and shift.level is None
 
 
 def scores_of(
     directory: Path, recipe: Recipe, receipts: Sequence[Receipt], names: Collection[str]
 ) -> tuple[ShiftScores, ...]:
-    """Return the scores of the shifts that are named, the base among them, in the recipe's order; reads no image."""
+    """Return the scores of the named shifts, in the recipe's order, without reading an image."""
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in names}
     failed = dict.fromkeys(names, 0)
     screened = {shift.name for shift in recipe.all_shifts() if has_threshold(shift)}
     form = TableForm.of(recipe)
     measured = [name for name in _MEASURED if name in form.added]
     limits = {shift.name: _limits(shift) for shift in recipe.all_shifts()}
-    leasts: dict[str, np.float32 | None] = {}  # the similarity of an edit and its row that a keep rule asks for
+    leasts: dict[str, np.float32 | None] = {}  # least similarity of an edit and its row, by a keep rule
     for shift in recipe.all_shifts():
         similarities = (getattr(rule, "similarity", None) for rule in shift.keep)
         leasts[shift.name] = next((np.float32(value) for value in similarities if value is not None), None)
@@ -151,7 +143,7 @@ def scores_of(
             visible = all((row.get(name) or 0.0) <= most for name, most in limits[row["shift"]].items())
             similarity, least_similar = row.get(SOURCE_SIMILARITY), leasts[row["shift"]]
             if similarity is not None and least_similar is not None and similarity < least_similar:
-                visible = False  # an edit that is another picture than its row
+                visible = False
             rows[row["shift"]].append(
                 (
                     score, row["object_score"], least, kept, row["label"], row["index"], at,
@@ -173,16 +165,15 @@ def scores_of(
 
 
 def _limits(shift: Shift) -> dict[str, np.float32]:
-    """Return the most black and white that a keep rule of the shift lets pass, as their columns hold it."""
+    """Return the most black and white that a keep rule of the shift lets pass, as float32."""
     limits = [(name, getattr(rule, name, None)) for rule in shift.keep for name in ("black", "white")]
     return {name: np.float32(value) for name, value in limits if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectScores:
-    """All scored candidates of a class under one caption, by ascending object score; arrays of one length n.
-
-    `units` are positions among the shifts' scores, `ranks` positions in their arrays.
+    """All scored candidates of a class under one caption, by ascending object score; arrays (n,). units: indices of the
+    shifts' scores. ranks: indices in their arrays.
     """
 
     cls: RecipeClass
@@ -195,54 +186,51 @@ class ObjectScores:
 
     @property
     def rejected(self) -> int:
-        """Candidates whose object is below the threshold that they were cut by."""
+        """Candidates whose object is below their threshold."""
         return int((self.scores < np.float32(self.threshold)).sum())
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectGroup:
-    """Shifts whose objects are screened by one caption and one threshold spec: what one slider a class can set."""
+    """Shifts whose objects are screened by one caption and one threshold spec, which one slider per class can set."""
 
-    place: int
+    index: int
     caption: str
     units: tuple[int, ...]
     objects: tuple[ObjectScores, ...]
 
 
 def object_groups(recipe: Recipe, scores: Sequence[ShiftScores]) -> tuple[ObjectGroup, ...]:
-    """Return the groups in the recipe's order; classes in label order, those without a scored candidate left out."""
+    """Return the groups in the recipe's order, with their classes that have a scored candidate in label order."""
     members: dict[tuple[str, str], list[int]] = {}
-    for unit, each in enumerate(scores):
-        spec = json.dumps(each.shift.object_threshold.model_dump(exclude_none=True), sort_keys=True)
-        members.setdefault((each.shift.object_caption, spec), []).append(unit)
-    return tuple(
-        ObjectGroup(index, caption, tuple(units), tuple(_objects(recipe, scores, units)))
-        for index, ((caption, _), units) in enumerate(members.items())
-    )
+    for unit, shift in enumerate(score.shift for score in scores):
+        spec = json.dumps(shift.object_threshold.model_dump(exclude_none=True), sort_keys=True)
+        members.setdefault((shift.object_caption, spec), []).append(unit)
+    groups = []
+    for index, ((caption, _), units) in enumerate(members.items()):
+        groups.append(ObjectGroup(index, caption, tuple(units), tuple(_objects(recipe, scores, units))))
+    return tuple(groups)
 
 
-def shown_groups(groups: Sequence[ObjectGroup], most: int = MOST_OBJECTS) -> tuple[ObjectGroup, ...]:
-    """Return the groups with at most so many objects in all: those that reject most candidates."""
-    every = [
-        (class_scores.rejected, -group.place, -at) for group in groups for at, class_scores in enumerate(group.objects)
-    ]
-    chosen = {(-group_place, -at) for _, group_place, at in sorted(every, reverse=True)[:most]}
-    return tuple(
-        replace(
-            group,
-            objects=tuple(class_scores for at, class_scores in enumerate(group.objects) if (group.place, at) in chosen),
-        )
-        for group in groups
-    )
+def shown_groups(groups: Sequence[ObjectGroup]) -> tuple[ObjectGroup, ...]:
+    """Return the groups with at most `MOST_OBJECTS` objects in all: those that reject most candidates."""
+    every = []
+    for group in groups:
+        every += [(scores.rejected, -group.index, -at) for at, scores in enumerate(group.objects)]
+    chosen = {(-index, -at) for _, index, at in sorted(every, reverse=True)[:MOST_OBJECTS]}
+    shown = []
+    for group in groups:
+        objects = [scores for at, scores in enumerate(group.objects) if (group.index, at) in chosen]
+        shown.append(replace(group, objects=tuple(objects)))
+    return tuple(shown)
 
 
 def _objects(recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]) -> list[ObjectScores]:
     of_unit = np.concatenate([np.full(scores[unit].scores.size, unit) for unit in units])
     ranks = np.concatenate([np.arange(scores[unit].scores.size) for unit in units])
-    labels, values, least, kept = (
-        np.concatenate([getattr(scores[unit], name) for unit in units])
-        for name in ("labels", "object_scores", "object_thresholds", "has_image")
-    )
+    names = ("labels", "object_scores", "object_thresholds", "has_image")
+    arrays = [np.concatenate([getattr(scores[unit], name) for unit in units]) for name in names]
+    labels, values, least, kept = arrays
     objects = []
     for label in np.unique(labels):
         of_class = np.flatnonzero(labels == label)
@@ -250,9 +238,8 @@ def _objects(recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]
         cls = recipe.classes[int(label)]
         caption = object_caption_for(scores[units[0]].shift, cls)
         threshold = shortest(float(least[of_class[0]]))
-        objects.append(
-            ObjectScores(cls, caption, threshold, of_unit[of_class], ranks[of_class], values[of_class], kept[of_class])
-        )
+        arrays = [column[of_class] for column in (of_unit, ranks, values, kept)]
+        objects.append(ObjectScores(cls, caption, threshold, *arrays))
     return objects
 
 
@@ -270,10 +257,7 @@ def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
 def steps_of(
     scores: np.ndarray, object_passes: np.ndarray, has_image: np.ndarray
 ) -> dict[str, tuple[float, ...] | tuple[int, ...]]:
-    """Return `thresholds` over scores [n, float32] and counts at or above each, by the page's names.
-
-    `accepted` counts candidates whose object passes too, `missing` those of them without a stored image.
-    """
+    """Return `thresholds` over scores [n, float32] and counts at or above each: all, accepted, and without an image."""
     thresholds = thresholds_over(scores)
     edges = np.array(thresholds, np.float32)
     return {
