@@ -97,7 +97,7 @@ class Proof:
             pairs = drawn.pairs(name)
             own, base = shows[name, label], shows[drawn.shift_names[0], label]
             found[label, description] = FreshPairs(
-                count_pairs(drawn.failed[pairs.own], drawn.failed[pairs.base]),
+                count_pairs(drawn.failed[pairs.described], drawn.failed[pairs.base]),
                 drawn.failed[drawn.of(label, name)],
                 seen_with(audit, own.cell, label, named(description))[own.indices],
                 drawn.failed[drawn.of(label)],

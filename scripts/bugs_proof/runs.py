@@ -133,7 +133,7 @@ def carried_of(
     found = []
     for trial in trials:
         hypothesis, rounds = trial.hypothesis, [pairs.drawn for pairs in trial.pairs]
-        own = [pairs.drawn.failed[pairs.own] for pairs in trial.pairs]
+        own = [pairs.drawn.failed[pairs.described] for pairs in trial.pairs]
         base = [pairs.drawn.failed[pairs.base] for pairs in trial.pairs]
         found.append(
             Carried(

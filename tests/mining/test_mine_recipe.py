@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,11 +24,10 @@ from counterfoil.mining.audited import class_map_of, collect_answers, opened_par
 from counterfoil.mining.findings import Findings
 from counterfoil.mining.findings_layer import _over, derived_seed, laid_over, mined_from, mined_shifts
 from counterfoil.mining.mine_recipe import mine
-from counterfoil.mining.report import LABELS_WORTH, page_thumbnails
+from counterfoil.mining.report import LABELS_WORTH, page_thumbnail
 from counterfoil.plan import make_plan
 from counterfoil.recipe import Recipe, layer_text, load_recipe
 from counterfoil.recipe.schema_mine import method_settings
-from counterfoil.store.decoding import readable_image
 from driven import given_up
 from shared_datasets import Once
 
@@ -212,10 +210,7 @@ def test_a_folders_path_stays_on_this_machine(findings: Findings) -> None:
 
 def test_photographs_of_any_grain_fit_into_the_page() -> None:
     grain = np.random.default_rng(1).integers(0, 256, (300, 400, 3), np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(grain).save(stream, "PNG")
-    (small,) = page_thumbnails({"key": stream.getvalue()}, readable_image).values()
-    assert len(small) <= 16_384
+    assert len(page_thumbnail(Image.fromarray(grain))) <= 16_384
 
 
 def test_without_a_clip_groups_are_tested_that_need_no_words(

@@ -29,12 +29,13 @@ _SALT = "reference"
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """A set of n images in a fixed order; arrays (n,) int64. content: sha256 over the images and their order. groups:
-    indices of `group_names`, the shifts of a built dataset. units: what rows share (a garment, a patient). class_names:
-    of labels that are the dataset's own. photographs: whether images may be of more formats, and larger, than a build
-    stores them. left_out: label → number of rows without a class. paths: in a folder of image files; they may name
-    people, so they are shown on this machine only and enter no hash. other_paths: of rows left out. preview: the most images of a
-    group, if these are a preview.
+    """A set of n images in a fixed order; arrays are (n,) int64.
+
+    content: sha256 over the images and their order. groups: indices of `group_names`, the shifts of a built dataset.
+    units: what rows share (a garment, a patient). class_names: names of labels that are the dataset's own. photographs:
+    whether images may be of more formats, and larger, than a build stores them. left_out: label → number of rows
+    without a class. paths: of image files in a folder; they may name people, so they are shown on this machine only and
+    enter no hash. other_paths: paths of rows left out. preview: the most images of a group, if these are a preview.
     """
 
     name: str

@@ -1,9 +1,5 @@
-"""A classifier's failures by class, by pair of classes, and by label, without words or CLIP.
-
-All of it describes the audited images, both halves together, and tests nothing: each interval is for itself. Failing
-rows are candidates for a wrong label in the order of the confidence that their label gets, the least first: the
-self-confidence of Kuan and Mueller 2022. `scripts/prove_photographs.py` compares this order with others on labels that
-people checked.
+"""A classifier's failures by class, by pair of classes, and by label, without words or CLIP. Labels to check are sorted
+by the confidence in them, the least first (self-confidence, Kuan and Mueller 2022).
 """
 
 from __future__ import annotations
@@ -25,10 +21,10 @@ from counterfoil.stats import clustered_interval
 
 MOST_PAIRS = 50
 MOST_LABELS = 200
-# Of all rows, how many are listed at most. On photographs whose labels people checked, a list twice as long has no more
+# Largest share of rows that is listed. On photographs whose labels people checked, a list twice as long has no more
 # errors (`scripts/prove_photographs.py`, the choosing half).
 LISTED_SHARE = 0.01
-# Of fewer rows that are taken for one another a pair of classes says nothing of either.
+# Pairs of classes with fewer mistaken rows are left out.
 FEWEST_TAKEN = 3
 COLUMNS = (
     "key", "path", "label_id", "label", "answered_id", "answered", "confidence", "look_at_label", "label_rank",
@@ -38,10 +34,8 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class AnsweredRows:
-    """The n audited images that have an answer. taken_for: (n,) the class that was answered, -1 for none of them.
-
-    confidence: (n,) in the answer. label_confidence: (classifiers, n) in the label, of the audited classifier and any
-    others. paths: by key, of files in folders.
+    """The n audited images that have an answer. taken_for: (n,), -1 for no class. confidence: (n,), in the answer.
+    label_confidence: (classifiers, n), in the label.
     """
 
     keys: Sequence[str]
@@ -55,21 +49,16 @@ class AnsweredRows:
 
     @classmethod
     def of(cls, audited: Audited, others: Iterable[Predictions] = ()) -> AnsweredRows:
-        """Return the rows of an audit. others: what other classifiers answer to the same images."""
+        """Return the rows of an audit. others: other classifiers' answers to all images."""
         predictions = audited.target.predictions
         confidence = predictions.confidence[audited.rows].astype(np.float64)
-        in_label = np.stack(
-            [answers.true_confidence[audited.rows].astype(np.float64) for answers in (predictions, *others)]
-        )
+        every = (predictions, *others)
+        in_label = np.stack([answers.true_confidence[audited.rows].astype(np.float64) for answers in every])
         rows = (audited.keys, audited.labels, audited.failed, audited.units, audited.taken_for)
         return cls(*rows, confidence, in_label, audited.paths)
 
     def by_label_doubt(self) -> NDArray[np.int64]:
-        """Return the rows that fail and are answered another class, the least confidence in their label first.
-
-        Several classifiers count alike: each ranks all rows, and a row has its mean rank. Of equal rows, the one with
-        more confidence in its answer comes first. Empty where answers have no confidence of their own.
-        """
+        """Return the rows taken for another class, by the mean rank of confidence in their label, the least first."""
         wrong = np.flatnonzero(self.failed & (self.taken_for >= 0) & (self.taken_for != self.labels))
         if not len(wrong) or np.ptp(self.confidence) == 0:
             return wrong[:0]
@@ -81,7 +70,7 @@ class AnsweredRows:
 
 
 def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None = None) -> AnswersTold:
-    """Return what the answers show. Rows of one unit count together in every interval."""
+    """Summarise the answers. Rows of one unit count together in every interval."""
     classes, look = recipe.classes, rows.to_look_at()
     failures, total = int(rows.failed.sum()), len(rows.labels)
     by_class: list[ClassAnswered] = []
@@ -91,16 +80,15 @@ def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None 
         count, left = int(rows.failed[class_rows].sum()), total - len(class_rows)
         rate, interval = _share(rows.failed[class_rows], rows.units[class_rows])
         others = (failures - count) / left if left else None
-        by_class.append(
-            ClassAnswered(classes[label].id, classes[label].name, len(class_rows), count, rate, interval, others)
-        )
+        cls = classes[label]
+        by_class.append(ClassAnswered(cls.id, cls.name, len(class_rows), count, rate, interval, others))
         taken = np.where(rows.failed[class_rows], rows.taken_for[class_rows], -1)
         for other in np.unique(taken[(taken >= 0) & (taken != label)]).tolist():
-            mine = taken == other
-            if int(mine.sum()) >= FEWEST_TAKEN:
-                share, interval = _share(mine, rows.units[class_rows])
+            is_pair = taken == other
+            if int(is_pair.sum()) >= FEWEST_TAKEN:
+                share, interval = _share(is_pair, rows.units[class_rows])
                 names = (classes[label].id, classes[label].name, classes[other].id, classes[other].name)
-                pairs.append(TakenFor(*names, int(mine.sum()), len(class_rows), share, interval))
+                pairs.append(TakenFor(*names, int(is_pair.sum()), len(class_rows), share, interval))
     return AnswersTold(
         rows=total,
         failures=failures,
@@ -119,7 +107,7 @@ def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None 
 
 
 def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, NDArray[np.bool_]]) -> str:
-    """Return a table of every failing row. findings: by name, (n,) which rows are in a confirmed finding's set."""
+    """Return a table of every failing row. findings: by name, (n,) whether a row is in a confirmed finding's set."""
     rank = {row: index for index, row in enumerate(rows.by_label_doubt().tolist(), 1)}
     listed = len(rows.to_look_at())
     lines = []
@@ -137,6 +125,6 @@ def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, 
 
 
 def _share(hit: NDArray[np.bool_], units: NDArray[np.int64]) -> tuple[float, Interval]:
-    """Return the share of some rows, and its interval; Wilson's where each row is its own unit."""
-    of_unit = np.unique(units, return_inverse=True)[1].ravel()
-    return float(hit.mean()), clustered_interval(np.bincount(of_unit, hit), np.bincount(of_unit))
+    """Return the share of rows and its interval, which is Wilson's if each row is its own unit."""
+    unit_of_row = np.unique(units, return_inverse=True)[1].ravel()
+    return float(hit.mean()), clustered_interval(np.bincount(unit_of_row, hit), np.bincount(unit_of_row))

@@ -1,7 +1,5 @@
-"""The audited images with the target's answers, CLIP's features, and the discover and confirm halves.
-
-With K conditions, the target answers K questions of two classes: label 2k marks rows with condition k, and label 2k + 1
-rows without it. All questions share rows, features and halves.
+"""The audited images with the target's answers, CLIP's features, and the discover and confirm halves. With K conditions
+there are K questions of two classes: label 2k for rows with condition k, label 2k + 1 for rows without it.
 """
 
 from __future__ import annotations
@@ -136,10 +134,7 @@ NO_CONTENT = hashlib.sha256(b"").hexdigest()
 
 
 class ContentsSeen:
-    """Hashes images while they are read through `images`, and keeps all hashes in `folder`.
-
-    A later run of the same images reads the hashes from there.
-    """
+    """Hashes images while they are read through `images`, and keeps all hashes in `folder` for later runs."""
 
     def __init__(self, images: LabelledImages, folder: Path | None = None):
         folder = user_cache() / "contents" if folder is None else folder
@@ -208,11 +203,7 @@ class AuditedTarget:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about all n images, and a classifier's answers.
-
-    classes: the labels to distinguish. labels: (n,). failed: (n,), False where an image has no answer. For a condition,
-    the target's outputs are its two labels.
-    """
+    """A question about all n images and a classifier's answers. classes: those to distinguish. labels, failed: (n,)."""
 
     classes: tuple[int, ...]
     labels: NDArray[np.int64]
@@ -222,10 +213,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A classifier's answers to n images.
-
-    readable: (n,), whether an image has an answer. dealt_evenly: (n,) labels that are balanced between the halves.
-    questions: returns the questions, with thresholds chosen on the given rows.
+    """A classifier's answers to n images. readable: (n,), whether there is an answer. dealt_evenly: (n,), labels to
+    balance between the halves. questions(rows): the questions, with thresholds chosen on these rows.
     """
 
     readable: NDArray[np.bool_]
@@ -240,11 +229,7 @@ def condition_questions(
     conditions: ConditionLabels,
     rows: NDArray[np.int64],
 ) -> list[Question]:
-    """Return a question for each of K conditions, in order; a wrong yes and a wrong no are both failures.
-
-    values: (n, K) scores, NaN where an image has no answer. Thresholds maximise F1 on `rows`. Raise UserError for a
-    condition that all or none of these rows have.
-    """
+    """Return a question for each of K conditions, with thresholds of best F1 on `rows`. values: (n, K), or NaN."""
     present, readable = conditions.present, np.asarray(~np.isnan(values).any(axis=1))
     limits = best_thresholds(values[rows], present[rows], conditions.names)
     failed = np.zeros(present.shape, dtype=bool)
@@ -273,10 +258,7 @@ def collect_answers(
     placement: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
 ) -> dict[str, AuditedTarget]:
-    """Return each classifier's answers to all images, from its cache where possible.
-
-    load: returns the classifier of a name; by default it is loaded anew.
-    """
+    """Return each classifier's answers to all images, cached if possible. load: by default a new classifier."""
     names = list(maps)
     predictions: dict[str, list[Predictions]] = {name: [] for name in names}
     classifiers: dict[str, Classifier] = {}
@@ -296,19 +278,17 @@ def collect_answers(
             classifiers[name] = scored[name].classifier
     for classifier in classifiers.values():
         refuse_unknown_rows(classifier, parts)
-    return {
-        name: AuditedTarget(classifiers[name], maps[name], join_predictions(several), {"outputs": maps[name].outputs})
-        for name, several in predictions.items()
-    }
+    targets = {}
+    for name, several in predictions.items():
+        about = {"outputs": maps[name].outputs}
+        targets[name] = AuditedTarget(classifiers[name], maps[name], join_predictions(several), about)
+    return targets
 
 
 def conditions_scored(
     parts: Sequence[LabelledImages], name: str, class_map: ClassMap, classes: Sequence[RecipeClass], device: str
 ) -> tuple[Classifier, NDArray[np.float64]]:
-    """Return a classifier and its scores (n, K) for K conditions; NaN for an image without an answer.
-
-    class_map: from `map_conditions`. Raises as `condition_scores`.
-    """
+    """Return a classifier and its scores (n, K) for the K conditions of `class_map`; NaN without an answer."""
     scored = [
         condition_scores(
             part,
@@ -362,11 +342,9 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Audited:
-    """The n images that can be decoded and have an answer, and one question about them.
-
-    classes: the labels to distinguish. labels, failed: (n,). features: (n, width), CLIP's unit vectors. units: (n,),
-    equal for rows of one unit. halves: rows of each half. centre, deviation: (width,), over the rows that `whitened_by`
-    describes. unreadable: keys of the images left out. rows: (n,), indices among all images.
+    """The n images that can be decoded and have an answer, and one question about them. labels, failed: (n,). features:
+    (n, width), CLIP's unit vectors. units: (n,), equal for rows of one unit. centre, deviation: (width,), over the rows
+    that `whitened_by` describes. unreadable: keys left out. rows: (n,), indices among all images.
     """
 
     parts: tuple[LabelledImages, ...]
@@ -433,11 +411,7 @@ def recipe_clip(recipe: Recipe, device: str) -> RecipeClip | RunFailure:
 
 @dataclass(frozen=True)
 class AskedTarget:
-    """The images of `mine.on` with the target's answers, before CLIP embeds them.
-
-    seen: `parts`, hashed as they are read. has: the conditions of rows, if any. elsewhere: workers that embed the
-    images; None for this process.
-    """
+    """The images of `mine.on` with the target's answers, before CLIP embeds them. elsewhere: workers for that."""
 
     recipe: Recipe
     mine: Mine
@@ -449,10 +423,7 @@ class AskedTarget:
     elsewhere: Placement | None
 
     def audits(self, clip: RecipeClip | None) -> tuple[Audited, ...]:
-        """Return an audit for each question. Without a CLIP, features have width 0.
-
-        Raise RunFailure if no image can be decoded.
-        """
+        """Return an audit for each question; without a CLIP, features have width 0."""
         names = ", ".join(part.name for part in self.parts)
         by_part = []
         for images in (seen.images for seen in self.seen):
@@ -509,10 +480,7 @@ class AskedTarget:
         )
 
     def _train_features(self, embedder: Embedder) -> tuple[NDArray[np.floating], str] | None:
-        """Return features of at most `mine.train_rows` evenly spaced rows of the train split, and their description.
-
-        Return None if the source has no such split, or if it is the audited split.
-        """
+        """Return features of at most `mine.train_rows` train rows, and what they are; None if the split is audited."""
         split = self.recipe.source.train_split
         if split in self.mine.on or split not in self.source.splits:
             return None
@@ -530,10 +498,8 @@ def ask_target(
     elsewhere: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
 ) -> AskedTarget:
-    """Open the images of `mine` and collect the target's answers. `device` must be resolved.
-
-    load: returns the target by name; by default it is loaded anew. Raise UserError for classes, splits, labels or a
-    predictions file that do not fit.
+    """Open the images of `mine` and collect the target's answers. load: by default a new classifier. Raise UserError
+    for classes, splits, labels or a predictions file that do not fit.
     """
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
@@ -594,10 +560,7 @@ def class_of_output(class_map: ClassMap) -> NDArray[np.int64]:
 
 
 def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages]) -> None:
-    """Raise UserError if a predictions file has rows that are not audited: it probably belongs to another dataset.
-
-    Rows of the audited split without a class of the recipe are allowed, and of a preview all others.
-    """
+    """Raise UserError if a predictions file has rows that are not of the audited splits; a preview has few of them."""
     if not isinstance(classifier, RecordedClassifier) or any(part.preview is not None for part in parts):
         return
     if classifier.columns.image == ROW:
@@ -626,9 +589,7 @@ _MEASURED = "Findings are also measured on other classifiers; without them: --se
 
 
 def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str, ClassMap]:
-    """Return the class maps of the classifiers other than the target. Raise UserError for any that does not exist or
-    fit.
-    """
+    """Return the class maps of the classifiers other than the target."""
     names = recipe.evaluate.models if mine.others is None else mine.others
     maps: dict[str, ClassMap] = {}
     errors: list[CounterfoilError] = []
@@ -645,10 +606,7 @@ def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str,
 def other_failures(
     target_audit: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
 ) -> list[dict[str, NDArray[np.bool_]]]:
-    """Return, for each audit, (n,) failures of other classifiers by the same rule.
-
-    Thresholds of conditions are chosen on the same discover half as the target's.
-    """
+    """Return, for each audit, (n,) failures of other classifiers, with thresholds from the same discover half."""
     by_audit: list[dict[str, NDArray[np.bool_]]] = [{} for _ in audits]
     if not maps:
         return by_audit

@@ -1,4 +1,4 @@
-"""Candidate captions of classes: grammars that make them, all of them once, and what they add in plain words."""
+"""Candidate captions of classes from grammars, and what a caption adds to a class in plain words."""
 
 from __future__ import annotations
 
@@ -38,11 +38,8 @@ def load_words(
     called: str,
     problems: Callable[[Mapping[str, Any]], Iterator[RecipeProblem]],
 ) -> Words:
-    """Load a bundled name or a path; a plain list is that of the key `kind`.
-
-    kind: also the folder of bundled files (`captions`). expected: what a file should hold. called: such a file in
-    words. problems: yields what is wrong across keys. In a text file each line is an item; empty lines and lines that
-    begin with `#` are skipped. UserError with every problem, each with its file and line.
+    """Load a bundled name or a path; a plain list, or the lines of a text file, are the values of the key `kind`, also
+    the folder of bundled files. Raise UserError with every problem, `problems` across keys included.
     """
     path = _path_of(source, kind)
     shown, text = str(path), text_of(path)
@@ -60,9 +57,8 @@ def load_words(
         return form.model_validate(with_tuples(raw), strict=True)
     except ValidationError as error:
         lines = problem_lines(form, raw, error, across=problems)
-        raise UserError(
-            lines, f"For an example of {called}, see {bundled_folder() / kind / 'wardrobe.yaml'}"
-        ) from error
+        example = bundled_folder() / kind / "wardrobe.yaml"
+        raise UserError(lines, f"For an example of {called}, see {example}") from error
 
 
 def _path_of(source: str | Path, kind: str) -> Path:
@@ -83,12 +79,9 @@ def _path_of(source: str | Path, kind: str) -> Path:
 
 NOUN, CLASS = "noun", "class"
 PARTS = {"adjective": "adjectives", "preposition": "prepositions"}
-
-"""What a template combines, and the keys that list it."""
-
 ABOUT = (NOUN, CLASS, "category", "parent")
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-# CLIP's text encoders read 77 tokens; what is longer is no caption.
+# CLIP's text encoders read 77 tokens.
 LONGEST_CAPTION = 500
 
 
@@ -171,19 +164,16 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 CaptionNoun = Literal["class", "category", "hyponyms"]
+# Of one class; CIFAR-Extended's largest class has 15,840.
 MOST_CAPTIONS = 20_000
-
-"""Of one class. CIFAR-Extended's largest class has 15,840."""
-
 _FOLDER = "captions"
+# The bundled grammar for any class names.
 ANY = "any"
-
-"""The bundled grammar for classes of any names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassCaptions:
-    """A class's reference caption, which says the class alone, and its candidates, which say more; each once."""
+    """A class's reference caption, which names the class alone, and its candidates, each once."""
 
     reference: str
     texts: tuple[str, ...]
@@ -198,7 +188,7 @@ class Misfit:
 
 
 class WordsOfClass(Section):
-    """What a grammar says of the classes of one name or category, beside what it says of all."""
+    """Words for the classes of one name or category, besides those for all classes."""
 
     adjectives: tuple[str | None, ...] = Field(default=(), description="More adjectives, for these classes only.")
     prepositions: tuple[str | None, ...] = Field(default=(), description="More prepositions, for these classes only.")
@@ -207,7 +197,7 @@ class WordsOfClass(Section):
 
 
 class CaptionGrammar(Section):
-    """Which captions are candidates to say what is hard, or easy, about a class."""
+    """Candidate captions that describe what is hard, or easy, about a class."""
 
     about: str | None = Field(default=None, description="Where the words come from, for people.")
     covers: tuple[str, ...] = Field(
@@ -249,20 +239,12 @@ class CaptionGrammar(Section):
         refuse("; ".join(problems) or None)
         return self
 
-    def of(self, cls: RecipeClass, noun: CaptionNoun) -> ClassCaptions:
-        """Return the captions of a class, without the reference. UserError with every reason against it."""
-        captions = self.captions_or_misfits(cls, noun)
-        if isinstance(captions, ClassCaptions):
-            return captions
-        problems = [f"captions: class '{cls.name}' {misfit.reason}" for misfit in captions]
-        raise UserError(problems, hint=" ".join(dict.fromkeys(misfit.advice for misfit in captions)))
-
     def captions_or_misfits(self, cls: RecipeClass, noun: CaptionNoun) -> ClassCaptions | list[Misfit]:
-        """Return the captions of a class, or every reason why it has none: `gather` reports many classes together."""
+        """Return the captions of a class, or every reason why it has none."""
         names = dict.fromkeys(name for name in (cls.category, cls.name) if name is not None)
         words_by_name = [self.by_name[name] for name in names if name in self.by_name]
         texts = (*self.templates, *self.captions, *(text for words in words_by_name for text in words.captions))
-        # Words for its name come before those for its category, and these before those for all.
+        # A reference for its name takes precedence over one for its category, and this over that for all classes.
         reference = [self.reference, *(words.reference for words in words_by_name if words.reference is not None)][-1]
         fillings: dict[str, Sequence[str | None]] = {"class": (cls.name,), NOUN: self._nouns(cls, noun)}
         fillings |= {word: (getattr(cls, word),) for word in ABOUT_CLASS}
@@ -302,21 +284,17 @@ class CaptionGrammar(Section):
 
 
 def bundled_captions() -> tuple[str, ...]:
-    """Return the names of the bundled grammars, sorted."""
     return tuple(sorted(path.stem for path in (bundled_folder() / _FOLDER).glob("*.yaml")))
 
 
 def load_captions(source: str | Path) -> CaptionGrammar:
-    """Load the grammar of a bundled name (`imagenet`), a YAML file, or a list of captions (YAML, or .txt).
-
-    Raises as `load_words`.
-    """
+    """Load the grammar of a bundled name (`imagenet`), a YAML file, or a list of captions (YAML or .txt)."""
     expected = "a caption grammar or a list of captions"
     return load_words(CaptionGrammar, source, _FOLDER, expected, "a grammar", grammar_problems)
 
 
 def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iterator[str]:
-    """Yield the template with every combination of its placeholders. What is filled in is never a template."""
+    """Yield the template with every combination of its placeholders; filled-in text is never a template."""
     names = tuple(dict.fromkeys(PLACEHOLDER.findall(template)))
     for words in product(*(fillings[name] for name in names)):
         chosen = dict(zip(names, words, strict=True))
@@ -324,9 +302,8 @@ def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iter
         yield " ".join(text.split())
 
 
+# Of all classes together: an hour of ViT-B/32's text encoder on a CPU.
 MOST_TEXTS = 500_000
-
-"""Of all classes together: an hour of a text encoder of ViT-B/32 on a CPU."""
 
 _MOST_PROBLEMS = 20
 _MOST_NAMED = 5
@@ -334,12 +311,7 @@ Gathered = tuple[tuple[str, ...], tuple[int, ...], tuple[NDArray[np.int64], ...]
 
 
 def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: CaptionNoun) -> Gathered:
-    """Return texts, references and candidates, as `CandidateCaptions` has them.
-
-    Texts follow the order of the classes, each class's reference before its candidates. References: by label, a row of
-    texts. Candidates: by label, int64 (m,), in the grammar's order. Raise UserError with all classes without captions
-    and all names in the grammar that match no class.
-    """
+    """Return texts, references and candidates, as in `CandidateCaptions`; UserError with all misfits."""
     problems = list(names_of_no_class("captions", grammar.covers, grammar.by_name, classes))
     hints: dict[str, None] = {}
     together: dict[Misfit, list[str]] = {}
@@ -371,13 +343,13 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
 def names_of_no_class(
     kind: str, covers: Sequence[str], by_name: Iterable[str], classes: Sequence[RecipeClass]
 ) -> Iterator[str]:
-    """Yield problems of names that have words, but no class; a file with `covers` was compared with that."""
+    """Yield problems of names that match no class; a file with `covers` was compared with that already."""
     if covers:
         return
     known = {name: None for cls in classes for name in (cls.name, cls.category) if name is not None}
     unknown = [name for name in by_name if name not in known]
     for position, name in enumerate(unknown):
-        # Searching thousands of names is slow, and thousands of suggestions are useless.
+        # Searching for thousands of similar names is slow.
         close = did_you_mean(name, known) if position < _MOST_PROBLEMS else ""
         yield f"{kind}: by_name.{name[:80]}: expected the name or category of a class of the recipe{close}"
 
@@ -388,11 +360,9 @@ _COMPANION_AFTER = re.compile(r"and (an? .+)")
 
 
 def words_of(class_name: str, caption: str, reference: str, role: Literal["hard", "far_from"]) -> str:
-    """Describe the set of images that a caption means within a class, in plain words.
-
-    hard: those like the caption ("checked coat", "sandal on the beach"). far_from: those least like it ("coat, not
-    checked", "sandal not on the beach"). The class's name replaces the reference's noun, which may be a category; a
-    caption with another noun, such as a hyponym, is shown whole ("kob inside (deer)").
+    """Describe the set of images that a caption means within a class: "checked coat", or far from it "coat, not
+    checked". The class's name replaces the reference's noun; a caption with another noun is shown whole ("kob inside
+    (deer)").
     """
     subject, noun = (_LEAD.sub("", " ".join(text.split()), count=1) for text in (caption, reference))
     added = _added(subject, noun) or _added(subject, class_name)
@@ -413,10 +383,7 @@ def words_of(class_name: str, caption: str, reference: str, role: Literal["hard"
 
 
 def _added(subject: str, noun: str) -> tuple[str, str] | None:
-    """Return the words before and after the noun; None if there is no noun or the subject does not contain it.
-
-    The words before may end with "of" ("group of").
-    """
+    """Return the words before and after the noun; None if the subject does not contain it."""
     words, sought = subject.split(), noun.split()
     folded, like = [word.casefold() for word in words], [word.casefold() for word in sought]
     starts = range(len(folded) - len(like) + 1) if like else ()

@@ -1,7 +1,5 @@
-"""Tests of hypotheses on the confirm half or on rendered images, and the findings document with everything beside them.
-
-A set far from a caption is tested outside its classes' hard sets, whether these are confirmed or not. Tests are
-one-sided with a margin, on counts divided by the design effect of units; q-values are over all tested hypotheses.
+"""Tests of hypotheses on the confirm half or on rendered images, and the findings document. Tests are one-sided with a
+margin, on counts divided by the design effect of units; q-values are over all tested hypotheses.
 """
 
 from __future__ import annotations
@@ -103,20 +101,19 @@ class Counted:
 def confirm_sets(
     counts: Sequence[tuple[FailureCount, FailureCount]], margin: float, fdr: float, p: Sequence[float] | None = None
 ) -> list[Confirmation]:
-    """Test sets against their rests; a set is confirmed if q ≤ `fdr` (Benjamini and Hochberg over all sets).
+    """Test sets against their rests, as one family of q-values (Benjamini and Hochberg). p: p-values to use instead.
 
-    The sets of one class overlap, mostly with positive dependence, for which the procedure holds. p: p-values to use
-    instead of those of the counts.
+    Sets of one class overlap, mostly with positive dependence, for which the procedure holds.
     """
     p_values = [score_test(in_set, rest, margin) for in_set, rest in counts] if p is None else list(p)
     q_values = benjamini_hochberg(p_values)
     reported = sum(q <= fdr for q in q_values)
     # On average 95 % of the reported intervals cover; none is narrower than a plain 95 % interval.
     level = false_coverage_level(reported, len(counts), min(fdr, MISSING))
-    return [
-        Confirmation(in_set, rest, value, q, q <= fdr, level if q <= fdr else None)
-        for (in_set, rest), value, q in zip(counts, p_values, q_values, strict=True)
-    ]
+    results = []
+    for (in_set, rest), p_value, q in zip(counts, p_values, q_values, strict=True):
+        results.append(Confirmation(in_set, rest, p_value, q, q <= fdr, level if q <= fdr else None))
+    return results
 
 
 def compared(in_set: FailureCount, rest: FailureCount, level: float | None = None) -> Compared:
@@ -143,10 +140,8 @@ _TYPICAL_SHARE = 0.2  # share of a class, used if no hypothesis was tested
 def minimum_detectable_difference(
     counted_hypotheses: Sequence[Counted], rows: Sequence[LabelledRows], mine: Mine
 ) -> SmallestDifference | None:
-    """Return the smallest difference that this run could show in its median set; None without any row.
-
-    rows: by audit. If two tests must both reject, the less sensitive one counts. Without a tested hypothesis, the set
-    is a fifth of a class, or rendered images that fail as often as the class.
+    """Return the smallest difference that this run could show in its median set; None without any row. Without a tested
+    hypothesis, the set is a fifth of a class, or rendered images that fail as often as the class.
     """
     families: list[list[tuple[FailureCount, FailureCount]]] = []
     labels = [(row, label) for row in rows for label in np.unique(row.labels).tolist()]
@@ -167,10 +162,8 @@ def minimum_detectable_difference(
     families.append(drawn)
     typical = []
     for sets in families:
-        detectable = [
-            (smallest_difference(*counts, mine.margin, mine.fdr, max(len(counted_hypotheses), 1)), counts)
-            for counts in sets
-        ]
+        family = max(len(counted_hypotheses), 1)
+        detectable = [(smallest_difference(*counts, mine.margin, mine.fdr, family), counts) for counts in sets]
         if detectable:
             # A set that can show no difference comes last.
             detectable.sort(key=lambda pair: (pair[0] is None, pair[0] or 0.0))
@@ -208,7 +201,7 @@ class HypothesisTests:
     run: MiningRun
     audits: Sequence[Audited]
     captions: CandidateCaptions
-    found: Found
+    outcome: Found
     rendered: AnsweredRound | None
     tested: Sequence[Carried]
 
@@ -221,16 +214,13 @@ class HypothesisTests:
         outcome: Found,
         rendered: AnsweredRound | None = None,
     ) -> HypothesisTests:
-        """Test every hypothesis on rows or rendered images, as `mine.confirm` says, as one family.
-
-        A hypothesis without rendered images is tested on rows alone, or not at all if only rendered images may test.
-        """
+        """Test every hypothesis that `mine.confirm` can test, as one family."""
         mine = run.mine
         rows = [half_rows(audited, audited.halves.confirm) for audited in audits]
         sets = {} if rendered is None else rendered.sets
-        hypotheses = [
-            hypothesis for hypothesis in outcome.hypotheses if mine.confirm != "rendered" or hypothesis.name in sets
-        ]
+        hypotheses = list(outcome.hypotheses)
+        if mine.confirm == "rendered":
+            hypotheses = [hypothesis for hypothesis in hypotheses if hypothesis.name in sets]
         of_audit = [_audit_index(audits, hypothesis.labels[0]) for hypothesis in hypotheses]
         counted = [
             Counted(
@@ -267,12 +257,10 @@ def collect_findings(
     answered: AnswersTold | None = None,
     notes: tuple[str, ...] = (),
 ) -> Findings:
-    """Return the findings document.
-
-    others: by audit, (n,) failures of other classifiers. checks: of labels, by hypothesis. without_words: why no words
-    were looked for.
+    """Return the findings document. others: by audit, (n,) failures of other classifiers. checks: of labels, by
+    hypothesis. without_words: why no words were looked for.
     """
-    run, audits, outcome = tests.run, tests.audits, tests.found
+    run, audits, outcome = tests.run, tests.audits, tests.outcome
     recipe, mine, audited = run.recipe, run.mine, tests.audits[0]
     findings = []
     for carried_test in track(tests.by_weight, "testing findings", len(tests.tested)):
@@ -330,7 +318,11 @@ def _audit_index(audits: Sequence[Audited], label: int) -> int:
 
 def half_rows(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
     return LabelledRows(
-        audited.features[rows], audited.labels[rows], audited.failed[rows], audited.units[rows], audited.taken_for[rows]
+        audited.features[rows],
+        audited.labels[rows],
+        audited.failed[rows],
+        audited.units[rows],
+        audited.taken_for[rows],
     )
 
 
@@ -355,9 +347,8 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDAr
         drawn = evidence.rendered(tests.rendered, hypothesis.name)
         shown = drawn + shown if carried.counts.rows is None else shown + drawn
         rates = compared(*carried.counts.rendered, carried.result.level)
-        test = RenderedTest(
-            rates.set, rates.rest, rates.difference, score_test(*carried.counts.rendered, run.mine.margin)
-        )
+        p = score_test(*carried.counts.rendered, run.mine.margin)
+        test = RenderedTest(rates.set, rates.rest, rates.difference, p)
     shown += evidence.first_of_both(audited.halves.discover[hypothesis.evidence], hypothesis.scores, "discover")
     other_counts = {}
     if hypothesis.answered is None:
@@ -372,7 +363,7 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDAr
         role=hypothesis.role,
         words=hypothesis.words,
         caption=hypothesis.caption,
-        prompt=drawing_prompt(hypothesis, tests.found, run.recipe) if tests.captions.texts else None,
+        prompt=drawing_prompt(hypothesis, tests.outcome, run.recipe) if tests.captions.texts else None,
         confirmed=carried.result.confirmed,
         set=numbers.set,
         rest=numbers.rest,
@@ -465,10 +456,7 @@ def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
 
 
 def _caption_check(audited: Audited, captions: CandidateCaptions, hypothesis: Hypothesis) -> CaptionCheck | None:
-    """Check how many of the images nearest to a caption are best described by a caption that says the same or more.
-
-    Images are the confirm half's of its classes, captions the class's candidates. None without either.
-    """
+    """Return how many of the images nearest to a caption have a best caption that says the same or more."""
     rows = audited.halves.confirm
     rows = rows[np.isin(audited.labels[rows], hypothesis.labels)]
     if not captions.texts or not len(rows):
@@ -487,13 +475,8 @@ def _caption_check(audited: Audited, captions: CandidateCaptions, hypothesis: Hy
         caption = captions.texts[int(candidates[best[position]])]
         failed = bool(audited.failed[rows[position]])
         nearest.append(NearestImage(key, caption, bool(matching[position]), failed, audited.paths.get(key)))
-    return CaptionCheck(
-        images=len(order),
-        matching=int(matching[order].sum()),
-        share=float(matching[order].mean()),
-        class_share=float(matching.mean()),
-        nearest=tuple(nearest),
-    )
+    count, share = int(matching[order].sum()), float(matching[order].mean())
+    return CaptionCheck(len(order), count, share, float(matching.mean()), tuple(nearest))
 
 
 def half_of(audited: Audited, rows: NDArray[np.int64]) -> Half:

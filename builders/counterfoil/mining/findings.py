@@ -34,26 +34,27 @@ if TYPE_CHECKING:
     from counterfoil.generate.screen import ScreenDoubts
 
 FINDINGS_VERSION = 1
+
 # Key in `about`: the name of the shorter description that replaces this finding.
 SHORTENED_TO = "shortened_to"
-
-
-# What a round is drawn for; its seed is of the purpose and the round's number. Estimates have a purpose of their own
-# beside a search, beside what is tried in its folder, and beside the same findings by another recipe.
+# A round's seed depends on its purpose and number, so estimates of each kind have their own purpose.
 Purpose = Literal["baseline", "test", "shorten", "until", "estimate", "try", "try_estimate", "again", "again_estimate"]
+
+
+def means(description: str) -> Any:
+    """Describe a field in the schema of the document."""
+    return Field(description=description)
 
 
 @dataclass(frozen=True, slots=True)
 class Rate(Strict):
     """How often a set of rows fails. `rate` is None where the set has no row."""
 
-    rows: Annotated[Count, Field(description="Rows of the set.")]
-    units: Annotated[Count, Field(description="Units among these rows; rows of one unit are not independent.")]
-    failures: Annotated[Count, Field(description="Rows that the failure rule calls wrong.")]
-    rate: Annotated[Share | None, Field(description="The failure rate; null if there are no rows.")]
-    interval: Annotated[
-        Interval | None, Field(description="Interval of the rate, clustered by unit; null if none was computed.")
-    ]
+    rows: Annotated[Count, means("Rows of the set.")]
+    units: Annotated[Count, means("Units among these rows; rows of one unit are not independent.")]
+    failures: Annotated[Count, means("Rows that the failure rule calls wrong.")]
+    rate: Annotated[Share | None, means("The failure rate; null if there are no rows.")]
+    interval: Annotated[Interval | None, means("Interval of the rate, clustered by unit; null if none was computed.")]
 
     def __post_init__(self) -> None:
         if self.failures > self.rows or self.units > self.rows:
@@ -66,12 +67,12 @@ class Rate(Strict):
 class Difference(Strict):
     """The set's failure rate minus the rest's."""
 
-    value: Annotated[float | None, Field(description="Null if the set or the rest has no rows.")]
-    interval: Annotated[Interval | None, Field(description="95 % interval for this hypothesis alone.")]
+    value: Annotated[float | None, means("Null if the set or the rest has no rows.")]
+    interval: Annotated[Interval | None, means("95 % interval for this hypothesis alone.")]
     reported_interval: Annotated[
         Interval | None,
-        Field(
-            description="Interval widened for selection: on average 95 % of the reported intervals hold (FCR). With"
+        means(
+            "Interval widened for selection: on average 95 % of the reported intervals hold (FCR). With"
             " fresh pairs, all of them hold at once in 95 % of runs. Null if not confirmed."
         ),
     ] = None
@@ -90,14 +91,12 @@ class Compared(Strict):
 class Evidence(Strict):
     """One image of a finding's set."""
 
-    key: Annotated[str, Field(description="The row's key among the labelled images.")]
-    score: Annotated[
-        float, Field(description="Score that orders the evidence; a high score means more clearly in the set.")
-    ]
+    key: Annotated[str, means("The row's key among the labelled images.")]
+    score: Annotated[float, means("Score that orders the evidence; a high score means more clearly in the set.")]
     failed: bool
     half: Literal["discover", "confirm", "rendered"]
-    label: Annotated[str | None, Field(description="Name of its class.")] = None
-    answered: Annotated[str | None, Field(description="Name of the class that the target predicts.")] = None
+    label: Annotated[str | None, means("Name of its class.")] = None
+    answered: Annotated[str | None, means("Name of the class that the target predicts.")] = None
     path: File = None
 
 
@@ -106,8 +105,8 @@ class NearestImage(Strict):
     """One of the images nearest to a finding's caption, and the grammar's caption that is nearest to this image."""
 
     key: str
-    caption: Annotated[str, Field(description="The grammar's best caption for this image, among those of its class.")]
-    matches: Annotated[bool, Field(description="Whether that caption contains what the finding's caption adds.")]
+    caption: Annotated[str, means("The grammar's best caption for this image, among those of its class.")]
+    matches: Annotated[bool, means("Whether that caption contains what the finding's caption adds.")]
     failed: bool
     path: File = None
 
@@ -116,13 +115,13 @@ class NearestImage(Strict):
 class CaptionCheck(Strict):
     """Whether the images nearest to a caption show what it says, by CLIP's choice among the grammar's captions."""
 
-    images: Annotated[Count, Field(description="Number of nearest images that were checked.")]
-    matching: Annotated[Count, Field(description="Images whose best caption contains what the finding's caption adds.")]
+    images: Annotated[Count, means("Number of nearest images that were checked.")]
+    matching: Annotated[Count, means("Images whose best caption contains what the finding's caption adds.")]
     share: Share
     class_share: Annotated[
-        Share | None, Field(description="The same share among all images of the classes; null if not computed.")
+        Share | None, means("The same share among all images of the classes; null if not computed.")
     ] = None
-    nearest: Annotated[tuple[NearestImage, ...], Field(description="The nearest images, nearest first.")] = ()
+    nearest: Annotated[tuple[NearestImage, ...], means("The nearest images, nearest first.")] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +145,10 @@ class OtherClassifier(Strict):
 class RenderedTest(Strict):
     """The test on images that were rendered after the hypothesis was named: its own against its base."""
 
-    set: Annotated[Rate, Field(description="Accepted images of the hypothesis.")]
-    rest: Annotated[Rate, Field(description="Accepted images of the base, of the same classes.")]
+    set: Annotated[Rate, means("Accepted images of the hypothesis.")]
+    rest: Annotated[Rate, means("Accepted images of the base, of the same classes.")]
     difference: Difference
-    p: Annotated[Share, Field(description="One-sided p of 'the difference is at most the margin'.")]
+    p: Annotated[Share, means("One-sided p of 'the difference is at most the margin'.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ class NotTested(Strict):
 
     name: str
     classes: Annotated[tuple[str, ...], Field(description="Ids of the classes.", min_length=1)]
-    words: Annotated[str, Field(description="For people: 'sandal not on a beach'.")]
+    words: Annotated[str, means("For people: 'sandal not on a beach'.")]
     reason: str
 
 
@@ -167,9 +166,7 @@ class SequentialLook(Strict):
     """The state of a sequential test after some pairs."""
 
     pairs: Count
-    log_e: Annotated[
-        float, Field(description="Natural logarithm of the e-value: 0 is no evidence, 2.3 is an e-value of 10.")
-    ]
+    log_e: Annotated[float, means("Natural logarithm of the e-value: 0 is no evidence, 2.3 is an e-value of 10.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +174,7 @@ class StoppedEstimate(Strict):
     """A failure rate estimated by drawing until the k-th failure (Wiles 2022); it enters no test."""
 
     until: Annotated[int, Field(ge=2, description="The requested number of failures, k.")]
-    drawn: Annotated[
-        Count, Field(description="Images drawn up to the k-th failure, or all images if there were fewer failures.")
-    ]
+    drawn: Annotated[Count, means("Images drawn up to the k-th failure, or all images if there were fewer failures.")]
     reached: bool
     rate: Share
     interval: Interval
@@ -189,10 +184,10 @@ class StoppedEstimate(Strict):
 class CountedPairs(Strict, PairCount):
     """Pairs: an image of a description and a base image with the same noise."""
 
-    pairs: Annotated[Count, Field(description="Pairs whose two images the screen accepted.")]
-    both: Annotated[Count, Field(description="Pairs whose two images fail.")]
-    failing: Annotated[Count, Field(description="Pairs that fail with the description and are right on the base.")]
-    rescued: Annotated[Count, Field(description="Pairs that are right with the description and fail on the base.")]
+    pairs: Annotated[Count, means("Pairs whose two images the screen accepted.")]
+    both: Annotated[Count, means("Pairs whose two images fail.")]
+    failing: Annotated[Count, means("Pairs that fail with the description and are right on the base.")]
+    rescued: Annotated[Count, means("Pairs that are right with the description and fail on the base.")]
 
     def __post_init__(self) -> None:
         if self.both + self.failing + self.rescued > self.pairs:
@@ -203,8 +198,8 @@ class CountedPairs(Strict, PairCount):
 class FreshPairs(CountedPairs):
     """Pairs drawn for a finding after its test, in a number fixed beforehand; its rates come only from these."""
 
-    drawn: Annotated[Count, Field(description="Pairs drawn, of which `pairs` were accepted.")]
-    round: Annotated[str, Field(description="Folder of their round, such as `rounds/07`.")]
+    drawn: Annotated[Count, means("Pairs drawn, of which `pairs` were accepted.")]
+    round: Annotated[str, means("Folder of their round, such as `rounds/07`.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,15 +208,13 @@ class PairedTest(CountedPairs):
 
     state: Annotated[
         Literal["confirmed", "futile", "out_of_budget"],
-        Field(
-            description="confirmed: by e-BH; futile: the difference cannot reach the margin; out_of_budget: undecided."
-        ),
+        means("confirmed: by e-BH; futile: the difference cannot reach the margin; out_of_budget: undecided."),
     ]
-    looks: Annotated[tuple[SequentialLook, ...], Field(description="The test after each batch.")]
+    looks: Annotated[tuple[SequentialLook, ...], means("The test after each batch.")]
     estimate: StoppedEstimate | None = None
-    drawn: Annotated[Count | None, Field(description="Pairs drawn, rejected ones included; null: not recorded.")] = None
+    drawn: Annotated[Count | None, means("Pairs drawn, rejected ones included; null: not recorded.")] = None
     fresh: Annotated[
-        FreshPairs | None, Field(description="The pairs that give the rates; null if none were drawn after the test.")
+        FreshPairs | None, means("The pairs that give the rates; null if none were drawn after the test.")
     ] = None
 
 
@@ -229,10 +222,10 @@ class PairedTest(CountedPairs):
 class AnswerCount(Strict):
     """A wrong answer and how often it occurs."""
 
-    answer: Annotated[str, Field(description="Name of the class that the target predicts.")]
+    answer: Annotated[str, means("Name of the class that the target predicts.")]
     images: Count
-    share: Annotated[Share, Field(description="Share of all images, right ones included.")]
-    examples: Annotated[tuple[str, ...], Field(description="Keys of some of these images.")] = ()
+    share: Annotated[Share, means("Share of all images, right ones included.")]
+    examples: Annotated[tuple[str, ...], means("Keys of some of these images.")] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,33 +240,31 @@ class WrongAnswers(Strict):
 class RoundDrawn(Strict):
     """A round: a dataset in the folder of the findings, drawn for one purpose with noise of its own."""
 
-    name: Annotated[str, Field(description="Its folder, such as `rounds/01`.")]
+    name: Annotated[str, means("Its folder, such as `rounds/01`.")]
     purpose: Purpose
     seed: int
-    images: Annotated[Count, Field(description="Images drawn.")]
-    accepted: Annotated[Count, Field(description="Images that the screen accepted.")]
+    images: Annotated[Count, means("Images drawn.")]
+    accepted: Annotated[Count, means("Images that the screen accepted.")]
 
 
 @dataclass(frozen=True, slots=True)
 class LabelCheck(Strict):
     """CLIP's check of the labels of a finding's failing rows, on both halves."""
 
-    rows: Annotated[Count, Field(description="Failing rows of the set that were checked, on both halves.")]
-    mislabelled: Annotated[
-        Count, Field(description="Rows that look mislabelled: they seem to show the predicted class.")
-    ]
+    rows: Annotated[Count, means("Failing rows of the set that were checked, on both halves.")]
+    mislabelled: Annotated[Count, means("Rows that look mislabelled: they seem to show the predicted class.")]
     share: Annotated[
         Share | None,
-        Field(
-            description="The estimated share of wrong labels: twice the share of rows that lie deeper in the predicted"
+        means(
+            "The estimated share of wrong labels: twice the share of rows that lie deeper in the predicted"
             " class than its median right row, at most 1; null if not checked."
         ),
     ]
     right_share: Annotated[
-        Share | None, Field(description="The same share among right rows of the same classes; null if not checked.")
+        Share | None, means("The same share among right rows of the same classes; null if not checked.")
     ]
-    suspected: Annotated[bool, Field(description="Whether wrong labels may explain the finding.")] = False
-    reason: Annotated[str | None, Field(description="Why labels were not checked; null if they were.")] = None
+    suspected: Annotated[bool, means("Whether wrong labels may explain the finding.")] = False
+    reason: Annotated[str | None, means("Why labels were not checked; null if they were.")] = None
 
     def __post_init__(self) -> None:
         if self.mislabelled > self.rows:
@@ -296,101 +287,83 @@ class LabelCheck(Strict):
 class Finding(Strict):
     """A hypothesis that was carried to the test, confirmed or not, with its evidence."""
 
-    name: Annotated[str, Field(description="Name, unique in the document: that of the shift in the written recipe.")]
+    name: Annotated[str, means("Name, unique in the document: that of the shift in the written recipe.")]
     classes: Annotated[tuple[str, ...], Field(description="Ids of the classes.", min_length=1)]
     class_names: tuple[str, ...]
     role: Annotated[
         Literal["hard", "far_from"],
-        Field(
-            description="hard: the images nearest to the caption; far_from: the images with the least of what it adds."
-        ),
+        means("hard: the images nearest to the caption; far_from: the images with the least of what it adds."),
     ]
-    words: Annotated[str, Field(description="For people: 'sandal not on a beach'.")]
-    caption: Annotated[str, Field(description="Caption; the cosine with it defines the set.")]
-    prompt: Annotated[str | None, Field(description="Prompt that renders it; null if only an embedding does.")]
+    words: Annotated[str, means("For people: 'sandal not on a beach'.")]
+    caption: Annotated[str, means("Caption; the cosine with it defines the set.")]
+    prompt: Annotated[str | None, means("Prompt that renders it; null if only an embedding does.")]
     confirmed: bool
     set: Annotated[
         Rate,
-        Field(
-            description="Rate of the set in the tested images. With pairs: a confirmed finding has the rate of its"
+        means(
+            "Rate of the set in the tested images. With pairs: a confirmed finding has the rate of its"
             " fresh pairs only, and no rate without them."
         ),
     ]
-    rest: Annotated[
-        Rate, Field(description="Rate of all other tested rows of the classes, or of the base with the same noise.")
-    ]
+    rest: Annotated[Rate, means("Rate of all other tested rows of the classes, or of the base with the same noise.")]
     difference: Difference
     p: Annotated[
         Share,
-        Field(
-            description="One-sided p of 'the difference is at most the margin', clustered by unit; in pairs, 1 over the"
+        means(
+            "One-sided p of 'the difference is at most the margin', clustered by unit; in pairs, 1 over the"
             " largest e-value against 'no worse than the base'."
         ),
     ]
     q: Annotated[
         Share,
-        Field(
-            description="p adjusted for all tested hypotheses (Benjamini, Hochberg). It holds for the set, not for"
-            " its words."
-        ),
+        means("p adjusted for all tested hypotheses (Benjamini, Hochberg). It holds for the set, not for its words."),
     ]
     discover: Annotated[
         Compared | None,
-        Field(
-            description="The same on the discover half: too large, because it was selected. Null if images were drawn."
-        ),
+        means("The same on the discover half: too large, because it was selected. Null if images were drawn."),
     ]
-    evidence: Annotated[tuple[Evidence, ...], Field(description="Images of the set, best first.")]
+    evidence: Annotated[tuple[Evidence, ...], means("Images of the set, best first.")]
     caption_check: CaptionCheck | None = None
-    nearest_curve: Annotated[
-        tuple[CurvePoint, ...], Field(description="Accuracy by ascending k; descriptive, not a test.")
-    ] = ()
+    nearest_curve: Annotated[tuple[CurvePoint, ...], means("Accuracy by ascending k; descriptive, not a test.")] = ()
     others: tuple[OtherClassifier, ...] = ()
     tested_on: Annotated[
         Literal["rows", "rendered", "both", "pairs"],
-        Field(description="Rows of the confirm half, images rendered for the test, or pairs drawn in sequence."),
+        means("Rows of the confirm half, images rendered for the test, or pairs drawn in sequence."),
     ] = "rows"
-    rendered: Annotated[
-        RenderedTest | None, Field(description="The test on rendered images; null if none were rendered.")
-    ] = None
-    pairs: Annotated[
-        PairedTest | None, Field(description="The sequential test on pairs; null if rows were tested.")
-    ] = None
-    answers: Annotated[WrongAnswers | None, Field(description="Wrong answers without and with the description.")] = None
+    rendered: Annotated[RenderedTest | None, means("The test on rendered images; null if none were rendered.")] = None
+    pairs: Annotated[PairedTest | None, means("The sequential test on pairs; null if rows were tested.")] = None
+    answers: Annotated[WrongAnswers | None, means("Wrong answers without and with the description.")] = None
     origin: Annotated[
         Literal["found", "shortened", "tried"] | None,
-        Field(
-            description="found: describes a cluster of failures; shortened: from such a description; tried: by a"
-            " person."
-        ),
+        means("found: describes a cluster of failures; shortened: from such a description; tried: by a person."),
     ] = None
-    about: Annotated[Mapping[str, Any], Field(description="The method's own numbers.")] = field(default_factory=dict)
+    about: Annotated[Mapping[str, Any], means("The method's own numbers.")] = field(default_factory=dict)
     outside: Annotated[
         tuple[str, ...],
-        Field(description="Names of hypotheses whose sets were left out of the test: rates cover the other rows."),
+        means("Names of hypotheses whose sets were left out of the test: rates cover the other rows."),
     ] = ()
     words_untrusted: Annotated[
-        bool, Field(description="Whether CLIP may not know one of the classes, so its words prove nothing.")
+        bool, means("Whether CLIP may not know one of the classes, so its words prove nothing.")
     ] = False
     easiest: Annotated[
         tuple[Evidence, ...],
-        Field(description="Images of the classes that the method calls easiest, easiest (highest score) first."),
+        means("Images of the classes that the method calls easiest, easiest (highest score) first."),
     ] = ()
-    labels: Annotated[LabelCheck | None, Field(description="Check of the labels of its failures.")] = None
+    labels: Annotated[LabelCheck | None, means("Check of the labels of its failures.")] = None
     against_others: Annotated[
-        bool, Field(description="Whether the rest is the images of all other classes, not the rest of the class.")
+        bool, means("Whether the rest is the images of all other classes, not the rest of the class.")
     ] = False
     answered: Annotated[
         str | None,
-        Field(
-            description="Name of a class: rates are of this answer, in place of failures, and leave out its own images."
+        means(
+            "Name of a class: rates are of this answer, in place of failures, and leave out its own images."
             " Null: rates are of failures."
         ),
     ] = None
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What people read next to its words, wherever these appear."""
+        """Warnings that are shown next to its words."""
         wrong = (PERHAPS_WRONG_LABELS,) if self.labels is not None and self.labels.suspected else ()
         return (*wrong, WORDS_UNTRUSTED) if self.words_untrusted else wrong
 
@@ -404,7 +377,7 @@ class Finding(Strict):
 
     @property
     def last_log_e(self) -> float | None:
-        """The log e-value that a test in pairs ended with; None for another test, and for one without a look."""
+        """The log e-value of the last look of a test in pairs, or None."""
         return self.pairs.looks[-1].log_e if self.pairs is not None and self.pairs.looks else None
 
     def perhaps_under(self, margin: float) -> bool:
@@ -417,12 +390,12 @@ class Finding(Strict):
 class ClassDirection(Strict):
     """The direction of a class, found on its discover rows."""
 
-    strength: Annotated[Share, Field(description="Cross-validated balanced accuracy; 0.5 is chance.")]
+    strength: Annotated[Share, means("Cross-validated balanced accuracy; 0.5 is chance.")]
     interval: Interval | None
-    p: Annotated[Share, Field(description="Permutation p-value of the strength, over the whole grid of C.")]
+    p: Annotated[Share, means("Permutation p-value of the strength, over the whole grid of C.")]
     C: float
-    rows: Annotated[Count, Field(description="Rows of the class on the discover half.")]
-    errors: Annotated[Count, Field(description="Failures among these rows.")]
+    rows: Annotated[Count, means("Rows of the class on the discover half.")]
+    errors: Annotated[Count, means("Failures among these rows.")]
     solver: str
 
 
@@ -438,19 +411,19 @@ class ScoredCaption(Strict):
 class ClassContext(Strict):
     """A context of a class, and how many of the class's discover rows CLIP assigns to it."""
 
-    words: Annotated[str, Field(description="The context alone: 'in the snow'.")]
-    caption: Annotated[str, Field(description="Caption that CLIP compares with images.")]
-    failures: Annotated[Count, Field(description="Failures of the class in this context, of all pooled classifiers.")]
-    of_failures: Annotated[Count, Field(description="Failures of the class.")]
-    right: Annotated[Count, Field(description="Right answers of the class in this context.")]
-    of_right: Annotated[Count, Field(description="Right answers of the class.")]
+    words: Annotated[str, means("The context alone: 'in the snow'.")]
+    caption: Annotated[str, means("Caption that CLIP compares with images.")]
+    failures: Annotated[Count, means("Failures of the class in this context, of all pooled classifiers.")]
+    of_failures: Annotated[Count, means("Failures of the class.")]
+    right: Annotated[Count, means("Right answers of the class in this context.")]
+    of_right: Annotated[Count, means("Right answers of the class.")]
     lift: Annotated[
         float | None, Field(ge=0, description="Its share of failures divided by its share of right answers.")
     ]
-    rank: Annotated[Count | None, Field(description="Its rank among the chosen contexts, from 0; null if not chosen.")]
+    rank: Annotated[Count | None, means("Its rank among the chosen contexts, from 0; null if not chosen.")]
     failed_images: Annotated[
         Count | None,
-        Field(description="Different images among its failures, of pooled classifiers; null if none were pooled."),
+        means("Different images among its failures, of pooled classifiers; null if none were pooled."),
     ] = None
 
 
@@ -460,22 +433,20 @@ class ClassAudit(Strict):
 
     id: str
     name: str
-    rows: Annotated[Count, Field(description="Rows of the class, both halves together.")]
-    errors: Annotated[Count, Field(description="Failures among these rows.")]
-    rate: Annotated[Share | None, Field(description="Failure rate of these rows; null if there are none.")]
+    rows: Annotated[Count, means("Rows of the class, both halves together.")]
+    errors: Annotated[Count, means("Failures among these rows.")]
+    rate: Annotated[Share | None, means("Failure rate of these rows; null if there are none.")]
     direction: ClassDirection | None = None
-    reason: Annotated[str | None, Field(description="Why there is no direction; null if there is one.")] = None
-    hard: Annotated[tuple[ScoredCaption, ...], Field(description="Hardest captions, hardest first.")] = ()
-    easy: Annotated[tuple[ScoredCaption, ...], Field(description="Easiest captions, easiest first.")] = ()
-    interval: Annotated[
-        Interval | None, Field(description="Interval of the rate, if the rows are images drawn for it.")
-    ] = None
+    reason: Annotated[str | None, means("Why there is no direction; null if there is one.")] = None
+    hard: Annotated[tuple[ScoredCaption, ...], means("Hardest captions, hardest first.")] = ()
+    easy: Annotated[tuple[ScoredCaption, ...], means("Easiest captions, easiest first.")] = ()
+    interval: Annotated[Interval | None, means("Interval of the rate, if the rows are images drawn for it.")] = None
     contexts: Annotated[
-        tuple[ClassContext, ...], Field(description="Its contexts, the chosen ones first; empty for other methods.")
+        tuple[ClassContext, ...], means("Its contexts, the chosen ones first; empty for other methods.")
     ] = ()
     drawn: Annotated[
         Count | None,
-        Field(description="Images drawn of it, of which the screen accepted `rows`; null if nothing was drawn."),
+        means("Images drawn of it, of which the screen accepted `rows`; null if nothing was drawn."),
     ] = None
 
 
@@ -488,10 +459,8 @@ class ClassAnswered(Strict):
     rows: Count
     failures: Count
     rate: Share
-    interval: Annotated[Interval, Field(description="95 %, clustered by unit, for this class alone.")]
-    others_rate: Annotated[
-        Share | None, Field(description="Rate of the rows of all other classes; null if there are none.")
-    ]
+    interval: Annotated[Interval, means("95 %, clustered by unit, for this class alone.")]
+    others_rate: Annotated[Share | None, means("Rate of the rows of all other classes; null if there are none.")]
 
     @property
     def more(self) -> bool:
@@ -505,12 +474,12 @@ class TakenFor(Strict):
 
     id: str
     name: str
-    other_id: Annotated[str, Field(description="The predicted class.")]
+    other_id: Annotated[str, means("The predicted class.")]
     other_name: str
     count: Count
-    rows: Annotated[Count, Field(description="Rows of the class.")]
+    rows: Annotated[Count, means("Rows of the class.")]
     share: Share
-    interval: Annotated[Interval, Field(description="95 %, clustered by unit, for this pair alone.")]
+    interval: Annotated[Interval, means("95 %, clustered by unit, for this pair alone.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,8 +488,8 @@ class LabelToLookAt(Strict):
 
     key: str
     path: File
-    label: Annotated[str, Field(description="Name of its class.")]
-    answered: Annotated[str, Field(description="Name of the predicted class.")]
+    label: Annotated[str, means("Name of its class.")]
+    answered: Annotated[str, means("Name of the predicted class.")]
     confidence: Share
 
 
@@ -528,18 +497,16 @@ class LabelToLookAt(Strict):
 class AnswersTold(Strict):
     """Which classes fail more than the others, which are mistaken for which, and which labels to check."""
 
-    rows: Annotated[Count, Field(description="Images with an answer, both halves together.")]
+    rows: Annotated[Count, means("Images with an answer, both halves together.")]
     failures: Count
-    classes: Annotated[tuple[ClassAnswered, ...], Field(description="Classes with rows, the worst first.")]
-    taken_for: Annotated[tuple[TakenFor, ...], Field(description="Pairs of classes, the most frequent first.")]
+    classes: Annotated[tuple[ClassAnswered, ...], means("Classes with rows, the worst first.")]
+    taken_for: Annotated[tuple[TakenFor, ...], means("Pairs of classes, the most frequent first.")]
     labels: Annotated[
         tuple[LabelToLookAt, ...],
-        Field(description="Labels to check, the one with the least confidence in it first; a limited number."),
+        means("Labels to check, the one with the least confidence in it first; a limited number."),
     ]
-    labels_in_all: Annotated[Count, Field(description="Labels to check: one in a hundred images, or fewer.")]
-    without_words: Annotated[
-        str | None, Field(description="Why no failure was described in words; null if it was tried.")
-    ] = None
+    labels_in_all: Annotated[Count, means("Labels to check: one in a hundred images, or fewer.")]
+    without_words: Annotated[str | None, means("Why no failure was described in words; null if it was tried.")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -572,7 +539,7 @@ class AuditedImages(Strict):
     """Labelled images on which the target was audited."""
 
     name: str
-    content: Annotated[str, Field(description="sha256 over the images and their order.")]
+    content: Annotated[str, means("sha256 over the images and their order.")]
     rows: Count
 
 
@@ -594,10 +561,7 @@ class DealtHalves(Strict):
     confirm: Half
     by: Annotated[
         Literal["unit", "content"] | None,
-        Field(
-            description="unit: by the dataset's units and by equal images; content: by equal images; null: not"
-            " recorded."
-        ),
+        means("unit: by the dataset's units and by equal images; content: by equal images; null: not recorded."),
     ] = None
 
 
@@ -605,11 +569,11 @@ class DealtHalves(Strict):
 class SmallestDifference(Strict):
     """The smallest difference that this run could have confirmed, for a typical set of its size."""
 
-    difference: Annotated[Share | None, Field(description="Null if the run could not have confirmed any difference.")]
-    power: Annotated[Share, Field(description="Power of the test for this difference; 0.8 is usual.")]
-    set_rows: Annotated[Count, Field(description="Confirm rows of a typical set.")]
-    rest_rows: Annotated[Count, Field(description="Confirm rows in the rest of its classes.")]
-    rest_rate: Annotated[Share, Field(description="Assumed failure rate of the rest.")]
+    difference: Annotated[Share | None, means("Null if the run could not have confirmed any difference.")]
+    power: Annotated[Share, means("Power of the test for this difference; 0.8 is usual.")]
+    set_rows: Annotated[Count, means("Confirm rows of a typical set.")]
+    rest_rows: Annotated[Count, means("Confirm rows in the rest of its classes.")]
+    rest_rate: Annotated[Share, means("Assumed failure rate of the rest.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -623,36 +587,32 @@ class Findings(Strict):
     method: MethodUsed
     target: Target
     on: tuple[AuditedImages, ...]
-    failure: Annotated[str, Field(description="The failure rule: what counts as wrong.")]
-    halves: Annotated[DealtHalves | None, Field(description="Null if hypotheses were tested on images drawn for them.")]
-    margin: Annotated[Share, Field(description="A difference up to this is not a finding.")]
-    fdr: Annotated[Share, Field(description="Hypotheses with q up to this are confirmed.")]
-    tested: Annotated[Count, Field(description="Tested hypotheses, for which q-values are adjusted.")]
+    failure: Annotated[str, means("The failure rule: what counts as wrong.")]
+    halves: Annotated[DealtHalves | None, means("Null if hypotheses were tested on images drawn for them.")]
+    margin: Annotated[Share, means("A difference up to this is not a finding.")]
+    fdr: Annotated[Share, means("Hypotheses with q up to this are confirmed.")]
+    tested: Annotated[Count, means("Tested hypotheses, for which q-values are adjusted.")]
     smallest_difference: SmallestDifference | None
     classes: tuple[ClassAudit, ...]
     findings: tuple[Finding, ...]
-    unreadable: Annotated[
-        Count, Field(description="Images of `on` that could not be decoded and are left out everywhere.")
-    ] = 0
+    unreadable: Annotated[Count, means("Images of `on` that could not be decoded and are left out everywhere.")] = 0
     not_tested: Annotated[
         tuple[NotTested, ...],
-        Field(description="Hypotheses that could not be tested, because no images of them can be rendered."),
+        means("Hypotheses that could not be tested, because no images of them can be rendered."),
     ] = ()
-    seed: Annotated[int | None, Field(description="Seed of the run, if there are no halves that give it.")] = None
-    rounds: Annotated[tuple[RoundDrawn, ...], Field(description="Rounds of drawn images, in order.")] = ()
+    seed: Annotated[int | None, means("Seed of the run, if there are no halves that give it.")] = None
+    rounds: Annotated[tuple[RoundDrawn, ...], means("Rounds of drawn images, in order.")] = ()
     whitened_by: Annotated[
         str | None,
-        Field(
-            description="Rows that give the centre and spread of features: of the train split, or of the discover half."
-        ),
+        means("Rows that give the centre and spread of features: of the train split, or of the discover half."),
     ] = None
-    notes: Annotated[tuple[str, ...], Field(description="Notes for people about the proposals.")] = ()
+    notes: Annotated[tuple[str, ...], means("Notes for people about the proposals.")] = ()
     doubts: Annotated[
         tuple[str, ...],
-        Field(description="Why CLIP may not know the classes, one line each, for people; empty if it does."),
+        means("Why CLIP may not know the classes, one line each, for people; empty if it does."),
     ] = ()
     answered: Annotated[
-        AnswersTold | None, Field(description="What the answers show without descriptions; null if images were drawn.")
+        AnswersTold | None, means("What the answers show without descriptions; null if images were drawn.")
     ] = None
     preview: Annotated[
         Count | None, Field(description="The most images of each part of `on`, if they are a preview; null: all.")
@@ -680,10 +640,8 @@ class Findings(Strict):
 
         if self.standing or self.answered is None:
             columns, table_rows = findings_table(self, self.standing)
-            columns, rows = (
-                ["finding", *columns],
-                [[finding.words, *(cell.text for cell in row)] for finding, row in table_rows],
-            )
+            columns = ["finding", *columns]
+            rows = [[finding.words, *(cell.text for cell in row)] for finding, row in table_rows]
         else:
             columns, rows = classes_table(self.answered)
         return shown_table(repr(self)[1:-1], columns, rows, " ".join(self.doubts))
@@ -710,18 +668,18 @@ class Findings(Strict):
 
     @property
     def doubt(self) -> str:
-        """Why descriptions may be wrong, in a few words: there is no CLIP, or it may not know classes; else empty."""
+        """Why descriptions may be wrong, in a few words; empty without doubts."""
         return self.doubts[0].partition(":")[0] if self.doubts else ""
 
     def doubted(self, doubts: ScreenDoubts | None) -> Findings:
-        """Return the findings with the doubts about CLIP, those of doubted classes marked."""
+        """Return the findings with doubts about CLIP; those of doubted classes are marked."""
         if doubts is None:
             return self
         marked = (replace(finding, words_untrusted=doubts.of_any(finding.classes)) for finding in self.findings)
         return replace(self, doubts=tuple(doubts.lines()), findings=tuple(marked))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document as JSON values; what methods add is sorted by key."""
+        """Return the document as JSON values."""
         document = plain(self)
         if self.preview is None:
             del document["preview"]
@@ -729,12 +687,12 @@ class Findings(Strict):
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "findings.json") -> Findings:
-        """Parse a document. UserError, with every problem, if it does not have this version's form."""
+        """Parse a document. Raise UserError with every problem if it does not have this version's form."""
         return parse_document(cls, text, where)
 
 
 def findings_json(findings: Findings) -> str:
-    """Return the text of findings.json; equal findings give equal text. ValueError for a number that is not finite."""
+    """Return the text of findings.json; equal findings give equal text."""
     return document_text(findings)
 
 
@@ -785,7 +743,7 @@ CSV_COLUMNS = {
 
 
 def findings_csv_text(findings: Findings) -> str:
-    """Return the text of findings.csv: a row for each tested hypothesis, in the document's order; None is empty."""
+    """Return the text of findings.csv, a row for each tested hypothesis."""
     same = {"target": findings.target.name, "method": findings.method.name}
 
     def cell(finding: Finding, column: str) -> Any:

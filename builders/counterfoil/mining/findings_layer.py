@@ -1,4 +1,4 @@
-"""The findings as a layer of a recipe: groups of mined shifts over the recipe that was mined, for review."""
+"""Findings as a layer of shifts over the recipe that was mined."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONGEST_SLUG = 60
 
 
 def unique_slugs(names: Sequence[str]) -> list[str]:
-    """Return names in the letters that shifts may have, each once: equal or empty ones get their index."""
+    """Return names in the letters of shift names, each once: equal or empty ones get their index."""
     plain = [re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:_LONGEST_SLUG].rstrip("_") for name in names]
     often = Counter(plain)
     taken = {slug for slug in plain if slug and often[slug] == 1}
@@ -43,17 +43,15 @@ HARD, EASY, REFERENCE = "hard", "easy", "reference"
 DECODED = "decoded"
 # The file that decoded vectors are drawn from.
 VECTORS = "vectors.safetensors"
-# What findings say of their words in `about`: what of them is no class; whether they are of another kind of picture.
+# Keys of `about`: the words without the class, and whether they describe another kind of picture.
 SHIFT_CAPTION, STYLED = "shift_caption", "styled"
 _A_PHOTO = "a photo"
 _MOST_NAMES = 12
 
 
 def layer_of(findings: Findings, run: MiningRun, decoded: Container[str] = ()) -> str | None:
-    """Return the text of `recipe.yaml`: confirmed findings as shifts of the groups `hard`, `easy`, `reference`.
-
-    decoded: ids of the classes whose hard vector is in `VECTORS`. Every inherited shift is dropped. Return None if
-    nothing was confirmed, or if the recipe does not render from noise alone.
+    """Return the text of `recipe.yaml`: confirmed findings as shifts of the groups `hard`, `easy`, `reference`; None if
+    there are none, or if the recipe cannot render from noise. decoded: ids of classes with a hard vector in `VECTORS`.
     """
     recipe = run.recipe
     if not findings.confirmed or not recipe.kind.from_noise:
@@ -66,10 +64,7 @@ def layer_of(findings: Findings, run: MiningRun, decoded: Container[str] = ()) -
 
 
 def shifts_layer(shifts: Mapping[str, Mapping[str, Any]], changes: Mapping[str, Any], run: MiningRun) -> str:
-    """Return the text of a layer in the run's folder with these shifts alone, a base of their classes, and `changes`.
-
-    It carries the run's overrides.
-    """
+    """Return a layer in the run's folder with these shifts alone, the base of their classes, and `changes`."""
     below, carried, extends = laid_over(run.source, run.overrides, run.folder)
     classes = {class_id for shift in shifts.values() for class_id in shift["classes"]}
     ids = [cls.id for cls in run.recipe.classes if cls.id in classes]
@@ -77,14 +72,14 @@ def shifts_layer(shifts: Mapping[str, Mapping[str, Any]], changes: Mapping[str, 
     prompts = merged_deeply(carried.get("prompts", {}), {"base": {"classes": ids}}) | {
         "shifts": dropped | {name: _over(shift, below.prompts.shifts.get(name)) for name, shift in shifts.items()}
     }
-    # LoRA weights of levels whose shift is gone would be in every image.
+    # Drop the LoRA weights of levels, which would otherwise be in every image.
     levelled = {shift.lora: None for shift in run.recipe.all_shifts() if shift.lora is not None}
     without = {"generator": {"lora": levelled}} if levelled else {}
     return layer_text(merged_deeply(merged_deeply(carried | {"prompts": prompts}, without), changes), below, extends)
 
 
 def _over(shift: Mapping[str, Any], spec: ShiftSpec | None) -> dict[str, Any]:
-    """Return a shift that leaves nothing of another one of its name (mining of what was mined)."""
+    """Return a shift that leaves nothing of another one with its name."""
     old: dict[str, Any] = {} if spec is None else spec.model_dump(mode="json", exclude_none=True)
     values: dict[str, Any] = {**dict.fromkeys(old), **shift}
     if old.get("mined_from") and shift.get("mined_from"):
@@ -93,18 +88,16 @@ def _over(shift: Mapping[str, Any], spec: ShiftSpec | None) -> dict[str, Any]:
 
 
 def _instead(old: Any, new: Any) -> Any:
-    """Return a mapping that leaves nothing of another one when it is laid over that."""
+    """Return a mapping that leaves nothing of another one when merged over it."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
     return {**dict.fromkeys(old), **{key: _instead(old.get(key), value) for key, value in new.items()}}
 
 
 def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tuple[Recipe, dict[str, Any], str]:
-    """Return what a layer in `folder` extends: the recipe without `overrides`, these as a mapping, and its name from
-    there.
-
-    Where that recipe leaves its classes to the input dataset, the layer carries those that were found there. UserError
-    where the overrides change such classes.
+    """Return the recipe without overrides, these as a mapping, and the recipe's name from `folder`. If the recipe
+    leaves its classes to the input dataset, the mapping carries the resolved classes. Raise UserError if the overrides
+    change such classes.
     """
     below, carried = load_recipe(source), _plain(with_overrides(LocatedMapping(), overrides))
     laid = load_recipe(source, overrides)
@@ -133,16 +126,16 @@ def derived_seed(seed: int, purpose: str, findings: Findings) -> int:
 
 
 def seed_for(seed: int, purpose: str, method: str, target: str, halves_seed: int) -> int:
-    """Return `derived_seed`, before there are findings."""
+    """Return `derived_seed` before there are findings."""
     words = f"{seed}\0{purpose}\0{method}\0{without_folders(target)}\0{halves_seed}"
     return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8]) >> 11
 
 
 def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = ()) -> dict[str, dict[str, Any]]:
-    """Return shift → what the recipe says of it: the hard ones by finding, an easy and a reference one by classes."""
+    """Return the layer's shifts by name: hard ones by finding, an easy and a reference one by classes."""
     audits = {audit.id: audit for audit in findings.classes}
     by_id = {cls.id: cls for cls in recipe.classes}
-    # Without a threshold of the recipe nothing says which score is enough.
+    # Only a threshold of the recipe says which score is enough.
     screened = recipe.screen.shift_threshold is not None
     hard: dict[str, dict[str, Any]] = {}
     others: dict[str, dict[str, Any]] = {}
@@ -152,24 +145,22 @@ def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = (
         if finding.prompt is not None:
             origin = mined_from(findings, finding)
             caption = finding.caption if finding.role == "hard" and screened else None
-            hard[finding.name] = mined_shift(
-                finding.prompt, caption, HARD, classes, origin, finding.about.get(SHIFT_CAPTION)
-            )
+            words = finding.about.get(SHIFT_CAPTION)
+            hard[finding.name] = mined_shift(finding.prompt, caption, HARD, classes, origin, words)
             hard[finding.name] |= {"style": True} if finding.about.get(STYLED) else {}
         stem = finding.name.removesuffix(f"_{finding.role}")
         if recipe.generator.adapter is not None and len(classes) == 1 and classes[0].id in decoded:
             origin = _beside(findings, finding, DECODED, None)
             hard[f"{stem}_{DECODED}"] = _decoded(classes[0], origin)
-        # A document of another recipe's test says nothing of whole classes.
+        # Findings of another recipe's test have no class audits.
         audit = audits.get(finding.classes[0]) if len(finding.classes) == 1 else None
         easy = audit.easy[0].caption if audit is not None and audit.easy else None
         if finding.role == "far_from":
             easy = finding.caption
         if easy is not None:
             origin = _beside(findings, finding, EASY, easy)
-            others[f"{stem}_{EASY}"] = mined_shift(
-                prompt_of(easy, classes), easy if screened else None, EASY, classes, origin
-            )
+            prompt, caption = prompt_of(easy, classes), easy if screened else None
+            others[f"{stem}_{EASY}"] = mined_shift(prompt, caption, EASY, classes, origin)
         if base is None:
             continue
         origin = _beside(findings, finding, REFERENCE, None)
@@ -178,23 +169,19 @@ def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = (
 
 
 def drawing_prompt(hypothesis: Hypothesis, outcome: Found, recipe: Recipe) -> str | None:
-    """Return what draws the set: its caption; or, far from a caption, the hardest one that no other set draws."""
+    """Return the prompt that draws the set: its caption; far from a caption, the hardest one that no other set uses."""
     classes = [recipe.classes[label] for label in hypothesis.labels]
     if hypothesis.role == "hard":
         return prompt_of(hypothesis.caption, classes)
-    drawn = {
-        other.caption for other in outcome.hypotheses if other.role == "hard" and other.labels == hypothesis.labels
-    }
+    hard_sets = [other for other in outcome.hypotheses if other.role == "hard"]
+    drawn = {other.caption for other in hard_sets if other.labels == hypothesis.labels}
     hard = outcome.notes[hypothesis.labels[0]].hard if len(classes) == 1 else ()
     left = [caption.caption for caption in hard if caption.score < 0 and caption.caption not in drawn]
     return prompt_of(left[0], classes) if left else None
 
 
 def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
-    """Return a caption as a prompt: the class's name becomes `{class}`, so that a class token can take its place.
-
-    A caption that calls it otherwise (by a hyponym) is the prompt as it is.
-    """
+    """Return a caption as a prompt: the class's name becomes `{class}`, so that a class token can take its place."""
     nouns = {classes[0].name} if len(classes) == 1 else set()
     nouns |= {cls.category for cls in classes if cls.category is not None}
     for noun in sorted(nouns, key=len, reverse=True):
@@ -206,7 +193,7 @@ def prompt_of(caption: str, classes: Sequence[RecipeClass]) -> str:
 
 
 def mined_from(findings: Findings, finding: Finding) -> dict[str, Any]:
-    """Return the origin of a shift for its recipe: its rates, its test, and what they were measured on."""
+    """Return a shift's origin for its recipe: its rates, its test, and the audited images."""
     interval = finding.difference.reported_interval
     return {
         "finding": finding.name,
@@ -229,12 +216,9 @@ def mined_from(findings: Findings, finding: Finding) -> dict[str, Any]:
 
 def _drawn(finding: Finding) -> dict[str, Any]:
     if finding.pairs is not None:
-        test, fresh = finding.pairs, finding.pairs.fresh
-        facts = {
-            "tested_on": finding.tested_on,
-            "origin": finding.origin,
-            "pairs": _counts(test) | {"log_e": finding.last_log_e},
-        }
+        counts = _counts(finding.pairs) | {"log_e": finding.last_log_e}
+        facts = {"tested_on": finding.tested_on, "origin": finding.origin, "pairs": counts}
+        fresh = finding.pairs.fresh
         return facts | ({} if fresh is None else {"fresh": _counts(fresh)})
     if finding.rendered is None:
         return {}
@@ -247,7 +231,7 @@ def _counts(pairs: CountedPairs) -> dict[str, int]:
 
 
 def _beside(findings: Findings, finding: Finding, role: str, caption: str | None) -> dict[str, Any]:
-    """Return the origin of a shift for comparison: no failure of its own was tested."""
+    """Return the origin of a shift for comparison, which has no test of its own."""
     facts = {"finding": finding.name, "role": role, "caption": caption, **audit_origin(findings)}
     return {key: value for key, value in facts.items() if value is not None}
 
@@ -269,7 +253,7 @@ def audit_origin(findings: Findings) -> dict[str, Any]:
 
 
 def _shared(value: Any) -> Any:
-    """Return a method's settings as a recipe may have them: files and folders by their names alone."""
+    """Return a method's settings for a recipe: files and folders by their names alone."""
     if isinstance(value, Mapping):
         return {key: _shared(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -290,10 +274,7 @@ def mined_shift(
     origin: Mapping[str, Any],
     alone: str | None = None,
 ) -> dict[str, Any]:
-    """Return a shift of kind `mined`; `caption` is the whole one that it is screened by, if it is.
-
-    alone: what it says without its class, if that is known.
-    """
+    """Return a shift of kind `mined`. caption: to screen it by. alone: the caption without its class."""
     added = None if caption is None else alone or _added(caption, classes)
     values: dict[str, Any] = {} if "{class}" in prompt else {"object_caption": prompt}
     return {

@@ -1,7 +1,4 @@
-"""Input and output of a mining method: one half of the images as arrays, and hypotheses with their sets of images.
-
-A set is bounded by a cut-off of the cosine with a caption, chosen on the discover half.
-"""
+"""Input and output of a mining method: rows of the discover half, and hypotheses with their sets of images."""
 
 from __future__ import annotations
 
@@ -34,10 +31,8 @@ def choose_cutoffs(
     role: Role,
     margin: float,
 ) -> tuple[tuple[float, ...], NDArray[np.bool_], tuple[FailureCount, FailureCount]]:
-    """Return each class's cut-off, the set (n,) bool, and the failures inside and outside it.
-
-    cosines: (n,) with the caption, for rows of `classes`. Every class contributes the same share of its rows: the share
-    with the smallest p-value of `score_test`, or the largest of equal ones.
+    """Return each class's cut-off, the set (n,), and the failures inside and outside it. Every class gives the share of
+    its rows with the smallest p-value, on a tie the largest. cosines: (n,) with the caption, for rows of `classes`.
     """
     tried = []
     for share in SHARES:
@@ -100,10 +95,8 @@ class MiningRun:
 
 @dataclass(frozen=True, slots=True)
 class CandidateCaptions:
-    """Distinct captions with their CLIP vectors.
-
-    vectors: (len(texts), width), unit vectors. references: by label, the row of the caption that names only the class.
-    candidates: by label, rows of the captions that say more.
+    """Distinct captions with their unit vectors (texts, width). references: by label, the row of the caption that names
+    only the class. candidates: by label, rows of captions that say more.
     """
 
     texts: tuple[str, ...]
@@ -117,9 +110,7 @@ NO_CAPTIONS = CandidateCaptions((), np.zeros((0, 0), np.float32), (), ())
 
 @dataclass(frozen=True, slots=True)
 class SliceColumns:
-    """The columns of slices' features: measures that vary, shifts (1 for rows of the shift), and `width` columns of
-    unit vectors from the classifier.
-    """
+    """Columns of slices' features: measures, shifts (1 for rows of the shift), and `width` columns of unit vectors."""
 
     measures: tuple[ImageMeasure, ...] = ()
     shifts: tuple[str, ...] = ()
@@ -131,10 +122,8 @@ NO_COLUMNS = SliceColumns()
 
 @dataclass(frozen=True, slots=True)
 class LabelledRows:
-    """n rows of one half.
-
-    features: (n, width). labels, failed: (n,). units: (n,), equal for rows of one unit. taken_for: (n,), the label that
-    the target answers, -1 if its answer is no class.
+    """n rows of one half. features: (n, width); others (n,). units: equal for rows of one unit. taken_for: the label
+    that the target answers, -1 if its answer is no class.
     """
 
     features: NDArray[np.floating]
@@ -149,10 +138,8 @@ class LabelledRows:
 
 @dataclass(frozen=True, slots=True)
 class DiscoverHalf(LabelledRows):
-    """The rows of the discover half, whose features are CLIP's unit vectors, or what `columns` describes.
-
-    centre, deviation: (width,), mean and standard deviation (ddof 1) of the train split's features. categories: by
-    label. pooled: name → (n,) failures of a further classifier.
+    """The rows of the discover half, with CLIP's unit vectors or the `columns`. centre, deviation: (width,), of the
+    train split. categories: by label. pooled: name → (n,) failures of a further classifier.
     """
 
     centre: NDArray[np.float64]
@@ -240,10 +227,8 @@ class ClassNote:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A method's result: hypotheses, a note for each class (by label), and arrays to store, by name.
-
-    decide: label → a function from features (n, width) to decision values (n,), for classes with a direction. A value
-    below 0 predicts a failure.
+    """A method's result: hypotheses, a note for each class (by label), and arrays to store. decide: label → a function
+    from features (n, width) to decision values (n,), below 0 for a predicted failure.
     """
 
     hypotheses: tuple[Hypothesis, ...]

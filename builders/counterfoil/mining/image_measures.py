@@ -12,7 +12,7 @@ from counterfoil.store.decoding import open_image
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Focus is measured as a model of usual input size sees it: larger images are reduced first.
+# Larger images are reduced first, so that focus is measured as a model of usual input size sees it.
 _LONGEST_SIDE = 256
 # Of the luminance table of quality 50 (ITU-T T.81, table K.1), from which libjpeg scales those of all others.
 _TABLE_SUM, _TABLE_LEAST, _CLIPPED = 3688, 10, 255
@@ -21,7 +21,7 @@ _LOSSLESS = 100
 
 @dataclass(frozen=True, slots=True)
 class ImageMeasure:
-    """A number of an image; low, high: words for images with little and with much of it."""
+    """A measure of images. low, high: words for images with little and with much of it."""
 
     name: str
     low: str
@@ -47,7 +47,7 @@ MEASURES = (
 
 
 def measure_image(image: Image, encoded: bytes) -> tuple[float, ...]:
-    """Return the measures of an RGB image and of the file that it was read from, in the order of `MEASURES`.
+    """Return the measures of an RGB image and of its file, in the order of `MEASURES`.
 
     brightness, contrast: mean and standard deviation of the luma (ITU-R BT.601). saturation: mean of HSV's.
     """
@@ -76,7 +76,7 @@ def jpeg_quality(encoded: bytes) -> float:
     table = getattr(open_image(encoded, photograph=True), "quantization", {}).get(0)
     if table is None:
         return float(_LOSSLESS)
-    # Of low qualities large entries are clipped, and the smallest is not.
+    # At low qualities large entries are clipped, but never the smallest.
     percent = 100 * (sum(table) / _TABLE_SUM if max(table) < _CLIPPED else min(table) / _TABLE_LEAST)
     quality = 100 - percent / 2 if percent <= 100 else 5000 / percent
     return float(min(_LOSSLESS, max(1, round(quality))))

@@ -1,10 +1,8 @@
 """Check with CLIP whether rows that a classifier gets wrong look mislabelled, as the class that it answers.
 
-A row looks mislabelled if the answer's caption is nearer than the label's, and right rows of the answer's class, of
-other units, are nearer than those of the label's class. Since CLIP may share the classifier's mistakes, a finding is
-judged by depth: half of the rows that truly belong to a class lie deeper in it than its median right row, while rows
-mistaken for it lie at its edge. Twice the share of deeper rows estimates the share of wrong labels, as p-values above
-one half estimate the share of true nulls (Storey 2002, J. R. Stat. Soc. B).
+Half of the rows that truly belong to a class lie deeper in it than its median right row; rows mistaken for it lie at
+its edge. So twice the share of deeper rows estimates the share of wrong labels, as p-values above one half estimate the
+share of true nulls (Storey 2002, J. R. Stat. Soc. B).
 """
 
 from __future__ import annotations
@@ -34,11 +32,8 @@ _ROWS_AT_ONCE = 1024
 
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """m rows, each between the class of its label and another class; all arrays (m,).
-
-    captions: the cosine to the other class's caption minus that to the label's. neighbours: the mean cosine to the
-    nearest right rows of the other class minus that of the label's. depth: the share of the other class's right rows
-    that are less typical of it, by both margins together.
+    """m rows with the labels (m,) of another class, `others`, that they may belong to. captions, neighbours: the cosine
+    to that class minus the cosine to the label's. depth: the share of its right rows that are less typical of it.
     """
 
     rows: NDArray[np.int64]
@@ -64,10 +59,8 @@ class CheckedRows:
 
 @dataclass(frozen=True)
 class SeenLabels:
-    """n labelled rows with CLIP's features (n, width).
-
-    right: (n,), whether the classifier answers the label. captions: (classes, width), unit vectors by label. known:
-    (classes,), whether CLIP knows a class.
+    """n labelled rows with CLIP's features (n, width). right: (n,), whether the label is answered. captions: (classes,
+    width), by label. known: (classes,), whether CLIP knows a class.
     """
 
     features: NDArray[np.float32]
@@ -109,9 +102,9 @@ class SeenLabels:
         captions = self.features[every] @ towards
         neighbours = self._nearness(every, other) - self._nearness(every, label)
         # Scale both margins by their deviation among right rows of the other class.
-        scales = [
-            float(np.std(margins[len(rows) :])) or 1.0 if len(right_rows) else 1.0 for margins in (captions, neighbours)
-        ]
+        scales = [1.0, 1.0]
+        if len(right_rows):
+            scales = [float(np.std(margins[len(rows) :])) or 1.0 for margins in (captions, neighbours)]
         both = captions / scales[0] + neighbours / scales[1]
         depth = np.searchsorted(np.sort(both[len(rows) :]), both[: len(rows)], side="right") / max(1, len(right_rows))
         first = slice(len(rows))
@@ -150,10 +143,7 @@ COLUMNS = (
 def check_labels(
     tests: HypothesisTests, clip: ClipModel, doubts: ScreenDoubts | None
 ) -> tuple[dict[str, LabelCheck], str | None]:
-    """Return a check by name of each hypothesis that was tested on rows, and the CSV table of rows to relabel.
-
-    The table is None unless wrong labels may explain a confirmed finding.
-    """
+    """Return a check by hypothesis, and the CSV table to relabel if wrong labels may explain a confirmed finding."""
     checks: dict[str, LabelCheck] = {}
     on_rows = [carried for carried in tests.by_weight if carried.counts.rows is not None]
     if not on_rows:

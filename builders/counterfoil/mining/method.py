@@ -1,4 +1,4 @@
-"""A mining method: one finds hypotheses among images that exist, another draws its images."""
+"""The two kinds of mining methods: one finds hypotheses among existing images, the other renders its own images."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from counterfoil.recipe.schema_mine import MethodSection, Mine
 
 @dataclass(frozen=True, slots=True)
 class FindMethod:
-    """A way to find failures among images that exist: a function from arrays; it loads and renders nothing.
+    """A way to find failures among existing images, as a function of arrays that loads and renders nothing.
 
     settings: the form of `mine.settings`. find: hypotheses of a half, from the recipe's section, its settings and a
-    number of workers: the same half, settings and seed give the same hypotheses, in the same order. captions: candidate
-    captions, and notes about them; None for a method that needs no words, and so no CLIP. layer: the text of the recipe
-    that it leaves, if not as findings usually are; None if there is nothing to build. notes: about what it found.
-    pooled: classifiers whose failures it wants beside the target's.
+    number of workers; equal input gives equal hypotheses in equal order. captions: candidate captions and notes about
+    them; None for a method without words, which needs no CLIP. layer: the recipe that it leaves, if not that of
+    `layer_of`. notes: about its result. pooled: classifiers whose failures it uses beside the target's.
     """
 
     settings: type[MethodSection]
@@ -34,7 +33,7 @@ class FindMethod:
 
 @dataclass(frozen=True, slots=True)
 class SearchMethod:
-    """A way to find failures in images that it draws itself; `search` writes the run's folder, and resumes there."""
+    """A way to find failures in images that it renders; `search` writes the run's folder, and resumes there."""
 
     settings: type[MethodSection]
     search: Callable[[MiningRun], MineResult]

@@ -1,4 +1,4 @@
-"""`mine`: audit a classifier on a recipe's images, name what it gets wrong, test that, and write it as a recipe."""
+"""`mine`: audit a classifier on a recipe's images, name and test its failures, and write them as a recipe."""
 
 from __future__ import annotations
 
@@ -164,9 +164,14 @@ def mine(
         make_folder(folder)
         with directory_lock(folder):
             if isinstance(chosen, SearchMethod):
-                refuse_unused(
-                    mined, on=on, confirm=confirm, pool_rows=pool_rows, pool_labels=pool_labels, limit=mined.limit
-                )
+                unused = {"on": on, "confirm": confirm, "pool-rows": pool_rows, "pool-labels": pool_labels}
+                unused["limit"] = mined.limit
+                options = [f"--{option}" for option, value in unused.items() if value is not None]
+                if options:
+                    raise UserError(
+                        f"{' and '.join(options)}: the method '{mined.method}' draws the images that it audits",
+                        "Leave it out. To describe failures on existing images, name these in mine.settings.seeds.",
+                    )
                 refuse_pools(pool, weights, mined)
                 return chosen.search(run)
             if chosen.captions is None:
@@ -200,10 +205,7 @@ def _mine_captions(
     wanted_pool: tuple[OpenedPool, int] | None,
     weights: bool,
 ) -> MineResult:
-    """Audit the images, test the method's hypotheses, and write the files. Mine slices if CLIP is not available.
-
-    devices: devices that render images for the test.
-    """
+    """Test the method's hypotheses and write the files; mine slices without a CLIP. devices: of the rendered test."""
     recipe, mine, folder = run.recipe, run.mine, run.folder
     assert method.captions is not None
     gathered, notes = method.captions(run)
@@ -234,13 +236,9 @@ def _mine_captions(
     of_others = other_failures(target_audit, audits, others, run.device)
     rows = _answered_rows(run, target_audit, audits[0], others)
     odd = (*unreadable_note(audits[0].unreadable, audits[0].paths), *method.notes(outcome, run))
-    findings = collect_findings(
-        tests,
-        of_others,
-        checks=checks,
-        answered=None if rows is None else answers_shown(rows, recipe),
-        notes=(*notes, *odd, *image_notes(recipe, mine.on)),
-    ).doubted(doubts)
+    answered = None if rows is None else answers_shown(rows, recipe)
+    all_notes = (*notes, *odd, *image_notes(recipe, mine.on))
+    findings = collect_findings(tests, of_others, checks=checks, answered=answered, notes=all_notes).doubted(doubts)
     files = {VECTORS: _vectors(tests)}
     if relabel is not None:
         files[RELABEL] = relabel.encode()
@@ -265,10 +263,7 @@ def _mine_captions(
 
 
 def _mine_slices(run: MiningRun, target_audit: AskedTarget, without_words: tuple[str, ...] = ()) -> MineResult:
-    """Test groups of images from pixels and the classifier's own features, without words, and write the files.
-
-    without_words: why a run that asked for words has none.
-    """
+    """Test groups of images without words, and write the files. without_words: why no words were found."""
     recipe, mine = run.recipe, run.mine
     audits = target_audit.audits(None)
     refuse_others(run.folder, recipe, mine, [part.content for part in target_audit.parts])
@@ -282,13 +277,9 @@ def _mine_slices(run: MiningRun, target_audit: AskedTarget, without_words: tuple
     of_others = other_failures(target_audit, audits, others, run.device)
     rows = _answered_rows(run, target_audit, audits[0], others)
     odd = (*unreadable_note(audits[0].unreadable, audits[0].paths), *image_notes(recipe, mine.on, in_words=False))
-    findings = collect_findings(
-        tests,
-        of_others,
-        without_words=without_words,
-        answered=None if rows is None else answers_shown(rows, recipe, _WITHOUT_WORDS),
-        notes=(*notes, *odd),
-    )
+    answered = None if rows is None else answers_shown(rows, recipe, _WITHOUT_WORDS)
+    all_notes = (*notes, *odd)
+    findings = collect_findings(tests, of_others, without_words=without_words, answered=answered, notes=all_notes)
     files = {}
     if rows is not None:
         files[ROWS] = failing_rows_csv(rows, recipe, tests.confirmed_sets).encode()
@@ -304,9 +295,8 @@ def find_hypotheses(
     pooled: Sequence[Mapping[str, NDArray[np.bool_]]] | None = None,
     columns: SliceColumns = NO_COLUMNS,
 ) -> Found:
-    """Run the method on the discover half of each audit and join the results.
-
-    pooled: for each audit, name → (n,) failures of a further classifier. columns: describe features other than CLIP's.
+    """Run the method on the discover half of each audit and join the results. pooled: for each audit, name → (n,)
+    failures of a further classifier. columns: describe features other than CLIP's.
     """
     classes, several = run.recipe.classes, []
     for audited, failures in zip(audits, pooled or [{}] * len(audits), strict=True):
@@ -331,17 +321,14 @@ def find_hypotheses(
     if len(several) == 1:
         return several[0]
     # Each class's note comes from the audit of that class.
-    notes = {
-        label: outcome.notes[label]
-        for audited, outcome in zip(audits, several, strict=True)
-        for label in audited.classes
-    }
-    return Found(
-        hypotheses=tuple(hypothesis for outcome in several for hypothesis in outcome.hypotheses),
-        notes=tuple(notes[label] for label in sorted(notes)),
-        vectors={name: vector for outcome in several for name, vector in outcome.vectors.items()},
-        decide={label: decide for outcome in several for label, decide in outcome.decide.items()},
-    )
+    notes = {}
+    for audited, outcome in zip(audits, several, strict=True):
+        notes |= {label: outcome.notes[label] for label in audited.classes}
+    joined = Found((), tuple(notes[label] for label in sorted(notes)))
+    for outcome in several:
+        hypotheses, vectors = joined.hypotheses + outcome.hypotheses, {**joined.vectors, **outcome.vectors}
+        joined = replace(joined, hypotheses=hypotheses, vectors=vectors, decide={**joined.decide, **outcome.decide})
+    return joined
 
 
 def embed_captions(gathered: Gathered, clip: ClipModel) -> CandidateCaptions:
@@ -356,37 +343,24 @@ def embed_captions(gathered: Gathered, clip: ClipModel) -> CandidateCaptions:
 def _answered_rows(
     run: MiningRun, target_audit: AskedTarget, audited: Audited, others: Mapping[str, ClassMap]
 ) -> AnsweredRows | None:
-    """Return the audited rows with the confidence of all classifiers, read from the cache.
-
-    Return None if rows have conditions.
-    """
+    """Return the audited rows with the confidence of all classifiers; None if rows have conditions."""
     if target_audit.has is not None:
         return None
-    known = collect_answers(audited.parts, others, run.recipe, run.device) if others else {}
-    return AnsweredRows.of(audited, [answers.predictions for answers in known.values()])
+    answers = collect_answers(audited.parts, others, run.recipe, run.device) if others else {}
+    return AnsweredRows.of(audited, [target.predictions for target in answers.values()])
 
 
 def _vectors(tests: HypothesisTests) -> bytes:
-    """Return the bytes of `vectors.safetensors`: directions by class id, captions by hypothesis, mean and deviation."""
+    """Return `vectors.safetensors`: directions by class id, captions by hypothesis, mean and deviation."""
     from safetensors.numpy import save
 
     audited, ids = tests.audits[0], [cls.id for cls in tests.run.recipe.classes]
     arrays: dict[str, Any] = {"centre": audited.centre, "spread": audited.deviation}
-    for name, vector in tests.found.vectors.items():
+    for name, vector in tests.outcome.vectors.items():
         label, _, what = name.partition("_")
         arrays[f"{ids[int(label)]}_{what}" if label.isdecimal() else name] = np.asarray(vector)
-    arrays |= {f"caption_{hypothesis.name}": np.asarray(hypothesis.vector) for hypothesis in tests.found.hypotheses}
+    arrays |= {f"caption_{hypothesis.name}": np.asarray(hypothesis.vector) for hypothesis in tests.outcome.hypotheses}
     return save({name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)})
-
-
-def refuse_unused(mine: Mine, **given: object) -> None:
-    """Raise UserError for options that a method which renders its own images does not use."""
-    options = [f"--{option.replace('_', '-')}" for option, value in given.items() if value is not None]
-    if options:
-        raise UserError(
-            f"{' and '.join(options)}: the method '{mine.method}' draws the images that it audits",
-            "Leave it out. To describe failures on existing images, name these in mine.settings.seeds.",
-        )
 
 
 def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:
@@ -420,9 +394,8 @@ def _mined_recipe(
         close = did_you_mean(confirm, CONFIRM)
         raise UserError(f"mine.confirm: found '{confirm}', expected {', '.join(CONFIRM)}{close}")
     values = {} if loaded.mine is None else loaded.mine.model_dump(exclude_none=True)
-    mined = validate_settings(
-        Mine, values | {key: value for key, value in options.items() if value is not None}, "mine"
-    )
+    values |= {key: value for key, value in options.items() if value is not None}
+    mined = validate_settings(Mine, values, "mine")
     if mined.method not in METHODS:
         raise unknown_method(mined.method, METHODS)
     return loaded, mined, overrides

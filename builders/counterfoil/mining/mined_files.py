@@ -14,7 +14,7 @@ from counterfoil.errors import UserError
 from counterfoil.mining.findings import Findings, findings_csv_text, findings_json
 from counterfoil.mining.findings_layer import VECTORS
 from counterfoil.mining.pools import POOL_LAYER, POOL_TABLE, FilteredPool
-from counterfoil.mining.report import mining_html, page_thumbnails, pictures_wanted
+from counterfoil.mining.report import mining_html, page_thumbnail, pictures_wanted
 from counterfoil.recipe import Recipe, dump_recipe, load_recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.store.atomic import make_folder, remove_stale, try_folder, write_atomically
@@ -34,10 +34,8 @@ _NAMED = {
 
 @dataclass(frozen=True)
 class MineResult:
-    """The findings and their files. The file `recipe` exists only if a finding was confirmed.
-
-    `relabel` has the rows of findings that wrong labels may explain. pool: the rows chosen from the pool, if one was
-    named; its file exists if a row was chosen. `rows` lists the rows that fail, if no recipe was written.
+    """The findings and their files. `recipe` exists only if a finding was confirmed, `rows` only without a recipe,
+    `relabel` only if wrong labels may explain a finding.
     """
 
     directory: Path
@@ -53,7 +51,7 @@ class MineResult:
 
 
 def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Path:
-    """Write a recipe that code handed over, which layers extend, and return its path. UserError for overrides."""
+    """Write a Recipe object to a file that layers can extend, and return its path."""
     load_recipe(recipe, overrides)
     try_folder(folder)
     make_folder(folder)
@@ -63,10 +61,7 @@ def written_recipe(recipe: Recipe, overrides: Sequence[str], folder: Path) -> Pa
 
 
 def image_notes(recipe: Recipe, on: Sequence[str], *, in_words: bool = True) -> tuple[str, ...]:
-    """Return notes about the images, and why the findings have no recipe if they cannot have one.
-
-    in_words: whether findings have words that could be drawn.
-    """
+    """Return notes about the images, and why the findings have no recipe. in_words: whether words could draw them."""
     notes, train = [], recipe.source.train_split
     if train in on:
         notes.append(
@@ -116,17 +111,15 @@ def page_pictures(
     several: Iterable[tuple[str, LabelledImages]],
     decoded: Callable[[bytes], Image | None] = readable_image,
 ) -> dict[str, bytes]:
-    """Return thumbnails of the images that the page shows, by key. several: images, each with the beginning of its
-    keys.
-    """
-    wanted, encoded_images = pictures_wanted(findings), dict[str, bytes]()
+    """Return thumbnails of the images that the page shows, by key. several: images, each with its key prefix."""
+    wanted, pictures = pictures_wanted(findings), dict[str, bytes]()
     for start, images in several:
         keys = {key.removeprefix(start) for key in wanted if key.startswith(start)} & set(images.keys)
-        if keys:
-            encoded_images |= {
-                f"{start}{key}": encoded for key, encoded in images.images(frozenset(keys)) if encoded is not None
-            }
-    return page_thumbnails(encoded_images, decoded)
+        for key, encoded in images.images(frozenset(keys)) if keys else ():
+            image = None if encoded is None else decoded(encoded)
+            if image is not None:
+                pictures[f"{start}{key}"] = page_thumbnail(image)
+    return pictures
 
 
 def write_mined(
@@ -137,15 +130,11 @@ def write_mined(
     more: Sequence[Callable[[], object]] = (),
     pool: FilteredPool | None = None,
 ) -> MineResult:
-    """Write the findings, their table, their page and other `files`, by name, and before these what `more` writes.
-
-    Files of an earlier run are removed first: they belong to other findings.
-    """
-    whole = dict(files) | {
-        TABLE: findings_csv_text(findings).encode(),
-        REPORT: mining_html(findings, pictures, has_recipe=LAYER in files).encode(),
-        FINDINGS: findings_json(findings).encode(),
-    }
+    """Write the findings, their table, their page and other `files`, after what `more` writes."""
+    page = mining_html(findings, pictures, has_recipe=LAYER in files)
+    texts = {TABLE: findings_csv_text(findings), REPORT: page, FINDINGS: findings_json(findings)}
+    whole = dict(files) | {name: text.encode() for name, text in texts.items()}
+    # Files of an earlier run belong to other findings.
     remove_stale(folder, (*(name for name in _NAMED.values() if name not in (TABLE, REPORT)), POOL_TABLE))
     for write in more:
         write()
@@ -155,7 +144,7 @@ def write_mined(
 
 
 def write_mined_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files by name, the findings last. UserError or RunFailure when the disk refuses."""
+    """Write files by name, the findings last."""
     for name in sorted(files, key=lambda name: name == FINDINGS):
         write_atomically(folder / name, files[name])
     write_index(folder)

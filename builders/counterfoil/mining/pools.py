@@ -1,10 +1,5 @@
-"""Use a direction in training: rows of a pool that are chosen, and weights of rows that exist.
-
-*Filter* takes the rows of a pool that a direction calls hardest, so many a class, whether or not their decision value
-is negative (Jain et al. 2023, Appendix A.5). They become a layer of `generator.kind: rows`, so they are built, carded
-and published like any dataset. *Upweight* doubles the weight of training rows with a negative one (A.2, B.1.2). Rows of
-a pool that share an image or a unit with the audited images are left out and counted: otherwise the findings could not
-be checked again.
+"""Use directions in training: choose the rows of a pool with the lowest decision values of each class (Jain 2023, A.5),
+or double the weight of train rows with a negative one (A.2, B.1.2).
 """
 
 from __future__ import annotations
@@ -49,9 +44,9 @@ POOL_SHIFT = "hard"
 PREDICTED = "predicted"
 # Jain 2023, Appendix B.1.2.
 FACTOR = 2.0
-# Under what a file of weights says in its metadata what it came from.
+# Key of the origin in the metadata of a file of weights.
 ORIGIN = "counterfoil"
-# What a generator says of rendering; rows of a pool are stored at the size that they have.
+# The generator's keys about rendering; rows of a pool keep their size.
 _OF_RENDERING = (
     "model", "revision", "scheduler", "steps", "guidance", "size", "saved_size", "negative_prompt", "lora"
 )  # fmt: skip
@@ -59,10 +54,7 @@ _OF_RENDERING = (
 
 @dataclass(frozen=True, slots=True)
 class Hardest:
-    """Rows of a pool by label, the hardest first, with their decision values; and how many rows were left out.
-
-    unreadable: whose image could not be decoded. unlabelled: of no class that has a direction.
-    """
+    """Rows of a pool by label, the hardest first, with their decision values, and the numbers of rows left out."""
 
     rows: Mapping[int, NDArray[np.int64]]
     decisions: Mapping[int, NDArray[np.float64]]
@@ -73,15 +65,10 @@ class Hardest:
 def hardest_rows(
     decisions: NDArray[np.floating], labels: NDArray[np.int64], most: int, rows: NDArray[np.int64] | None = None
 ) -> Hardest:
-    """Return at most `most` rows per class with the lowest decision values of any sign; ties go to the earlier row.
-
-    decisions: (m,), by the direction of the row's label; NaN if the image cannot be decoded. labels: (m,), below 0 for
-    rows without a class or whose class has no direction. rows: (m,), if a row of the pool can have several classes
-    (conditions); by default, entry i is row i.
+    """Return at most `most` rows per class with the lowest decision values (m,), NaN if unreadable. labels: (m,), below
+    0 without a direction. rows: (m,), if a row can have several classes.
     """
     rows = np.arange(len(labels)) if rows is None else rows
-    if most < 1 or not len(decisions) == len(labels) == len(rows):
-        raise ValueError(f"expected a decision, a label and a row each, and at least one a class, found {most}")
     readable, labelled = ~np.isnan(decisions), labels >= 0
     by_label: dict[int, NDArray[np.int64]] = {}
     values: dict[int, NDArray[np.float64]] = {}
@@ -95,11 +82,7 @@ def hardest_rows(
 
 
 def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: str = "label") -> str:
-    """Return where the labels of a pool are from: a column of it, or `predicted`, the target's answer.
-
-    stated: the column or `predicted`, None if not stated; then the column `usual`. UserError for a pool without that
-    column.
-    """
+    """Return the column of a pool's labels, by default `usual`, or `predicted` for the target's answers."""
     if stated == PREDICTED:
         return PREDICTED
     if stated is None and usual in columns:
@@ -118,7 +101,7 @@ def pool_labels(stated: str | None, pool: str, columns: Sequence[str], usual: st
 
 @dataclass(frozen=True, slots=True)
 class PoolOrigin:
-    """The pool, with its split, and its labels: a column's name or `predicted`. license: as the Hub spells it."""
+    """The pool with its split. labels: a column, or `predicted`. license: as the Hub spells it."""
 
     reference: NamedDataset
     labels: str
@@ -131,21 +114,12 @@ def pool_files(
     recipe: Recipe,
     below: Recipe,
     extends: str | None = None,
-    changes: Mapping[str, Any] | None = None,
-    mined_from: Mapping[str, Any] | None = None,
+    changes: Mapping[str, Any] = {},
+    mined_from: Mapping[str, Any] = {},
 ) -> dict[str, bytes]:
-    """Return the files of the chosen rows: a layer for `counterfoil build`, and the table that it names.
-
-    The layer has one shift, `hard`, with the classes that have rows. recipe: the mined recipe. below: the recipe that
-    the layer extends, as `extends` from its folder. changes: the overrides between the two (`--set`). Nothing is
-    rendered, every inherited shift is dropped, and no threshold drops a row. mined_from: the direction's origin, for
-    the card.
-
-    Raise UserError if no row was chosen, for more rows than a table may hold, and for a recipe that is itself a set of
-    rows. Raise ValueError for a pool without a split.
+    """Return a layer over `below` with the chosen rows as the shift `hard`, and the table that it names. changes: the
+    overrides between `below` and `recipe`. mined_from: the direction's origin, for the card.
     """
-    if pool.reference.split is None:
-        raise ValueError(f"which split of {pool.reference.dataset} are the rows from?")
     if below.kind.takes_rows or recipe.kind.takes_rows:
         raise UserError(
             f"recipe {recipe.name}: it already selects rows, so it cannot take another selection",
@@ -161,7 +135,7 @@ def pool_files(
     table = rows_csv({POOL_SHIFT: chosen})
     if len(table) > MOST_BYTES:
         raise UserError(f"{sum(map(len, chosen.values())):,} rows were chosen, too many for one table", "Choose fewer.")
-    layer = merged_deeply(changes or {}, _changes(hardest, pool, recipe, below, chosen, mined_from or {}))
+    layer = merged_deeply(changes, _changes(hardest, pool, recipe, below, chosen, mined_from))
     return {POOL_TABLE: table, POOL_LAYER: layer_text(layer, below, extends).encode()}
 
 
@@ -203,7 +177,7 @@ def _changes(
             "shifts": dict.fromkeys((*below.prompts.shifts, *recipe.prompts.shifts))
             | {POOL_SHIFT: {key: value for key, value in shift.items() if value is not None}},
         },
-        # They are the rows that were chosen, whatever CLIP says of them.
+        # CLIP rejects no chosen row.
         "screen": {"object_threshold": -1} | _dropped({"keep"}, [part.screen for part in both]),
         "samples": _dropped({"accepted", "at_most", "pairs", "held"}, [part.samples for part in both])
         | {"candidates": most, "noise": "independent"},
@@ -235,33 +209,24 @@ def _generator(pool: PoolOrigin, both: Sequence[Recipe]) -> dict[str, Any]:
 
 
 def _dropped(names: Sequence[str] | set[str], sections: Sequence[Any]) -> dict[str, None]:
-    """Return null for each of these keys that any of the sections does not have at its default."""
+    """Return null for each key that any of the sections does not have at its default."""
     fields = type(sections[0]).model_fields
-    others = [
-        name for name in sorted(names) for section in sections if getattr(section, name) != fields[name].get_default()
-    ]
-    return dict.fromkeys(others)
+    dropped: dict[str, None] = {}
+    for name in sorted(names):
+        if any(getattr(section, name) != fields[name].get_default() for section in sections):
+            dropped[name] = None
+    return dropped
 
 
-def hard_weights(decisions: NDArray[np.floating], factor: float = FACTOR) -> NDArray[np.float64]:
-    """Return weights of training rows: `factor` where the decision value is below 0, else 1, NaN (unreadable) included.
-
-    decisions: (n,), each by the direction of its label; or (n, K) by those of K conditions. ValueError for a factor
-    that is not above 0.
-    """
-    if not (np.isfinite(factor) and factor > 0):
-        raise ValueError(f"found a factor of {factor}, expected one above 0")
-    return np.where(decisions < 0, float(factor), 1.0)
+def hard_weights(decisions: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return weights of training rows: `FACTOR` where the decision value is below 0, else 1, also for NaN."""
+    return np.where(decisions < 0, FACTOR, 1.0)
 
 
 def weights_parquet(
     keys: Sequence[str], weights: Mapping[str, NDArray[np.float64]], origin: Mapping[str, Any] | None = None
 ) -> bytes:
-    """Return a Parquet of weights of n rows of a split: `key`, `row` (its number there) and the columns of `weights`.
-
-    weights: `weight`, or one a condition, (n,) each. origin: as JSON in the file's metadata under `ORIGIN`. Equal
-    values give equal bytes.
-    """
+    """Return a Parquet file of weights (name → (n,)) by `key` and `row`, with `origin` as JSON in its metadata."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -281,9 +246,7 @@ _ROWS = 50
 
 @dataclass(frozen=True)
 class OpenedPool:
-    """m images and their origin. `rows`, `labels`: each row with each label that it has, -1 for none; None if
-    predicted.
-    """
+    """m images of a pool. rows, labels: each row with each of its labels, -1 for none; None if labels are predicted."""
 
     images: LabelledImages
     origin: PoolOrigin
@@ -293,9 +256,8 @@ class OpenedPool:
 
 @dataclass(frozen=True, slots=True)
 class FilteredPool:
-    """The hardest rows of each class that has a direction.
-
-    without: names of the classes that have none. shared: how many rows share an image or a unit with the audited ones.
+    """The hardest rows of each class that has a direction. without: other classes. shared: rows left out because the
+    audit has their image or unit, so that the findings can be checked again.
     """
 
     origin: PoolOrigin
@@ -320,7 +282,6 @@ class FilteredPool:
         }
 
     def sentence(self) -> str:
-        """Return the result, for people."""
         left = {
             "in no class with a direction": self.hardest.unlabelled,
             "among the audited images": self.shared,
@@ -335,10 +296,7 @@ class FilteredPool:
 def open_asked_pool(
     pool: str | None, rows: int | None, stated: str | None, recipe: Recipe, mine: Mine, source: OpenSource
 ) -> tuple[OpenedPool, int] | None:
-    """Return the named pool and the number of rows per class to take; None if no pool is named.
-
-    Raise as `open_pool` does, and UserError for pool options without a pool.
-    """
+    """Return the named pool and the number of rows to take per class; None if no pool is named."""
     if pool is None:
         options = [name for name, value in (("--pool-rows", rows), ("--pool-labels", stated)) if value is not None]
         if options:
@@ -350,11 +308,8 @@ def open_asked_pool(
 
 
 def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened: OpenSource) -> OpenedPool:
-    """Open a split of the recipe's source by name, or a folder or Hub dataset, as `labelled_source` does.
-
-    stated: the label column, or `predicted`. opened: the source, pinned by the run. Raise UserError for the audited
-    split, for missing labels or labels that match no class, and for predicted labels if the target is a file of
-    answers.
+    """Open a split of the recipe's source by name, or a folder or Hub dataset. stated: the label column, or
+    `predicted`. Raise UserError for the audited split, and for labels that match no class or cannot be predicted.
     """
     if recipe.kind.takes_rows:
         raise UserError(f"recipe {recipe.name}: it is a set of rows itself", "Mine by the recipe that it extends.")
@@ -362,11 +317,9 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened:
     splits = opened.splits
     in_source = pool in splits
     columns = (source.image_column, source.label_column, source.unit_column)
-    reference = (
-        NamedDataset(source.dataset, pool, source.revision, source.config, *columns, exif=source.exif)
-        if in_source
-        else NamedDataset.parse(pool)
-    )
+    reference = NamedDataset(source.dataset, pool, source.revision, source.config, *columns, exif=source.exif)
+    if not in_source:
+        reference = NamedDataset.parse(pool)
     same = (reference.dataset, reference.revision) == (source.dataset, source.revision)
     images, rows = every_row(reference, opened.pin if same else None)
     reference = replace(reference, split=rows.split)
@@ -388,7 +341,7 @@ def open_pool(pool: str, stated: str | None, recipe: Recipe, mine: Mine, opened:
         return OpenedPool(images, origin, None, None)
     if by_condition and source.conditions is not None:
         return OpenedPool(images, origin, *row_labels(conditions_of(rows, column, source.conditions).present))
-    # The source's own labels are numbers, as the recipe's classes say; any other column's are names where it has any.
+    # The source's own labels are the recipe's numbers; other columns are matched by name if they have names.
     by_number = in_source and column == source.label_column
     labels = labels_of(rows, column).places(recipe.classes, rows.place, numbers=by_number)
     return OpenedPool(images, origin, np.arange(len(images)), labels)
@@ -403,7 +356,7 @@ def filter_pool(
     embedder: Embedder,
     device: str,
 ) -> FilteredPool:
-    """Return the rows of least decision value, at most `most` of each class that has a direction."""
+    """Return at most `most` rows of each class that has a direction, with the lowest decision values."""
     rows, labels = pool.rows, pool.labels
     if rows is None or labels is None:
         target = audits[0].target
@@ -415,14 +368,14 @@ def filter_pool(
         else:
             _, values = conditions_scored([pool.images], name, class_map, recipe.classes, device)
             limits = np.asarray(list(target.about["thresholds"].values()))
-            rows, labels = row_labels(values >= limits)  # NaN, of an image without an answer, is at least nothing
+            rows, labels = row_labels(values >= limits)  # False for NaN, an image without an answer
     shared = _shared(pool, recipe, audits[0])
     features = features_of(pool.images, embedder)
     directed = np.isin(labels, list(outcome.decide))
-    somehow = np.zeros(len(shared), dtype=bool)
-    somehow[rows[directed]] = True
-    # A row of several labels is left out where none of them has a direction.
-    wanted = ~shared[rows] & (directed | ~somehow[rows])
+    has_direction = np.zeros(len(shared), dtype=bool)
+    has_direction[rows[directed]] = True
+    # Keep a row's labels that have a direction; a row without any counts once for each label.
+    wanted = ~shared[rows] & (directed | ~has_direction[rows])
     rows, labels = rows[wanted], np.where(directed, labels, -1)[wanted]
     decisions = decision_values(features, rows, labels, outcome)
     without = tuple(cls.name for cls in recipe.classes if cls.label not in outcome.decide)
@@ -432,9 +385,8 @@ def filter_pool(
 def decision_values(
     features: NDArray[np.floating], rows: NDArray[np.int64], labels: NDArray[np.int64], outcome: Found
 ) -> NDArray[np.float64]:
-    """Return (m,) decision values of rows of features (n, width), each by the direction of its label (m,).
-
-    NaN where a row could not be decoded, 0 where its label has no direction.
+    """Return (m,) decision values of rows of features (n, width) by the direction of their label (m,); NaN for
+    unreadable rows, 0 for a label without a direction.
     """
     readable = np.asarray(np.isfinite(features).all(axis=1))
     values = np.where(readable[rows], 0.0, np.nan)
@@ -446,13 +398,9 @@ def decision_values(
 
 
 def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> NDArray[np.bool_]:
-    """Return (m,) which images of the pool are audited too, by their content; or by their unit, within one dataset."""
-    audited_contents, pool_contents = (
-        [content for part in parts for content in ContentsSeen(part).known()]
-        for parts in (audited.parts, [pool.images])
-    )
-    contents = set(audited_contents) - {NO_CONTENT}
-    shared = np.asarray([content in contents for content in pool_contents], dtype=bool)
+    """Return (m,) whether an image of the pool is audited too, by content, or by unit within one dataset."""
+    contents = {content for part in audited.parts for content in ContentsSeen(part).known()} - {NO_CONTENT}
+    shared = np.asarray([content in contents for content in ContentsSeen(pool.images).known()], dtype=bool)
     units = [unit for part in audited.parts for unit in part.units or ()]
     if pool.images.units is not None and pool.origin.reference.dataset == recipe.source.dataset:
         shared |= np.isin(np.asarray(pool.images.units, dtype=str), np.asarray(units, dtype=str))
@@ -460,7 +408,7 @@ def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> NDArray[np.bo
 
 
 def need_train_split(recipe: Recipe, source: OpenSource) -> None:
-    """Raise UserError if a source lacks the split that weights are of."""
+    """Raise UserError if a source lacks the train split, whose rows get weights."""
     splits = source.splits
     if recipe.source.train_split not in splits:
         raise UserError(
@@ -472,10 +420,7 @@ def need_train_split(recipe: Recipe, source: OpenSource) -> None:
 def weigh_train_rows(
     recipe: Recipe, source: OpenSource, outcome: Found, embedder: Embedder, findings: Findings
 ) -> bytes:
-    """Return weights of every row of the train split: 1 where its class has no direction, or it cannot be decoded.
-
-    As `weights_parquet`, with one column, or one a condition.
-    """
+    """Return weights of all rows of the train split (`weights_parquet`), in one column or one for each condition."""
     images, has = audited_train_rows(recipe, source)
     features = features_of(images, embedder)
     if has is None:

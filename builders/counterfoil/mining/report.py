@@ -1,4 +1,4 @@
-"""Mining for people: a headline, tables for terminal and page, and the page, one HTML file by itself."""
+"""Findings for people: a headline, tables for terminal and page, and the page as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ TEMPLATE = "mining-report.html.j2"
 OF_SETS = "A q-value is for a set of images, not for the words that describe it."
 # `scripts/photographs_proof/RESULTS.md`, the half that did not choose: 6 of 104.
 LABELS_WORTH = "On CIFAR-10 photographs, about one in 17 images on such a list had a label error that people confirmed"
-# What is shown in full has at most 4 × 8 pictures of 3 kB or so: three megabytes when everything is confirmed. Of pairs
-# there are up to 36 pictures, so that half as many findings are shown.
+# A finding in full has at most 4 × 8 pictures of about 3 kB, or 36 of pairs: three megabytes if all are confirmed.
 MOST_IN_FULL = 24
 MOST_PAIRS_IN_FULL = 12
 MOST_A_STRIP = 8
@@ -59,14 +58,14 @@ _RULES = {
     "top3": "the label is not among the top three answers",
     "parent": "none of the top three answers lies under the label’s parent",
 }
-# E-values from 1e-10 to 1e100, in natural logarithms: beyond, a look is drawn at the edge.
+# E-values from 1e-10 to 1e100, in natural logarithms; looks beyond are drawn at the edge.
 _LEAST_LOG_E, _MOST_LOG_E = -23.0, 230.0
 _MOST_POWERS = 7
 _CURVE_HEIGHT = 120
 
 
 class FindingCell(NamedTuple):
-    """A number of a table, its interval, and the counts behind it; empty where there is none."""
+    """A number in a table, its interval and the counts behind it."""
 
     text: str
     interval: str = ""
@@ -90,9 +89,9 @@ def headline(findings: Findings) -> tuple[str, str]:
         ends = f" (confidence interval {interval})" if interval else ""
         return head, f"The strongest: {strongest.words}{', wrong' if strongest.answered is None else ','} {gap}{ends}."
     if answered is not None and is_sliced(findings):
-        sentence = (
-            detectable_sentence(findings) if findings.tested else "No group of images failed enough more to be tested."
-        )
+        sentence = "No group of images failed enough more to be tested."
+        if findings.tested:
+            sentence = detectable_sentence(findings)
         if answered.classes:
             worst = answered.classes[0]
             beside = "" if worst.others_rate is None else f", all others {share(worst.others_rate)}"
@@ -111,39 +110,41 @@ def headline(findings: Findings) -> tuple[str, str]:
 
 
 def detectable_sentence(findings: Findings) -> str:
-    """Return how large a difference would have been seen, and what may be missed."""
-    seen, drawn = findings.smallest_difference, is_drawn(findings)
-    if drawn and (seen is None or seen.difference is None):
+    """Return how large a difference the test could detect."""
+    smallest, drawn = findings.smallest_difference, is_drawn(findings)
+    if drawn and (smallest is None or smallest.difference is None):
         return "The intervals in the report show how large a missed difference may be."
-    if seen is None:
+    if smallest is None:
         return "The smallest detectable difference was not computed."
-    if seen.difference is None:
+    if smallest.difference is None:
         return (
             "These halves are too small to detect any difference: a typical set has"
-            f" {counted(seen.set_rows, 'image')} on the confirm half."
+            f" {counted(smallest.set_rows, 'image')} on the confirm half."
         )
     what, than = ("description", "its base") if drawn else ("set", "the rest of its class")
-    sizes = f"for a set of {counted(seen.set_rows, 'image')} against {seen.rest_rows:,} others that fail at"
-    of = "" if drawn else f", {sizes} {share(seen.rest_rate)}"
+    sizes = f"for a set of {counted(smallest.set_rows, 'image')} against {smallest.rest_rows:,} others that fail at"
+    against = "" if drawn else f", {sizes} {share(smallest.rest_rate)}"
     return (
-        f"The test has {share(seen.power)} power to detect a {what} that fails"
-        f" {points(seen.difference, decimals=0)} points more often than {than}{of}. It may miss smaller differences."
+        f"The test has {share(smallest.power)} power to detect a {what} that fails"
+        f" {points(smallest.difference, decimals=0)} points more often than {than}{against}. It may miss smaller"
+        " differences."
     )
 
 
 def findings_table(
-    findings: Findings, some: Iterable[Finding]
+    findings: Findings, shown: Iterable[Finding]
 ) -> tuple[list[str], list[tuple[Finding, list[FindingCell]]]]:
-    """Return columns and rows of findings, for terminal and page alike."""
-    drawn, some = is_drawn(findings), list(some)
-    ended = drawn and not all(finding.confirmed for finding in some)
+    """Return columns and rows of findings, for terminal and page."""
+    drawn, shown = is_drawn(findings), list(shown)
+    ended = drawn and not all(finding.confirmed for finding in shown)
     columns = ["wrong (%)", f"{'without it' if drawn else 'the rest'} (%)", "more (points)"]
     columns += ["pairs", "E", "q"] if drawn else ["p", "q"]
-    return columns + ["ended"] * ended, [(finding, list(_cells(finding, drawn=drawn, ended=ended))) for finding in some]
+    rows = [(finding, list(_cells(finding, drawn=drawn, ended=ended))) for finding in shown]
+    return columns + ["ended"] * ended, rows
 
 
 def classes_table(answered: AnswersTold) -> tuple[list[str], list[list[str]]]:
-    """Return which classes fail, the worst first, and what they are most taken for."""
+    """Return columns and rows of classes, the worst first, and what they are most taken for."""
     rows = []
     for cls in answered.classes:
         taken = [other for other in answered.taken_for if other.id == cls.id][:2]
@@ -164,9 +165,8 @@ def _cells(finding: Finding, *, drawn: bool, ended: bool) -> Iterator[FindingCel
     for rate in (finding.set, finding.rest):
         yield FindingCell(percent(rate.rate), _bounds(rate.interval, percent), f"{rate.failures:,} of {rate.rows:,}")
     interval = finding.difference.reported_interval or finding.difference.interval
-    yield FindingCell(
-        points(finding.difference.value, decimals=0), _bounds(interval, lambda end: points(end, decimals=0))
-    )
+    bounds = _bounds(interval, lambda end: points(end, decimals=0))
+    yield FindingCell(points(finding.difference.value, decimals=0), bounds)
     if not drawn:
         yield FindingCell(f"{finding.p:.2g}")
     elif finding.pairs is None:
@@ -180,10 +180,7 @@ def _cells(finding: Finding, *, drawn: bool, ended: bool) -> Iterator[FindingCel
 
 
 def pictures_wanted(findings: Findings) -> tuple[str, ...]:
-    """Return keys of the labelled images that the page shows, each once.
-
-    At most 32 for each finding that is shown in full, or 44 of one that was tested in pairs.
-    """
+    """Return keys of the labelled images that the page shows, each once."""
     wanted: dict[str, None] = {}
     for finding in _in_full(findings):
         wanted |= dict.fromkeys(piece.key for strip in strips(finding).values() for piece in strip)
@@ -196,10 +193,7 @@ def pictures_wanted(findings: Findings) -> tuple[str, ...]:
 
 
 def mining_html(findings: Findings, pictures: Mapping[str, bytes], *, has_recipe: bool = True) -> str:
-    """Return the page as text; equal findings and pictures give equal bytes. has_recipe: a recipe is beside it.
-
-    pictures: key (`pictures_wanted`) → `page_thumbnail`; a key without a picture is shown as text.
-    """
+    """Return the page; equal findings and pictures give equal bytes. pictures: key → `page_thumbnail`."""
     standing, in_full = by_weight(findings.standing), _in_full(findings)
     environment = template_environment(
         TEMPLATE,
@@ -255,7 +249,7 @@ def is_sliced(findings: Findings) -> bool:
 
 
 def is_drawn(findings: Findings) -> bool:
-    """Check whether hypotheses were tested on pairs that were drawn for them, and no images were dealt into halves."""
+    """Check whether hypotheses were tested on pairs drawn for them."""
     return findings.halves is None or bool(findings.findings and all(finding.pairs for finding in findings.findings))
 
 
@@ -264,15 +258,12 @@ def _in_full(findings: Findings) -> list[Finding]:
 
 
 def by_weight(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings in reading order: the surest first, of equals the largest difference."""
+    """Return findings in reading order: the surest first, then the largest difference."""
     return sorted(findings, key=lambda finding: (finding.q, -(finding.difference.value or 0.0), finding.name))
 
 
 def strips(finding: Finding) -> dict[str, list[Evidence | NearestImage]]:
-    """Return the images of a finding's strips: of its set wrong and right, those nearest to its caption, the easiest.
-
-    Of pairs, those that are shown beside their base image already are left out.
-    """
+    """Return the images of a finding's strips: its set, wrong and right; those nearest to its caption; the easiest."""
     pieces, most = list(finding.evidence), MOST_A_STRIP
     if finding.pairs is not None:
         seen, most = {described.key for _, described in pairs_beside(finding)}, MOST_TYPICAL
@@ -283,14 +274,14 @@ def strips(finding: Finding) -> dict[str, list[Evidence | NearestImage]]:
         "nearest": (finding.caption_check.nearest if finding.caption_check else (), MOST_A_STRIP),
         "easiest": (finding.easiest, MOST_A_STRIP),
     }
-    return {
-        name: list(islice({piece.key: piece for piece in pieces}.values(), count))
-        for name, (pieces, count) in several.items()
-    }
+    chosen = {}
+    for name, (pieces, count) in several.items():
+        chosen[name] = list(islice({piece.key: piece for piece in pieces}.values(), count))
+    return chosen
 
 
 def counts_from(findings: Findings, finding: Finding) -> float | None:
-    """Return the log e-value from which e-BH confirms a hypothesis beside those that it did (Wang and Ramdas 2022)."""
+    """Return the log e-value from which e-BH confirms a hypothesis beside those confirmed (Wang and Ramdas 2022)."""
     rejected = len(findings.confirmed) + (0 if finding.confirmed else 1)
     if not (findings.fdr and findings.tested and rejected):
         return None
@@ -298,7 +289,7 @@ def counts_from(findings: Findings, finding: Finding) -> float | None:
 
 
 def base_key(key: str, classes: Sequence[str]) -> str | None:
-    """Return the key of the base image with a described image's noise; None for what is no key of a round."""
+    """Return the key of the base image with a described image's noise; None if the key is not of a round."""
     folder, _, sample = key.rpartition("/")
     stem, _, index = sample.rpartition("_")
     if not (folder and index.isdecimal()):
@@ -308,7 +299,7 @@ def base_key(key: str, classes: Sequence[str]) -> str | None:
 
 
 def of_description(finding: Finding) -> tuple[Evidence, ...]:
-    """Return the evidence of a finding's set, without base images, which may be the other half of a pair."""
+    """Return the evidence of a finding's set, without base images."""
     if finding.tested_on != "pairs":
         return finding.evidence
     return tuple(piece for piece in finding.evidence if base_key(piece.key, finding.classes) != piece.key)
@@ -328,40 +319,32 @@ def pairs_beside(finding: Finding) -> list[tuple[Evidence, Evidence]]:
 
 
 def accuracy_figure(finding: Finding, accuracy: float | None) -> Markup:
-    """Draw accuracy from 0 to 100 % over K, on a logarithmic axis; dashed, that of all images of the classes."""
-    points = [
-        (point.k, point.accuracy, f"{point.k:,} images: {100 * point.accuracy:.0f} % right")
-        for point in finding.nearest_curve
-    ]
+    """Draw accuracy over the k nearest images, on a logarithmic axis; dashed, that of all images of the classes."""
+    points = []
+    for point in finding.nearest_curve:
+        points.append((point.k, point.accuracy, f"{point.k:,} images: {100 * point.accuracy:.0f} % right"))
     lines = [(tick, "grid") for tick in (0.0, 0.25, 0.5, 0.75, 1.0)]
     return _line_figure(points, [*lines, *(() if accuracy is None else ((accuracy, "all"),))])
 
 
 def looks_figure(finding: Finding, line: float | None) -> Markup:
-    """Draw the e-value after each look over pairs, both logarithmic; dashed, the line from which it counts.
-
-    Grid lines are powers of ten, the strong one E = 1.
-    """
-    looks, ten = finding.pairs.looks if finding.pairs is not None else (), math.log(10)
+    """Draw the e-value after each look over pairs, both logarithmic; dashed, `line`, from which it counts."""
+    looks, log_10 = finding.pairs.looks if finding.pairs is not None else (), math.log(10)
     values = [min(_MOST_LOG_E, max(_LEAST_LOG_E, look.log_e)) for look in looks]
-    every = [0.0, *values, *(() if line is None else (line,))]
-    low, height = min(every), max(max(every) - min(every), 1.0)
-    step = max(1, math.ceil(height / ten / _MOST_POWERS))
-    powers = range(math.ceil(low / ten), math.floor(max(every) / ten) + 1)
-    lines = [((power * ten - low) / height, "grid" if power else "one") for power in powers if power % step == 0]
-    points = [
-        (look.pairs, (value - low) / height, f"{look.pairs:,} pairs: log10 E {look.log_e / ten:.1f}")
-        for look, value in zip(looks, values, strict=True)
-    ]
+    values_and_line = [0.0, *values, *(() if line is None else (line,))]
+    low, height = min(values_and_line), max(max(values_and_line) - min(values_and_line), 1.0)
+    step = max(1, math.ceil(height / log_10 / _MOST_POWERS))
+    powers = range(math.ceil(low / log_10), math.floor(max(values_and_line) / log_10) + 1)
+    lines = [((power * log_10 - low) / height, "grid" if power else "one") for power in powers if power % step == 0]
+    points = []
+    for look, value in zip(looks, values, strict=True):
+        title = f"{look.pairs:,} pairs: log10 E {look.log_e / log_10:.1f}"
+        points.append((look.pairs, (value - low) / height, title))
     return _line_figure(points, [*lines, *(() if line is None else (((line - low) / height, "counts"),))])
 
 
 def _line_figure(points: Sequence[tuple[int, float, str]], lines: Sequence[tuple[float, str]]) -> Markup:
-    """Draw points (count, height from 0 to 1, title) over the counts' logarithm, and lines across, by CSS class.
-
-    Positions across are in percent of the width, so a drawing is as wide as its column and its dots stay round. The
-    numbers stand beside every drawing, so it is hidden from readers of the page's text.
-    """
+    """Draw points (count, height from 0 to 1, title) over the counts' logarithm, and lines across, by CSS class."""
     from markupsafe import Markup
 
     first, last = (math.log(max(1, points[at][0])) for at in (0, -1))
@@ -374,31 +357,23 @@ def _line_figure(points: Sequence[tuple[int, float, str]], lines: Sequence[tuple
         return round(5 + (_CURVE_HEIGHT - 10) * (1 - height), 1)
 
     parts = [f'<line class="{look}" x1="2.50%" y1="{y(at):g}" x2="97.50%" y2="{y(at):g}"/>' for at, look in lines]
-    parts += [
-        f'<line class="curve" x1="{x(a[0])}" y1="{y(a[1]):g}" x2="{x(b[0])}" y2="{y(b[1]):g}"/>'
-        for a, b in pairwise(points)
-    ]
-    parts += [
-        f'<circle class="point" cx="{x(count)}" cy="{y(height):g}" r="3.2"><title>{title}</title></circle>'
-        for count, height, title in points
-    ]
+    for (begin, low, _), (end, high, _) in pairwise(points):
+        ends = f'x1="{x(begin)}" y1="{y(low):g}" x2="{x(end)}" y2="{y(high):g}"'
+        parts.append(f'<line class="curve" {ends}/>')
+    for count, height, title in points:
+        centre = f'cx="{x(count)}" cy="{y(height):g}"'
+        parts.append(f'<circle class="point" {centre} r="3.2"><title>{title}</title></circle>')
     svg = f'<svg class="line" width="100%" height="{_CURVE_HEIGHT}" aria-hidden="true">{"".join(parts)}</svg>'
     return Markup(svg)
 
 
 def page_thumbnail(image: Image) -> bytes:
-    """Return an image as a small WebP, for the page. The image is left as it is."""
+    """Return an image as a small WebP for the page."""
     return webp(image.convert("RGB"), _QUALITY, SIDE, method=6)
 
 
-def page_thumbnails(images: Mapping[str, bytes], decoded: Callable[[bytes], Image | None]) -> dict[str, bytes]:
-    """Return key → a picture for the page."""
-    images_by_key = {key: decoded(encoded) for key, encoded in images.items()}
-    return {key: page_thumbnail(image) for key, image in images_by_key.items() if image is not None}
-
-
 def _rule(findings: Findings) -> str:
-    """Return what counts as wrong, in words; a class is shown by its name where the document has it."""
+    """Return the failure rule in words."""
     if not findings.failure.startswith(ANSWERED):
         return _RULES.get(findings.failure, findings.failure)
     wanted = findings.failure.removeprefix(ANSWERED).strip()
@@ -413,7 +388,7 @@ def _accuracy(findings: Findings, finding: Finding) -> float | None:
 
 
 def _apart(caption: str, class_caption: str) -> str:
-    """Return a caption from where it parts from the finding's own: the words below a picture are few."""
+    """Return a caption from its first difference to the class's caption, because space below a picture is short."""
     words, others = caption.split(), class_caption.split()
     same = next((at for at, pair in enumerate(zip(words, others, strict=False)) if pair[0] != pair[1]), len(others))
     return f"… {' '.join(words[same:])}" if 1 < same < len(words) else caption

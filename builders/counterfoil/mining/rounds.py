@@ -1,10 +1,5 @@
-"""Rounds: images drawn for a question are a dataset, a layer beside its build, which the target answers.
-
-They are built, resumed and verified as any dataset. Every candidate is drawn, and no rule but the screen's thresholds
-picks, so nothing is picked by a classifier's answers. `rounds/01` tests the hypotheses of a method, where
-`mine.confirm` says so: a shift for each hypothesis, and the base of the same classes, with a `samples.seed` of its own.
-Of a pooled hypothesis only whole pairs are compared with the base. Where rows and rendered images both test, p is the
-larger.
+"""Rounds: datasets of rendered images, each in a folder of the mining run, that the target answers. Only the screen's
+thresholds reject images, so no classifier selects them. `rounds/01` tests a method's hypotheses.
 """
 
 from __future__ import annotations
@@ -45,8 +40,41 @@ from counterfoil.store.atomic import make_folder, write_atomically
 LAYER, DATASET = "recipe.yaml", "dataset"
 
 
-def built_round(folder: Path, name: str, device: str, workers: int | None) -> OpenDataset | None:
-    """Build and open the round whose layer is in `folder`; None if no base image was accepted. Raises as `build`."""
+def round_doubts(folder: Path) -> ScreenDoubts | None:
+    """Return the doubts about the screen of the round in `folder`, as its build measured them."""
+    standing = read_dataset(folder / DATASET, "thresholds") if (folder / DATASET).is_dir() else None
+    if standing is None or standing.recipe is None or standing.read_thresholds is None:
+        return None
+    return screen_doubts(standing.recipe, standing.read_thresholds)
+
+
+@dataclass(frozen=True)
+class AnsweredRound:
+    """The n accepted images of a round with the target's answers. failed: (n,). sets: by hypothesis."""
+
+    opened: OpenDataset
+    images: LabelledImages
+    predictions: Predictions
+    failed: NDArray[np.bool_]
+    sets: Mapping[str, RenderedSet] = field(default_factory=dict)
+
+    def key(self, row: int) -> str:
+        """Return the key of an image in the findings."""
+        return f"{self.images.name}/{self.images.keys[row]}"
+
+
+def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | None:
+    """Build the round `name` and collect the target's answers; None without an accepted base image."""
+    round_folder = run.folder / name
+    path = round_folder / LAYER
+    make_folder(round_folder)
+    if not path.exists():
+        write_atomically(path, layer.encode())
+    elif path.read_bytes() != layer.encode():
+        raise UserError(
+            f"{round_folder} was rendered for other hypotheses or with other settings",
+            "Name another folder with --out, or remove that one.",
+        )
 
     def stage(event: BuildProgress | TokenProgress | Stage | ScreenDoubts) -> Stage:
         if isinstance(event, Stage):
@@ -58,58 +86,12 @@ def built_round(folder: Path, name: str, device: str, workers: int | None) -> Op
         return Stage(f"{name}: images", event.images_done, event.images)
 
     with renamed(stage):
-        built = build(load_recipe(folder / LAYER), folder / DATASET, device=device, workers=workers)
-    return open_dataset(folder / DATASET) if built.counts.get(BASE, {}).get(ACCEPTED) else None
-
-
-def round_doubts(folder: Path) -> ScreenDoubts | None:
-    """Return the doubts about the screen of the round in `folder`, by what its build measured."""
-    standing = read_dataset(folder / DATASET, "thresholds") if (folder / DATASET).is_dir() else None
-    if standing is None or standing.recipe is None or standing.read_thresholds is None:
+        built = build(load_recipe(path), round_folder / DATASET, device=run.device, workers=run.workers)
+    if not built.counts.get(BASE, {}).get(ACCEPTED):
         return None
-    return screen_doubts(standing.recipe, standing.read_thresholds)
-
-
-@dataclass(frozen=True)
-class AnsweredRound:
-    """The n accepted images of a round that was built, and the target's answers.
-
-    failed: (n,) by the failure rule; `predictions.readable` says which images can be decoded. sets: of the round that
-    tests hypotheses, by their names.
-    """
-
-    opened: OpenDataset
-    images: LabelledImages
-    predictions: Predictions
-    failed: NDArray[np.bool_]
-    sets: Mapping[str, RenderedSet] = field(default_factory=dict)
-
-    def key(self, row: int) -> str:
-        """Return the key of an image of the round in the findings, apart from rows of the audited images."""
-        return f"{self.images.name}/{self.images.keys[row]}"
-
-
-def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | None:
-    """Return the round `name` in the run's folder; None if the screen accepted no base image.
-
-    Raise as `build` does, and UserError if the folder holds a round of another layer.
-    """
-    round_folder = run.folder / name
-    path = round_folder / LAYER
-    make_folder(round_folder)
-    if not path.exists():
-        write_atomically(path, layer.encode())
-    elif path.read_bytes() != layer.encode():
-        # Its images are of other hypotheses.
-        raise UserError(
-            f"{round_folder} was rendered for other hypotheses or with other settings",
-            "Name another folder with --out, or remove that one.",
-        )
-    opened = built_round(round_folder, name, run.device, run.workers)
-    if opened is None:
-        return None
+    opened = open_dataset(round_folder / DATASET)
     images, target = replace(opened.labelled(), name=name), run.mine.target or ""
-    # A round's recipe has the mined one's classes, so that labels are the same numbers.
+    # The round's recipe has the same classes, so labels are the same numbers.
     class_map = map_classes(run.recipe.classes, describe_classifier(target, run.recipe.classes))
     device = run.device.partition(",")[0]
     predictions = collect_answers((images,), {target: class_map}, run.recipe, device)[target].predictions
@@ -126,7 +108,7 @@ _SCORES = ("object_score", "shift_score")
 
 @dataclass(frozen=True)
 class RenderedSet:
-    """A hypothesis' accepted images: counts of (these, their base), rows of the round and their scores, best first."""
+    """A hypothesis' accepted images. counts: of these and of their base. rows, scores: best first."""
 
     counts: tuple[FailureCount, FailureCount]
     rows: NDArray[np.int64]
@@ -134,7 +116,7 @@ class RenderedSet:
 
 
 def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
-    """Raise UserError, before anything is computed, if nothing can be rendered, or no new image answered."""
+    """Raise UserError if images for a test cannot be rendered or answered."""
     if mine.confirm == "rows":
         return
     problems = []
@@ -150,11 +132,13 @@ def refuse_unrendered(recipe: Recipe, mine: Mine) -> None:
 
 
 def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
-    """Render what `mine.confirm` asks for, and let the target answer it; None if that is nothing.
-
-    Resumes. Raises as `answered_round`.
-    """
-    prompts = prompts_of(run.recipe, run.mine, outcome)
+    """Render the images that `mine.confirm` asks for, and collect the target's answers; None if it asks for none."""
+    prompts: dict[str, str] = {}
+    for hypothesis in outcome.hypotheses if run.mine.confirm != "rows" else ():
+        # No prompt renders images far from a caption; another prompt would test other words.
+        prompt = drawing_prompt(hypothesis, outcome, run.recipe) if hypothesis.role == "hard" else None
+        if prompt is not None:
+            prompts[hypothesis.name] = prompt
     if not prompts:
         return None
     drawn = [hypothesis for hypothesis in outcome.hypotheses if hypothesis.name in prompts]
@@ -176,15 +160,13 @@ def render_round(run: MiningRun, outcome: Found) -> AnsweredRound | None:
     whole = answered.predictions.readable
     sets = {}
     for hypothesis in drawn:
-        rows, in_set = compared_rows(
-            hypothesis, shifts[hypothesis.name], opened.shifts, opened.labels, opened.indices, whole
-        )
+        shift = shifts[hypothesis.name]
+        rows, in_set = compared_rows(hypothesis, shift, opened.shifts, opened.labels, opened.indices, whole)
         pairs = opened.labels[rows] * (int(opened.indices.max()) + 1) + opened.indices[rows]
         set_rows = rows[in_set]
         set_rows = set_rows[np.argsort(-scores[set_rows], kind="stable")]
-        sets[hypothesis.name] = RenderedSet(
-            count_failures(answered.failed[rows], pairs, in_set), set_rows, scores[set_rows]
-        )
+        counts = count_failures(answered.failed[rows], pairs, in_set)
+        sets[hypothesis.name] = RenderedSet(counts, set_rows, scores[set_rows])
     return replace(answered, sets=sets)
 
 
@@ -196,18 +178,11 @@ def compared_rows(
     indices: NDArray[np.int64],
     whole: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return (m,) rows of a round that a hypothesis is tested on, and (m,) which are its own; the others are of the
-    base.
+    """Return (m,) rows of a round that test a hypothesis, and (m,) which are its own and not of the base. Other arrays:
+    (n,). whole: images that can be decoded.
 
-    shifts, labels, indices, whole (n,): of the round's accepted images; `whole` says which can be decoded.
-
-    An image and the base image of its class and index begin with one noise, so their failures are positively
-    correlated, if at all. The unpaired score test (`stats.score_test`) then takes a variance that is too large, and its
-    p is conservative; the pairs that the screen has broken are used as well. Within the set and within the base no two
-    images share noise.
-
-    Several classes pass the screen at rates of their own, and a set of other classes than its base would differ by that
-    alone: of a pooled hypothesis only whole pairs are compared.
+    Images of one class and index start from the same noise, so the unpaired score test is conservative, and broken
+    pairs can be used. Classes pass the screen at different rates, so of several classes only whole pairs are compared.
     """
     ours = (shifts == shift) & whole
     base = (shifts == 0) & whole & np.isin(labels, hypothesis.labels)
@@ -220,22 +195,9 @@ def compared_rows(
     return rows, ours[rows]
 
 
-def prompts_of(recipe: Recipe, mine: Mine, outcome: Found) -> dict[str, str]:
-    """Return hypothesis → the prompt that draws it, of those that are rendered for the test."""
-    if mine.confirm == "rows":
-        return {}
-    # No prompt renders images far from a caption; another prompt would test other words.
-    near = [hypothesis for hypothesis in outcome.hypotheses if hypothesis.role == "hard"]
-    prompts = {hypothesis.name: drawing_prompt(hypothesis, outcome, recipe) for hypothesis in near}
-    return {name: prompt for name, prompt in prompts.items() if prompt is not None}
-
-
 def round_layer(drawn: Sequence[Hypothesis], prompts: Mapping[str, str], run: MiningRun) -> str:
-    """Return the text of the round's recipe: `mine.rendered` candidates a hypothesis, dealt over its classes, and its
-    base.
-
-    The screen asks for a hypothesis by the caption that draws it, where the recipe has a shift threshold that is a
-    number: a percentile would wait for a person.
+    """Return the round's recipe: `mine.rendered` candidates for each hypothesis, shared by its classes, and their base.
+    Hypotheses are screened only by a threshold that is a number: a percentile would wait for a person.
     """
     recipe, mine = run.recipe, run.mine
     threshold = recipe.screen.shift_threshold

@@ -1,7 +1,5 @@
-"""The columns that slices are cut by: pixels and files, shifts, and the classifier's own features.
-
-The features that a classifier's last layer reads decide its answer, so groups of them would show little more than the
-answer does. Groups are of what is left of the features without everything that this layer reads.
+"""The columns that slices are cut by: measures of pixels and files, shifts, and the part of the classifier's features
+that its last layer does not read: groups of the other part would mostly repeat the answer.
 """
 
 from __future__ import annotations
@@ -28,11 +26,11 @@ _LEAST = 1e-6  # of the largest singular value: what is below is rounding
 def slice_columns(
     audited: Audited, recipe: Recipe, device: str
 ) -> tuple[SliceColumns, NDArray[np.float32], tuple[str, ...]]:
-    """Return the columns, their values (n, columns) of the n audited images, and notes for people."""
+    """Return the columns, their values (n, columns) for the n audited images, and notes for people."""
     measured, notes = _measured(audited), list[str]()
     if blind := int(np.isnan(measured[:, 0]).sum()):
         notes.append(f"{blind:,} of {len(measured):,} images cannot be decoded, so nothing was measured of them")
-    # An unmeasured value gets the middle, far from either end.
+    # Unmeasured values get the median, far from either end.
     middle = [np.median(column[~np.isnan(column)]) if blind < len(measured) else 0.0 for column in measured.T]
     measured = np.where(np.isnan(measured), middle, measured)
     varied = np.flatnonzero(np.ptp(measured, axis=0) > 0)
@@ -47,7 +45,7 @@ def slice_columns(
 
 
 def _measured(audited: Audited) -> NDArray[np.float64]:
-    """Return (n, measures) of the audited images, NaN for what is no image."""
+    """Return (n, measures) of the audited images, NaN for an image that cannot be decoded."""
     measures, first = np.full((sum(map(len, audited.parts)), len(MEASURES)), np.nan), 0
     for part in audited.parts:
         images = track(part.images(), f"{part.name}: measuring images", len(part), 1000)
@@ -60,17 +58,14 @@ def _measured(audited: Audited) -> NDArray[np.float64]:
 
 
 def _shifts(audited: Audited) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    """Return the shifts of built datasets beside the base, and (n, shifts) 1 where an image is of one."""
+    """Return the shifts of built datasets beside the base, and (n, shifts) with 1 where an image is of one."""
     names = np.concatenate([np.asarray(part.group_names, dtype=object)[part.groups] for part in audited.parts])
     shifts = tuple(sorted({*names.tolist()} - {BASE, EVERYTHING}))
     return shifts, (names[audited.rows][:, None] == np.asarray(shifts, dtype=object)[None]).astype(np.float64)
 
 
 def _own_features(audited: Audited, recipe: Recipe, device: str) -> NDArray[np.float64]:
-    """Return (n, width) unit vectors of the features that the classifier's last layer does not read.
-
-    UserError or RunFailure where the classifier gives no features, or its head is no single Linear that leaves any.
-    """
+    """Return (n, width) unit vectors of the features that the last layer does not read; UserError without any."""
     classifier = load_classifier(audited.target.classifier.name, classes=recipe.classes).placed(device)
     read, embedder = head_of(classifier, device).weight, classifier_embedder(classifier, device)
     parts = []

@@ -78,7 +78,7 @@ def page_of_review(
     recipe: Recipe, directory: str, content: str, grids: Sequence[Grid], pictures: Mapping[ShownPicture, str]
 ) -> str:
     """Return the page: equal datasets and settings give equal bytes. pictures: data URIs."""
-    ids = {}
+    ids: dict[ShownPicture, str] = {}
     for picture in pictures:
         if isinstance(picture, AcceptedImage):
             ids[picture] = image_id(content, picture)

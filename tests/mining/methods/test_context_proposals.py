@@ -180,12 +180,6 @@ def test_what_stays_is_distinct_and_what_is_dropped_says_what_an_earlier_one_say
     assert np.all(cosines[~np.eye(len(kept), dtype=bool)] <= similarity)
 
 
-@pytest.mark.parametrize("vectors", [at(0), at(0, 1) * 2, at(0, 1) * np.nan, at(0, 1)[0]])
-def test_vectors_that_are_none_are_refused(vectors: np.ndarray) -> None:
-    with pytest.raises(ValueError):
-        without_duplicates(["a", "b"], vectors, 0.97)
-
-
 THREE = ("bag", "sandal", "ankle boot")
 SETTINGS = ContextsSettings(contexts="x")
 

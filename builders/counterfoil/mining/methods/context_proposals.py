@@ -1,8 +1,6 @@
-"""Contexts of every class of a recipe (Chegini 2023): of people's lists, of a chat model, or both, each once a class.
-
-A model's answer is taken if it is the JSON that was asked for and nothing else; any other is shown to the model with
-its problems. Each answer is on the disk before the next question and is found again by the hash of all that decides it:
-model, talk, schema, seed, temperature, tokens. `chat.answers` repeats a run without the model.
+"""Contexts of every class (Chegini 2023), from people's lists, a chat model, or both. A model's answer must be exactly
+the requested JSON, and is stored under the hash of everything that decides it, so that a run can be repeated without
+the model.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ MOST_CONTEXTS = 2_000
 
 
 def context_problem(text: str) -> str | None:
-    """Return what keeps a text from being a context, or None."""
+    """Return why a text cannot be a context, or None."""
     shown = text if len(text) <= 60 else f"{text[:57]}…"
     if not text.strip():
         return "found empty text, expected words"
@@ -85,12 +83,10 @@ def _contexts(path: RecipePath, value: Any) -> Iterator[RecipeProblem]:
 
 _WORD = re.compile(r"[^\W_]+")
 _ARTICLES = frozenset({"a", "an", "the"})
-# How far from 1 the length of a unit vector in float32 may be.
-_UNIT = 1e-3
 
 
 def same_words(text: str) -> str:
-    """Return the normal form of a text, without case, punctuation and articles: contexts of one form are one."""
+    """Return a text without case, punctuation and articles; contexts with equal results are one."""
     folded = unicodedata.normalize("NFKC", text).casefold().replace("'", "").replace("’", "")
     words = _WORD.findall(folded)
     plain = [word for word in words if word not in _ARTICLES]
@@ -98,7 +94,7 @@ def same_words(text: str) -> str:
 
 
 def without_same_words(contexts: Sequence[str]) -> list[int]:
-    """Return indices of the contexts without those whose words an earlier one has."""
+    """Return indices of the contexts, without those whose words an earlier one has."""
     first: dict[str, int] = {}
     for index, text in enumerate(contexts):
         first.setdefault(same_words(text), index)
@@ -106,17 +102,10 @@ def without_same_words(contexts: Sequence[str]) -> list[int]:
 
 
 def without_duplicates(contexts: Sequence[str], vectors: NDArray[np.floating], similarity: float) -> list[int]:
-    """Return indices of the contexts without those that say what an earlier one says.
-
-    vectors: (n, d), CLIP's unit vectors of the contexts' captions. A context is dropped if an earlier one has its
-    words, or if its cosine with one that stays is above `similarity`: chains of neighbours do not fall together.
-    ValueError for vectors that are not n, not finite or not of unit length.
+    """Return indices of contexts, without those that have an earlier one's words or a cosine above `similarity`.
+    vectors: (n, d), unit vectors of their captions.
     """
     rows = np.asarray(vectors, dtype=np.float64)
-    if rows.ndim != 2 or len(rows) != len(contexts):
-        raise ValueError(f"{len(contexts)} contexts and vectors of shape {rows.shape}")
-    if not np.isfinite(rows).all() or np.any(np.abs(np.linalg.norm(rows, axis=1) - 1) > _UNIT):
-        raise ValueError("vectors of contexts that are not finite and of unit length")
     chosen: list[int] = []
     for row in without_same_words(contexts):
         if not chosen or (rows[chosen] @ rows[row]).max() <= similarity:
@@ -125,7 +114,7 @@ def without_duplicates(contexts: Sequence[str], vectors: NDArray[np.floating], s
 
 
 class ContextList(Section):
-    """Contexts of classes along one axis; a class has those of all, those of its category, and those of its name."""
+    """Contexts of classes along one axis. A class has those of all classes, of its category and of its name."""
 
     about: str | None = Field(default=None, description="Where the contexts come from, for people.")
     axis: str | None = Field(
@@ -148,12 +137,12 @@ class ContextList(Section):
         return self
 
     def of(self, cls: RecipeClass) -> tuple[str, ...]:
-        """Return the contexts of a class, as they are written: those of all classes, its category's, its own."""
+        """Return the contexts of a class, as written."""
         names = dict.fromkeys(name for name in (cls.category, cls.name) if name is not None)
         return (*self.contexts, *(text for name in names for text in self.by_name.get(name, ())))
 
     def refuse_unfit(self, classes: Sequence[RecipeClass], axis: str) -> None:
-        """Raise UserError if the list is of another axis, names an unknown class, or has too many of one."""
+        """Raise UserError if the list has another axis, an unknown class, or too many contexts of one class."""
         problems = []
         if self.axis is not None and self.axis != axis:
             problems.append(
@@ -170,15 +159,13 @@ class ContextList(Section):
 
 
 def load_contexts(source: str | Path) -> ContextList:
-    """Load the list of a bundled name (`imagenet`), a YAML file, or a plain list (YAML, or .txt). Raises as
-    `load_words`.
-    """
+    """Load the list of a bundled name (`imagenet`), a YAML file, or a plain list (YAML or .txt)."""
     return load_words(ContextList, source, "contexts", "a list of contexts", "a list", list_problems)
 
 
 ANSWERS = "answers.json"
 FORMAT = 1
-# Of an answer. What is longer is cut before it is looked at, so that what was taken is what is kept.
+# Longer answers are cut before they are parsed, so that the parsed text is the stored one.
 LONGEST_ANSWER = 100_000
 _MOST_BYTES = 1 << 28
 
@@ -189,10 +176,7 @@ class Turn(Section):
 
 
 class Answered(Section):
-    """A question, with all that decides its answer, and the answer; `taken` says whether it could be used.
-
-    `model` is the model's name, of a folder its last part. No key, address or time is kept.
-    """
+    """A question with everything that decides its answer, and the answer; `taken` if it could be used."""
 
     model: str
     messages: tuple[Turn, ...]
@@ -217,69 +201,66 @@ class _Document(Section):
 
 @dataclass
 class Record:
-    """The answers of a folder (`path`), and those of an earlier run that are replayed, by the hash of the question."""
+    """The answers in a folder, and those of an earlier run that are replayed, by the hash of the question."""
 
     path: Path
     model: str
-    own: dict[str, Answered]
+    answers: dict[str, Answered]
     earlier: Mapping[str, Answered] = field(default_factory=dict)
     _unsaved: bool = False
 
     @classmethod
     def open(cls, folder: Path, settings: ChatSettings, model: str | None) -> Record:
-        """Read `folder` and `settings.answers`. UserError for files that are no recorded answers.
-
-        `model` is the name that questions are kept under; None: that of the recorded answers, and UserError where they
-        are not of one model.
+        """Read `folder` and `settings.answers`. model: the name that questions are stored under; by default that of the
+        recorded answers. Raise UserError for files that hold no recorded answers, or those of several models.
         """
         path = folder / ANSWERS
         recorded = _read(path) if path.exists() else {}
-        earlier = {} if settings.answers is None else _read(_named(settings.answers))
+        earlier: dict[str, Answered] = {}
+        if settings.answers is not None:
+            if settings.answers.startswith(ELSEWHERE):
+                raise UserError(
+                    f"mine.settings.chat.answers: {settings.answers.removeprefix(ELSEWHERE)} is a file on another"
+                    " machine",
+                    "Give its path here: --set mine.settings.chat.answers=PATH",
+                )
+            earlier = _read(named_path(settings.answers))
         models = sorted({answer.model for answer in (earlier or recorded).values()})
         if model is None and len(models) != 1:
-            of = f"{len(models)} models ({', '.join(models[:3])})" if models else "no model"
+            origin = f"{len(models)} models ({', '.join(models[:3])})" if models else "no model"
             raise UserError(
-                f"mine.settings.chat: the recorded answers come from {of}, and no model is named",
+                f"mine.settings.chat: the recorded answers come from {origin}, and no model is named",
                 "Name the model whose answers to replay: --set mine.settings.chat.model=NAME",
             )
         return cls(path, model if model is not None else models[0], recorded, earlier)
 
     def find(self, question: Answered) -> Answered | None:
-        """Return the answer to a question, of this folder first; an earlier run's answer is kept here too."""
+        """Return the answer to a question, or None; an earlier run's answer is copied here."""
         key = question.sha256
-        if key not in self.own and key in self.earlier:
-            self.own[key] = self.earlier[key]
+        if key not in self.answers and key in self.earlier:
+            self.answers[key] = self.earlier[key]
             self._unsaved = True
-        return self.own.get(key)
+        return self.answers.get(key)
 
     def forget(self, answers: Sequence[Answered]) -> None:
-        """Remove answers: their questions are asked anew."""
+        """Remove answers, so that their questions are asked again."""
         for answer in answers:
-            self._unsaved |= self.own.pop(answer.sha256, None) is not None
+            self._unsaved |= self.answers.pop(answer.sha256, None) is not None
 
     def keep(self, answered: Answered) -> None:
-        """Keep an answer: it is on the disk when this returns."""
-        self.own[answered.sha256] = answered
+        """Store an answer on disk."""
+        self.answers[answered.sha256] = answered
         self._unsaved = True
         self.save()
 
     def save(self) -> None:
-        """Write what is not written yet, whole or not at all."""
+        """Write the file if anything changed."""
         if self._unsaved:
-            document = {"format": FORMAT, "answers": [answer.model_dump(mode="json") for answer in self.own.values()]}
-            text = json.dumps(document, indent=1, ensure_ascii=False)
-            # Halves of letters, which a server may send, are no UTF-8.
+            answers = [answer.model_dump(mode="json") for answer in self.answers.values()]
+            text = json.dumps({"format": FORMAT, "answers": answers}, indent=1, ensure_ascii=False)
+            # A server may send halves of surrogate pairs, which are no UTF-8.
             write_atomically(self.path, f"{text}\n".encode("utf-8", "backslashreplace"))
             self._unsaved = False
-
-
-def _named(answers: str) -> Path:
-    if answers.startswith(ELSEWHERE):
-        raise UserError(
-            f"mine.settings.chat.answers: {answers.removeprefix(ELSEWHERE)} is a file on another machine",
-            "Give its path here: --set mine.settings.chat.answers=PATH",
-        )
-    return named_path(answers)
 
 
 def _read(path: Path) -> dict[str, Answered]:
@@ -307,13 +288,13 @@ SCHEMA: Mapping[str, Any] = {
 _FORM = 'Answer with JSON alone: {"contexts": ["...", "..."]}'
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?```", re.DOTALL | re.IGNORECASE)
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
-# A model that fails so many classes fails the others too.
+# After this many failed classes the model is given up.
 _MOST_FAILED = 5
 _MOST_REASONS = 3
 _STAGE = "proposing contexts"
 
 
-# Who answers, as `ChatModel.answer`: messages, and by name schema, seed, most_tokens and temperature.
+# `ChatModel.answer`: messages, and by name schema, seed, most_tokens and temperature.
 ChatAnswer = Callable[..., str]
 
 
@@ -328,11 +309,7 @@ class Understood:
 def ask_contexts(
     chat_answer: ChatAnswer, class_names: Sequence[str], settings: ContextsSettings, record: Record
 ) -> dict[int, list[str]]:
-    """Return contexts by label, as the model named them. `settings.chat` is set.
-
-    Raises RunFailure with every class (five at most) whose answers could not be used, and as `chat_answer`; earlier
-    answers are in the record.
-    """
+    """Return contexts by label. Raise RunFailure with every class (five at most) without a usable answer."""
     assert settings.chat is not None
     report(_STAGE, 0, len(class_names))
     contexts_by_label: dict[int, list[str]] = {}
@@ -340,7 +317,10 @@ def ask_contexts(
     for label, name in enumerate(class_names):
         outcome, last = _asked(chat_answer, name, settings, settings.chat, record)
         if outcome.problems:
-            answer_shown = f"'{_shown(last)}'" if last.strip() else "nothing"
+            # One line that a terminal shows and does not obey.
+            words = " ".join(last[:1000].split())[:80]
+            words = "".join(character if character.isprintable() else "�" for character in words)
+            answer_shown = f"'{words}'" if last.strip() else "nothing"
             failed.append(
                 f"chat model '{record.model}': no answer about class '{name}' can be used after {settings.chat.tries}"
                 f" {'tries' if settings.chat.tries > 1 else 'try'}: {outcome.problems[0]}; it said {answer_shown}"
@@ -360,7 +340,7 @@ def ask_contexts(
 
 
 def parse_answer(text: str, class_name: str, settings: ContextsSettings, most: int) -> Understood:
-    """Parse an answer, without white space, a code fence around all of it and a thought before it."""
+    """Parse an answer, without white space, a code fence around it, and a thought before it."""
     plain = _THOUGHT.sub("", text, count=1).strip() if text.lstrip().startswith("<think>") else text.strip()
     fenced = _FENCED.fullmatch(plain)
     try:
@@ -378,7 +358,7 @@ def parse_answer(text: str, class_name: str, settings: ContextsSettings, most: i
             problems.append(f"found {type(context).__name__} among the contexts, expected texts")
             continue
         problem = context_problem(context)
-        # The class twice in a row: "a photo of a sandal a sandal in the snow".
+        # The caption names the class twice in a row: "a photo of a sandal a sandal in the snow".
         name = re.escape(class_name)
         twice = rf"\b{name}\W+(?:(?:a|an|the)\W+)?{name}\b"
         if problem is None and re.search(twice, settings.caption(class_name, context), re.IGNORECASE):
@@ -404,20 +384,16 @@ def _asked(
         known.append(answered)
         turns = _again(turns, answered.text, outcome)
     if len(known) == chat.tries:
-        # An earlier run ended there, and who runs it again wants it asked again.
+        # An earlier run gave up here; ask again.
         record.forget(known)
         turns, known = start, []
     outcome, text = Understood(problems=("it was not asked",)), ""
     for _ in range(chat.tries - len(known)):
         question = _question(turns, chat, record)
-        text = chat_answer(
-            [turn.model_dump() for turn in turns],
-            schema=SCHEMA,
-            seed=chat.seed,
-            most_tokens=chat.most_tokens,
-            temperature=chat.temperature,
-        )
-        # As it is written and read back: what is understood is what is kept.
+        messages = [turn.model_dump() for turn in turns]
+        options = {"seed": chat.seed, "most_tokens": chat.most_tokens, "temperature": chat.temperature}
+        text = chat_answer(messages, schema=SCHEMA, **options)
+        # Parse the text as it will be read back from disk.
         text = text[:LONGEST_ANSWER].encode("utf-8", "replace").decode()
         outcome = parse_answer(text, class_name, settings, chat.most)
         record.keep(question.model_copy(update={"text": text, "taken": not outcome.problems}))
@@ -447,12 +423,6 @@ def _again(turns: Sequence[Turn], text: str, outcome: Understood) -> list[Turn]:
     return [*turns, Turn(role="assistant", content=text.strip() or "..."), turn]
 
 
-def _shown(text: str) -> str:
-    """Return the beginning of a model's words, in one line that a terminal shows and does not obey."""
-    words = " ".join(text[:1000].split())[:80]
-    return "".join(character if character.isprintable() else "�" for character in words)
-
-
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({key for key, _ in pairs}) != len(pairs):
         raise ValueError("a key twice")
@@ -462,11 +432,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def proposed_contexts(
     recipe: Recipe, settings: ContextsSettings, folder: Path, device: str
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
-    """Return contexts of every class by label, a list's before a chat model's, and notes for people.
-
-    Each class has one. Questions and answers of a chat model are recorded in `folder` (`ANSWERS`). Raises UserError for
-    lists that cannot be used and classes without contexts, and as `ask_contexts`.
-    """
+    """Return contexts of every class by label, and notes for people. Answers of a model are kept in `folder`."""
     listed = None
     if settings.contexts is not None:
         listed = load_contexts(settings.contexts)
@@ -501,7 +467,7 @@ def proposed_contexts(
 
 
 class _Asked:
-    """The chat model of the settings, loaded when it is first asked: recorded answers need none."""
+    """The chat model of the settings, loaded at the first question without a recorded answer."""
 
     def __init__(self, settings: ChatSettings, device: str) -> None:
         self.settings, self.device = settings, device

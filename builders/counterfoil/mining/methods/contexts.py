@@ -1,14 +1,6 @@
-"""Method `contexts` (Chegini and Feizi 2023, section 4): the contexts of a class's failures, among a few proposals.
-
-A list or a chat model proposes contexts of each class; CLIP assigns each image to the one whose caption is most like
-it; the k that hold most of the class's failures are the hypotheses. No cut-off bounds a set. A context that is as
-frequent among right answers is no reason to fail, so both shares are counted, and contexts can be ranked by their
-ratio.
-
-What is chosen, on the discover half alone and confirmed or not, becomes a recipe that a classifier can learn from, with
-two controls of as many images. Group `contexts` has a shift a class and context with the paper's prompt; `class_name`
-draws each class without any context (the paper's *random debugging*), and `random_contexts` as many other contexts.
-Samples of one class and index begin with the same noise in all of them.
+"""Method `contexts` (Chegini and Feizi 2023, section 4): the proposed contexts that hold most of a class's failures.
+They become a recipe for mending, with two controls of as many images: `class_name` without a context (the paper's
+*random debugging*) and `random_contexts`.
 """
 
 from __future__ import annotations
@@ -56,7 +48,7 @@ def plain_caption(settings: ContextsSettings, class_name: str) -> str:
 
 
 def words_alone(settings: ContextsSettings, class_name: str, caption: str) -> str:
-    """Return the context of a caption that `settings.caption` made of this class."""
+    """Return the context of a caption that `settings.caption` made for this class."""
     before, _, after = settings.prompt.partition(_CONTEXT)
     return caption.removeprefix(before.replace(_CLASS, class_name)).removesuffix(after.replace(_CLASS, class_name))
 
@@ -66,12 +58,9 @@ Rank = Literal["count", "lift"]
 
 @dataclass(frozen=True, slots=True)
 class ContextCount:
-    """A context of a class in one half: `place` among the class's contexts, and the images assigned to it.
+    """A context of a class, by its index, and how many failures and right answers of the class are assigned to it."""
 
-    failures of `of_failures`, and right ones of `of_right`, were assigned to it.
-    """
-
-    place: int
+    index: int
     failures: int
     of_failures: int
     right: int
@@ -87,62 +76,54 @@ class ContextCount:
 
     @property
     def lift(self) -> float | None:
-        """How many times as frequent it is among failures as among right answers; None if in none of these."""
+        """Its share of failures divided by its share of right answers; None without either."""
         failure_share, elsewhere = self.share_of_failures, self.share_of_right
         return failure_share / elsewhere if failure_share is not None and elsewhere else None
 
     def steadied_lift(self, contexts: int) -> float:
-        """Return `lift` with an image more of both kinds in each of so many contexts: one failure alone is no proof."""
+        """Return `lift` with one more image of both kinds in each context, so that one failure alone proves nothing."""
         failure_share = (self.failures + 1) / (self.of_failures + contexts)
         elsewhere = (self.right + 1) / (self.of_right + contexts)
         return failure_share / elsewhere
 
 
 def nearest_context(features: NDArray[np.floating], captions: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Return (n,) the caption of the largest cosine, of equal ones the first.
-
-    features: (n, width), captions: (m, width), unit vectors, at least one caption.
-    """
+    """Return (n,) the caption of the largest cosine, on a tie the first. features: (n, width). captions: (m, width)."""
     cosines = np.asarray(features, dtype=np.float32) @ np.asarray(captions, dtype=np.float32).T
     return cosines.argmax(axis=1).astype(np.int64)
 
 
 def count_contexts(assigned: NDArray[np.int64], failed: NDArray[np.bool_], contexts: int) -> list[ContextCount]:
-    """Count each of so many contexts. assigned: (n,) from `nearest_context`; failed: (n,)."""
+    """Count the images of each context. assigned: (n,), from `nearest_context`. failed: (n,)."""
     wrong = np.bincount(assigned[failed], minlength=contexts)
     right = np.bincount(assigned[~failed], minlength=contexts)
     of_failures, of_right = int(failed.sum()), int((~failed).sum())
-    return [
-        ContextCount(index, int(wrong[index]), of_failures, int(right[index]), of_right) for index in range(contexts)
-    ]
+    return [ContextCount(at, int(wrong[at]), of_failures, int(right[at]), of_right) for at in range(contexts)]
 
 
 def choose_contexts(counts: Sequence[ContextCount], k: int, rank: Rank, fewest_failures: int) -> list[int]:
-    """Return indices of the at most `k` contexts with most failures (`count`), or the largest steadied lift (`lift`).
-
-    Of equal ones the first. A context with fewer failures than `fewest_failures` is not chosen.
-    """
+    """Return indices of at most `k` contexts, by most failures (`count`) or largest steadied lift (`lift`)."""
     able = [count for count in counts if count.failures >= max(fewest_failures, 1)]
     if rank == "count":
-        able.sort(key=lambda count: (-count.failures, -count.steadied_lift(len(counts)), count.place))
+        able.sort(key=lambda count: (-count.failures, -count.steadied_lift(len(counts)), count.index))
     else:
-        able.sort(key=lambda count: (-count.steadied_lift(len(counts)), -count.failures, count.place))
-    return [count.place for count in able[:k]]
+        able.sort(key=lambda count: (-count.steadied_lift(len(counts)), -count.failures, count.index))
+    return [count.index for count in able[:k]]
 
 
 def images_a_context(failures: int, a_failure: int, at_most: int) -> int:
-    """Return how many images of a context are drawn: so many a failure (Chegini 2023: about 5), up to `at_most`."""
+    """Return how many images of a context to draw: so many a failure (Chegini 2023: about 5), up to `at_most`."""
     return min(failures * a_failure, at_most)
 
 
 CHOSEN_CONTEXTS, CLASS_NAME, RANDOM_CONTEXTS = "contexts", "class_name", "random_contexts"
-# Candidates for each image that is wanted, before a cell gives up.
+# Candidates for each wanted image before a cell gives up.
 _PATIENCE = 4
 _MOST_NAMED = 8
 
 
 def contexts_layer(findings: Findings, run: MiningRun) -> str | None:
-    """Return the text of `recipe.yaml`; None if no context was chosen or the recipe is a set of rows."""
+    """Return the text of `recipe.yaml`; None without a chosen context, or if the recipe cannot render from noise."""
     if not run.recipe.kind.from_noise:
         return None
     shifts = context_shifts(findings, run.recipe, ContextsSettings.model_validate(findings.method.settings))
@@ -154,7 +135,7 @@ def contexts_layer(findings: Findings, run: MiningRun) -> str | None:
 
 
 def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSettings) -> dict[str, dict[str, Any]]:
-    """Return shift → what the recipe says of it, group after group."""
+    """Return the layer's shifts by name, group after group."""
     by_id = {cls.id: cls for cls in recipe.classes}
     tested = {(finding.classes[0], finding.caption): finding for finding in findings.findings}
     chosen: dict[str, dict[str, Any]] = {}
@@ -168,7 +149,7 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         others = [context for context in audit.contexts if context.rank is None]
         if not ranked:
             continue
-        # An image that several pooled classifiers fail on is one.
+        # An image that several pooled classifiers fail on counts once.
         failed = [context.failures if context.failed_images is None else context.failed_images for context in ranked]
         images = [images_a_context(count, settings.images, settings.at_most_images) for count in failed]
         names = unique_slugs([f"{stem} {context.words}" for context in ranked])
@@ -183,16 +164,14 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
             chosen[name] = _shift(settings, recipe, cls, context, CHOSEN_CONTEXTS, count, origin)
         if not settings.controls:
             continue
-        plain = mined_shift(
-            plain_prompt(settings), None, CLASS_NAME, [cls], {"role": CLASS_NAME, **audit_origin(findings)}
-        )
+        origin = {"role": CLASS_NAME, **audit_origin(findings)}
+        plain = mined_shift(plain_prompt(settings), None, CLASS_NAME, [cls], origin)
         alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(sum(images))
         order = draw.permutation(len(others))[: len(ranked)].tolist()
-        # Fewer are left than were chosen: as many images all the same, or mending could not compare this class.
+        # If fewer contexts are left than were chosen, they share the same number of images evenly.
         numbers = images
         if len(order) != len(ranked):
             total, contexts = sum(images), len(order)
-            # As evenly as they go.
             numbers = [total // contexts + (index < total % contexts) for index in range(contexts)]
         names = unique_slugs([f"{stem} random {others[at].words}" for at in order])
         for other, name, count in zip(order, names, numbers, strict=True):
@@ -202,18 +181,17 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
 
 
 def control_notes(outcome: Found, run: MiningRun) -> tuple[str, ...]:
-    """Return a note of the classes whose contexts were all chosen, so that none is left for a control."""
+    """Return a note on the classes whose contexts were all chosen, so that none is left for a control."""
     if not run.settings.controls or not run.recipe.kind.from_noise:
         return ()
-    every = [
-        cls.name
-        for cls, note in zip(run.recipe.classes, outcome.notes, strict=True)
-        if note.contexts and all(context.rank is not None for context in note.contexts)
-    ]
-    if not every:
+    names = []
+    for cls, note in zip(run.recipe.classes, outcome.notes, strict=True):
+        if note.contexts and all(context.rank is not None for context in note.contexts):
+            names.append(cls.name)
+    if not names:
         return ()
     return (
-        f"All contexts of {some_of(every, _MOST_NAMED)} were chosen, so none is left for {RANDOM_CONTEXTS}, and mending"
+        f"All contexts of {some_of(names, _MOST_NAMED)} were chosen, so none is left for {RANDOM_CONTEXTS}, and mending"
         " has no such control for these classes",
     )
 
@@ -227,7 +205,7 @@ def _shift(
     images: int,
     origin: Mapping[str, Any],
 ) -> dict[str, Any]:
-    # Without a threshold of the recipe nothing says which score is enough.
+    # Only a threshold of the recipe says which score is enough.
     caption = context.caption if recipe.screen.shift_threshold is not None else None
     return mined_shift(prompt_in(settings, context.words), caption, group, [cls], origin) | _samples(images)
 
@@ -237,14 +215,14 @@ def _samples(images: int) -> dict[str, Any]:
 
 
 _MOST_EVIDENCE = 50
-# Numbers of its context in a finding's `about`.
+# Numbers of a context in its finding's `about`.
 _ABOUT = ("failures", "share_of_failures", "right", "share_of_right", "lift")
-# Below every cosine: what an image is compared with are the class's other contexts.
+# Below every cosine, because an image is compared with the class's other contexts instead.
 _NO_CUTOFF = -2.0
 
 
 def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
-    """Return the caption of each class alone, and of each class in each context that is proposed for it."""
+    """Return the captions of each class alone and in each proposed context, and notes about the proposals."""
     recipe, settings = run.recipe, run.settings
     proposed, notes = proposed_contexts(recipe, settings, run.folder, run.device)
     rows: dict[str, int] = {}
@@ -257,10 +235,8 @@ def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
 
 
 def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, workers: int | None) -> Found:
-    """Return at most `settings.k` hypotheses per class: the contexts of its failures, most frequent first.
-
-    Contexts that fail no more than the rest on the discover half are included: the confirm half tests each, and images
-    for mending must not be chosen by that half.
+    """Return at most `settings.k` hypotheses per class, also those that fail no more than the rest: images for mending
+    must not be chosen by the confirm half.
     """
     notes, hypotheses = [], []
     stems = unique_slugs(half.class_names)
@@ -286,8 +262,8 @@ def _of_class(
 ) -> tuple[ClassNote, list[Hypothesis]]:
     class_rows = np.flatnonzero(half.labels == label)
     failed = half.failed[class_rows]
-    every = [failed, *(failures[class_rows] for failures in half.pooled.values())]
-    if not np.any(every):
+    failed_by_classifier = [failed, *(failures[class_rows] for failures in half.pooled.values())]
+    if not np.any(failed_by_classifier):
         return ClassNote(reason="no failure on the discover half"), []
     candidates = half.captions.candidates[label]
     words = [words_alone(settings, name, half.captions.texts[row]) for row in candidates.tolist()]
@@ -299,10 +275,13 @@ def _of_class(
     features = half.features[class_rows]
     assigned = nearest_context(features, vectors)
     # An image counts once for each classifier.
-    counts = count_contexts(np.tile(assigned, len(every)), np.concatenate(every), len(candidates))
+    every_failed = np.concatenate(failed_by_classifier)
+    counts = count_contexts(np.tile(assigned, len(failed_by_classifier)), every_failed, len(candidates))
     chosen = choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures)
-    failed_images = np.bincount(assigned[np.any(every, axis=0)], minlength=len(candidates)) if half.pooled else None
-    # Those that were chosen first, the others by their failures.
+    failed_images = None
+    if half.pooled:
+        failed_images = np.bincount(assigned[np.any(failed_by_classifier, axis=0)], minlength=len(candidates))
+    # The chosen contexts first, then the others by their failures.
     left = sorted(set(range(len(counts))) - set(chosen), key=lambda index: (-counts[index].failures, index))
     contexts = tuple(
         ClassContext(

@@ -1,7 +1,5 @@
-"""Method `slices`: groups of images that need no words, by class and answer, by measures, by shifts, and by looks.
-
-Groups and cut-offs are fixed on the discover half and never use an answer to an image of the other half. A group over
-all classes takes the same share of each class.
+"""Method `slices`: groups of images without words, by class and answer, by measures, by shifts, and by looks. A group
+over all classes takes the same share of each, so that it does not select among classes.
 """
 
 from __future__ import annotations
@@ -34,10 +32,7 @@ _STARTS = 4  # starts per clustering; the best one is used
 
 
 def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, workers: int | None) -> Found:
-    """Return the groups of each kind, for each class and for all classes, that most surely fail more on this half.
-
-    Keep at most `settings.most` of each with a p-value of at most `PROMISING_P`.
-    """
+    """Return at most `settings.most` groups of each kind for each class, and all classes, that promise to fail more."""
     failures = np.bincount(half.labels[half.failed], minlength=len(half.class_names))
     searched = np.flatnonzero(failures >= settings.fewest_errors).tolist()
     every = tuple(np.unique(half.labels).tolist())
@@ -62,14 +57,12 @@ def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, worker
         closeness = hypothesis.cosines(half.features[rows]) * (1 if hypothesis.role == "hard" else -1)
         # Rows that count come first, then those that are most clearly in the set.
         order = np.lexsort((-closeness, ~hypothesis.counted(half.failed[rows], half.taken_for[rows])))[:_MOST_EVIDENCE]
-        hypotheses.append(
-            replace(hypothesis, name=name, evidence=rows[order], scores=closeness[order].astype(np.float64))
-        )
+        scores = closeness[order].astype(np.float64)
+        hypotheses.append(replace(hypothesis, name=name, evidence=rows[order], scores=scores))
     reason = f"fewer than {settings.fewest_errors} failures on the discover half"
-    return Found(
-        tuple(hypotheses),
-        tuple(ClassNote(reason=None if label in searched else reason) for label in range(len(half.class_names))),
-    )
+    labels = range(len(half.class_names))
+    notes = tuple(ClassNote(reason=None if label in searched else reason) for label in labels)
+    return Found(tuple(hypotheses), notes)
 
 
 SLICES = FindMethod(SlicesSettings, find_slices)
@@ -105,18 +98,15 @@ def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Ite
         if len(classes) < min(2, len(labels)) or np.ptp(values[rows]) == 0:
             continue
         for role in ("far_from", "hard"):
-            cutoffs, members, _ = choose_cutoffs(
-                values[rows], half.labels[rows], half.failed[rows], half.units[rows], classes, role, mine.margin
-            )
+            class_rows = (half.labels[rows], half.failed[rows], half.units[rows])
+            cutoffs, members, _ = choose_cutoffs(values[rows], *class_rows, classes, role, mine.margin)
             look = measure.high if role == "hard" else measure.low
             rule = f"{measure.name} at {'least' if role == 'hard' else 'most'} {measure.words(*cutoffs)}"
             if len(labels) > 1:
                 rule = f"{share(float(members.mean()))} of each class: {rule}"
-            yield replace(
-                _hypothesis(half, classes, f"{_called(half, labels)}, {look}", _column(half, column), 0.0, rule),
-                role=role,
-                cutoffs=cutoffs,
-            )
+            name = f"{_called(half, labels)}, {look}"
+            hypothesis = _hypothesis(half, classes, name, _column(half, column), 0.0, rule)
+            yield replace(hypothesis, role=role, cutoffs=cutoffs)
 
 
 def _by_shifts(half: DiscoverHalf, labels: tuple[int, ...]) -> Iterator[Hypothesis]:
@@ -143,9 +133,8 @@ def _by_looks(half: DiscoverHalf, label: int, mine: Mine, settings: SlicesSettin
     name = half.class_names[label]
     for index, vector in enumerate(vectors):
         rule = "images that look alike in the classifier's own features; see the pictures"
-        hypothesis = _hypothesis(
-            half, (label,), f"{name}, look-alikes {index + 1} of {clusters}", vector, _NO_CUTOFF, rule
-        )
+        title = f"{name}, look-alikes {index + 1} of {clusters}"
+        hypothesis = _hypothesis(half, (label,), title, vector, _NO_CUTOFF, rule)
         yield replace(hypothesis, words=hypothesis.name, alternatives=np.delete(vectors, index, axis=0))
 
 

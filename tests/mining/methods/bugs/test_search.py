@@ -123,9 +123,9 @@ def test_pairs_are_of_one_noise_and_both_accepted() -> None:
     for one in search.tested:
         for pairs in one.pairs:
             drawn = pairs.drawn
-            assert np.array_equal(drawn.indices[pairs.own], drawn.indices[pairs.base])
+            assert np.array_equal(drawn.indices[pairs.described], drawn.indices[pairs.base])
             assert (drawn.shifts[pairs.base] == 0).all() and (drawn.labels[pairs.base] == one.hypothesis.label).all()
-            assert len(pairs.own) <= drawn.asked.candidates
+            assert len(pairs.described) <= drawn.asked.candidates
     assert any(one.count.pairs for one in search.tested)
 
 

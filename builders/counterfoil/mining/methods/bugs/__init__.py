@@ -1,11 +1,9 @@
-"""Discovering bugs (Wiles 2022): descriptions of failures in generated images, each tested in pairs with fresh ones.
+"""Discovering bugs (Wiles 2022): descriptions of failures in generated images, each tested on new pairs of images.
 
-The search is pure: who draws and who describes is given to it, and the same answers give the same search, so that an
-interrupted run resumes when it is run again. A description is fixed before any image of its test is drawn; every
-round has a seed of its own purpose and number. A pair counts where the screen accepts both images, and pairs of one
-class share base images. E-values of a run are one family, tried ones and shorter ones included: who adds a
-hypothesis judges all of them again. Confirmed is what e-BH rejects, was not given up as futile, and fails by the
-margin or more.
+A description is fixed before any image of its test is rendered, and each round has a seed of its own purpose and
+number. A pair counts if the screen accepts both images; pairs of one class share base images. All hypotheses of a run,
+shortened and tried ones included, are one family of e-values. A finding is confirmed if e-BH rejects it, it was not
+given up as futile, and it fails by the margin or more.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""From failures to words: clusters of what may have one cause, and the description that a captioner makes of each.
+"""Cluster failures that may have one cause, and describe each cluster with a captioner's words (Wiles 2022, section 3).
 
-Wiles 2022, section 3, "Optional clustering failure cases": as few clusters as keep causes apart, by the wrong answer,
-then by features. The number of parts of one answer's failures is chosen by the data: k-means splits any cloud, so its
-silhouette for k parts counts by how far it is above that of Gaussian clouds with the same covariance, which have one
-part. "Failure case captioning": captions of a cluster's images are cut into pieces, and each step adds the piece that
-makes the whole caption most likely for them. A longer caption is less likely whatever it says, so likelihoods are per
-token.
+k-means splits any cloud, so the number of clusters is chosen by how far their silhouette is above that of Gaussian
+clouds with the same covariance. Descriptions are compared by likelihood per token, since longer captions are always
+less likely in total.
 """
 
 from __future__ import annotations
@@ -28,65 +25,48 @@ from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.store.layout import user_cache
 
 MOST_PARTS = 6
-# Features of which parts are made, the principal ones: in more, noise hides what parts there are.
+# Number of principal components that are clustered: with more, noise hides the parts.
 PRINCIPAL = 16
-# How far a silhouette has to be above its references. In the lab's CLIP, sandals on three grounds are about .08 above
-# them, 10 on snow among 60 on a beach .14; of Gaussian clouds of 80 rows, none of 40 was split.
+# Least difference between a silhouette and its references. In the lab's CLIP, sandals on three grounds differ by about
+# .08, and 10 on snow among 60 on a beach by .14; no Gaussian cloud of 80 rows (of 40 clouds) was split.
 LEAST_ABOVE = 0.06
 REFERENCES = 5
 STARTS = 3
-# The number of parts is chosen on no more rows than these: silhouettes take their square.
+# Largest sample for choosing the number of parts: the cost of a silhouette is quadratic.
 MOST_ROWS = 500
 _Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Cluster:
-    """Failures that may have one cause.
-
-    rows: (m,) int64, indices of what was clustered, most central first. answered: the answer that most of them got.
-    """
-
-    rows: NDArray[np.int64]
-    answered: int
-
-
 def cluster_failures(
     features: NDArray[np.floating], answers: NDArray[np.integer], *, most: int, least: int, seed: int
-) -> list[Cluster]:
-    """Return at most `most` clusters of `least` rows or more, largest first, of one class's n failures.
+) -> list[tuple[NDArray[np.int64], int]]:
+    """Return at most `most` clusters of `least` or more of one class's failures, largest first, each as its rows, most
+    central first, and its most frequent answer. Rows of one answer, and all rows of rare answers, are split by
+    features.
 
-    features: (n, width) unit vectors. answers: (n,), what each was taken for. Rows of one answer are split by features;
-    a part that is too small joins the nearest of that answer. Rows of answers with fewer than `least` rows are put
-    together and split likewise, since a cause may lead to many answers; too few of these are dropped. ValueError for
-    arrays that do not fit each other, features that are not finite, and numbers below 1.
+    features: (n, width) unit vectors. answers: (n,).
     """
     features, answers = np.asarray(features, dtype=np.float64), np.asarray(answers)
-    if features.ndim != 2 or answers.shape != features.shape[:1]:
-        raise ValueError(f"expected one answer for each row of features, found {answers.shape} and {features.shape}")
-    if not np.isfinite(features).all():
-        raise ValueError("features are not all finite")
-    if most < 1 or least < 1:
-        raise ValueError("expected 1 cluster or more, and 1 row or more in each")
     values, of_answer, counts = np.unique(answers, return_inverse=True, return_counts=True)
     groups = [np.flatnonzero(of_answer == index) for index in range(len(values)) if counts[index] >= least]
     rare = np.flatnonzero(counts[of_answer] < least)
     groups += [rare] if len(rare) >= least else []
-    clusters: list[Cluster] = []
+    clusters: list[tuple[NDArray[np.int64], int]] = []
     for rows in groups:
         for part in _split(features[rows], least, seed):
-            row = rows[part]
-            centrality = features[row] @ features[row].mean(axis=0)
-            values, counts = np.unique(answers[row], return_counts=True)
-            clusters.append(Cluster(row[np.argsort(-centrality, kind="stable")], int(values[counts.argmax()])))
-    clusters.sort(key=lambda cluster: (-len(cluster.rows), cluster.answered, int(cluster.rows.min())))
+            part_rows = rows[part]
+            centrality = features[part_rows] @ features[part_rows].mean(axis=0)
+            values, counts = np.unique(answers[part_rows], return_counts=True)
+            by_centrality = part_rows[np.argsort(-centrality, kind="stable")]
+            clusters.append((by_centrality, int(values[counts.argmax()])))
+    clusters.sort(key=lambda cluster: (-len(cluster[0]), cluster[1], int(cluster[0].min())))
     return clusters[:most]
 
 
 def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
-    """Return the rows of each part; all in one where no number of parts is good."""
+    """Return the rows of each part; one part if no number of parts is clearly better."""
     whole = np.arange(len(features), dtype=np.int64)
-    # At most `PRINCIPAL` principal parts (n, k), and their standard deviations (k,).
+    # Principal components (n, k), k ≤ `PRINCIPAL`, and their standard deviations (k,).
     left, singular, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
     rank = int((singular[:PRINCIPAL] > 1e-6 * np.sqrt(len(features))).sum())
     points = left[:, :rank] * singular[:rank]
@@ -111,7 +91,7 @@ def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
 
 
 def _silhouette(points: _Floats, number: int, least: int, seed: int) -> float:
-    """Return the silhouette of parts by `_labels`; 0 where one is left."""
+    """Return the silhouette of the parts of `_labels`; 0 for a single part."""
     from sklearn.metrics import silhouette_score
 
     labels = _labels(points, number, least, seed)
@@ -119,7 +99,7 @@ def _silhouette(points: _Floats, number: int, least: int, seed: int) -> float:
 
 
 def _labels(points: _Floats, number: int, least: int, seed: int) -> NDArray[np.int64]:
-    """Return (n,) the part of each row; a part with fewer than `least` rows joins the nearest, smallest first."""
+    """Return (n,) the part of each row; parts with fewer than `least` rows join the nearest one, smallest first."""
     if number == 1:
         return np.zeros(len(points), dtype=np.int64)
     from sklearn import config_context
@@ -143,28 +123,18 @@ _Score = Callable[[Sequence[Description]], ArrayLike]
 
 
 def combine(pieces: Sequence[Piece], score: _Score, most: int) -> list[tuple[Description, float]]:
-    """Join at most `most` of the pieces, each step the one that makes the description most likely for the images.
+    """Join at most `most` pieces, each step the one that makes the description most likely, while this raises the mean
+    over images. Words and phrases are tried in every order, since captioners prefer some ("red striped").
 
-    score: maps k descriptions to (k, images), the log-likelihood under the captioner of each one's prompt for each
-    image, divided by its tokens. A word or a phrase is tried in every place among those of its kind, since captioners
-    have an order ("red striped"); a sentence comes last. It ends where no piece raises the mean over the images; the
-    first piece is added in any case. Of equal ones the first is taken. ValueError where `most` is below 1, and where
-    scores are not numbers, or not of that shape.
+    score: maps k descriptions to (k, images), log-likelihoods per token.
     """
-    if most < 1:
-        raise ValueError("expected 1 piece or more")
     reached = Description(())
     trace: list[tuple[Description, float]] = []
     for _ in range(most):
         tried = list(dict.fromkeys(longer for piece in pieces for longer in _with(reached, piece)))
         if not tried:
             break
-        likelihoods = np.asarray(score(tried), dtype=np.float64)
-        if likelihoods.ndim != 2 or len(likelihoods) != len(tried) or likelihoods.shape[1] == 0:
-            raise ValueError(f"expected likelihoods of {len(tried)} descriptions, found the shape {likelihoods.shape}")
-        if np.isnan(likelihoods).any() or (likelihoods == np.inf).any():
-            raise ValueError("likelihoods are not all numbers")
-        means = likelihoods.mean(axis=1)
+        means = np.asarray(score(tried), dtype=np.float64).mean(axis=1)
         best = int(means.argmax())
         if trace and not means[best] > trace[-1][1]:
             break
@@ -174,21 +144,17 @@ def combine(pieces: Sequence[Piece], score: _Score, most: int) -> list[tuple[Des
 
 
 def _with(description: Description, piece: Piece) -> Iterator[Description]:
-    """Yield the description with one piece more, in every order that differs, if its place is free."""
+    """Yield the description with one more piece, in every possible order."""
     pieces = description.pieces
     if piece in pieces or (piece.rank < 2 and any(other.rank == piece.rank for other in pieces)):
         return
-    positions = [at for at in range(len(pieces) + 1) if not piece.sentence or at == len(pieces)]
-    for at in positions:
+    for at in range(len(pieces) if piece.sentence else 0, len(pieces) + 1):
         yield Description((*pieces[:at], piece, *pieces[at:]))
 
 
 @dataclass(frozen=True, slots=True)
 class FailureCluster:
-    """Failures of one class that were answered alike and look alike: keys, most central first; the answered output.
-
-    right: keys of images of the class that were answered right.
-    """
+    """Similar failures of one class with one answer. keys: most central first. right: keys of images answered right."""
 
     label: int
     keys: tuple[str, ...]
@@ -206,13 +172,13 @@ class Described:
     log_likelihood: float | None = None
 
 
-# Pieces that the joining chooses among: those that most captions say.
+# The pieces to join are chosen from the most frequent ones.
 _MOST_PIECES = 24
 
 
 @dataclass(frozen=True)
 class ClusterDescriber:
-    """Describes clusters for one run. It is a `Describe`. images: those that the clusters' keys are of."""
+    """Describes clusters (a `Describe`). images: by key prefix, the images of the clusters."""
 
     recipe: Recipe
     mine: Mine
@@ -233,17 +199,17 @@ class ClusterDescriber:
         cls = self.recipe.classes[cluster.label]
         base = filled_base(base_prompt(self.recipe, self.settings), cls)
         keys = cluster.keys[: self.settings.described]
-        # Completions of the whole base always contain the class name. Completions of its beginning can add words before
-        # the class; they count only if they contain its name.
+        # Complete the whole base, which names the class, and its beginning, which leaves room for words before the
+        # class.
         captions: list[str] = []
         for prefix in (base.replace(CLASS, cls.name), base.partition(CLASS)[0].strip()):
             captions += self._captions(keys, prefix)
         often = pieces_said(captions, base, cls)
         if not often:
-            examples = "says nothing about these images"
+            reason = f"{self.settings.captioner} says nothing about these images"
             if any(captions):
-                examples = "says nothing about these images that a prompt could add to the base"
-            return Described(None, f"{self.settings.captioner} {examples}", tuple(sorted(set(captions))[:8]))
+                reason += " that a prompt could add to the base"
+            return Described(None, reason, tuple(sorted(set(captions))[:8]))
         chosen = sorted(often, key=lambda piece: -often[piece])[:_MOST_PIECES]
 
         def score(descriptions: Sequence[Description]) -> NDArray[np.float64]:
@@ -262,11 +228,8 @@ class ClusterDescriber:
         best, likelihood = combine(chosen, score, self.settings.sentences)[-1]
         examples = tuple(sorted(set(captions), key=lambda text: (-captions.count(text), text))[:8])
         if not np.isfinite(likelihood):
-            return Described(
-                None,
-                f"{self.settings.captioner} cannot score its own words about these images: they are too long",
-                examples,
-            )
+            reason = f"{self.settings.captioner} cannot score its own words about these images: they are too long"
+            return Described(None, reason, examples)
         return Described(best, None, examples, likelihood)
 
     def _captions(self, keys: Sequence[str], prefix: str) -> list[str]:
@@ -286,12 +249,11 @@ class ClusterDescriber:
         return captions
 
     def _per_token(self, keys: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
-        """Return (captions, images): log-likelihoods per token, of images that can be decoded."""
+        """Return (captions, images): log-likelihoods per token."""
         parts = []
         for images, image_keys in self._by_images(keys):
-            likely = likelihoods_of(
-                images, captions, self.captioner, user_cache() / "captions", keys=image_keys, examples=self.examples
-            )
+            cache, examples = user_cache() / "captions", self.examples
+            likely = likelihoods_of(images, captions, self.captioner, cache, keys=image_keys, examples=examples)
             parts.append(likely.per_token)
         return np.concatenate(parts, axis=0).T
 
@@ -305,7 +267,7 @@ class ClusterDescriber:
 
 
 def pieces_said(captions: Sequence[str], base: str, cls: RecipeClass) -> dict[Piece, int]:
-    """Count the captions that say each piece, in the order of the captions."""
+    """Count the captions that contain each piece, in the order of the captions."""
     counts: dict[Piece, int] = {}
     for caption in captions:
         for piece in dict.fromkeys(pieces_of(caption, base, cls.name) or ()):

@@ -1,17 +1,9 @@
-"""Descriptions of failures: what captions add to the base prompt, in pieces that are put together to prompts again.
+"""Descriptions of failures: pieces of captions that are joined to prompts again, shortened, and split by background.
 
-A base prompt has one `{class}`: "a photo of a {class}", "a realistic photograph of a {class} (insect).". What a caption
-says more is cut into pieces (Wiles 2022, section 3, has sentences alone): what takes the place of "a photo of", words
-before the class's name, phrases behind it, and whole sentences behind the base. Pieces that `pieces_of` read are read
-again from the prompt that they make.
-
-Shorter descriptions of the same failures are tried ("Caption refinement"), and all pieces of the *background* as one
-(Figure 5a: "the background is green" was found where snow is what fails), so that it is asked whether the place alone
-explains a failure. A phrase behind the class is of its background where it begins with a preposition of place and a
-noun phrase follows, or is a word such as "outdoors"; words such as "sitting" may stand before. A sentence is where it
-begins with "the background" or "in the background", or goes on so behind its first "is" ("it is walking in the snow").
-The head of the noun phrase must not name a time, light, weather, people, or what is of the picture itself: "at night",
-"in the rain" and "in focus" are no places. What stands before the class never is one.
+A caption adds to a base prompt words in place of "a photo of", words before the class, phrases after it, and sentences
+(Wiles 2022 has only sentences). Background is tested alone, to see whether the place explains a failure (Figure 5a). A
+phrase is background if it begins with a preposition of place ("in the snow"), and a sentence if such a phrase follows
+its first "is", unless the noun names a time, light, weather, people, or a property of the picture ("in focus").
 """
 
 from __future__ import annotations
@@ -44,14 +36,14 @@ from counterfoil.stats import wilson_interval
 
 CLASS = "{class}"
 _ARTICLE = re.compile(r"\b(an?|the)\s+$", re.IGNORECASE)
-# What a picture may be called. The first say no more than that it is one.
+# Words for a picture; the plain ones add nothing to a description.
 _PLAIN_PICTURES = word_set("photo photograph picture image pic snapshot")
 _PICTURES = _PLAIN_PICTURES | word_set(
     "painting drawing sketch embroidery illustration cartoon rendering render depiction sculpture statue figurine "
     "print engraving etching mosaic tattoo artwork art graffiti silhouette portrait x-ray scan screenshot sticker "
     "poster origami toy view shot closeup close-up watercolor watercolour collage still"
 )
-# How captions begin that say no more than that something is there.
+# Beginnings of captions that add nothing.
 _THERE_IS = re.compile(
     r"\s*(?:there (?:is|are)|this is|it is|(?:an?|the|this) (?:photo|photograph|picture|image) "
     r"(?:shows|depicts|features))(?=\s)"
@@ -63,12 +55,9 @@ _MOST_CHARACTERS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One part of a description.
-
-    place `lead`: in place of the base's "a photo of", without its article ("oil painting of"); `before`: before the
-    class's name ("striped"; "person and a"); `after`: behind it, a phrase ("in the snow"), or a sentence, which ends
-    with a full stop. ValueError for words that no prompt template takes: none, braces, line breaks, over 400
-    characters.
+    """One part of a description: a `lead` replaces "a photo of" ("oil painting of"), `before` comes before the class
+    ("striped", "person and a"), `after` is a phrase behind it ("in the snow") or a sentence. Raise ValueError for words
+    that no prompt template takes.
     """
 
     words: str
@@ -87,12 +76,12 @@ class Piece:
 
     @property
     def opening(self) -> bool:
-        """Whether it comes before the class's name and its adjectives: "person and a"."""
+        """Whether it comes before the class and its adjectives: "person and a"."""
         return self.place == "before" and opens_noun(self.words.split()[-1])
 
     @property
     def rank(self) -> int:
-        """Its part of a description: lead 0, opening 1, adjectives 2, phrases 3, sentences 4."""
+        """Its position in a description: lead 0, opening 1, adjectives 2, phrases 3, sentences 4."""
         if self.place == "after":
             return 4 if self.sentence else 3
         return 0 if self.place == "lead" else 1 if self.opening else 2
@@ -100,10 +89,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Pieces in the order of a prompt; no piece is the base alone.
-
-    Pieces of one rank keep their order. ValueError for a piece twice, and for two leads or two openings.
-    """
+    """Pieces in the order of a prompt; without pieces it is the base. Raise ValueError for repeated pieces."""
 
     pieces: tuple[Piece, ...]
 
@@ -121,17 +107,17 @@ class Description:
 
     @property
     def styled(self) -> bool:
-        """Whether it names another kind of picture than the base: an oil painting."""
+        """Whether it names another kind of picture than the base, such as an oil painting."""
         return any(piece.place == "lead" for piece in self.pieces)
 
     @property
     def caption(self) -> str:
-        """Return the description alone, as a shift's caption says it: "a photo red in the snow", "an oil painting"."""
+        """Return the description without its class: "a photo red in the snow", "an oil painting"."""
         lead, opening, adjectives, phrases, sentences = self._by_rank()
         picture = lead[0].removesuffix(" of") if lead else "photo"
         beside = []
         for words in opening:
-            # What an opening names: "person" of "person and a".
+            # "person and a" names "person".
             stripped = words.split()
             while stripped and (opens_noun(stripped[-1]) or not says_something(stripped[-1])):
                 stripped.pop()
@@ -145,17 +131,15 @@ class Description:
         return " ".join([f"{alone}.", *sentences]) if sentences else alone
 
     def prompt(self, base: str, class_name: str | None = None, *, mended: bool = False) -> str:
-        """Return the base with every piece in its place, and `{class}` filled where a class's name is given.
-
-        The article before an adjective is "a", as in recipes and in the lab's captions ("a orange sandal"), or "an"
-        before a vowel where `mended`, or where the base has "an". Before `{class}` itself the base's stays, so that a
-        class token may take that place. Other placeholders stay. ValueError for a base without `{class}`.
+        """Return the base with every piece in its position, and `{class}` filled if a class's name is given. mended:
+        write "an" before a vowel, as recipes and the lab's captions do not. Raise ValueError for a base without
+        `{class}`.
         """
         stem, article, tail, stop, rest = _cut(base)
         lead, opening, adjectives, phrases, sentences = self._by_rank()
         mended = mended or article.lower() == "an"
         if lead:
-            # Phrases equal to "a photo of ", with an article if the base has one, and the article after it.
+            # The lead takes an article and a capital letter if the base has them.
             began = re.match(r"(?:an?|the)\b", stem or article, re.IGNORECASE)
             capital = (stem or article)[:1].isupper()
             stem = f"{article_for(lead[0])} {lead[0]} " if began else f"{lead[0]} "
@@ -174,7 +158,7 @@ class Description:
         return text if class_name is None else text.replace(CLASS, class_name)
 
     def words(self, class_name: str) -> str:
-        """Return it for people: "sandal in the snow", "sandal with a person", "fly: it is on a yellow flower"."""
+        """Return the description for people: "sandal in the snow", "fly: it is on a yellow flower"."""
         lead, _, _, phrases, sentences = self._by_rank()
         near = Description(tuple(piece for piece in self.pieces if piece.rank in (1, 2)))
         text = near.prompt(f"a {CLASS}", class_name, mended=True)
@@ -190,22 +174,15 @@ class Description:
 
 
 def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | None:
-    """Return the pieces that a caption adds to the base prompt, in order; None if it does not name the class.
-
-    The base's own words and synonyms of "a photo of" are skipped. Fill placeholders of the base other than `{class}`
-    first, or their words can count as words of the caption. Case, spaces, punctuation and repetitions are removed.
-    Pieces with braces, special tokens or overlong words are left out, and so are pieces beyond 1,000 characters. Raise
-    ValueError for a base without `{class}` or an empty class name.
+    """Return the pieces that a caption adds to the base prompt, in order; None if it does not name the class. Fill
+    placeholders of the base other than `{class}` first. Raise ValueError for a base without `{class}`.
     """
     stem, _, tail, _, rest = _cut(base)
-    name = tidy(class_name)
-    if not name:
-        raise ValueError("expected the name of a class")
-    text = tidy(caption)
+    name, text = tidy(class_name), tidy(caption)
     noun = rf"(?:{re.escape(name)}|{re.escape(CLASS)})"
     stem_words, tail_words = tidy(stem), tidy(tail)
     led = re.match(_pattern(stem_words, noun), text) if stem_words else None
-    # A base such as "{class}s" ends the name in the midst of a word.
+    # A base such as "{class}s" continues the word.
     glued = "" if not tail or tail[0].isspace() else rf"(?={_pattern(tail_words, noun)})|"
     match = re.compile(rf"(?<![\w-]){noun}(?:{glued}(?!['-]?\w))").search(text, led.end() if led else 0)
     if match is None:
@@ -225,7 +202,7 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
 
 
 def _beyond(name: str, phrases: list[str]) -> list[str]:
-    """Return phrases behind a noun, without that noun where it is repeated at once: "sandal, sandal running"."""
+    """Return phrases after a noun, without that noun if it is repeated at once: "sandal, sandal running"."""
     noun = " ".join(word for word in words_of_text(name) if word)
     while phrases and f"{phrases[0]} ".startswith(f"{noun} "):
         phrases = list(dict.fromkeys([*phrases_of(phrases[0].removeprefix(noun)), *phrases[1:]]))
@@ -233,7 +210,7 @@ def _beyond(name: str, phrases: list[str]) -> list[str]:
 
 
 def _cut(base: str) -> tuple[str, str, str, str, str]:
-    """Split a base at its class: "a photo of ", "a", " (insect)", ".", and what comes after its first sentence."""
+    """Split a base at its class: "a photo of ", "a", " (insect)", ".", and the text after its first sentence."""
     head, separator, tail = base.partition(CLASS)
     if not separator:
         raise ValueError(f"expected '{CLASS}' in the base prompt '{base}'")
@@ -266,17 +243,16 @@ def _lead(before: str, stem: str) -> tuple[str | None, str]:
 
 
 def _pattern(text: str, noun: str) -> str:
-    """Return a regular expression of a tidy part of a base; a placeholder is itself, or up to 80 characters."""
+    """Return a regular expression for part of a base; a placeholder matches itself or up to 80 characters."""
     parts = re.split(r"(\{[^{}]*\})", text)
     kinds = (noun if part == CLASS else rf"(?:{re.escape(part)}|.{{1,80}}?)" for part in parts[1::2])
-    pattern = re.escape(parts[0]) + "".join(
-        kind + re.escape(literal) for kind, literal in zip(kinds, parts[2::2], strict=True)
-    )
+    pairs = zip(kinds, parts[2::2], strict=True)
+    pattern = re.escape(parts[0]) + "".join(kind + re.escape(literal) for kind, literal in pairs)
     return pattern + (r"(?!\w)" if text[-1:].isalnum() else "")
 
 
 def _behind(phrases: Sequence[str]) -> str:
-    """Return phrases as they follow a noun; a comma parts those that would run into each other."""
+    """Return phrases as they follow a noun, with a comma between those that would merge."""
     text = ""
     for before, words in zip([None, *phrases], phrases, strict=False):
         alone = phrases_of(f"{before} {words}") == [before, words]
@@ -298,43 +274,31 @@ def _with_article(words: str) -> str:
     return words if words.split()[0] in DETERMINERS else f"{article_for(words)} {words}"
 
 
-# Behind these, words belong to another phrase.
+# Words that end the noun phrase before them.
 _ENDS = word_set("of to that which who is are was were has have it")
 
 
 def shorter(description: Description) -> tuple[Description, ...]:
-    """Return what may be enough with fewer words, shortest first, each once; empty for the base and for a single word.
-
-    Every single piece; the description without each piece; without each adjective, without all of a piece, and without
-    all. Adjectives are the words between a determiner and the last word of its phrase, "black and white" as one.
-    """
+    """Return shorter descriptions, shortest first: single pieces, and those without a piece or without adjectives."""
     pieces = description.pieces
     candidates = [(piece,) for piece in pieces] + [(*pieces[:at], *pieces[at + 1 :]) for at in range(len(pieces))]
     for at, piece in enumerate(pieces):
-        candidates += [
-            (*pieces[:at], shortened, *pieces[at + 1 :]) for shortened in (*_one_less(piece), _plainest(piece))
-        ]
+        shortened = (*_one_less(piece), _plainest(piece))
+        candidates += [(*pieces[:at], plainer, *pieces[at + 1 :]) for plainer in shortened]
     candidates.append(tuple(_plainest(piece) for piece in pieces))
     described = dict.fromkeys(Description(tuple(dict.fromkeys(shortened))) for shortened in candidates if shortened)
-    return tuple(
-        sorted(
-            (candidate for candidate in described if candidate != description), key=lambda candidate: candidate.length
-        )
-    )
+    others = (candidate for candidate in described if candidate != description)
+    return tuple(sorted(others, key=lambda candidate: candidate.length))
 
 
 def shortest_kept(candidates: Sequence[tuple[Description, PairCount]], whole: PairCount) -> int | None:
-    """Return the index of the shortest candidate that fails no less often than the whole description, or None.
-
-    Its rate is not below the lower bound of the whole one's 95 % Wilson interval. Of equally short ones the one with
-    the higher rate, then the first. Without pairs on either side it is not kept.
-    """
+    """Return the index of the shortest candidate that keeps up with the whole, of equals the one of higher rate."""
     indices = [at for at, (_, count) in enumerate(candidates) if keeps_up(count, whole)]
     return min(indices, key=lambda at: (candidates[at][0].length, -candidates[at][1].rate, at), default=None)
 
 
 def keeps_up(count: PairCount, whole: PairCount) -> bool:
-    """Check that a description's rate is not below the lower bound of another's Wilson interval."""
+    """Check whether a description's rate reaches the lower bound of another's 95 % Wilson interval."""
     if min(whole.pairs, count.pairs) < 1:
         return False
     return count.rate >= wilson_interval(round(whole.rate * whole.pairs), whole.pairs)[0]
@@ -360,7 +324,7 @@ def _plainest(piece: Piece) -> Piece:
 
 
 def _adjectives(words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield from and to of each adjective: between a determiner and the last word of its phrase."""
+    """Yield start and end of each adjective: between a determiner and the last word of its phrase."""
     ends = {at for at in range(len(words)) if _ends(words, at)} | set(openings(words)) | {len(words)}
     for determiner in (at for at, word in enumerate(words) if word in DETERMINERS):
         at = determiner + 1
@@ -374,7 +338,7 @@ def _adjectives(words: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _ends(words: Sequence[str], at: int) -> bool:
-    """Check whether the phrase before this word is over."""
+    """Check whether a phrase ends before this word."""
     word, after = words[at], words[at + 1] if at + 1 < len(words) else None
     if word in JOINING:
         return after is None or after in DETERMINERS
@@ -388,12 +352,12 @@ _PLACES = word_set(
     "in on at by near against under beneath over beside besides behind underneath inside outside above below around "
     "along across among amid amidst between into onto through upon within"
 )
-# Those that are a place without a noun: "a sandal outside".
+# Places without a noun: "a sandal outside".
 _ALONE = word_set("inside outside indoors outdoors underwater nearby")
-_OF_SEVERAL = tuple(
-    tuple(words.split())
-    for words in ("in front of", "on top of", "next to", "close to", "adjacent to", "surrounded by")
-)
+_OF_SEVERAL = (
+    ("in", "front", "of"), ("on", "top", "of"), ("next", "to"), ("close", "to"), ("adjacent", "to"),
+    ("surrounded", "by"),
+)  # fmt: skip
 _STANDING = word_set(
     "sitting standing lying laying hanging resting leaning floating flying walking running jumping swimming sleeping "
     "posing playing placed parked"
@@ -413,10 +377,7 @@ _PLACE_ENDS = _IS | word_set("of to that which who has have it")
 
 @dataclass(frozen=True, slots=True)
 class BackgroundCounts:
-    """Pairs on new noise: the whole description, its background alone, and all but its background.
-
-    None where a part was not drawn. A description that is all background has no rest.
-    """
+    """Pairs on new noise: the whole description, its background alone, and the rest alone; None if not drawn."""
 
     whole: PairCount
     alone: PairCount | None
@@ -424,10 +385,7 @@ class BackgroundCounts:
 
     @property
     def explains(self) -> Explains | None:
-        """What is enough for the failure: the `background`, the `rest`, `either`, or `both` together; None if unknown.
-
-        Enough is what keeps up with the whole (`keeps_up`). An absent rest is never enough.
-        """
+        """What alone fails as often as the whole: `background`, `rest`, or `either`; else `both`. None if unknown."""
         counts = (self.alone, self.rest)
         if not self.whole.pairs or any(count is None or not count.pairs for count in counts):
             return None
@@ -436,7 +394,7 @@ class BackgroundCounts:
 
 
 def is_background(piece: Piece) -> bool:
-    """Check whether a piece of a description says where the class is, by the rule above."""
+    """Check whether a piece says where the class is, by the rule of this module."""
     if piece.place != "after":
         return False
     words = piece.words.removesuffix(".").replace(",", "").split()
@@ -465,7 +423,7 @@ def parts_of(description: Description) -> tuple[Description, Description] | None
 
 
 def tried_shorter(description: Description, most: int) -> tuple[Description, ...]:
-    """Return at most so many shorter descriptions, shortest first: its background and its rest, then the others."""
+    """Return at most `most` shorter descriptions, shortest first, its background and its rest among them."""
     parts = parts_of(description) or ()
     every = dict.fromkeys((*shorter(description), *parts))
     left = [piece for piece in every if piece not in parts][: max(most - len(parts), 0)]
@@ -473,7 +431,7 @@ def tried_shorter(description: Description, most: int) -> tuple[Description, ...
 
 
 def background_facts(description: Description, counts: BackgroundCounts | None = None) -> dict[str, Any]:
-    """Return the facts of its background for a finding's `about`; empty where it has none."""
+    """Return facts on the background for a finding's `about`; empty without a background."""
     words = [piece.words.removesuffix(".") for piece in background_of(description)]
     if not words:
         return {}
@@ -488,10 +446,7 @@ def background_facts(description: Description, counts: BackgroundCounts | None =
 def counts_of_background(
     label: int, description: Description, drawn: Mapping[tuple[int, Description], PairCount]
 ) -> BackgroundCounts | None:
-    """Return the counts of a description, of its background alone and of the rest, on the same new noise.
-
-    Return None if the background or the rest is empty, or if the description was not rendered.
-    """
+    """Return the counts of a description, its background and the rest on the same new noise; None unless all exist."""
     parts, whole = parts_of(description), drawn.get((label, description))
     if parts is None or whole is None:
         return None
@@ -509,7 +464,7 @@ def _begins_with_place(words: Sequence[str]) -> bool:
     noun = list(words[at + (1 if several is None else len(several)) :])
     while noun and noun[0] in DETERMINERS:
         noun.pop(0)
-    # Its head is the last word before another phrase: "side" of "the red side of the road".
+    # The head is the last word before another phrase: "side" in "the red side of the road".
     end = next((index for index, word in enumerate(noun) if word in _PLACE_ENDS or opens_noun(word)), len(noun))
     if not noun[:end]:
         return several is None and at < len(words) and words[at] in _ALONE

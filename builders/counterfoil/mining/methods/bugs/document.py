@@ -1,7 +1,5 @@
-"""A search for bugs as the findings document: every hypothesis with its pairs, judged together, and its rates.
-
-A test stops when its rate is high enough, so rates of tested pairs are biased upwards. Reported rates come from pairs
-that entered no test: one batch of new noise, whose size is fixed beforehand and whose result is always reported.
+"""A search for bugs as the findings document. Rates come from new pairs, whose number is fixed beforehand: a test stops
+when its rate is high enough, so rates of tested pairs are biased upwards.
 """
 
 from __future__ import annotations
@@ -71,10 +69,9 @@ def document_of(
 ) -> Findings:
     """Return the findings of a search. answer_names: a name for each output of the target."""
     recipe, mine, settings = run.recipe, run.mine, run.settings
-    words = {
-        trial.hypothesis.name: trial.hypothesis.description.words(recipe.classes[trial.hypothesis.label].name)
-        for trial in search.tested
-    }
+    words = {}
+    for hypothesis in (trial.hypothesis for trial in search.tested):
+        words[hypothesis.name] = hypothesis.description.words(recipe.classes[hypothesis.label].name)
     findings = [
         finding_of(
             trial,
@@ -88,7 +85,13 @@ def document_of(
         )
         for trial in search.tested
     ]
-    looked_at = {baseline.id: baseline for baseline in search.baseline}
+    audits = {baseline.id: baseline for baseline in search.baseline}
+    not_tested = []
+    for index, (cluster, reason) in enumerate(search.undescribed):
+        cls = recipe.classes[cluster.label]
+        answer = answer_names[cluster.answered]
+        shown = f"{cls.name}: {len(cluster.keys)} failures answered {answer}"
+        not_tested.append(NotTested(f"{cls.id}_cluster_{index}", (cls.id,), shown, reason))
     return Findings(
         recipe=MinedRecipe(recipe.name, recipe.recipe_hash),
         method=MethodUsed(mine.method, settings.model_dump(mode="json")),
@@ -101,21 +104,12 @@ def document_of(
         tested=len(findings),
         smallest_difference=smallest_of(search, mine),
         classes=tuple(
-            looked_at.get(cls.id)
+            audits.get(cls.id)
             or ClassAudit(cls.id, cls.name, 0, 0, None, reason="not searched (mine.settings.classes)")
             for cls in recipe.classes
         ),
         findings=adjusted_together(findings, mine.fdr, mine.margin),
-        not_tested=tuple(
-            NotTested(
-                f"{recipe.classes[cluster.label].id}_cluster_{index}",
-                (recipe.classes[cluster.label].id,),
-                f"{recipe.classes[cluster.label].name}: {len(cluster.keys)} failures answered"
-                f" {answer_names[cluster.answered]}",
-                reason,
-            )
-            for index, (cluster, reason) in enumerate(search.undescribed)
-        ),
+        not_tested=tuple(not_tested),
         seed=mine.seed,
         rounds=tuple(round_drawn(drawn_round) for drawn_round in search.rounds),
     )
@@ -136,11 +130,7 @@ def finding_of(
     shortened_from: str | None = None,
     background: BackgroundCounts | None = None,
 ) -> Finding:
-    """Return a hypothesis and its pairs as a finding, before `adjusted_together` adjusts it for the others.
-
-    shortened_to: the name of the shorter finding that replaces it. shortened_from: the description that it shortens.
-    background: counts with its background alone, and with the rest alone.
-    """
+    """Return a hypothesis and its pairs as a finding, which `adjusted_together` adjusts for the others."""
     hypothesis, count, pairs = trial.hypothesis, trial.count, trial.pairs
     cls, description = recipe.classes[hypothesis.label], hypothesis.description
     base = base_prompt(recipe, settings)
@@ -186,19 +176,15 @@ def finding_of(
 
 
 def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
-    """Return the smallest difference that a hypothesis tested to the end could show; None if nothing was tested.
-
-    Its pairs are those of hypotheses that were not decided early; its base rate is that of all pairs.
-    """
+    """Return the smallest difference that a hypothesis tested to the end could show, at the base's overall rate."""
     counts = [trial.count for trial in search.tested if trial.count.pairs]
     ended = [trial.count for trial in search.tested if trial.count.pairs and trial.state == "open"] or counts
     if not counts:
         return None
     pairs = max(count.pairs for count in ended)
     rate = sum(count.both + count.rescued for count in counts) / sum(count.pairs for count in counts)
-    return SmallestDifference(
-        smallest_paired_difference(pairs, rate, len(search.tested), mine.fdr), POWER, pairs, pairs, rate
-    )
+    difference = smallest_paired_difference(pairs, rate, len(search.tested), mine.fdr)
+    return SmallestDifference(difference, POWER, pairs, pairs, rate)
 
 
 def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
@@ -206,24 +192,21 @@ def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
     shown: list[tuple[Evidence, Evidence]] = []
     for drawn_pairs in pairs:
         drawn = drawn_pairs.drawn
-        for described, base in zip(drawn_pairs.own.tolist(), drawn_pairs.base.tolist(), strict=True):
+        for described, base in zip(drawn_pairs.described.tolist(), drawn_pairs.base.tolist(), strict=True):
             failed, base_failed = bool(drawn.failed[described]), bool(drawn.failed[base])
             score = 1.0 if failed and not base_failed else 0.5 if failed else 0.0
             answers = [names[int(drawn.answers[row])] for row in (described, base)]
-            shown.append(
-                (
-                    Evidence(drawn.keys[described], score, failed, "rendered", answered=answers[0]),
-                    Evidence(drawn.keys[base], 0.0, base_failed, "rendered", answered=answers[1]),
-                )
-            )
+            of_description = Evidence(drawn.keys[described], score, failed, "rendered", answered=answers[0])
+            of_base = Evidence(drawn.keys[base], 0.0, base_failed, "rendered", answered=answers[1])
+            shown.append((of_description, of_base))
     failing = [pair for pair in sorted(shown, key=lambda pair: -pair[0].score) if pair[0].failed][:_MOST_EVIDENCE]
     right = [described for described, _ in shown if not described.failed][: _MOST_EVIDENCE // 2]
-    # After them: the base image of each pair whose description fails.
+    # Last, the base images of the failing pairs.
     return [*(described for described, _ in failing), *right, *(base for _, base in failing)]
 
 
 def wrong_answers(pairs: Sequence[Pairs], names: Sequence[str]) -> WrongAnswers:
-    """Return the target's wrong answers on the base and on the described images of the pairs."""
+    """Return the target's wrong answers on the base and on the described images."""
     return WrongAnswers(_wrong(pairs, names, described=False), _wrong(pairs, names, described=True))
 
 
@@ -233,89 +216,76 @@ def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, described: bool) -> 
     often: Counter[int] = Counter()
     images = 0
     for pair in pairs:
-        rows: NDArray[np.int64] = pair.own if described else pair.base
+        rows: NDArray[np.int64] = pair.described if described else pair.base
         images += len(rows)
         for row in rows[pair.drawn.failed[rows]].tolist():
             answer = int(pair.drawn.answers[row])
             often[answer] += 1
             keys.setdefault(answer, []).append(pair.drawn.keys[row])
     ranked = sorted(often, key=lambda answer: (-often[answer], answer))[:_MOST_ANSWERS]
-    return tuple(
-        AnswerCount(names[answer], often[answer], often[answer] / images, tuple(keys[answer][:_MOST_EXAMPLES]))
-        for answer in ranked
-    )
+    counts = []
+    for answer in ranked:
+        examples = tuple(keys[answer][:_MOST_EXAMPLES])
+        counts.append(AnswerCount(names[answer], often[answer], often[answer] / images, examples))
+    return tuple(counts)
 
 
 def target_of(recipe: Recipe, mine: Mine, class_map: ClassMap) -> Target:
-    """Return the audited classifier, for the document. Raises as `load_classifier`."""
+    """Return the audited classifier for the document."""
     classifier = load_classifier(mine.target or "", classes=recipe.classes)
     return Target(mine.target or classifier.name, classifier.sha256, {"outputs": class_map.outputs})
 
 
 def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) -> tuple[Finding, ...]:
-    """Return findings tested in pairs, in the document's order, with q-values, confirmations and intervals over all.
+    """Return findings tested in pairs, sorted for the document, with q-values, confirmations (as in `confirmed_among`)
+    and simultaneous intervals (Bonferroni) over all.
 
-    A finding is confirmed if e-BH rejects its null, it is not futile, and its failure rate exceeds the base's by the
-    margin or more (`confirmed_among`); fresh pairs do not count. A shorter description replaces a longer one only if
-    confirmed (`Findings.standing`). Intervals of the differences of `standing` hold simultaneously (Bonferroni).
-
-    e-BH holds for hypotheses that were fixed beforehand. Adding more by hand until one is confirmed can exceed the
-    level, although each addition also costs the others power. With true nulls tried one by one and looked at after 16
-    to 128 pairs, 5 % of series of five and 7 % of series of twenty had a confirmed one; 10 % are allowed.
+    e-BH holds for hypotheses fixed beforehand. Adding more by hand until one is confirmed can exceed the level: with
+    true nulls tried one by one and looked at after 16 to 128 pairs, 5 % of series of five and 7 % of series of twenty
+    had a confirmed one, where 10 % are allowed.
     """
     q = e_q_values([finding.last_log_e or 0.0 for finding in findings])
     of_name = {finding.name: finding for finding in findings}
-    confirmed = {
-        finding.name
-        for finding, value in zip(findings, q, strict=True)
-        if value <= fdr and pairs_of(finding).state != "futile" and pairs_of(finding).difference >= margin
-    }
+    confirmed = set()
+    for finding, value in zip(findings, q, strict=True):
+        test = pairs_of(finding)
+        if value <= fdr and test.state != "futile" and test.difference >= margin:
+            confirmed.add(finding.name)
     standing = {name for name in confirmed if of_name[name].about.get(SHORTENED_TO) not in confirmed}
     level = simultaneous_level(len(standing))
     judged = []
     for judged_finding, value in zip(findings, q, strict=True):
-        pairs, stands = pairs_of(judged_finding), judged_finding.name in confirmed
-        state = "confirmed" if stands else "futile" if pairs.state == "futile" else "out_of_budget"
-        counted = pairs.fresh or (PairCount(0, 0, 0, 0) if stands else pairs)
-        # The interval holds simultaneously with those of all findings in `standing`.
+        pairs, is_confirmed = pairs_of(judged_finding), judged_finding.name in confirmed
+        state = "confirmed" if is_confirmed else "futile" if pairs.state == "futile" else "out_of_budget"
+        counted = pairs.fresh or (PairCount(0, 0, 0, 0) if is_confirmed else pairs)
         described, base, difference = rates_of(counted, level if judged_finding.name in standing else None)
-        pairs = replace(pairs, state=state)
-        judged.append(
-            replace(
-                judged_finding, q=value, confirmed=stands, pairs=pairs, set=described, rest=base, difference=difference
-            )
-        )
-    return tuple(
-        sorted(
-            judged,
-            key=lambda finding: (
-                not finding.confirmed,
-                SHORTENED_TO in finding.about,
-                -(finding.difference.value or 0.0),
-                finding.name,
-            ),
-        )
-    )
+        results = {"q": value, "confirmed": is_confirmed, "pairs": replace(pairs, state=state)}
+        judged.append(replace(judged_finding, **results, set=described, rest=base, difference=difference))
+
+    def order(finding: Finding) -> tuple[bool, bool, float, str]:
+        replaced = SHORTENED_TO in finding.about
+        return not finding.confirmed, replaced, -(finding.difference.value or 0.0), finding.name
+
+    return tuple(sorted(judged, key=order))
 
 
 def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[RoundDrawn]) -> Findings:
     """Return the document with more findings and their rounds; a name that is taken gets a number."""
     taken = {finding.name for finding in findings.findings}
-    apart: list[Finding] = []
+    added_findings: list[Finding] = []
     for added in more:
         name, number = added.name, 2
         while name in taken:
             name, number = f"{added.name}_{number}", number + 1
         taken.add(name)
-        apart.append(replace(added, name=name))
-    judged = adjusted_together([*findings.findings, *apart], findings.fdr, findings.margin)
-    seen = findings.smallest_difference
-    if seen is not None:
-        least = smallest_paired_difference(seen.set_rows, seen.rest_rate, len(judged), findings.fdr)
-        seen = replace(seen, difference=least)
-    return replace(
-        findings, findings=judged, tested=len(judged), rounds=with_rounds(findings, rounds), smallest_difference=seen
-    )
+        added_findings.append(replace(added, name=name))
+    judged = adjusted_together([*findings.findings, *added_findings], findings.fdr, findings.margin)
+    smallest = findings.smallest_difference
+    if smallest is not None:
+        least = smallest_paired_difference(smallest.set_rows, smallest.rest_rate, len(judged), findings.fdr)
+        smallest = replace(smallest, difference=least)
+    rounds = with_rounds(findings, rounds)
+    return replace(findings, findings=judged, tested=len(judged), rounds=rounds, smallest_difference=smallest)
 
 
 def with_rounds(findings: Findings, rounds: Sequence[RoundDrawn]) -> tuple[RoundDrawn, ...]:
@@ -326,13 +296,12 @@ def tried_of(findings: Findings) -> Findings:
     """Return the document with only the descriptions that a person tried by hand."""
     tried = tuple(finding for finding in findings.findings if finding.origin == "tried")
     rounds = tuple(drawn_round for drawn_round in findings.rounds if drawn_round.name.startswith(f"{TRIED}/"))
-    return replace(
-        findings, findings=tried, tested=len(tried), rounds=rounds, classes=(), not_tested=(), smallest_difference=None
-    )
+    empty = {"classes": (), "not_tested": (), "smallest_difference": None}
+    return replace(findings, findings=tried, tested=len(tried), rounds=rounds, **empty)
 
 
 def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, Difference]:
-    """Return the rates of the description and of its base, and their difference. level: for its second interval."""
+    """Return the rates with the description and on its base, and their difference. level: of its second interval."""
     if not count.pairs:
         return Rate(0, 0, 0, None, None), Rate(0, 0, 0, None, None), Difference(None, None)
     described, base = (
@@ -344,13 +313,11 @@ def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, 
 
 
 def pairs_of(finding: Finding) -> PairedTest:
-    """Return a finding's test. Raise ValueError if it was not tested in pairs."""
-    if finding.pairs is None:
-        raise ValueError(f"{finding.name} was not tested in pairs")
+    assert finding.pairs is not None
     return finding.pairs
 
 
-# A lower acceptance rate than this is treated as this one.
+# Acceptance rates below this count as this rate.
 _LEAST_ACCEPTED = 0.05
 
 
@@ -363,45 +330,33 @@ def estimate_rates(
     answer_names: Sequence[str],
     purpose: Purpose = "estimate",
 ) -> Findings:
-    """Return the document with rates on fresh pairs for each finding in `standing`; render pairs that are missing.
-
-    Each finding has its own round. Numbers start at `number`; `draw` takes the first whose folder is free or holds the
-    same round, so other findings do not change a round. Descriptions that a shorter one replaces are not rendered.
+    """Return the document with rates on fresh pairs for each finding in `standing`, rendering missing pairs in a round
+    of its own. `draw` takes the first number from `number` on that is free or holds the same round.
     """
-    wanted = sorted(
-        (finding for finding in findings.standing if finding.pairs is not None and finding.pairs.fresh is None),
-        key=lambda finding: finding.name,
-    )
+    to_estimate = [finding for finding in findings.standing if pairs_of(finding).fresh is None]
+    to_estimate.sort(key=lambda finding: finding.name)
     estimated: dict[str, Finding] = {}
     rounds: list[RoundDrawn] = []
-    for wanted_finding in wanted:
+    for wanted_finding in to_estimate:
         cell = described_cell(wanted_finding, recipe, settings)
         if cell is None:
             continue
-        round_asked = RoundAsked(
-            number, purpose, pairs_to_draw(wanted_finding, settings), {wanted_finding.name: cell}, (cell.label,)
-        )
+        count = pairs_to_draw(wanted_finding, settings)
+        round_asked = RoundAsked(number, purpose, count, {wanted_finding.name: cell}, (cell.label,))
         drawn = draw(round_asked)
         pairs = drawn.pairs(wanted_finding.name)
         fresh = FreshPairs(**asdict(pairs.count), drawn=round_asked.candidates, round=drawn.asked.name)
-        estimated[wanted_finding.name] = replace(
-            wanted_finding,
-            pairs=replace(pairs_of(wanted_finding), fresh=fresh),
-            answers=wrong_answers([pairs], answer_names),
-        )
+        test, answers = replace(pairs_of(wanted_finding), fresh=fresh), wrong_answers([pairs], answer_names)
+        estimated[wanted_finding.name] = replace(wanted_finding, pairs=test, answers=answers)
         rounds.append(round_drawn(drawn))
-        report("estimating rates of findings", len(estimated), len(wanted))
-    judged = adjusted_together(
-        [estimated.get(finding.name, finding) for finding in findings.findings], findings.fdr, findings.margin
-    )
+        report("estimating rates of findings", len(estimated), len(to_estimate))
+    everything = [estimated.get(finding.name, finding) for finding in findings.findings]
+    judged = adjusted_together(everything, findings.fdr, findings.margin)
     return replace(findings, findings=judged, rounds=with_rounds(findings, rounds))
 
 
 def pairs_to_draw(finding: Finding, settings: BugsSettings) -> int:
-    """Return how many pairs to render for a finding, at most `settings.estimate_pairs`.
-
-    The number should give an interval of `settings.half_width`, at the acceptance rate of the test's screen.
-    """
+    """Return how many pairs to render for an interval of `settings.half_width`, at most `settings.estimate_pairs`."""
     test = pairs_of(finding)
     accepted = test.pairs / test.drawn if test.drawn else 1.0
     needed = pairs_of_half_width(test, settings.half_width)
@@ -409,10 +364,7 @@ def pairs_to_draw(finding: Finding, settings: BugsSettings) -> int:
 
 
 def described_cell(finding: Finding, recipe: Recipe, settings: BugsSettings) -> BugHypothesis | None:
-    """Return the cell that renders a finding: its class and the words that its caption adds to the base.
-
-    Return None if the recipe lacks the class, or if the words parsed from the caption give another prompt.
-    """
+    """Return the cell that renders a finding; None if the recipe lacks the class, or its words give another prompt."""
     cls = next((cls for cls in recipe.classes if cls.id == finding.classes[0]), None)
     if cls is None:
         return None

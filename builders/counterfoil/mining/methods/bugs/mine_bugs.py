@@ -1,7 +1,5 @@
-"""Method `bugs` (Wiles 2022): failures found in what a generator draws, described in words, tested in pairs.
-
-The search with real rounds, a real captioner and a real target; and its files: beside findings a recipe of what was
-asked, what was tried by hand, and a layer that builds many images of confirmed findings (section 4.2).
+"""Method `bugs` (Wiles 2022): failures of generated images, described in words and tested in pairs. Its files include
+the search's recipe, what was tried by hand, and a layer that builds many failures (section 4.2).
 """
 
 from __future__ import annotations
@@ -60,12 +58,8 @@ PURPOSE = "adversarial"
 def adversarial_layer(
     recipe: Path, target: str, *, accepted: int, at_most: int, method: str, seed: int, failure: str = TOP1
 ) -> str:
-    """Return the text of a layer beside `recipe`, mining's layer, that keeps what `target` gets wrong by `failure`.
-
-    A cell (a class under a shift) draws until `accepted` are kept, and `at_most` candidates. Shifts for comparison are
-    dropped; so are the numbers and keep rules of single shifts. `method` and `seed` are those of the run that mined:
-    with the recipe's seed and the target they give noise that nothing else draws with. UserError where no failure is
-    left, or where the layer's recipe cannot be loaded.
+    """Return a layer over `recipe`, mining's layer, whose cells draw until `accepted` images that `target` gets wrong
+    are kept. Shifts for comparison are dropped, and so are the numbers and keep rules of single shifts.
     """
     rule: dict[str, Any] = {"models": [target]}
     rule |= {} if failure == TOP1 else {"failure": failure}
@@ -102,7 +96,7 @@ _MOST_EXAMPLE_BYTES = 1 << 26
 
 
 def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
-    """Raise UserError, before anything is computed, where nothing can be drawn or answered."""
+    """Raise UserError if nothing can be drawn or answered."""
     problems = []
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
@@ -121,7 +115,7 @@ def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
 
 
 def wordless_problems(recipe: Recipe, settings: BugsSettings) -> list[str]:
-    """Return why words cannot be added: the base has no prompt, or classes have no words that it uses."""
+    """Return why words cannot be added: the base has no prompt, or classes lack words that it uses."""
     if settings.base is None and recipe.prompts.base.prompt is None:
         return ["mine.settings.base: the recipe's base has no prompt, so no words can be added"]
     base = base_prompt(recipe, settings)
@@ -139,27 +133,25 @@ def write_search(
     recipe_text: str | None = None,
     relabel: str | None = None,
 ) -> MineResult:
-    """Write the findings, their table, page and recipes; recipe_text: a new `mine.yaml`; relabel: the table of rows to
-    relabel.
-    """
+    """Write the findings, their table, page and recipes. recipe_text: `mine.yaml`. relabel: table of rows."""
     folder = run.folder
     if findings.halves is None and findings.rounds:
         # The first round shows every class.
         findings = findings.doubted(round_doubts(folder / findings.rounds[0].name))
     pictures = page_pictures(findings, images)
     files = {name: text.encode() for name, text in ((ASKED, recipe_text), (RELABEL, relabel)) if text is not None}
-    # Of images that exist there is nothing to draw again.
+    # Findings on existing images have nothing to draw again.
     layer = None if findings.halves is not None else layer_of(findings, run)
     tried, more = tried_of(findings), []
     if tried.rounds:
-        # In a file of its own: each run rewrites the findings, and descriptions tried by hand cannot be found again.
+        # A file of its own, because each run rewrites the findings.
         write_mined_files(folder, {TRIES: findings_json(tried).encode()})
     if layer is not None:
         files[LAYER] = layer.encode()
         if run.settings.adversarial:
 
             def write_adversarial() -> None:
-                # It is over the findings' own recipe, which has to exist.
+                # The layer extends the findings' recipe, which must exist.
                 write_mined_files(folder, {LAYER: files[LAYER]})
                 text = adversarial_layer(
                     folder / LAYER,
@@ -177,10 +169,7 @@ def write_search(
 
 
 def kept_tries(run: MiningRun) -> Findings | None:
-    """Return what was tried by hand in the run's folder, if anything was.
-
-    UserError where that was of another recipe, target, base or failure rule: its answers mean something else.
-    """
+    """Return what was tried by hand in the run's folder; UserError if that was with another recipe, target or rule."""
     path = run.folder / TRIES
     if not path.exists():
         return None
@@ -195,7 +184,7 @@ def kept_tries(run: MiningRun) -> Findings | None:
 
 
 def images_of_rounds(folder: Path, rounds: Sequence[RoundDrawn]) -> dict[str, LabelledImages]:
-    """Return the images of a folder's rounds that exist, by the beginning of their keys."""
+    """Return the images of a folder's rounds that still exist, by key prefix."""
     images = {}
     for drawn_round in rounds:
         dataset = folder / drawn_round.name / DATASET
@@ -206,7 +195,7 @@ def images_of_rounds(folder: Path, rounds: Sequence[RoundDrawn]) -> dict[str, La
 
 @dataclass
 class KeptImages:
-    """Drawn images, by the beginning of their keys, so that they can be looked at again."""
+    """Draws rounds and keeps their images by key prefix, so that they can be embedded later."""
 
     drawer: Draw
     images: dict[str, LabelledImages] = field(default_factory=dict)
@@ -217,7 +206,7 @@ class KeptImages:
         return drawn
 
     def look(self, recipe: Recipe, device: str) -> Features:
-        """Return features by the recipe's CLIP, which is loaded when first asked."""
+        """Return a function for features by the recipe's CLIP, which is loaded when first needed."""
         loaded: list[Embedder] = []
 
         def features(keys: Sequence[str]) -> NDArray[np.float32]:
@@ -231,23 +220,18 @@ class KeptImages:
                 if image_keys:
                     rows = np.flatnonzero([key in image_keys for key in images.keys])
                     chosen = replace(rows_of(images, rows), units=None)
-                    vectors = features_of(chosen, loaded[0])
-                    rows_found = zip(chosen.keys, np.asarray(vectors, dtype=np.float32), strict=True)
-                    vector_by_key |= {f"{start}{key}": vector for key, vector in rows_found}
+                    vectors = np.asarray(features_of(chosen, loaded[0]), dtype=np.float32)
+                    vector_by_key |= {f"{start}{key}": row for key, row in zip(chosen.keys, vectors, strict=True)}
             return np.stack([vector_by_key[key] for key in keys])
 
         return features
 
 
 def mine_bugs(run: MiningRun) -> MineResult:
-    """Draw rounds in the run's folder, then write findings, their table, page and recipes.
-
-    Resumes: rounds, answers, features and captions are found again. UserError for what cannot be drawn, described or
-    answered, before anything is drawn.
-    """
+    """Draw rounds in the run's folder, or resume there, then write findings, their table, page and recipes."""
     recipe, mine, settings, device = run.recipe, run.mine, run.settings, run.device
     refuse_undrawn(recipe, mine, settings)
-    classes = _looked_at(recipe, settings)
+    classes = _searched_classes(recipe, settings)
     refuse_small_search(len(classes), mine, settings)
     examples = opened_examples(settings)
     class_map = class_map_of(recipe, mine.target or "")
@@ -275,13 +259,12 @@ def mine_bugs(run: MiningRun) -> MineResult:
     below, carried, extends = laid_over(run.source, run.overrides, run.folder)
     section = run.mine.model_dump(mode="json", exclude_none=True)
     section["settings"] = run.settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    return write_search(
-        findings, kept_images.images.items(), run, layer_text(carried | {"mine": section}, below, extends)
-    )
+    text = layer_text(carried | {"mine": section}, below, extends)
+    return write_search(findings, kept_images.images.items(), run, text)
 
 
 def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
-    """Return the described images that a captioner is shown. UserError if it takes none, or one cannot be read."""
+    """Return the described images that the captioner is shown; UserError if it takes none, or one is unreadable."""
     takes = describe_captioner(settings.captioner).takes_examples
     if settings.examples and not takes:
         raise UserError(
@@ -303,32 +286,27 @@ def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
     return tuple(opened)
 
 
-def _looked_at(recipe: Recipe, settings: BugsSettings) -> Sequence[RecipeClass]:
+def _searched_classes(recipe: Recipe, settings: BugsSettings) -> Sequence[RecipeClass]:
     if settings.classes is None:
         return recipe.classes
     known = [cls.id for cls in recipe.classes]
-    wrong = [class_id for class_id in settings.classes if class_id not in known]
-    if wrong:
-        # A person who gives a name gets the id.
-        by_name = {cls.name: cls.id for cls in recipe.classes}
-        close = [
-            f"; did you mean '{by_name[class_id]}'?" if class_id in by_name else did_you_mean(class_id, known)
-            for class_id in wrong
-        ]
-        raise UserError(
-            [
-                f"mine.settings.classes: the recipe has no class of the id '{class_id}'{meant}"
-                for class_id, meant in zip(wrong, close, strict=True)
-            ],
-            f"Known classes: {', '.join(known[:20])}.",
-        )
+    id_by_name = {cls.name: cls.id for cls in recipe.classes}
+    problems = []
+    for class_id in settings.classes:
+        if class_id not in known:
+            close = did_you_mean(class_id, known)
+            if class_id in id_by_name:
+                close = f"; did you mean '{id_by_name[class_id]}'?"
+            problems.append(f"mine.settings.classes: the recipe has no class of the id '{class_id}'{close}")
+    if problems:
+        raise UserError(problems, f"Known classes: {', '.join(known[:20])}.")
     return [cls for cls in recipe.classes if cls.id in settings.classes]
 
 
 def _seeds(
     recipe: Recipe, mine: Mine, settings: BugsSettings, class_map: ClassMap, device: str
 ) -> tuple[FailedImages | None, tuple[LabelledImages, ...]]:
-    """Return images that exist, whose failures are described, and their sources; None for the base's."""
+    """Return the existing images whose failures are described, and their sources; None if the base's failures are."""
     if settings.seeds is None:
         return None, ()
     parts = opened_parts(recipe, settings.seeds, open_source(recipe.source), "mine.settings.seeds")
@@ -339,8 +317,8 @@ def _seeds(
     keys = [f"seeds/{index}/{key}" for index, part in enumerate(parts) for key in part.keys]
     # An image that cannot be decoded counts neither as right nor as wrong.
     rows = np.flatnonzero(answers.readable)
-    of_rows = tuple(keys[row] for row in rows.tolist())
-    return FailedImages(of_rows, labels[rows], failed[rows], answers.prediction[rows].astype(np.int64)), parts
+    row_keys = tuple(keys[row] for row in rows.tolist())
+    return FailedImages(row_keys, labels[rows], failed[rows], answers.prediction[rows].astype(np.int64)), parts
 
 
 BUGS = SearchMethod(BugsSettings, mine_bugs)

@@ -1,7 +1,5 @@
-"""A captioner's text, cleaned and cut: words before a noun, phrases behind it, and whole sentences.
-
-No grammar is parsed. A few closed lists (articles, prepositions, participles that open a phrase) decide where a text is
-cut, so that what was cut can be put together again and is cut in the same places.
+"""A captioner's text, cleaned and cut into words before a noun, phrases after it, and whole sentences, by closed lists
+of articles, prepositions and participles.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from itertools import pairwise
 
 
 def word_set(words: str) -> frozenset[str]:
-    """Split a list of words that is written as one text."""
     return frozenset(words.split())
 
 
@@ -22,30 +19,30 @@ DETERMINERS = ARTICLES | word_set(
     "another some several many this that these those its his her their my your one two three four five"
 )
 JOINING = word_set("and or")
-# Those that may end a phrase: "a sandal outside".
+# Prepositions that may end a phrase: "a sandal outside".
 _WHERE = word_set("inside outside around above below behind underneath nearby")
 _PREPOSITIONS = _WHERE | word_set(
     "in on at by with without against near under beneath over beside besides into onto through across along among "
     "amid amidst between during from for within upon towards toward like"
 )
-# Behind these a noun follows even without an article: "a person wearing sandals".
+# A noun follows these even without an article: "a person wearing sandals".
 _TRANSITIVE = word_set("wearing holding carrying riding eating using touching")
 _PARTICIPLES = _TRANSITIVE | word_set(
     "sitting standing lying laying hanging resting leaning floating flying walking running jumping swimming sleeping "
     "posing looking facing playing"
 )
-# These open a phrase with the word behind them: "next to", "surrounded by".
+# These open a phrase together with the next word: "next to", "surrounded by".
 _WITH_TO = word_set("next close adjacent")
 _WITH_PREPOSITION = word_set("surrounded covered filled made decorated attached followed lit placed parked")
 _BEHIND = word_set("by with in of to from on at")
-# Words that alone say nothing of an image, and those that end no phrase.
+# Words that alone describe nothing, and words that cannot end a phrase.
 _EMPTY = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | word_set("of to that which is are was it its")
 _DANGLING = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | {"of"}
-# A caption that is longer is of a captioner that does not end, and so is such a word.
+# Longer captions and words come from captioners that do not stop.
 LONGEST_CAPTION = 4000
 LONGEST_WORD = 40
 MOST_WORDS = 24
-# Of templates, and of the special tokens of tokenizers.
+# Characters of templates and of tokenizers' special tokens.
 REFUSED = frozenset("{}[]<>|\\^`")
 _STOP = re.compile(r"[.!?]+(?=\s|$)")
 _BREAK = re.compile(r"[,;:]+")
@@ -71,11 +68,7 @@ def first_sentence(text: str) -> tuple[str, str]:
 
 
 def before_noun(text: str) -> list[str]:
-    """Return the words before a noun, without its article: "person and a", "black and white", "red".
-
-    The first is all up to the last word that opens a noun, "a" for "an"; the others are single words, but for those
-    that belong together. Text that is not tidy, or without words that say something, gives fewer.
-    """
+    """Return the words before a noun, without its article: "person and a", "black and white", "red"."""
     words = words_of_text(_BREAK.sub(" ", text))
     if words and words[0] in ARTICLES:
         words = words[1:]
@@ -87,12 +80,12 @@ def before_noun(text: str) -> list[str]:
 
 
 def opens_noun(word: str) -> bool:
-    """Check whether a noun phrase of its own begins behind this word."""
+    """Check whether a noun phrase begins after this word."""
     return word in ARTICLES or word in _PREPOSITIONS or word in _TRANSITIVE
 
 
 def grouped(words: _Words) -> list[list[str | None]]:
-    """Return words one by one, but "black and white" and "pair of" as one; a last "and" stays with its word."""
+    """Return words one by one, but "black and white" and "pair of" as one group; a last "and" stays with its word."""
     groups: list[list[str | None]] = []
     at = 0
     while at < len(words):
@@ -115,7 +108,7 @@ def phrases_of(text: str) -> list[str]:
     phrases: list[str | None] = []
     for part in _BREAK.split(text):
         words = words_of_text(part)
-        # Words before the first opening belong to it: "that is sitting on a floor".
+        # Words before the first opening belong to its phrase: "that is sitting on a floor".
         cuts = [0, *openings(words)[1:], len(words)]
         for low, high in pairwise(cuts):
             phrase = words[low:high]
@@ -126,7 +119,7 @@ def phrases_of(text: str) -> list[str]:
 
 
 def openings(words: _Words) -> list[int]:
-    """Return where phrases open; of a run of words that could each open one only the first does: "sitting on"."""
+    """Return where phrases open. In a run of words that could each open one, only the first does: "sitting on"."""
     starts: list[int] = []
     before, opened, between = None, False, False
     for at, word in enumerate(words):
@@ -150,7 +143,7 @@ def sentences_of(text: str) -> list[str]:
 
 
 def words_of_text(text: str) -> list[str | None]:
-    """Return words without the punctuation around them; None for one that is refused."""
+    """Return words without the punctuation around them; None for a refused word."""
     return [word for word in map(_word, text.split()) if word != ""]
 
 
@@ -160,7 +153,7 @@ def article_for(words: str) -> str:
 
 
 def says_something(word: str) -> bool:
-    """Check whether a word alone could say something of an image: no preposition, article or the like."""
+    """Check whether a word alone can describe an image: it is no preposition, article or the like."""
     return word not in _EMPTY
 
 
@@ -174,7 +167,7 @@ def _opens(word: str | None, after: str | None) -> bool:
 
 def _printed(letter: str) -> str:
     kind = unicodedata.category(letter)
-    # What is not seen (a zero-width space) parts no word; line breaks and halves of surrogate pairs do.
+    # Invisible characters (a zero-width space) vanish; line breaks and halves of surrogate pairs become spaces.
     return "" if kind == "Cf" else " " if kind[0] in "CZ" else letter
 
 
@@ -182,7 +175,7 @@ def _word(token: str) -> str | None:
     if not REFUSED.isdisjoint(token):
         return None
     low, high = 0, len(token)
-    # Letters' marks are no punctuation: "की" keeps its last sign.
+    # Combining marks belong to letters: "की" keeps its last sign.
     while low < high and unicodedata.category(token[low])[0] in "PSM":
         low += 1
     while high > low and unicodedata.category(token[high - 1])[0] in "PS":
@@ -203,7 +196,7 @@ def _sentence(text: str) -> str | None:
 
 
 def _joined(words: _Words) -> str | None:
-    """Join the words without repetitions; None if one was refused, none has a letter, or there are too many."""
+    """Join the words without repetitions; None if a word was refused, none has a letter, or there are too many."""
     distinct = [word for at, word in enumerate(words) if word is not None and (at == 0 or words[at - 1] != word)]
     if None in words or not 0 < len(distinct) <= MOST_WORDS:
         return None

@@ -1,7 +1,5 @@
-"""The search for bugs (Wiles 2022, section 3): render, cluster failures, describe them, test and shorten descriptions.
-
-Functions that render and describe are arguments; the search itself loads no model and uses no folder. It depends only
-on the answers, so an interrupted run resumes when it is started again.
+"""The search for bugs (Wiles 2022, section 3), without models or folders: rendering and describing are arguments. It
+depends only on the answers, so an interrupted run resumes when it is started again.
 """
 
 from __future__ import annotations
@@ -34,12 +32,12 @@ from counterfoil.mining.methods.bugs.trials import (
     confirmed_among,
     refuse_small_budget,
 )
-from counterfoil.paired_stats import PairCount, most_pairs_to_decide
+from counterfoil.paired_stats import most_pairs_to_decide
 from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.stats import StoppedRate, clopper_pearson, stopped_rate
 
-# A class that fails more often than it is right says nothing about what makes it fail.
+# If a class fails more often than this, its failures do not show a cause.
 MOST_FAILING = 0.5
 FEWEST_IMAGES = 8
 _MOST_SHORTER = 6
@@ -48,7 +46,7 @@ _LONGEST_NAME = 56
 
 @dataclass(frozen=True, slots=True)
 class FailedImages:
-    """Answered images by class: keys, labels (n,), failed (n,), answers (n,), as of a round."""
+    """Answered images: keys, labels (n,), failed (n,), answers (n,), as in a round."""
 
     keys: tuple[str, ...]
     labels: NDArray[np.int64]
@@ -63,11 +61,8 @@ Describe = Callable[[Sequence[FailureCluster]], Sequence[Described]]
 
 @dataclass(frozen=True)
 class BugSearch:
-    """The rounds and results of a search.
-
-    baseline: one per searched class. confirmed: names. shortened_to: name → name of the shorter description that
-    replaces it. drawn_again: name → pairs used for comparison only, not in its test. backgrounds: name → failures with
-    its background alone and with the rest alone, for descriptions with both.
+    """The results of a search. confirmed: names. shortened_to: name → name of the shorter description that replaces it.
+    backgrounds: name → failures with its background alone and with the rest alone.
     """
 
     baseline: tuple[ClassAudit, ...]
@@ -77,7 +72,6 @@ class BugSearch:
     shortened_to: Mapping[str, str] = field(default_factory=dict)
     estimates: Mapping[str, StoppedRate] = field(default_factory=dict)
     undescribed: tuple[tuple[FailureCluster, str], ...] = ()
-    drawn_again: Mapping[str, PairCount] = field(default_factory=dict)
     backgrounds: Mapping[str, BackgroundCounts] = field(default_factory=dict)
 
 
@@ -90,27 +84,28 @@ def search_bugs(
     settings: BugsSettings,
     seeds: FailedImages | None = None,
 ) -> BugSearch:
-    """Look for descriptions under which the target fails more often than on the base.
-
-    seeds: existing images, whose failures replace those of the base. Raise UserError if the budget cannot confirm any
-    hypothesis.
+    """Look for descriptions with which the target fails more often than on the base, or, with `seeds`, describe
+    failures of existing images. Raise UserError if the budget cannot confirm any hypothesis.
     """
     budget = Budget(settings.images, 1)
     round_asked = RoundAsked(1, "baseline", settings.baseline, {}, tuple(cls.label for cls in classes))
     base = draw(round_asked)
     budget = budget.after(round_asked)
-    where = FailedImages(base.keys, base.labels, base.failed, base.answers) if seeds is None else seeds
+    images = FailedImages(base.keys, base.labels, base.failed, base.answers) if seeds is None else seeds
     clusters: list[FailureCluster] = []
     baseline: list[ClassAudit] = []
     for cls in classes:
         class_base = class_baseline(base, cls, seeded=seeds is not None)
-        class_clusters = [] if class_base.reason is not None else _clusters(where, cls.label, look, mine, settings)
-        clusters += class_clusters
-        baseline.append(
-            class_base
-            if class_clusters or class_base.reason is not None
-            else _too_few(class_base, cls.label, where, settings)
-        )
+        if class_base.reason is None:
+            class_clusters = _clusters(images, cls.label, look, mine, settings)
+            clusters += class_clusters
+            if not class_clusters:
+                failures = int(((images.labels == cls.label) & images.failed).sum())
+                kind = "base images" if settings.seeds is None else "images of mine.settings.seeds"
+                needed = f"a cluster needs {settings.fewest_failures} (mine.settings.fewest_failures)"
+                reason = f"{failures} of its {kind} {'fails' if failures == 1 else 'fail'}, but {needed}"
+                class_base = replace(class_base, reason=reason)
+        baseline.append(class_base)
     class_names = {cls.label: cls.name for cls in classes}
     outcomes = describe(clusters)
     # Each pair of class and description once, from its first cluster.
@@ -118,13 +113,11 @@ def search_bugs(
     for cluster, described in zip(clusters, outcomes, strict=True):
         if described.description is None or (cluster.label, described.description) in by_words:
             continue
-        name = name_of(
-            class_names[cluster.label], described.description, [by_word.name for by_word in by_words.values()]
-        )
+        taken = [hypothesis.name for hypothesis in by_words.values()]
+        name = name_of(class_names[cluster.label], described.description, taken)
         about = {"captions": list(described.captions), "log_likelihood": described.log_likelihood}
-        by_words[cluster.label, described.description] = BugHypothesis(
-            name, cluster.label, described.description, evidence=cluster.keys, about=about
-        )
+        hypothesis = BugHypothesis(name, cluster.label, described.description, evidence=cluster.keys, about=about)
+        by_words[cluster.label, described.description] = hypothesis
     hypotheses = list(by_words.values())
     undescribed = []  # clusters without a hypothesis of their own, with the reason
     for cluster, outcome in zip(clusters, outcomes, strict=True):
@@ -147,19 +140,17 @@ def search_bugs(
     rounds, estimates = list(search.rounds), dict[str, StoppedRate]()
     if settings.until is not None:
         standing = [trial for trial in search.tested if trial.hypothesis.name in confirmed - shortened_to.keys()]
-        for class_base in standing:
-            drawn = _estimated(class_base, draw, _left(rounds, settings), settings)
+        for trial in standing:
+            drawn = _estimated(trial, draw, _left(rounds, settings), settings)
             if drawn is not None:
                 rounds.append(drawn)
-                name = class_base.hypothesis.name
-                estimates[name] = stopped_rate(
-                    drawn.failed[drawn.of(class_base.hypothesis.label, name)], settings.until
-                )
+                failed = drawn.failed[drawn.of(trial.hypothesis.label, trial.hypothesis.name)]
+                estimates[trial.hypothesis.name] = stopped_rate(failed, settings.until)
     return replace(search, rounds=tuple(rounds), confirmed=confirmed, shortened_to=shortened_to, estimates=estimates)
 
 
 def refuse_small_search(classes: int, mine: Mine, settings: BugsSettings) -> None:
-    """Raise UserError, before anything is drawn, if even one hypothesis that always fails could not be confirmed."""
+    """Raise UserError if even a single hypothesis that always fails could not be confirmed."""
     refuse_small_budget(1, mine, settings)
     base, needed = classes * settings.baseline, 2 * most_pairs_to_decide(1, mine.fdr)
     if base + needed > settings.images:
@@ -177,10 +168,7 @@ def confirmed_names(tested: Sequence[Trial], mine: Mine) -> frozenset[str]:
 
 
 def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) -> ClassAudit:
-    """Return a class's failure rate on the base, with the reason if the class is left out.
-
-    seeded: failures come from existing images, so a base without failures does not exclude a class.
-    """
+    """Return a class's failure rate on the base, and a reason if the class is left out."""
     rows = base.of(cls.label)
     images, failures = len(rows), int(base.failed[rows].sum())
     drawn = base.asked.candidates
@@ -212,56 +200,43 @@ def name_of(class_name: str, description: Description, taken: Sequence[str]) -> 
     return name
 
 
-def _too_few(class_audit: ClassAudit, label: int, where: FailedImages, settings: BugsSettings) -> ClassAudit:
-    failures = int(((where.labels == label) & where.failed).sum())
-    kind = "base images" if settings.seeds is None else "images of mine.settings.seeds"
-    fail = "fails" if failures == 1 else "fail"
-    needed = f"a cluster needs {settings.fewest_failures} (mine.settings.fewest_failures)"
-    return replace(class_audit, reason=f"{failures} of its {kind} {fail}, but {needed}")
-
-
 def _clusters(
-    where: FailedImages, label: int, look: Features, mine: Mine, settings: BugsSettings
+    images: FailedImages, label: int, look: Features, mine: Mine, settings: BugsSettings
 ) -> list[FailureCluster]:
-    rows = np.flatnonzero((where.labels == label) & where.failed)
+    rows = np.flatnonzero((images.labels == label) & images.failed)
     if len(rows) < settings.fewest_failures:
         return []
-    features = look([where.keys[row] for row in rows.tolist()])
-    found_clusters = cluster_failures(
-        features, where.answers[rows], most=settings.clusters, least=settings.fewest_failures, seed=mine.seed
-    )
-    right = np.flatnonzero((where.labels == label) & ~where.failed)[: settings.described]
-    beside = tuple(where.keys[row] for row in right.tolist())
-    return [
-        FailureCluster(label, tuple(where.keys[row] for row in rows[cluster.rows].tolist()), cluster.answered, beside)
-        for cluster in found_clusters
-    ]
+    features = look([images.keys[row] for row in rows.tolist()])
+    most, least = settings.clusters, settings.fewest_failures
+    clusters = cluster_failures(features, images.answers[rows], most=most, least=least, seed=mine.seed)
+    right = np.flatnonzero((images.labels == label) & ~images.failed)[: settings.described]
+    beside = tuple(images.keys[row] for row in right.tolist())
+    described = []
+    for cluster, answered in clusters:
+        keys = tuple(images.keys[row] for row in rows[cluster].tolist())
+        described.append(FailureCluster(label, keys, answered, beside))
+    return described
 
 
-def _shortened(
-    search: BugSearch, class_names: Mapping[int, str], draw: Draw, mine: Mine, settings: BugsSettings, *, family: int
-) -> BugSearch:
-    """Test shorter descriptions on new noise. For a confirmed description, they include its background and its rest.
-
-    A shorter description is a hypothesis of its own; its words are fixed before its images are rendered. Descriptions
-    tested before are rendered again with it, and only these new images compare the two, because earlier tests stopped
-    when rates were high. For an unconfirmed description, each piece is tested alone: "green" can prevent as many
-    failures as "in the snow" causes.
+def _plan_shorter(
+    tested: Sequence[Trial], class_names: Mapping[int, str], mine: Mine
+) -> tuple[dict[str, BugHypothesis], dict[str, BugHypothesis], dict[str, list[str]]]:
+    """Return hypotheses to render again, new shorter ones, and the names of each confirmed one's shorter ones. Of
+    unconfirmed ones each piece is tested alone: "green" can prevent as many failures as "in the snow" causes.
     """
-    tested = search.tested
     names = [trial.hypothesis.name for trial in tested]
     known = {(trial.hypothesis.label, trial.hypothesis.description): trial.hypothesis for trial in tested}
-    tried: dict[str, list[str]] = {}
+    shorter_names: dict[str, list[str]] = {}
     fresh: dict[str, BugHypothesis] = {}
     repeated: dict[str, BugHypothesis] = {}
 
-    def once_more(whole: BugHypothesis) -> None:
-        if whole.name not in repeated and whole.name not in fresh:
-            name = name_of(f"{whole.name} again", Description(()), names)
+    def repeat(hypothesis: BugHypothesis) -> None:
+        if hypothesis.name not in repeated and hypothesis.name not in fresh:
+            name = name_of(f"{hypothesis.name} again", Description(()), names)
             names.append(name)
-            repeated[whole.name] = replace(whole, name=name)
+            repeated[hypothesis.name] = replace(hypothesis, name=name)
 
-    def of_fewer_words(whole: BugHypothesis, description: Description) -> BugHypothesis:
+    def add_shorter(whole: BugHypothesis, description: Description) -> BugHypothesis:
         if (whole.label, description) not in known:
             name = name_of(class_names[whole.label], description, names)
             names.append(name)
@@ -271,17 +246,28 @@ def _shortened(
 
     judged = list(zip(tested, confirmed_among(tested, mine), strict=True))
     for whole in (trial.hypothesis for trial, yes in judged if yes):
-        others = [shorter_one for shorter_one in tried_shorter(whole.description, _MOST_SHORTER) if shorter_one.pieces]
-        if others:
-            once_more(whole)
-            shorts = [of_fewer_words(whole, description) for description in others]
-            tried[whole.name] = [short.name for short in shorts]
+        descriptions = [shorter for shorter in tried_shorter(whole.description, _MOST_SHORTER) if shorter.pieces]
+        if descriptions:
+            repeat(whole)
+            shorts = [add_shorter(whole, description) for description in descriptions]
+            shorter_names[whole.name] = [short.name for short in shorts]
             for short in shorts:
-                once_more(short)
+                repeat(short)
     for whole in (trial.hypothesis for trial, yes in judged if not yes):
         pieces = whole.description.pieces
         for piece in pieces[:_MOST_SHORTER] if len(pieces) > 1 else ():
-            of_fewer_words(whole, Description((piece,)))
+            add_shorter(whole, Description((piece,)))
+    return repeated, fresh, shorter_names
+
+
+def _shortened(
+    search: BugSearch, class_names: Mapping[int, str], draw: Draw, mine: Mine, settings: BugsSettings, *, family: int
+) -> BugSearch:
+    """Test shorter descriptions on new noise, as hypotheses of their own. Longer ones are rendered again for the
+    comparison, because earlier tests stopped when rates were high.
+    """
+    tested = search.tested
+    repeated, fresh, shorter_names = _plan_shorter(tested, class_names, mine)
     hypotheses = [*repeated.values(), *fresh.values()]
     if not hypotheses:
         return search
@@ -290,9 +276,10 @@ def _shortened(
     again, new = dict(zip(repeated, trials.tested, strict=False)), trials.tested[len(repeated) :]
     state = {trial.hypothesis.name: trial.state for trial in (*tested, *new)}
     count = {trial.hypothesis.name: trial.count for trial in new} | {name: trial.count for name, trial in again.items()}
-    described = {hypothesis.name: hypothesis.description for hypothesis in known.values()}
-    stands: dict[str, str] = {}
-    for name, shorts in tried.items():
+    known = [*(trial.hypothesis for trial in tested), *fresh.values()]
+    described = {hypothesis.name: hypothesis.description for hypothesis in known}
+    replaced_by: dict[str, str] = {}
+    for name, shorts in shorter_names.items():
         candidates = [short for short in shorts if count[short].pairs]
         confirmed = [short for short in candidates if state[short] == "confirmed"]
         shortest = shortest_kept([(described[short], count[short]) for short in confirmed], count[name])
@@ -300,39 +287,24 @@ def _shortened(
             continue
         # It also replaces descriptions in between: "striped on a floor" between "striped" and the whole.
         best = confirmed[shortest]
-        longer = [
-            name_of_candidate
-            for name_of_candidate in candidates
-            if described[name_of_candidate].length > described[best].length
-        ]
-        stands |= {longer_name: best for longer_name in (name, *longer) if longer_name not in stands}
-    drawn = {
-        (hypothesis.label, hypothesis.description): count[hypothesis.name]
-        for hypothesis in known.values()
-        if hypothesis.name in count
-    }
-    backgrounds = {
-        hypothesis.name: counts
-        for hypothesis in known.values()
-        if (counts := counts_of_background(hypothesis.label, hypothesis.description, drawn)) is not None
-    }
-    return replace(
-        search,
-        rounds=(*search.rounds, *trials.rounds),
-        tested=(*tested, *new),
-        shortened_to=stands,
-        drawn_again={name: trial.count for name, trial in again.items()},
-        backgrounds=backgrounds,
-    )
+        longer = [short for short in candidates if described[short].length > described[best].length]
+        for longer_name in (name, *longer):
+            replaced_by.setdefault(longer_name, best)
+    rendered = [hypothesis for hypothesis in known if hypothesis.name in count]
+    drawn = {(hypothesis.label, hypothesis.description): count[hypothesis.name] for hypothesis in rendered}
+    backgrounds = {}
+    for hypothesis in known:
+        counts = counts_of_background(hypothesis.label, hypothesis.description, drawn)
+        if counts is not None:
+            backgrounds[hypothesis.name] = counts
+    rounds, tested = (*search.rounds, *trials.rounds), (*tested, *new)
+    return replace(search, rounds=rounds, tested=tested, shortened_to=replaced_by, backgrounds=backgrounds)
 
 
 def _estimated(trial: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -> DrawnRound | None:
-    """Render enough new images of a description to expect `until` failures; None if too few images are left.
-
-    The images of the test cannot be used: the test stopped when their rate was high.
-    """
+    """Render new images of a description, enough to expect `until` failures; None if too few images are left."""
     assert settings.until is not None
-    # Half as many again as it should take, at the rate that was seen (of one half, where none was), past the screen.
+    # 1.5 times the expected number, at the observed failure rate and the screen's acceptance rate.
     accepted = trial.count.pairs / max(sum(pair.drawn.asked.candidates for pair in trial.pairs), 1)
     rate = max(trial.count.rate, 0.5 / trial.count.pairs) * max(accepted, 0.05)
     candidates = min(int(np.ceil(1.5 * settings.until / rate)), budget.images - FEWEST_IMAGES)

@@ -31,10 +31,8 @@ TRIED = "tries"
 
 @dataclass(frozen=True, slots=True)
 class BugHypothesis:
-    """A class and a description with which the target may fail more often than on the base.
-
-    name: of its shift. origin: a cluster's description, a shortened one (of `parent`), or a person's. evidence: keys of
-    the described failures. about: facts to report, as JSON.
+    """A class and a description with which the target may fail more often. evidence: keys of the described failures.
+    parent: the description that it shortens. about: facts to report, as JSON.
     """
 
     name: str
@@ -48,11 +46,7 @@ class BugHypothesis:
 
 @dataclass(frozen=True, slots=True)
 class RoundAsked:
-    """A round: its number and purpose, `candidates` images a cell, cells by hypothesis name, and the base of some
-    classes.
-
-    The base has as many images, or `base_candidates`.
-    """
+    """A round of `candidates` images for each cell (by hypothesis name) and for the base of each of `labels`."""
 
     number: int
     purpose: Purpose
@@ -63,7 +57,7 @@ class RoundAsked:
 
     @property
     def name(self) -> str:
-        """Its folder. What is tried by hand has numbers of its own, so that a search may still go on beside it."""
+        """Its folder. Rounds of hypotheses tried by hand are numbered apart, beside a search that may continue."""
         return f"{TRIED if self.purpose in ('try', 'try_estimate') else 'rounds'}/{self.number:02d}"
 
     @property
@@ -77,10 +71,8 @@ class RoundAsked:
 
 @dataclass(frozen=True)
 class DrawnRound:
-    """The n images of a round that the screen accepted and the target answered.
-
-    shift_names: the base first. shifts, labels, indices: (n,). failed: (n,) by the failure rule. answers: (n,) the
-    target's best output. keys: one a row, unique in the run. images: the encoded ones, by the last part of their keys.
+    """The n images of a round that were accepted and answered; arrays (n,). shift_names: the base first. keys: unique
+    in the run; `images` uses their last parts.
     """
 
     asked: RoundAsked
@@ -101,26 +93,25 @@ class DrawnRound:
         return rows[np.argsort(self.indices[rows], kind="stable")]
 
     def pairs(self, name: str) -> Pairs:
-        """Return the cell's images that the screen accepted together with the base image of their noise."""
+        """Return the cell's images whose base image of the same noise was accepted too."""
         label = self.asked.cells[name].label
         described, base = self.of(label, name), self.of(label)
-        _, described_at, base_at = np.intersect1d(
-            self.indices[described], self.indices[base], assume_unique=True, return_indices=True
-        )
+        indices = (self.indices[described], self.indices[base])
+        _, described_at, base_at = np.intersect1d(*indices, assume_unique=True, return_indices=True)
         return Pairs(self, described[described_at], base[base_at])
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """n pairs of a round: rows of the description and of the base (n,), in drawing order."""
+    """n pairs of a round: rows with the description and on the base (n,), in drawing order."""
 
     drawn: DrawnRound
-    own: NDArray[np.int64]
+    described: NDArray[np.int64]
     base: NDArray[np.int64]
 
     @property
     def count(self) -> PairCount:
-        return count_pairs(self.drawn.failed[self.own], self.drawn.failed[self.base])
+        return count_pairs(self.drawn.failed[self.described], self.drawn.failed[self.base])
 
 
 Draw = Callable[[RoundAsked], DrawnRound]
@@ -131,10 +122,8 @@ _ROWS_PER_SHARD = 64
 
 @dataclass(frozen=True)
 class RoundDrawer:
-    """Draws rounds for one run of mining, and lets its target answer them. It is a `Draw`.
-
-    past_others: if another round has the number, take the next one; a search, whose rounds follow from each other,
-    refuses.
+    """Draws rounds for a run and collects the target's answers (a `Draw`). past_others: if another round has the
+    number, take the next one; by default that is an error.
     """
 
     run: MiningRun
@@ -163,7 +152,7 @@ class RoundDrawer:
         )
 
     def seed(self, round_asked: RoundAsked) -> int:
-        """Return the noise seed of this round. It does not depend on the target: two targets get the same noise."""
+        """Return the round's noise seed. It does not depend on the target: two targets get the same noise."""
         purpose = f"bugs {round_asked.purpose} {round_asked.number}"
         return seed_for(self.run.recipe.samples.seed, purpose, self.run.mine.method, "", self.run.mine.seed)
 
@@ -182,9 +171,9 @@ class RoundDrawer:
             "screen": {"keep": ["thresholds"]},
             "output": {"rows_per_shard": _ROWS_PER_SHARD},
         }  # fmt: skip
-        samples = (
-            {} if round_asked.of_base == round_asked.candidates else {"samples": {"candidates": round_asked.candidates}}
-        )
+        samples: dict[str, Any] = {}
+        if round_asked.of_base != round_asked.candidates:
+            samples = {"samples": {"candidates": round_asked.candidates}}
         shifts = {name: self.shift(cell) | samples for name, cell in round_asked.cells.items()}
         return shifts_layer(shifts, changes, self.run.in_round(self.run.folder / round_asked.name))
 
@@ -192,11 +181,9 @@ class RoundDrawer:
         """Return a description as a shift. Only its object is screened: a captioner's words have no threshold."""
         cls = self.run.recipe.classes[cell.label]
         # An oil painting is screened by the caption of styles: it is no photo of its object.
-        screened = (
-            {"style": True}
-            if cell.description.styled
-            else {"object_caption": self.run.recipe.all_shifts()[0].object_caption}
-        )
+        screened: dict[str, Any] = {"object_caption": self.run.recipe.all_shifts()[0].object_caption}
+        if cell.description.styled:
+            screened = {"style": True}
         return {
             "kind": "mined",
             "group": GROUP,
@@ -207,23 +194,22 @@ class RoundDrawer:
 
 
 def base_prompt(recipe: Recipe, settings: BugsSettings) -> str:
-    """Return the open prompt that descriptions are added to. Raise ValueError if the base has no prompt."""
+    """Return the prompt that descriptions are added to."""
     prompt = settings.base if settings.base is not None else recipe.prompts.base.prompt
-    if prompt is None:
-        raise ValueError("the base has no prompt")
+    assert prompt is not None  # `wordless_problems` refuses a base without one
     return prompt
 
 
 def nothing_drawn(round_asked: RoundAsked, seed: int) -> DrawnRound:
-    """Return a round without an accepted base image, and so without pairs."""
-    none = np.zeros(0, dtype=np.int64)
-    images = LabelledImages(round_asked.name, "", (), none, none, (BASE,), lambda keys: iter(()))
+    """Return a round without an accepted image."""
+    no_rows = np.zeros(0, dtype=np.int64)
+    images = LabelledImages(round_asked.name, "", (), no_rows, no_rows, (BASE,), lambda keys: iter(()))
     names = (BASE, *round_asked.cells)
-    return DrawnRound(round_asked, seed, names, none, none, none, none.astype(bool), none, (), images)
+    return DrawnRound(round_asked, seed, names, no_rows, no_rows, no_rows, no_rows.astype(bool), no_rows, (), images)
 
 
 def filled_base(base: str, cls: RecipeClass) -> str:
-    """Return the base prompt of one class with all but its name filled in, as captions are compared with it."""
+    """Return the base prompt of one class with all placeholders filled but `{class}`, for comparison with captions."""
     return cls.text(base, "{class}")
 
 
@@ -247,7 +233,7 @@ class Trial:
 
     @property
     def drawn(self) -> int:
-        """Pairs that were drawn, those that the screen rejected included."""
+        """Pairs that were drawn, rejected ones included."""
         return sum(pair.drawn.asked.candidates for pair in self.pairs)
 
     @property
@@ -258,7 +244,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Trials:
-    """Trials of hypotheses, in their order, and the rounds that were drawn for them."""
+    """Trials of hypotheses, in their order, and the rounds drawn for them."""
 
     tested: tuple[Trial, ...]
     rounds: tuple[DrawnRound, ...]
@@ -276,7 +262,7 @@ class Budget:
 
 
 def refuse_small_budget(hypotheses: int, mine: Mine, settings: BugsSettings) -> None:
-    """Raise UserError if not even pairs that all disagree would confirm one of so many hypotheses."""
+    """Raise UserError if not even pairs that all disagree could confirm one of so many hypotheses."""
     needed = most_pairs_to_decide(max(hypotheses, 1), mine.fdr)
     if settings.pairs < needed:
         raise UserError(
@@ -296,22 +282,19 @@ def carry_to_test(
     family: int,
     purpose: Purpose = "test",
 ) -> Trials:
-    """Render each hypothesis with the base of its class, and test all of them after each round.
-
-    Rounds double the pairs, from `settings.batch` to `settings.pairs`. A hypothesis ends when it is futile, or when no
-    result of the others in a `family` of that size can undo its confirmation. Hypotheses of one class share base
-    images. Hypotheses that the budget does not reach stay open.
+    """Test hypotheses in rounds that double the pairs, from `settings.batch` to `settings.pairs`. A hypothesis ends
+    when it is futile, or when no results of others in a `family` of that size can undo its confirmation.
     """
     threshold = log(max(family, 1) / mine.fdr)
     tested = {hypothesis.name: Trial(hypothesis) for hypothesis in hypotheses}
     rounds: list[DrawnRound] = []
     drawn_pairs = 0
     while drawn_pairs < settings.pairs:
-        left = [trial for trial in tested.values() if trial.state == "open"]
-        if not left:
+        open_trials = [trial for trial in tested.values() if trial.state == "open"]
+        if not open_trials:
             break
         pairs = min(max(drawn_pairs, settings.batch), settings.pairs - drawn_pairs)
-        cells = {trial.hypothesis.name: trial.hypothesis for trial in left}
+        cells = {trial.hypothesis.name: trial.hypothesis for trial in open_trials}
         labels = tuple(sorted({cell.label for cell in cells.values()}))
         pairs = min(pairs, budget.images // (len(cells) + len(labels)))
         if pairs < FEWEST:
@@ -321,31 +304,24 @@ def carry_to_test(
         # The drawn round may have a later number. Continue after it, because a round drawn twice would count twice.
         budget, drawn_pairs = budget.after(drawn.asked), drawn_pairs + round_asked.candidates
         rounds.append(drawn)
-        for trial in left:
+        for trial in open_trials:
             name = trial.hypothesis.name
-            tested[name] = trial_with_pairs(trial, drawn.pairs(name), threshold, mine)
+            more = replace(trial, pairs=(*trial.pairs, drawn.pairs(name)))
+            count = more.count
+            log_e = log_e_value(count.failing, count.discordant)
+            state = decide(count, log_e, threshold, mine.margin) if count.pairs else "open"
+            tested[name] = replace(more, looks=(*trial.looks, (count.pairs, log_e)), state=state)
         decided = sum(trial.state != "open" for trial in tested.values())
         report(f"{purpose}: hypotheses decided", decided, len(tested))
     return Trials(tuple(tested.values()), tuple(rounds))
 
 
-def trial_with_pairs(trial: Trial, pairs: Pairs, threshold: float, mine: Mine) -> Trial:
-    """Return the trial with more pairs, and its new state."""
-    more = replace(trial, pairs=(*trial.pairs, pairs))
-    count = more.count
-    log_e = log_e_value(count.failing, count.discordant)
-    state = decide(count, log_e, threshold, mine.margin) if count.pairs else "open"
-    return replace(more, looks=(*trial.looks, (count.pairs, log_e)), state=state)
-
-
 def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:
-    """Return, for each trial, whether e-BH over all trials confirms it.
-
-    A futile trial is never confirmed. Neither is one whose failure rate exceeds the base's by less than the margin: the
-    e-value tests for any difference, and with enough pairs it shows negligible ones.
+    """Check for each trial whether e-BH over all confirms it. Futile ones and those below the margin never are: with
+    enough pairs, the e-value shows negligible differences.
     """
     rejected = e_bh([trial.log_e for trial in tested], mine.fdr)
-    return [
-        is_rejected and trial.state != "futile" and trial.count.difference >= mine.margin
-        for trial, is_rejected in zip(tested, rejected, strict=True)
-    ]
+    confirmed = []
+    for trial, is_rejected in zip(tested, rejected, strict=True):
+        confirmed.append(is_rejected and trial.state != "futile" and trial.count.difference >= mine.margin)
+    return confirmed

@@ -1,8 +1,5 @@
-"""Hypotheses by hand, in the folder of a search: a person's words, drawn in pairs on new noise, tested with the rest.
-
-And the same findings once more: with another recipe, whose generator draws them anew, or on images that exist (Wiles
-2022, section 4.1). There the set of a description is cut off on the discover half, and tested on the other, as any
-method's.
+"""Hypotheses tried by hand in a search's folder, and its findings tested with another recipe or on existing images.
+There, a description's set is cut off on the discover half, as for any method (Wiles 2022, section 4.1).
 """
 
 from __future__ import annotations
@@ -52,7 +49,6 @@ from counterfoil.mining.methods.bugs.trials import (
     refuse_small_budget,
 )
 from counterfoil.mining.mined_files import FINDINGS, MineResult, written_recipe
-from counterfoil.models.clip import ClipModel
 from counterfoil.models.devices import resolve_device
 from counterfoil.prediction.failures import refuse_unanswered
 from counterfoil.recipe import Recipe, RecipeClass, load_recipe
@@ -62,20 +58,24 @@ from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder
 from counterfoil.store.directory_lock import directory_lock
 
-_FEWEST_TRAIN_ROWS = 2
-
 
 def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> tuple[Findings, Audited, str | None]:
-    """Test the hypotheses on the images of `mine.on`: findings, the audit, and the table to relabel, if any.
-
-    Raises as `audit_target`.
-    """
-    # No direction is looked for, so that rows of the train split, which whiten features, are looked at for nothing.
+    """Test the hypotheses on the images of `mine.on`. Return findings, the audit, and the table to relabel, if any."""
     recipe, mine, settings = run.recipe, run.mine, run.settings
-    unwhitened = mine.model_copy(update={"train_rows": _FEWEST_TRAIN_ROWS})
-    (audited, *_), clip = audit_target(recipe, unwhitened, open_source(recipe.source), run.device)
+    # Train rows only whiten features, and no direction is fitted here.
+    few_train_rows = mine.model_copy(update={"train_rows": 2})
+    (audited, *_), clip = audit_target(recipe, few_train_rows, open_source(recipe.source), run.device)
     audited = replace(audited, whitened_by="")
-    captions = _captions(hypotheses, recipe, settings, clip.model)
+    base = base_prompt(recipe, settings)
+    rows: dict[str, int] = {}
+    references = tuple(rows.setdefault(cls.text(base), len(rows)) for cls in recipe.classes)
+    candidates = []
+    for cls in recipe.classes:
+        of_class = [hypothesis for hypothesis in hypotheses if hypothesis.label == cls.label]
+        texts = [_caption(hypothesis, recipe, settings) for hypothesis in of_class]
+        candidates.append(np.asarray([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64))
+    vectors = np.asarray(clip.model.embed_texts(list(rows)), np.float32)
+    captions = CandidateCaptions(tuple(rows), vectors, references, tuple(candidates))
     outcome = Found(
         tuple(_on_rows(hypothesis, audited, captions, recipe, settings, mine.margin) for hypothesis in hypotheses),
         tuple(ClassNote(reason="not searched: the findings come from drawn images") for _ in recipe.classes),
@@ -86,38 +86,18 @@ def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> 
     return collect_findings(tests, [{}], checks=checks).doubted(doubts), audited, relabel
 
 
-def _captions(
-    hypotheses: Sequence[BugHypothesis], recipe: Recipe, settings: BugsSettings, clip: ClipModel
-) -> CandidateCaptions:
-    base = base_prompt(recipe, settings)
-    rows: dict[str, int] = {}
-    references = tuple(rows.setdefault(cls.text(base), len(rows)) for cls in recipe.classes)
-    candidates = tuple(
-        np.asarray(
-            [
-                rows.setdefault(_said(hypothesis, recipe, settings), len(rows))
-                for hypothesis in hypotheses
-                if hypothesis.label == cls.label
-            ],
-            dtype=np.int64,
-        )
-        for cls in recipe.classes
-    )
-    return CandidateCaptions(tuple(rows), np.asarray(clip.embed_texts(list(rows)), np.float32), references, candidates)
-
-
 def _on_rows(
-    bug_hypothesis: BugHypothesis,
+    bug: BugHypothesis,
     audited: Audited,
     captions: CandidateCaptions,
     recipe: Recipe,
     settings: BugsSettings,
     margin: float,
 ) -> Hypothesis:
-    """Return the set of a description among rows of its class, cut off on the discover half."""
+    """Return a description's set among rows of its class, cut off on the discover half."""
     rows = audited.halves.discover
-    rows = rows[audited.labels[rows] == bug_hypothesis.label]
-    caption = _said(bug_hypothesis, recipe, settings)
+    rows = rows[audited.labels[rows] == bug.label]
+    caption = _caption(bug, recipe, settings)
     vector = captions.vectors[captions.texts.index(caption)]
     cosines = np.asarray(audited.features[rows], dtype=np.float32) @ vector
     cutoffs: tuple[float, ...] = (float("inf"),)
@@ -128,19 +108,19 @@ def _on_rows(
             audited.labels[rows],
             audited.failed[rows],
             audited.units[rows],
-            (bug_hypothesis.label,),
+            (bug.label,),
             "hard",
             margin,
         )
         inside = np.flatnonzero(members)
         order = inside[np.argsort(-cosines[inside], kind="stable")]
-    # Evidence is by places in the discover half.
+    # Evidence is rows of the discover half.
     positions = np.searchsorted(audited.halves.discover, rows[order])
     return Hypothesis(
-        name=bug_hypothesis.name,
-        labels=(bug_hypothesis.label,),
+        name=bug.name,
+        labels=(bug.label,),
         role="hard",
-        words=bug_hypothesis.description.words(recipe.classes[bug_hypothesis.label].name),
+        words=bug.description.words(recipe.classes[bug.label].name),
         caption=caption,
         vector=vector,
         cutoffs=cutoffs,
@@ -149,9 +129,9 @@ def _on_rows(
     )
 
 
-def _said(bug_hypothesis: BugHypothesis, recipe: Recipe, settings: BugsSettings) -> str:
-    cls = recipe.classes[bug_hypothesis.label]
-    return bug_hypothesis.description.prompt(filled_base(base_prompt(recipe, settings), cls), cls.name)
+def _caption(bug: BugHypothesis, recipe: Recipe, settings: BugsSettings) -> str:
+    cls = recipe.classes[bug.label]
+    return bug.description.prompt(filled_base(base_prompt(recipe, settings), cls), cls.name)
 
 
 AGAIN = "again"
@@ -185,15 +165,17 @@ def try_descriptions(
     with directory_lock(search_folder):
         run, before = opened_search(search_folder, used_device, workers)
         recipe, settings = run.recipe, run.settings
-        cls = class_called(recipe, class_name)
+        cls = next((cls for cls in recipe.classes if class_name in (cls.id, cls.name)), None)
+        if cls is None:
+            names = [cls.name for cls in recipe.classes]
+            raise UserError(
+                f"--class: the recipe has no class '{class_name}'{did_you_mean(class_name, names)}",
+                f"Known classes: {', '.join(names[:20])}.",
+            )
         known = {(finding.classes, finding.prompt): finding.name for finding in before.findings}
         descriptions = _described(texts, cls, recipe, settings)
-        base = base_prompt(recipe, settings)
-        again = [
-            known[(cls.id,), description.prompt(base)]
-            for description in descriptions
-            if ((cls.id,), description.prompt(base)) in known
-        ]
+        keys = [((cls.id,), description.prompt(base_prompt(recipe, settings))) for description in descriptions]
+        again = [known[key] for key in keys if key in known]
         if again:
             raise UserError(
                 f"{', '.join(again)}: was tested in {search_folder} already",
@@ -203,18 +185,15 @@ def try_descriptions(
         names = [finding.name for finding in before.findings]
         hypotheses: list[BugHypothesis] = []
         for description in descriptions:
-            name = name_of(cls.name, description, [*names, *(hypothesis.name for hypothesis in hypotheses)])
-            hypotheses.append(BugHypothesis(name, cls.label, description, "tried"))
+            names.append(name_of(cls.name, description, names))
+            hypotheses.append(BugHypothesis(names[-1], cls.label, description, "tried"))
         family = before.tested + len(hypotheses)
         kept_images = KeptImages(RoundDrawer(run, past_others=True))
         first = 1 + sum(drawn_round.purpose == "try" for drawn_round in before.rounds)
         trials = _tested(hypotheses, kept_images, run, first, family, "try")
         answers = output_names(recipe, class_map_of(recipe, run.mine.target or ""))
-        findings = with_more(
-            before,
-            [finding_of(trial, recipe, settings, answers) for trial in trials.tested],
-            [round_drawn(drawn_round) for drawn_round in trials.rounds],
-        )
+        tried = [finding_of(trial, recipe, settings, answers) for trial in trials.tested]
+        findings = with_more(before, tried, list(map(round_drawn, trials.rounds)))
         findings = estimate_rates(findings, kept_images.draw, 1, recipe, settings, answers, "try_estimate")
         images = images_of_rounds(search_folder, before.rounds) | kept_images.images
         return write_search(findings, images.items(), run)
@@ -297,7 +276,7 @@ def mine_again(
 
 
 def _refuse_another(inside: Path, other: Recipe, findings: Findings | None = None) -> None:
-    """Raise UserError if another recipe of the same name, or with `found` other images, was tested in the folder."""
+    """Raise UserError if another recipe of the same name, or other images, were tested in the folder."""
     path = inside / FINDINGS
     before = read_document(path, Findings) if path.exists() else None
     if before is not None and before.recipe.sha256 != other.recipe_hash:
@@ -313,7 +292,7 @@ def _refuse_another(inside: Path, other: Recipe, findings: Findings | None = Non
 
 
 def opened_search(folder: Path, device: str = "cpu", workers: int | None = None) -> tuple[MiningRun, Findings]:
-    """Open a search in a folder: the run and its findings. UserError where there is none."""
+    """Open a search in a folder: the run and its findings."""
     path, recipe_path = folder / FINDINGS, folder / ASKED
     _refuse_unsearched(folder)
     findings = read_document(path, Findings)
@@ -328,24 +307,12 @@ def opened_search(folder: Path, device: str = "cpu", workers: int | None = None)
 
 
 def _refuse_unsearched(folder: Path) -> None:
-    """Raise UserError if a folder has no findings of a search, before anything is locked or made there."""
+    """Raise UserError if a folder has no findings of a search."""
     if not (folder / FINDINGS).is_file() or not (folder / ASKED).is_file():
         raise UserError(
             f"{folder} holds no search for bugs ({FINDINGS} and {ASKED})",
             f"Begin one: counterfoil mine RECIPE --method bugs --target MODEL --out {folder}",
         )
-
-
-def class_called(recipe: Recipe, name: str) -> RecipeClass:
-    """Return the class of an id or a name. UserError where there is none."""
-    for cls in recipe.classes:
-        if name in (cls.id, cls.name):
-            return cls
-    known = [cls.name for cls in recipe.classes]
-    raise UserError(
-        f"--class: the recipe has no class '{name}'{did_you_mean(name, known)}",
-        f"Known classes: {', '.join(known[:20])}.",
-    )
 
 
 def _described(texts: Sequence[str], cls: RecipeClass, recipe: Recipe, settings: BugsSettings) -> list[Description]:
@@ -354,7 +321,7 @@ def _described(texts: Sequence[str], cls: RecipeClass, recipe: Recipe, settings:
     text_by_description: dict[Description, str] = {}
     wrong = []
     for text in texts:
-        # A caption of the class; or, where it does not name it, what follows the base's own words for it.
+        # A caption of the class, or the words to add after the class.
         pieces = pieces_of(text, base, cls.name)
         if pieces is None:
             pieces = pieces_of(f"{before}{cls.name} {text}{after}", base, cls.name)
