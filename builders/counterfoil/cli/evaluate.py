@@ -276,14 +276,7 @@ def _print_table(evaluation: Evaluation) -> None:
 
     from counterfoil.cli.drops_table import accuracies_table, drops_table
     from counterfoil.data.labelled_images import on_a_line
-    from counterfoil.report.reference import (
-        matching_sentences,
-        near_chance_sentences,
-        order_warnings,
-        outputs_sentences,
-        size_sentences,
-        tie_sentences,
-    )
+    from counterfoil.report.reference import model_sentences, order_warnings
     from counterfoil.report.results import NESTED, section_order
     from counterfoil.report.words import measure_tables
 
@@ -313,9 +306,8 @@ def _print_table(evaluation: Evaluation) -> None:
             )
     if len(evaluation.models) > len(shown):
         console.print(f"and {len(evaluation.models) - len(shown)} more models, listed in the report")
-    for sentences in (matching_sentences, size_sentences, near_chance_sentences, outputs_sentences, tie_sentences):
-        for sentence in sentences(results):
-            say(sentence)
+    for sentence in model_sentences(results):
+        say(sentence)
     for nested in (NESTED[name] for name in section_order() if name in NESTED):
         for line in nested.terminal(results, MOST_MODELS):
             if isinstance(line, str):

@@ -14,25 +14,8 @@ from counterfoil.evaluation import figures
 from counterfoil.evaluation.failures import ClassExamples, failures_link, image_link
 from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES
 from counterfoil.report.labels import checked_shifts
-from counterfoil.report.reference import (
-    averaged,
-    everyone,
-    matching_sentences,
-    near_chance_sentences,
-    order_warnings,
-    outputs_sentences,
-    size_sentences,
-    tie_sentences,
-)
-from counterfoil.report.results import (
-    NESTED,
-    ClassNumbers,
-    GroupFacts,
-    ModelFacts,
-    Results,
-    classes_of,
-    section_order,
-)
+from counterfoil.report.reference import averaged, everyone, model_sentences, order_warnings
+from counterfoil.report.results import NESTED, ClassNumbers, GroupFacts, ModelFacts, Results, classes_of, section_order
 from counterfoil.report.sections import ReportSection
 from counterfoil.report.templates import template_environment
 from counterfoil.report.words import between, counted, in_words, listed, measure_tables, percent, points
@@ -91,7 +74,6 @@ def evaluation_html(
     milder = [level for severity in results.severity for level in severity.levels[:-1]]
     choose_model = 1 < len(models) <= MOST_MODELS_TO_CHOOSE
     sound = [str(index) for index, model in enumerate(results.models) if not model.near_chance]
-    warnings = (matching_sentences, size_sentences, near_chance_sentences, outputs_sentences, tie_sentences)
     environment = template_environment(TEMPLATE, _FILTERS)
     return environment.get_template(TEMPLATE).render(
         _CONSTANTS,
@@ -108,7 +90,7 @@ def evaluation_html(
         ],
         checked=checked_shifts(results),
         order_warnings=order_warnings(results),
-        near_chance_sentences=[sentence for sentences in warnings for sentence in sentences(results)],
+        model_sentences=list(model_sentences(results)),
         near_chance_models={model.name for model in models if model.near_chance},
         unreadable=unreadable,
         everyone=everyone(results),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -240,6 +240,12 @@ def outputs_sentences(results: Results) -> tuple[str, ...]:
         "Models answer over all their outputs (outputs: all): an answer that is no class of this dataset is wrong."
         f" measures.csv has the accuracy over the dataset's classes alone too ({OVER_CLASSES}).",
     )
+
+
+def model_sentences(results: Results) -> Iterator[str]:
+    """Yield how to read the models' answers: their matching, sizes, chance level, outputs and ties."""
+    for sentences in (matching_sentences, size_sentences, near_chance_sentences, outputs_sentences, tie_sentences):
+        yield from sentences(results)
 
 
 def everyone(results: Results) -> str:
