@@ -189,9 +189,8 @@ def drops(
 
 
 def averages(classes: Sequence[ClassUnits], *, seed: int, salt: str, replicates: int = REPLICATES) -> Averages:
-    """Return accuracies on the base images averaged over classes, with bootstrap replicates, for every model.
-
-    The draws depend only on `seed`, `salt` and the class id. Every class needs an image. ValueError without classes.
+    """Return base accuracies averaged over classes, and replicates that depend on `seed`, `salt` and the class id
+    alone.
     """
     if not classes:
         raise ValueError("no class to average over")
@@ -228,10 +227,7 @@ def slope(
 
 
 def probits(accuracy: NDArray[np.float64], images: int) -> NDArray[np.float64]:
-    """Return accuracies on the probit scale: the normal quantile of (k + ½) / (n + 1) with k right of n images.
-
-    An accuracy of 0 or 1 thus stays finite. An average over classes counts as that share of all n images.
-    """
+    """Return the normal quantile of (k + ½) / (n + 1) for k right of n images, finite for accuracies of 0 and 1."""
     return ndtri((accuracy * images + 0.5) / (images + 1))
 
 
@@ -411,9 +407,7 @@ class ClassAverage:
         return self.value - low, high - self.value
 
     def agreeing(self, reach: float) -> Bounds:
-        """Return what classes that are all right, or all wrong, add below and above, by their Wilson intervals; a
-        bootstrap adds nothing for them.
-        """
+        """Return what classes that are all right, or all wrong, add below and above, by their Wilson intervals."""
         far = reach**2 / (self.counts + reach**2)
         below, above = (math.sqrt(float((far[self.shares == end] ** 2).sum())) for end in (1.0, 0.0))
         return below / len(far), above / len(far)
@@ -422,10 +416,7 @@ class ClassAverage:
 def difference_of(
     first: ClassAverage, second: ClassAverage | None = None, *, relative: bool = False
 ) -> tuple[float, NDArray[np.float64]]:
-    """Return value and draws of an average, of the first less the second, or of that difference relative to the first.
-
-    Draws of a relative difference are linear in the two averages (delta method).
-    """
+    """Return value and draws of an average, a difference, or a difference relative to the first (delta method)."""
     if second is None:
         return first.value, first.draws
     if not relative:

@@ -89,10 +89,7 @@ Document = TypeVar("Document", bound=_HasForm)
 def read_document(
     path: Path, kind: type[Document], most_bytes: int = MOST_BYTES, *, where: str | None = None
 ) -> Document:
-    """Read a document that anyone may have made; `where` names it in messages, by default its path.
-
-    UserError, with every problem, if it is not a regular file, too large, or not of its kind's form.
-    """
+    """Read a document that anyone may have made; `where` names it in messages. UserError, with every problem."""
     where = where or str(path)
     try:
         text = read_regular(path, most_bytes)
@@ -183,10 +180,7 @@ def _problem(path: tuple[int | str, ...], what: str, value: Any) -> str:
 
 
 def document_text(document: Any) -> str:
-    """Return a document as JSON text, by its `to_json` if it has one; equal documents give equal text.
-
-    ValueError for a number that is not finite, or a value of another type than the document's.
-    """
+    """Return a document as JSON text. ValueError for a non-finite number or a value of a wrong type."""
     values = document.to_json() if hasattr(document, "to_json") else plain(document)
     text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     _adapter(type(document)).validate_json(text, strict=True)

@@ -29,10 +29,7 @@ FEWEST_UNITS = 4
 
 @dataclass(frozen=True)
 class KernelDistance:
-    """`value` is the mean over subsets, `low` and `high` its 95 % interval.
-
-    subset, other_subset: the most images of either side in one subset.
-    """
+    """The mean over subsets, its 95 % interval, and the most images of either side in a subset."""
 
     value: float
     low: float

@@ -409,10 +409,7 @@ def _given(content: bytes, name: str) -> Iterator[Path]:
 
 
 def _html(text: str, saves: str | None = None, kind: str = "") -> Page:
-    """Return a page with a policy that allows only its own script; pages that save nothing have no script.
-
-    Its own style is the first and its own script the last, since anything between them may come from data.
-    """
+    """Return a page with a policy that allows only its own style, the first, and its own script, the last."""
     text, scripts = _STATIC_POLICY.sub("", text, count=1), []
     if saves is not None:
         scripts += _SCRIPT.findall(text)[-1:]

@@ -32,10 +32,7 @@ Decision = Literal["confirmed", "futile", "open"]
 
 @dataclass(frozen=True, slots=True)
 class PairCount:
-    """Failures of n pairs. failing: the description alone fails; rescued: the base alone fails.
-
-    ValueError if the counts are negative or exceed the pairs.
-    """
+    """Failures of n pairs: of both images, of the description alone (`failing`), of the base alone (`rescued`)."""
 
     pairs: int
     both: int
@@ -73,9 +70,7 @@ class PairCount:
 
 
 def count_pairs(failed: ArrayLike, base_failed: ArrayLike) -> PairCount:
-    """Count n pairs, from whether the description's image failed (n,) and the base's of the same noise (n,), both
-    boolean.
-    """
+    """Count n pairs, from whether the description's image failed (n,) and the base's (n,), both boolean."""
     described, base = np.asarray(failed, dtype=np.bool_), np.asarray(base_failed, dtype=np.bool_)
     if described.ndim != 1 or described.shape != base.shape:
         raise ValueError(f"pairs need two arrays of one length, not {described.shape} and {base.shape}")
@@ -105,10 +100,7 @@ def tango_uppers(failing: ArrayLike, rescued: ArrayLike, pairs: ArrayLike, level
 
 
 def pairs_of_half_width(count: PairCount, half_width: float, level: float = CONFIDENCE) -> int:
-    """Return how many pairs give an interval of a difference of about ± `half_width`, at the counted shares.
-
-    By the normal approximation, with half a pair added to each of three outcomes (Jeffreys).
-    """
+    """Return how many pairs give a normal interval of about ± `half_width`, at the counted shares (Jeffreys)."""
     whole = count.pairs + 1.5
     failing, rescued = (count.failing + 0.5) / whole, (count.rescued + 0.5) / whole
     variance = failing + rescued - (failing - rescued) ** 2
@@ -195,9 +187,8 @@ def decide(
 
 
 def most_pairs_to_decide(m: int, alpha: float) -> int:
-    """Return how many discordant pairs, all failing, confirm one of m hypotheses if no other is confirmed.
-
-    A budget of fewer pairs cannot reach its e-value of m / α. ValueError if m is below 1 or alpha is not in (0, 1).
+    """Return how many discordant pairs, all failing, reach an e-value of m / alpha. ValueError for impossible
+    arguments.
     """
     if m < 1 or not 0 < alpha < 1:
         raise ValueError(f"m from 1 and alpha between 0 and 1, not {m} and {alpha}")

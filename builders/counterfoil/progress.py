@@ -35,9 +35,8 @@ class _Ended(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The progress of a stage: `done` of `total` images (or files, or shifts).
-
-    lost: a sentence about a worker or a device that was just lost, while the work continues.
+    """The progress of a stage: `done` of `total` images (or files, or shifts); `lost` reports a worker that was just
+    lost.
     """
 
     name: str
@@ -122,10 +121,7 @@ def _in_notebook() -> bool:
 
 
 class _Line:
-    """A line on stderr that is overwritten, in notebooks and on terminals, if there is no listener.
-
-    It skips events that it cannot describe, and disappears when its stage is done.
-    """
+    """A line on stderr that is overwritten, in notebooks and on terminals, until its stage is done."""
 
     def __init__(self) -> None:
         self.disabled, self.written, self.length = False, 0.0, 0

@@ -46,10 +46,7 @@ def irregularity(mode: int) -> str | None:
 
 @contextlib.contextmanager
 def open_regular(path: str | Path, *, follow: bool = True) -> Iterator[BufferedReader]:
-    """Open a regular file for reading, without waiting. `follow`: whether the last name may be a link.
-
-    UnfitFile for anything but a regular file, OSError otherwise; its `strerror` is fit for people.
-    """
+    """Open a regular file without waiting, or raise UnfitFile or OSError. follow: the last name may be a link."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     if not follow:
         flags |= getattr(os, "O_NOFOLLOW", 0)

@@ -65,10 +65,7 @@ class Estimate:
 
 
 def wilson_interval(part: float, whole: float, level: float = CONFIDENCE) -> Bounds:
-    """Return the score interval of a share (Wilson 1927), within [0, 1]; [0, 1] if `whole` is 0.
-
-    The share is in it. Counts need not be whole: weighted rows count as a number of independent ones.
-    """
+    """Return the score interval of a share (Wilson 1927); [0, 1] if `whole` is 0. Counts need not be whole."""
     part, whole = float(part), float(whole)  # NumPy numbers do not belong in documents
     if whole <= 0:
         return 0.0, 1.0
@@ -129,10 +126,7 @@ def chance_line(chance: _Numbers) -> _Numbers:
 
 @dataclass(frozen=True, slots=True)
 class StoppedRate:
-    """A rate of n images: k failures in those up to the k-th failure, or in all if it was not reached.
-
-    rate: (k - 1) / (n - 1) if it was reached, else k / n, NaN without images.
-    """
+    """A rate of n images with k failures: (k - 1) / (n - 1) if the k-th was `reached`, else k / n; NaN if n is 0."""
 
     k: int
     n: int
@@ -263,9 +257,8 @@ def clustered_rates(failed: NDArray[np.int64], images: NDArray[np.int64]) -> lis
 def matched_rates(
     failed: NDArray[np.int64], images: NDArray[np.int64], weights: NDArray[np.int64]
 ) -> NDArray[np.float64] | None:
-    """Return (m,) failure rates averaged over classes with `weights`, the mixture of classes.
-
-    failed (k, m), images (k,), weights (k,): by class. Classes without an image are ignored; None if no class has one.
+    """Return (m,) failure rates over classes with `weights` (k,), from failed (k, m) of images (k,); None without
+    images.
     """
     used = (images > 0) & (weights > 0)
     if not used.any():
@@ -344,10 +337,7 @@ def distances_of_difference(
 
 
 def distances_with_correlation(first: tuple[Any, Any], other: tuple[Any, Any], correlation: Any) -> tuple[Any, Any]:
-    """Return the distances of the ends of a difference of two shares, whose own ends are (below, above) away.
-
-    Newcombe 1998, Statistics in Medicine 17, 2635, method 10: `mover` of correlated shares. Numbers or arrays.
-    """
+    """Return `mover` of a difference of two correlated shares (Newcombe 1998, method 10). Numbers or arrays."""
     below = first[0] ** 2 + other[1] ** 2 - 2 * correlation * first[0] * other[1]
     above = first[1] ** 2 + other[0] ** 2 - 2 * correlation * first[1] * other[0]
     return np.sqrt(np.maximum(below, 0.0)), np.sqrt(np.maximum(above, 0.0))
@@ -377,10 +367,7 @@ def normal_interval(value: float, error: float) -> Bounds:
 
 
 def least_squares_line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[Estimate, float, float]:
-    """Return (slope, intercept, R²) of the line through points (n,), n of 3 or more; the interval is Student's t's.
-
-    R² is 0 if every y is equal, since the line explains nothing.
-    """
+    """Return (slope, intercept, R²) of a line through points (n,), n ≥ 3, with a t interval; R² is 0 for equal y."""
     fit: Any = scipy.stats.linregress(x, y)
     half = float(scipy.stats.t.ppf(0.5 + CONFIDENCE / 2, x.size - 2)) * float(fit.stderr)
     value = float(fit.slope)
@@ -401,10 +388,7 @@ def rogan_gladen(seen: float, wrong: float, detected: float) -> float:
 
 
 def lang_reiczigel_interval(seen: tuple[int, int], wrong: tuple[int, int], detected: tuple[int, int]) -> Bounds:
-    """Return the 95 % interval of `rogan_gladen` (Lang and Reiczigel 2014), not cut; each share as (part, whole).
-
-    Each share is shrunk towards the middle, and the delta method's interval is shifted accordingly.
-    """
+    """Return the 95 % interval of `rogan_gladen` (Lang and Reiczigel 2014), not cut; each share as (part, whole)."""
     n, trues, falses = seen[1] + NORMAL**2, wrong[1] + 2, detected[1] + 2
     q, s, f = (seen[0] + NORMAL**2 / 2) / n, (detected[0] + 1) / falses, (wrong[0] + 1) / trues
     p = rogan_gladen(q, f, s)
@@ -415,9 +399,8 @@ def lang_reiczigel_interval(seen: tuple[int, int], wrong: tuple[int, int], detec
 
 
 def fleiss_kappa(counts: Sequence[tuple[int, int]]) -> float | None:
-    """Return Fleiss' kappa (1971) from the numbers of raters that selected an image and that did not, of equal sums.
-
-    None if it is undefined: without images, and if all answers are equal.
+    """Return Fleiss' kappa (1971) from each image's numbers of raters that did and did not select it; None if
+    undefined.
     """
     from statsmodels.stats.inter_rater import fleiss_kappa as kappa
 
@@ -598,10 +581,7 @@ def percentile_interval(
 def percentile_ends(
     values: NDArray[np.float64], replicates: NDArray[np.float64], beside: NDArray[np.float64], least: float = -1.0
 ) -> NDArray[np.float64]:
-    """Return (2, …) ends of `percentile_interval` for values (…), replicates (R, …), beside (2, …); NaN without two.
-
-    Replicates with a value that is not finite are ignored.
-    """
+    """Return (2, …) ends of `percentile_interval` for values (…), finite replicates (R, …), beside (2, …); else NaN."""
     finite = replicates[np.isfinite(replicates).all(axis=tuple(range(1, replicates.ndim)))]
     if len(finite) < 2:
         return np.full(beside.shape, np.nan)
@@ -700,9 +680,8 @@ def e_q_values(log_e: Sequence[float]) -> list[float]:
 
 
 def e_bh(log_e: Sequence[float], alpha: float) -> list[bool]:
-    """Return which hypotheses e-BH rejects at false discovery rate `alpha` (Wang and Ramdas 2022).
-
-    The k̂ largest, k̂ = max{k : e₍ₖ₎ ≥ m / (α·k)}. It holds under any dependence, and whenever each test stopped.
+    """Return which hypotheses e-BH rejects at rate `alpha` (Wang and Ramdas 2022); any dependence and stopping is
+    allowed.
     """
     return [q <= alpha for q in e_q_values(log_e)]
 
@@ -730,8 +709,5 @@ def simultaneous_level(intervals: int) -> float:
 
 
 def false_coverage_level(reported: int, tested: int, fdr: float) -> float:
-    """Return the level of intervals of *reported* findings, so that on average at most a share `fdr` of them misses.
-
-    That is the FCR: 1 - fdr · reported / tested (Benjamini and Yekutieli 2005).
-    """
+    """Return the level at which on average a share `fdr` of reported intervals misses (Benjamini and Yekutieli 2005)."""
     return 1 - fdr * reported / tested if tested else 1 - fdr

@@ -110,9 +110,7 @@ def share_of(part: int, whole: int) -> CheckedShare:
 
 
 def is_told_apart(tally: JudgedClass) -> bool:
-    """Check that the judge disagrees clearly more with false labels than with true ones: the 95 % interval of s - f
-    excludes zero (Newcombe 1998, method 10).
-    """
+    """Check that s is clearly above f: the 95 % interval of s - f excludes zero (Newcombe 1998, method 10)."""
     if not tally.of_class or not tally.others:
         return False
     seen, erred = tally.told_apart / tally.others, tally.wrong / tally.of_class
@@ -122,10 +120,7 @@ def is_told_apart(tally: JudgedClass) -> bool:
 
 
 def label_error_of_class(tally: JudgedClass) -> CheckedShare | None:
-    """Return the share of false labels of a class, with the 95 % interval of Lang and Reiczigel (2014).
-
-    None without images, or if the judge does not clearly tell the class apart.
-    """
+    """Return the share of false labels of a class (Lang and Reiczigel 2014), None if it cannot be estimated."""
     if not tally.images or not is_told_apart(tally):
         return None
     counts = (tally.disagreed, tally.images), (tally.wrong, tally.of_class), (tally.told_apart, tally.others)
@@ -168,10 +163,7 @@ def label_error_of_shift(classes: Sequence[JudgedClass]) -> CheckedShare | None:
 
 
 def _mean(parts: Sequence[tuple[float, int, int]], images: float | None = None) -> tuple[float, float]:
-    """Return how far the interval of a sum of shares, (weight, part, whole) each, reaches below and above it.
-
-    `images` is its effective number of images, by default that of the weights.
-    """
+    """Return how far the interval of a sum of shares, (weight, part, whole) each, reaches below and above it."""
     total = sum(weight for weight, _, _ in parts)
     if total <= 0:
         return 0.0, 0.0
@@ -206,9 +198,8 @@ def _with_interval(value: float, low: float, high: float, if_never_erring: float
 
 
 def checks_of_dataset(recipe: Recipe, inputs: Mapping[str, Any], counts: JudgedCounts) -> LabelChecks:
-    """Return the checks of every shift of a built dataset, the base first; empty ones without a second judge.
-
-    `inputs` are those of its lock. ValueError if these do not pin the judge as a build does.
+    """Return the checks of every shift of a built dataset, by its lock's `inputs`. ValueError for a pin that no build
+    writes.
     """
     shifts = recipe.all_shifts()
     names, judge = [shift.name for shift in shifts], recipe.screen.judge
@@ -286,8 +277,8 @@ _Selected = Annotated[CheckedShare, AfterValidator(_in_order)]
 
 @dataclass(frozen=True, slots=True)
 class ControlsPassed:
-    """Controls that were shown, and answered correctly. real: images of the class, selected; without: images without
-    the label, not selected.
+    """Controls shown and passed. real: images of the class, to be selected; without: images without the label, not to
+    be.
     """
 
     real: Count = 0
@@ -327,9 +318,7 @@ class RaterResult:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """A shift under one task. answers: of all people; selected: the mean selection frequency; kappa: Fleiss', over
-    `kappa_images`, None if it is undefined.
-    """
+    """A shift under one task; `kappa` is Fleiss', over `kappa_images`, `selected` the mean selection frequency."""
 
     images: _Some
     answers: _Some

@@ -1,6 +1,4 @@
-"""Read a dataset directory: recipe, lock and manifest, and on demand thresholds, class tokens and receipts, each
-verified before it is used.
-"""
+"""Read a dataset directory: recipe, lock and manifest, and on demand its other documents, each verified before use."""
 
 from __future__ import annotations
 
@@ -123,9 +121,7 @@ class StandingDataset:
         return [fault for fault in self.faults if not fault.consequence or fault.path not in changed]
 
     def sound(self) -> SoundDataset:
-        """Return the dataset if it has no fault. UserError if there is no dataset, or a person changed its recipe;
-        RunFailure, with every fault, for damage.
-        """
+        """Return the dataset, or raise its faults: RunFailure for damage, UserError for a missing or changed one."""
         if self.unfit is not None:
             raise self.unfit
         if not (self.directory / LOCK).exists():
@@ -221,6 +217,9 @@ def _unfit(directory: Path) -> RunFailure | None:
     except OSError as error:
         return RunFailure(f"{directory} cannot be read: {error.strerror}", "Make it readable, or name another one.")
     return None
+
+
+# Each of these readers returns its part, or None after it has added a fault.
 
 
 def _lock(directory: Path, faults: list[Fault]) -> Lock | None:
@@ -449,10 +448,7 @@ def _unlisted(
     parts: tuple[Part, ...],
     sha256_of: HashOf,
 ) -> Iterator[Fault]:
-    """Yield a fault for each file that was read, cannot be rebuilt, and differs from the manifest.
-
-    A recipe's text may differ from the manifest if the lock's hashes match and "words" are not read.
-    """
+    """Yield a fault for each file that was read, cannot be rebuilt, and differs from the manifest."""
     wanted = [LOCK, ROWS]
     wanted += [RECIPE] if recipe is None or "words" in parts else []
     wanted += [EMBEDDINGS] if "embeddings" in parts else []

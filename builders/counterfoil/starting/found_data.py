@@ -37,9 +37,8 @@ _NO_WORD = re.compile(r"n\d{8}|[\d_.\- ]+")
 
 
 def prompt_names(labels: Sequence[str]) -> list[str]:
-    """Return labels as prompts say them: `ankle_boot` is "ankle boot".
-
-    UserError with every label that cannot be a name: empty, unprintable or very long.
+    """Return labels as prompts say them: `ankle_boot` is "ankle boot". UserError for empty, unprintable or very long
+    ones.
     """
     names = [" ".join(label.replace("_", " ").split()) for label in labels]
     problems = []
@@ -95,9 +94,8 @@ _MOST_FILES_SHOWN = 5
 
 
 def look_at_files(folder: ImageFolder, *, corrupts: bool) -> tuple[list[str], int | None]:
-    """Open some images; return notes on the folder and on them, and the median shorter side.
-
-    corrupts: the images are corrupted, not learned from: an unreadable one is left out then.
+    """Return notes on a folder and some of its images, and their median shorter side. corrupts: skips unreadable
+    images.
     """
     files = [path for paths in folder.splits.values() for path in paths]
     looked = evenly_spread(files, MOST_LOOKED_AT)
@@ -139,9 +137,7 @@ _MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class FoundClass:
-    """A class: the name that prompts say, its label in the data, and images by split (None if too large to fetch and
-    count).
-    """
+    """A class: its name in prompts, its label in the data, and images by split, None if there are too many to fetch."""
 
     name: str
     source_label: int
@@ -169,9 +165,8 @@ class FoundData:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a person says of a dataset; None for what is to be found.
-
-    drawn: its classes are to be drawn and screened, so that thresholds are taken from its images.
+    """What a person says of a dataset, else None; drawn: classes are drawn and screened, with thresholds from its
+    images.
     """
 
     config: str | None = None
@@ -183,9 +178,8 @@ class Wanted:
 
 
 def find_data(source: str | Path, wanted: Wanted) -> FoundData:
-    """Find columns, splits, classes and counts of a folder, a dataset of the Hub or the lab's.
-
-    UserError, with what exists, for what is missing or ambiguous; RunFailure without network.
+    """Find columns, splits, classes and counts of a dataset. UserError for missing or ambiguous ones, RunFailure
+    offline.
     """
     origin = replace(NamedDataset.parse(source), config=wanted.config)
     if origin.split is not None:

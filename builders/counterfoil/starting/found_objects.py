@@ -37,8 +37,8 @@ _TOLERANCE = 1.0  # pixels by which rounding may push a box out
 
 @dataclass(frozen=True)
 class FoundObjects:
-    """The objects of a split. column, form: where they are, and how boxes are written. picture: PNG of some images with
-    their boxes. notes: sentences on them.
+    """The objects of a split. form: how boxes are written. picture: PNG of some images with their boxes. notes:
+    sentences.
     """
 
     column: str
@@ -59,7 +59,7 @@ def object_folder(origin: NamedDataset) -> ObjectFolder | None:
 
 
 def objects_column(outline: Outline) -> str | None:
-    # In a CSV file objects are text, of which the name alone tells.
+    # In a CSV file objects are text, so only the column's name shows them.
     columns = [name for name, kind in outline.columns.items() if kind == "objects" or (name, kind) == (OBJECTS, "text")]
     if len(columns) > 1:
         raise UserError(

@@ -76,9 +76,8 @@ class ProposedModels:
 
 
 def proposed_models(device: str, generator: str | None = None, clip: str | None = None) -> ProposedModels:
-    """Return the models for a device (`cpu`, `cuda…`), or those named: `clip` is ARCH/TAG of open_clip, or a model.
-
-    UserError for an invalid name or a missing folder.
+    """Return the named models, or those for a device (`cpu`, `cuda…`). UserError for an invalid name or a missing
+    folder.
     """
     free = free_bytes(device) if device.startswith("cuda") else 0
     large = free >= _FREE_FOR_LARGE
@@ -439,8 +438,8 @@ _DRAWN, _CORRUPTED = "star", "corrupt"
 
 @dataclass(frozen=True, slots=True)
 class InitResult:
-    """The written recipe and the data: images of each class by split (None if not counted), `notes` on the data, why
-    these `models` were proposed, and the next commands.
+    """The written recipe, images of each class by split (None if not counted), the reason for `models`, the next
+    commands.
     """
 
     path: Path
@@ -601,15 +600,11 @@ def _commands(path: Path, dataset: str, *, cut: bool) -> tuple[str, ...]:
     # A bare word would mean a bundled recipe.
     written = str(path) if path.suffix or len(path.parts) > 1 else f"{os.curdir}/{path}"
     recipe, folder = shlex.quote(written), shlex.quote(dataset)
+    first = (f"counterfoil check {recipe}", f"counterfoil build {recipe} --out {folder}")
     if not cut:
-        return (
-            f"counterfoil check {recipe}",
-            f"counterfoil build {recipe} --out {folder}",
-            f"counterfoil evaluate {folder} --models YOUR-MODEL",
-        )
+        return (*first, f"counterfoil evaluate {folder} --models YOUR-MODEL")
     return (
-        f"counterfoil check {recipe}",
-        f"counterfoil build {recipe} --out {folder}",
+        *first,
         f"counterfoil calibrate {folder} --open",
         f"counterfoil calibrate {folder} --apply cut.yaml --out {folder}-cut",
         f"counterfoil review {folder}-cut",

@@ -72,9 +72,7 @@ def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
 
 
 def lacking(recipe: Recipe, notes: Sequence[str] = ()) -> tuple[Lack, ...]:
-    """Return everything that a recipe lacks here: missing, then fetched, then optional. notes: those of
-    `sampled_pictures`.
-    """
+    """Return what a recipe lacks here: missing, fetched, then optional things. notes: those of `sampled_pictures`."""
     lacks = [
         *(Lack("source.dataset", note, "optional") for note in notes),
         *_source(recipe),
@@ -223,12 +221,8 @@ def _tokens(recipe: Recipe) -> Iterator[Lack]:
             lab_tokens(path)
         except UserError as error:
             yield Lack("tokens.path", error.problems[0], "missing")
-    elif is_local(path):
-        missing = _missing_path(path)
-        if missing is not None:
-            yield Lack("tokens.path", missing, "missing")
-    elif not _is_fetched_model(path):
-        yield _to_fetch("tokens.path", f"{path} is not on this machine yet", None, needed=True)
+    else:
+        yield from _model("tokens.path", path, None)
 
 
 def _classifiers(recipe: Recipe) -> Iterator[Lack]:

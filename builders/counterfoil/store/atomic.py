@@ -82,9 +82,7 @@ def make_folder(folder: Path) -> None:
 
 
 def try_folder(folder: Path) -> None:
-    """Check that a folder, which need not exist, can be written; leave nothing behind. UserError, or RunFailure if the
-    disk is full.
-    """
+    """Check that a folder, which need not exist, can be written. RunFailure if the disk is full, else UserError."""
     missing = []
     parent = folder
     try:

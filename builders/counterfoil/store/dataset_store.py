@@ -97,9 +97,8 @@ class ShardWriter:
         return read_receipt(path) if path.exists() else None
 
     def write(self, shard: Shard, candidates: Sequence[Candidate]) -> Receipt:
-        """Write a shard's accepted rows, rejected images and candidates, then its receipt.
-
-        ValueError unless `candidates` are those of the shard, in the plan's order.
+        """Write a shard's tables, then its receipt. ValueError unless `candidates` are the shard's, in the plan's
+        order.
         """
         _check_candidates(shard, candidates)
         if not (self.directory / LOCK).exists():  # never into what would be half a dataset
@@ -344,10 +343,7 @@ def _lock_of(plan: Plan, hashes: Mapping[str, str], inputs: Mapping[str, Any], s
 
 
 def _settle_lock(directory: Path, lock: Lock, allow_mixed: bool, alone: bool = True) -> None:
-    """Write the lock of a new dataset. UserError if an existing lock differs.
-
-    alone: no other process renders with the stack of the existing lock.
-    """
+    """Write a new dataset's lock; UserError if the existing one differs. alone: no other process renders here."""
     existing = read_lock(directory)
     if existing is None:
         write_lock(directory, lock)

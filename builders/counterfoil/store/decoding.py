@@ -46,10 +46,7 @@ class UnreadableImage(ValueError):
 
 
 def open_image(encoded: Any, *, photograph: bool = False) -> Image.Image:
-    """Open an image and read only its header. UnreadableImage for anything else.
-
-    photograph: from an input dataset; more formats and larger sizes are allowed.
-    """
+    """Open an image and read only its header, or raise UnreadableImage. photograph: more formats and larger sizes."""
     from PIL import Image
 
     if not isinstance(encoded, bytes) or not encoded:

@@ -90,9 +90,8 @@ def opening_lock(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def part_lock(directory: Path, part: PlanPart) -> Iterator[bool]:
-    """Hold one part of a directory, under `opening_lock`; yield whether no other part is held at that time.
-
-    UserError if another process holds this part, or a part with another N.
+    """Hold a part, under `opening_lock`; yield whether it is the only one. UserError if it is held, or one of another N
+    is.
     """
     others = _held_parts(directory, but=part)
     if other := next((held for held in others if held.of != part.of), None):
@@ -165,10 +164,7 @@ def _named(holder: Path, text: str) -> Iterator[None]:
 
 
 def _held_parts(directory: Path, but: PlanPart | None = None) -> list[PlanPart]:
-    """List the parts that are being built; the caller holds the directory's lock.
-
-    `but` is the caller's own part: trying to take that lock again would release it on some servers.
-    """
+    """List the held parts, under the directory's lock; `but` is the caller's own, which another attempt could release."""
     folder = directory / PART_LOCKS
     if not folder.is_dir():
         return []

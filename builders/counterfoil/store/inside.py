@@ -26,10 +26,7 @@ _EXPECTED = "expected a regular file of the dataset"
 
 @dataclass(slots=True)
 class Listing:
-    """The files of a directory, sorted.
-
-    unfit: path → why an entry is not a regular file. linked: followed link → its target folder.
-    """
+    """Sorted files; `unfit`: path → why an entry is not a regular file; `linked`: followed link → its target folder."""
 
     files: list[str] = field(default_factory=list)
     unfit: dict[str, str] = field(default_factory=dict)
@@ -69,9 +66,7 @@ def list_files(directory: Path, *, hidden: bool = False, most: int | None = None
 
 
 def refuse_unfit(directory: Path) -> None:
-    """Raise RunFailure naming every entry that is not a regular file or whose name is not text, hidden entries
-    included.
-    """
+    """Raise RunFailure naming every entry, hidden or not, that is not a regular file or whose name is not text."""
     if not directory.is_dir():
         return
     listing = list_files(directory, hidden=True)
@@ -88,9 +83,7 @@ def refuse_unfit(directory: Path) -> None:
 
 
 def refuse_written_inside(output: Path, directory: Path, workplace: Path) -> None:
-    """Raise UserError for an output path inside a dataset directory, except below its `workplace`; the manifest lists
-    every file.
-    """
+    """Raise UserError for an output path inside a dataset directory, except below its `workplace`."""
     try:
         resolved = output.resolve()
     except (OSError, RuntimeError) as error:  # Python before 3.13 raises RuntimeError

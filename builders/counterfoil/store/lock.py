@@ -1,6 +1,4 @@
-"""Read and write lock.json: hashes, the documents behind them (so that messages can name differences), pinned inputs,
-stack, and shards per group.
-"""
+"""Read and write lock.json: hashes and the documents behind them, pinned inputs, stack, and shards per group."""
 
 from __future__ import annotations
 
@@ -92,9 +90,7 @@ def write_lock(directory: Path, lock: Lock) -> None:
 
 
 def read_lock(directory: Path) -> Lock | None:
-    """Read a directory's lock; None if it has none. RunFailure if it is damaged, OtherVersion if another version wrote
-    it.
-    """
+    """Read a directory's lock, if it has one. RunFailure for a damaged one, OtherVersion for another version's."""
     return read_own(directory, LOCK, Lock) if (directory / LOCK).exists() else None
 
 

@@ -32,10 +32,7 @@ def read_batches(
     groups: Sequence[str] | None = None,
     what: What = "data",
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of every finished shard as Arrow batches of bounded size.
-
-    `image` is a struct of encoded bytes and path. ValueError for a column that the table does not have.
-    """
+    """Yield the rows of every finished shard as Arrow batches of bounded size. ValueError for an unknown column."""
     directory = Path(directory)
     known = _groups(directory)
     for group in groups or ():
@@ -75,10 +72,7 @@ def shard_batches(
     what: What = "data",
     form: TableForm = PLAIN,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a shard's rows as Arrow batches of bounded size.
-
-    RunFailure for a missing file and, at its end at the latest, for another row count than the receipt's.
-    """
+    """Yield a shard's rows as Arrow batches of bounded size. RunFailure for a missing file, or another row count."""
     directory, file, rows = Path(directory), receipt.file(what), 0
     if file is None:
         return
@@ -103,10 +97,7 @@ def read_file(
     only: frozenset[str] | None = None,
     form: TableForm = PLAIN,
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of one shard's file as dicts, in lists of bounded size. RunFailure for a damaged file.
-
-    With `only`, lists without any of these keys may be left out. `form` names the columns that keep rules add.
-    """
+    """Yield a file's rows as dicts, in lists of bounded size; lists without a key of `only` may be left out."""
     for batch in _batches(path, columns, what, form, only):
         yield batch.to_pylist()
 
@@ -114,9 +105,7 @@ def read_file(
 def _batches(
     path: Path, columns: Sequence[str] | None, what: What, form: TableForm, only: frozenset[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a shard's rows. RunFailure for whatever a reader raises, since anyone may have made the file;
-    ValueError for a column that no such table has.
-    """
+    """Yield batches of a shard's rows. RunFailure for any error of a reader; ValueError for an unknown column."""
     from counterfoil.store.shard_files import read_parquet, read_tar
 
     known = table_columns(what, TableForm(True, form.added))
@@ -180,9 +169,8 @@ def planned_rows(
     columns: Iterable[str] = (),
     form: TableForm = PLAIN,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one table of a shard beside its plan, with `IDENTITY` and these columns.
-
-    RunFailure for a row that is not a sample of the shard, or that appears more than once.
+    """Yield rows of a shard's table with `IDENTITY` and `columns`. RunFailure for a repeated row or one not in the
+    plan.
     """
     path = directory / (receipt.file(what) or receipt).path
     cells = {(cell.shift, cell.label): (plan.class_of(cell.label).id, plan.indices_below(cell)) for cell in shard.cells}

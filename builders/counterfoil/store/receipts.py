@@ -181,10 +181,7 @@ class StandingShard:
 
 
 def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[StandingShard]:
-    """Yield every shard of a plan, in order, with its receipt; then the receipts that belong to no shard.
-
-    OSError if the directory cannot be listed.
-    """
+    """Yield every shard of a plan, in order, with its receipt; then the receipts that belong to no shard."""
     surplus = finished_shards(directory)
 
     def standing(shard: Shard | None, path: str) -> StandingShard:
@@ -205,10 +202,7 @@ def standing_shards(directory: Path, shards: Iterable[Shard]) -> Iterator[Standi
 def receipt_faults(
     standing: StandingShard, hashes: Mapping[str, str], split: str | None = None, format: Format | None = None
 ) -> Iterator[str]:
-    """Yield the contradictions of a well-formed receipt with the expected `hashes`, as lines that continue its path.
-
-    With `split` and `format` the receipt is also compared with its shard.
-    """
+    """Yield the contradictions of a receipt with `hashes` and, given `split` and `format`, with its shard."""
     receipt, shard = standing.receipt, standing.shard
     assert receipt is not None
     compared = {*hashes, *(receipt.hashes.keys() - set(HASHES))}  # a changed lock may hold other hashes too

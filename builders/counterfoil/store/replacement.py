@@ -61,10 +61,7 @@ def replacement_folder(directory: Path) -> Path:
 
 
 def settle_directory(directory: Path) -> None:
-    """Prepare a directory to be opened: refuse unfit files, finish a decided swap, discard an undecided one.
-
-    RunFailure for links and special files; UserError if another process holds the directory.
-    """
+    """Prepare a directory to be opened: refuse unfit files, finish a decided swap, discard an undecided one."""
     refuse_unfit(directory)
     if (directory / REPLACEMENT).is_dir():
         with directory_lock(directory):
@@ -104,10 +101,7 @@ def finish_replacement(directory: Path) -> bool:
 
 
 def replace_dataset(directory: Path) -> None:
-    """Replace this dataset by the finished one in `replacement_folder`. For the holder of the lock.
-
-    Entries that only the old dataset has are removed; hidden entries at the top stay.
-    """
+    """Replace this dataset, but no hidden entry, by that of `replacement_folder`. For the holder of the lock."""
     new, old = _entries(replacement_folder(directory)), _entries(directory)
     journal = {"new": new, "gone": [name for name in old if name not in new]}
     write_atomically(directory / REPLACEMENT / _SWAP, document_bytes(journal))

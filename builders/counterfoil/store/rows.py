@@ -50,9 +50,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class RowColumn(Column):
-    """A column of every row. cell: returns its value; None for the sample's attribute of the same name, which
-    verification compares with the plan. required: every row has a value.
-    """
+    """A column of every row; `cell` returns its value, None stands for the sample's attribute of the same name."""
 
     cell: Callable[[Candidate], Any] | None = None
     required: bool = True

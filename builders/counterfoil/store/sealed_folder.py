@@ -48,9 +48,8 @@ class SealedFolder:
         return {self.document: sealed(document, hashes, self.version), **others}
 
     def read(self, directory: Path, content: str, *, earlier: bool = False) -> dict[str, Any] | None:
-        """Read the document if the folder is intact and about data with this content; else return None.
-
-        earlier: accept earlier versions too.
+        """Read the document, also an `earlier` version, if the folder is intact and about this content; else return
+        None.
         """
         folder = directory / self.name
         try:
@@ -69,10 +68,7 @@ class SealedFolder:
         return document
 
     def write(self, directory: Path, files: Mapping[str, bytes]) -> None:
-        """Replace the files of the folder, by path below it. For the holder of the directory lock.
-
-        The manifest is removed first: the dataset is unfinished until it is closed again.
-        """
+        """Remove the manifest, then replace the folder's files, by path below it. For the holder of the lock."""
         remove_durably(directory / MANIFEST)
         folder = directory / self.name
         for stale in _files(folder):
@@ -117,10 +113,7 @@ RESULTS = EVALUATED.document
 
 
 def read_results(directory: Path, content: str) -> Results | None:
-    """Read the results of a dataset directory if they are intact and of data with this content; else return None.
-
-    UserError for results of an earlier version, and for sealed ones of an unknown form.
-    """
+    """Read a dataset's results if they are intact and of this content. UserError for an earlier or unknown form."""
     from counterfoil.report.results import results_from
 
     document = EVALUATED.read(directory, content, earlier=True)

@@ -119,10 +119,7 @@ def _checked_columns(file: pq.ParquetFile, what: What, columns: Sequence[str] | 
 
 
 def _rows_a_batch(file: pq.ParquetFile, names: Sequence[str]) -> int:
-    """Return how many rows to read at once, so that a batch unfolds to a bounded size.
-
-    A value is at most as large as its column in a row group. Every row may hold such a value, so columns add up.
-    """
+    """Return how many rows to read at once: every row may hold a value as large as its column in a row group."""
     metadata, largest = file.metadata, {"": 1}
     for group in range(metadata.num_row_groups):
         for index in range(metadata.num_columns):

@@ -59,10 +59,7 @@ class Tally:
 
 
 def tally_of(directory: Path, plan: Plan, receipts: Sequence[Receipt]) -> Tally:
-    """Read every candidate's reason and second judge's answer once, without images.
-
-    RunFailure, with the file, for candidates that are not samples of the plan or do not match `data`.
-    """
+    """Read every candidate's reason and second judge's answer once. RunFailure if they do not match plan and `data`."""
     indices: dict[tuple[str, int], int] = {}
     judged: dict[tuple[str, str], tuple[int, int]] = {}
     judge, form = plan.recipe.screen.judge, TableForm.of(plan.recipe)
@@ -324,9 +321,7 @@ def evenly_spaced(items: Sequence[T], most: int) -> list[T]:
 
 
 def overview_row(tally: Tally, label: int, shifts: Sequence[str]) -> list[SampleId | None]:
-    """Return one image of a class per column: if possible of one index, which has its base and is accepted in most
-    columns.
-    """
+    """Return one image of a class per column, if possible of one index, which has its base and is in most columns."""
     times: dict[int, int] = {}
     for shift in shifts:
         for index in tally.indices(shift, label):

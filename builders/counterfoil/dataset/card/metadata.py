@@ -179,10 +179,7 @@ def dataset_info_metadata(configs: Sequence[Config], recipe: Recipe) -> list[dic
 
 
 def benchmark_file(recipe: Recipe, receipts: Sequence[Receipt], images: int) -> bytes | None:
-    """Return eval.yaml, which describes a benchmark to the Hub; None without `publish.evaluation_framework`.
-
-    A task is the base or a shift (its highest level) with an accepted image, by the id that entries name.
-    """
+    """Return eval.yaml, with a task for the base and each shift's top level; None without `evaluation_framework`."""
     import yaml
 
     accepted = {name for receipt in receipts for name, reasons in receipt.counts.items() if reasons.get(ACCEPTED)}
@@ -311,10 +308,7 @@ def example_group(plan: Plan, receipts: Sequence[Receipt]) -> str | None:
 
 
 def timm_splits(receipts: Sequence[Receipt]) -> dict[str, str]:
-    """Return group → what timm's WebDataset reader takes as its split, for groups whose name it misreads.
-
-    It takes a split with the letters "tar" in it (`starry_night`) for a list of files: `path/{a,b}.tar|rows`.
-    """
+    """Return group → split for timm's WebDataset reader, which takes names with "tar" in them for lists of files."""
     files: dict[str, list[tuple[str, int]]] = {}
     for receipt in receipts:
         file = receipt.file("data")

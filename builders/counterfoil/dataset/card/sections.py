@@ -1,6 +1,4 @@
-"""Compute what the card's sections show: failures that chose images, mined shifts, labels, what CLIP knows, robustness,
-hashes.
-"""
+"""Compute what the card's sections show: failures that chose images, mined shifts, labels, robustness, hashes."""
 
 from __future__ import annotations
 
@@ -158,9 +156,8 @@ def mined_of(recipe: Recipe, most_rows: int) -> MinedShifts | None:
 def judged_labels(
     recipe: Recipe, inputs: Mapping[str, Any], tally: Tally, most_rows: int
 ) -> tuple[LabelChecks, Table, bool]:
-    """Return the second judge's checks, their table, and whether a keep rule chose images by its failures.
-
-    `inputs` are those of lock.json. RunFailure if they do not pin the judge as a build does.
+    """Return the second judge's checks, their table, and whether a keep rule chose by its failures. RunFailure for odd
+    pins.
     """
     try:
         checks = checks_of_dataset(recipe, inputs, tally.judged)

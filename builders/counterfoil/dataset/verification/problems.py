@@ -126,10 +126,7 @@ class Rerendered:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The counts of a verification, and every problem; a complete dataset has none.
-
-    notes: facts that are not damage, such as mixed stacks. manifest_sha256: None if the manifest is missing or damaged.
-    """
+    """The counts of a verification, and every problem; notes: facts that are not damage, such as mixed stacks."""
 
     source: str
     directory: Path

@@ -96,10 +96,7 @@ def _pinned_revision(key: str, name: str, pin: Mapping[str, Any]) -> str | None:
 
 
 def choose_rows(receipts: Sequence[Receipt], sound: Callable[[str], bool], count: int, seed: int) -> list[ChosenRow]:
-    """Choose `count` of all rows with images, or all of them, in the plan's order; equal seeds choose equal rows.
-
-    `sound` says which files may be read.
-    """
+    """Choose `count` rows with images from `sound` files, or all, in the plan's order; a seed fixes the choice."""
     tables: list[tuple[Receipt, What, StoredFile]] = [
         (receipt, what, file)
         for receipt in receipts
@@ -190,8 +187,8 @@ def report_differences(rerendered: Sequence[Rerendered], receipts: Mapping[str, 
 
 
 def difference_text(row: Rerendered) -> str | None:
-    """Say why a re-rendered row is damaged, or return None: any other byte on the same stack, a visible difference on
-    another.
+    """Say why a re-rendered row is damaged: any other byte on the same stack, a visible difference on another; else
+    None.
     """
     numbers = ""
     if row.psnr is not None:
@@ -213,10 +210,7 @@ LEAST_PSNR = 30.0
 
 
 def compare_images(stored: bytes, rendered: bytes) -> tuple[Outcome, float | None, int | None]:
-    """Compare two encoded images: the outcome, PSNR in dB and the greatest difference in levels of 255.
-
-    Both numbers are None for equal pixels and for different sizes.
-    """
+    """Return the outcome, and for different pixels PSNR in dB and the greatest difference in levels of 255."""
     if stored == rendered:
         return "identical bytes", None, None
     first, second = decoded(stored), decoded(rendered)

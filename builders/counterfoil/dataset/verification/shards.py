@@ -48,10 +48,7 @@ _SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
 
 
 def check_candidates(rows: Sequence[Row], shard: Shard, plan: Plan, dataset: StandingDataset) -> RowFaults:
-    """Compare rows of `candidates` with the plan: complete, in order, each once, as planned, and decided by the rules.
-
-    The answers of the classifiers that the rules ask are trusted, but not whether these were right.
-    """
+    """Compare rows of `candidates` with the plan: complete, ordered, each once, as planned, and decided by the rules."""
     faults, prompts_known = RowFaults(), dataset.prompts_known
     cells: dict[tuple[str, int], dict[int, Row]] = {}
     samples = list(shard.samples(plan))
@@ -128,9 +125,7 @@ class TableCheck:
 def _check_cell(
     of_cell: Mapping[int, Row], shard: Shard, cell: Cell, plan: Plan, thresholds: Thresholds | None, faults: RowFaults
 ) -> None:
-    """Check that a cell's rows, by index, are complete, have the plan's scores and thresholds, and are decided as one
-    cell.
-    """
+    """Check that a cell's rows are complete, have the plan's scores and thresholds, and are decided as one cell."""
     class_id = plan.class_of(cell.label).id
     last = max(of_cell, default=-1)
     absent = []
@@ -221,7 +216,7 @@ def check_judged(rows: Sequence[Row], shift: str, plan: Plan, pins: JudgePins, f
         columns = [answer, confidence, right] + ([] if rule in (None, TOP1) else [failed])
         for row in rows:
             values = [row[column] for column in columns]
-            # A label of no class is reported elsewhere.
+            # A label that is not a class is reported elsewhere.
             targets = pinned if row["label"] in range(len(classes)) else None
             if failed not in columns and row.get(failed) is not None:
                 faults.wrong(failed, row, "expected none")
@@ -303,10 +298,7 @@ def size_fault(size: tuple[int, int], expected: tuple[int, int]) -> str:
 
 @dataclass(slots=True)
 class ShardCheck:
-    """Check shards one after the other; keep one shard's rows without images, and the sizes of all images.
-
-    `present` are the files that could be read. Damaged ones are not read again, since their shard is rebuilt anyway.
-    """
+    """Check shards one after the other; damaged files, not in `present`, are not read again."""
 
     plan: Plan
     dataset: StandingDataset
@@ -330,9 +322,7 @@ class ShardCheck:
         return TableForm.of(self.plan.recipe)
 
     def check(self, shard: Shard, receipt: Receipt | None) -> Iterator[int]:
-        """Check every file of a shard; `receipt` is None if it is missing or damaged. Yield the number of images
-        decoded so far.
-        """
+        """Check every file of a shard, with its sound receipt or None; yield the number of images decoded so far."""
         candidates = self._check_candidates(shard, receipt)
         yield from self._check_images(shard, receipt, "data", candidates)
         yield from self._check_images(shard, receipt, "rejected", candidates)

@@ -1,6 +1,4 @@
-"""`verify`: compare files with the manifest, inputs with each other, receipts with files, rows with the plan, and the
-card's and croissant.json's numbers with all of them.
-"""
+"""`verify`: compare files with the manifest and receipts, inputs with each other, rows with the plan, and the card."""
 
 from __future__ import annotations
 
@@ -204,7 +202,7 @@ def read_shard_receipts(
 ) -> dict[tuple[str, int], Receipt]:
     """Return the sound receipts by group and shard number, in the plan's order if there is a plan.
 
-    Add to `findings` each receipt that is missing, damaged, of another dataset or of no planned shard, and each file
+    Add to `findings` each receipt that is missing, damaged, of another dataset or of an unplanned shard, and each file
     that differs from its receipt or that no receipt lists.
     """
     plan, output = described.plan, None if described.recipe is None else described.recipe.output
