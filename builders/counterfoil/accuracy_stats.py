@@ -93,10 +93,8 @@ class Drops:
         return percentile_interval(float(self.drop[model]), self.replicates[:, model], (below, above))
 
     def impact(self) -> Estimate | None:
-        """Return the absolute impact: the drop averaged over models (Vendrow 2023, section 6); None without models to
-        average.
-
-        Its interval resamples images and keeps the models fixed.
+        """Return the absolute impact, the drop averaged over fixed models (Vendrow 2023, section 6); None without
+        models.
         """
         return _impact(self.drop, self.replicates, self.agreed, self.averaged)
 

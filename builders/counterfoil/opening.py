@@ -270,11 +270,7 @@ class Save:
 
 
 class DirectoryPages:
-    """The pages of a directory by name, the index under the empty name, and what may be saved in it.
-
-    UserError if it is not a directory or has no page, RunFailure for links and special files in it; for a damaged or
-    unfinished dataset as `read_dataset`.
-    """
+    """The pages of a directory by name, and what may be saved there. UserError for none, RunFailure for links."""
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = named_path(directory)

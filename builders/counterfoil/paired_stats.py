@@ -79,11 +79,7 @@ def count_pairs(failed: ArrayLike, base_failed: ArrayLike) -> PairCount:
 
 
 def tango_interval(count: PairCount, level: float = CONFIDENCE) -> Bounds:
-    """Return Tango's score interval (1998) of the description's failure rate minus the base's; (-1, 1) without pairs.
-
-    It has some width even if all pairs agree. (Neither SciPy 1.17 nor statsmodels 0.15 has an interval for differences
-    in pairs.)
-    """
+    """Return Tango's score interval (1998) of the description's failure rate minus the base's; (-1, 1) if empty."""
     reach = float(scipy.stats.norm.isf((1 - level) / 2))
     low = -_tango_end(count.rescued, count.failing, count.pairs, reach)
     return float(low), float(_tango_end(count.failing, count.rescued, count.pairs, reach))

@@ -74,11 +74,7 @@ def track(items: Iterable[Item], name: str, total: int | None = None, every: int
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Send all reports within the block to `listener`, and to no other.
-
-    An error of the listener ends the work as Ctrl-C does: the work releases what it holds (locks, workers, weights).
-    The error is raised unchanged here.
-    """
+    """Send all reports within the block to `listener`; its error ends the work as Ctrl-C does, and is raised here."""
     before, refused = _listener.set(listener), None
     try:
         yield

@@ -709,5 +709,5 @@ def simultaneous_level(intervals: int) -> float:
 
 
 def false_coverage_level(reported: int, tested: int, fdr: float) -> float:
-    """Return the level at which on average a share `fdr` of reported intervals misses (Benjamini and Yekutieli 2005)."""
+    """Return the level at which, on average, a share `fdr` of reported intervals misses (Benjamini, Yekutieli 2005)."""
     return 1 - fdr * reported / tested if tested else 1 - fdr

@@ -160,11 +160,7 @@ def failure_scores(first: Ints, last: Ints, right_at_base: NDArray[np.bool_], le
 
 
 def swap_test(differences: Floats, rng: np.random.Generator, permutations: int = PERMUTATIONS) -> list[float]:
-    """Return two-sided p of k comparisons, from differences (n, k) between two models on the same n trajectories.
-
-    If the models are alike, the sign of each difference is a fair coin. The statistic is the mean; 1 if nothing
-    differs.
-    """
+    """Return two-sided p of k comparisons, from differences (n, k) whose signs are fair coins under the null."""
     seen = np.abs(differences.sum(axis=0))
     as_far = np.zeros(differences.shape[1], dtype=np.int64)
     for start in range(0, permutations, _AT_ONCE):

@@ -220,11 +220,7 @@ def judged_checks(
     shifts: Sequence[str],
     picked: Collection[str] = (),
 ) -> LabelChecks:
-    """Return the checks of `shifts`, in this order, by a judge's answers; a shift without images has none.
-
-    No label error is estimated without `validation`, or for `picked` shifts, whose images were chosen because this
-    judge disagrees.
-    """
+    """Return the checks of `shifts` by a judge's answers; no label error without `validation`, or if `picked`."""
     total = None
     # By class id: its validation images, those not answered as it, all others, and those not answered as it.
     errors: dict[str, tuple[int, int, int, int]] = {}

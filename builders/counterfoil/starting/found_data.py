@@ -62,11 +62,7 @@ def wordless(names: Sequence[str]) -> list[str]:
 
 
 def class_entries(names: Sequence[str], source_labels: Sequence[int], labels: Sequence[str]) -> list[Any]:
-    """List the classes as a recipe does: the name alone if a build derives the same id and label from it, else written
-    out.
-
-    labels: what the data calls every label, in order.
-    """
+    """List the classes as a recipe does, by name alone if a build derives the same id and label from it."""
     # A letter may come to several of ASCII, and an id is as long as a name may be.
     made = [class_slug(name)[:LONGEST_NAME] for name in names]
     # A name that is written out may not take an id that another one is given by its letters.
@@ -294,11 +290,7 @@ def _first(known: Sequence[str], names: Sequence[str]) -> str | None:
 def _classes(
     opened: OpenSource, outline: Outline, splits: Sequence[str]
 ) -> tuple[tuple[str, ...], list[FoundClass], list[str]]:
-    """Return the name of every label, the classes of these splits with their images by split, and notes on what is left
-    out.
-
-    UserError for labels without names, too many of them, or too few.
-    """
+    """Return labels' names, classes with images by split, notes. UserError for unnamed, too many or too few labels."""
     origin = opened.source
     column, names = origin.label_column, outline.class_names.get(origin.label_column)
     if outline.columns[column] == "integers" and not origin.dataset.startswith(LAB):

@@ -42,11 +42,7 @@ class Lack:
 
 
 def sampled_pictures(recipe: Recipe) -> tuple[int | None, tuple[str, ...]]:
-    """Return the side in pixels of a square of the average area of the rows' images, and notes on them, from some
-    headers.
-
-    None unless the images are files of a folder here.
-    """
+    """Return the side of a square of the images' average area, and notes, from headers of files in a local folder."""
     if not recipe.kind.takes_rows or recipe.kind.drawn_elsewhere:
         return None, ()
     from counterfoil.data.pictures import evenly_spread, look_at_pictures

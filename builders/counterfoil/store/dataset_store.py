@@ -175,11 +175,7 @@ def _check_candidates(shard: Shard, candidates: Sequence[Candidate]) -> None:
 
 
 class DatasetStore:
-    """A dataset directory that is being built; create it with `open`. With a `part`, only that part's shards are
-    pending.
-
-    `writer` pickles, so that workers can write while this process holds the directory lock.
-    """
+    """A dataset directory that is being built, by `open`; with a `part`, only that part's shards are pending."""
 
     def __init__(self, directory: Path, plan: Plan, writer: ShardWriter, part: PlanPart | None = None) -> None:
         self.directory = directory
@@ -282,10 +278,8 @@ class DatasetStore:
     def finish(
         self, readme: str, figures: Mapping[str, bytes] | None = None, documents: Mapping[str, bytes] | None = None
     ) -> str:
-        """Write the card, its figures (file name → content), `documents` beside it (name → content) and, last, the
-        manifest. Return the manifest's hash.
-
-        RunFailure if shards are missing, or a stored file differs from its receipt.
+        """Write card, figures, documents and last the manifest; return its hash. RunFailure for missing or changed
+        shards.
         """
         if pending := self.pending():
             raise RunFailure(

@@ -164,7 +164,7 @@ def _named(holder: Path, text: str) -> Iterator[None]:
 
 
 def _held_parts(directory: Path, but: PlanPart | None = None) -> list[PlanPart]:
-    """List the held parts, under the directory's lock; `but` is the caller's own, which another attempt could release."""
+    """List the held parts, under the directory's lock; `but` is the caller's own, which an attempt could release."""
     folder = directory / PART_LOCKS
     if not folder.is_dir():
         return []

@@ -168,11 +168,7 @@ def timm_info(receipts: Iterable[Receipt]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StandingShard:
-    """A shard of a plan or of a directory; `path` is its receipt's.
-
-    shard: None if the plan does not have it. receipt: None if it is missing or, for the reasons in `unreadable`,
-    unreadable.
-    """
+    """A shard's receipt, its `path`, and why it is `unreadable`; shard: None if the plan does not have it."""
 
     path: str
     shard: Shard | None

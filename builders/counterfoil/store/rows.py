@@ -30,11 +30,7 @@ def verdict_of(
 
 @dataclass(slots=True)
 class Candidate:
-    """A rendered sample with its verdict and the screen's decision (`reason`: "accepted", "low_object", "surplus",
-    "failed" …).
-
-    image: the encoded file, None only if rendering failed. values: cells of added columns that no score fills.
-    """
+    """A rendered sample, its image (None if rendering failed), verdict, `reason`, and cells that no score fills."""
 
     sample: Sample
     verdict: Verdict

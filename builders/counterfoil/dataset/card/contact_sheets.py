@@ -30,11 +30,7 @@ from counterfoil.store.rows import TableForm, unique_names
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """(shift, label) → the accepted indices as the bits of a number; cells without any are absent.
-
-    judged: (shift, class id) → accepted images that the second judge answered, and how many labels it contradicted;
-    empty without such a judge.
-    """
+    """(shift, label) → accepted indices as bits; (shift, class id) → images that the judge answered, contradicted."""
 
     accepted: Mapping[tuple[str, int], int]
     judged: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)

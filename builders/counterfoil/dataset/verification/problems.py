@@ -110,10 +110,8 @@ Outcome = Literal["identical bytes", "identical pixels", "different", "not rende
 
 @dataclass(frozen=True, slots=True)
 class Rerendered:
-    """A row that was rendered again from its metadata.
-
-    psnr, in dB, and greatest, the greatest difference in levels of 255: None unless pixels of equal size differ. stack:
-    the fields in which the stack here differs from that of the row's shard.
+    """A row rendered again; `psnr` (dB) and `greatest` (of 255) of different pixels; `stack`: its fields that differ
+    here.
     """
 
     path: str

@@ -48,7 +48,7 @@ _SCORES = tuple(f"{name}_score" for name in CLIP_SCORES)
 
 
 def check_candidates(rows: Sequence[Row], shard: Shard, plan: Plan, dataset: StandingDataset) -> RowFaults:
-    """Compare rows of `candidates` with the plan: complete, ordered, each once, as planned, and decided by the rules."""
+    """Compare rows of `candidates` with the plan: complete, ordered, each once, as planned, decided by the rules."""
     faults, prompts_known = RowFaults(), dataset.prompts_known
     cells: dict[tuple[str, int], dict[int, Row]] = {}
     samples = list(shard.samples(plan))
