@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -358,8 +359,33 @@ def test_tables_of_detections_are_read_as_results_are(
 
 
 def test_what_only_classifiers_have_is_refused_by_name(built: Path, results_file: Path) -> None:
-    with pytest.raises(UserError, match="detectors take no into_card"):
-        evaluate(built, f"predictions:{results_file}", into_card=True)
+    with pytest.raises(UserError, match="detectors take no outputs"):
+        evaluate(built, f"predictions:{results_file}", outputs="all")
+
+
+def test_results_of_detectors_are_stored_in_the_dataset_and_shown_on_its_card(
+    built: Path, results_file: Path, tmp_path: Path
+) -> None:
+    dataset = tmp_path / "built"
+    shutil.copytree(built, dataset)
+    before = (dataset / "README.md").read_text()
+    result = evaluate(dataset, f"predictions:{results_file}", out=tmp_path / "report", into_card=True)
+    assert result.files["card"] == dataset / "evaluation"
+    stored = {path.relative_to(dataset / "evaluation").as_posix() for path in (dataset / "evaluation").rglob("*")}
+    assert stored == {"results.json", "measures.csv", "detection.csv"}
+    card = (dataset / "README.md").read_text()
+    assert card.startswith(before[: before.index("## Contact sheets")])
+    drop = result.number("drop", model=result.models[0].name, group="gaussian_noise", at="AP")
+    assert drop is not None and f"\n| `gaussian_noise` | {100 * drop.value:.1f} points (" in card
+    assert str(tmp_path) not in card, "no path of this machine"
+    assert "How much of a shift" in card and "where a model’s AP has dropped ten points" in card
+    croissant = json.loads((dataset / "croissant.json").read_text())
+    assert "AP and drops of detectors, measured on these images." in [
+        file["description"] for file in croissant["distribution"] if "description" in file
+    ]
+    assert not verify(dataset, rerender=0).problems
+    for words in ("Rows are classes", "Classes under", "Are the labels true", "classifier", "With timm"):
+        assert words not in card, words
 
 
 def test_the_dataset_is_whole_and_renders_again(built: Path) -> None:

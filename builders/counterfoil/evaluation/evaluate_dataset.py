@@ -156,10 +156,11 @@ def evaluate(
     subject = open_subject(dataset, recipe, base, groups, beside or {})
     refuse_preview(subject.preview, limit, gate, into_card, distances)
     if isinstance(subject, OpenDataset) and subject.recipe.source.objects is not None:
-        others = {"into_card": into_card, "transform": transform, "version": version, "beside": beside}
+        others = {"transform": transform, "version": version, "beside": beside}
         others |= {"outputs": outputs, "distances": distances, "against": against, "compare": compare}
         refuse_of_classifiers(others | {"reference": reference, "min_images_per_class": min_images_per_class})
-        settings = DetectionSettings(out, device, batch_size, seed, class_order, gate, allow_undecided, limit)
+        options = (out, device, batch_size, seed, class_order, gate, allow_undecided, limit, into_card)
+        settings = DetectionSettings(*options)
         return evaluate_detectors(subject, models, settings)
     if limit is not None:
         subject = limit_subject(subject, limit)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
@@ -410,14 +410,21 @@ def make_ready(source: str | Path) -> None:
     closed_dataset(directory)
 
 
-def store_results(evaluation: Evaluation, dataset_id: str | None) -> Path:
-    """Write results and entries for the Hub into the dataset and close it again; return the folder that holds them."""
+def store_results(
+    evaluation: Evaluation,
+    dataset_id: str | None,
+    tables_of: Callable[[Results], Mapping[str, tuple[str, str]]] = result_tables,
+) -> Path:
+    """Write results and entries for the Hub into the dataset and close it again; return the folder that holds them.
+
+    tables_of: what makes the tables of results with public names: short name → (file name, CSV).
+    """
     from counterfoil.building.closing import close_again
 
     assert evaluation.directory is not None  # only a built dataset takes results
     # Stored results have no clock, host or path.
     public = with_public_names(evaluation.results)
-    files = {name: text.encode() for name, text in result_tables(public).values()}
+    files = {name: text.encode() for name, text in tables_of(public).values()}
     if dataset_id is not None:
         files |= {f"{FOLDER}/{name}": content for name, content in entry_files(public, dataset_id).items()}
     close_again(evaluation.directory, EVALUATED.files(public.to_json(), files), evaluation.results.content)

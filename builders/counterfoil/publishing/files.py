@@ -237,7 +237,7 @@ _BELOW = {
     TOKENS: re.compile(r"[^/]+\.safetensors|manifest\.json"),
     EVALUATION: re.compile(
         r"results\.json|eval_results/[^/]+\.yaml"
-        r"|(results|robustness|shifts|classes|measures|findings|transfer|distances)\.csv"
+        r"|(results|robustness|shifts|classes|measures|detection|findings|transfer|distances)\.csv"
     ),
     REVIEW: re.compile(r"selection\.(json|csv)"),
 }

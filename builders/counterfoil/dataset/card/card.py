@@ -15,6 +15,7 @@ from counterfoil import __version__
 from counterfoil.dataset.card import markdown
 from counterfoil.dataset.card.contact_sheets import OVERVIEW, Tally, contact_sheets, sheet_name, tally_of
 from counterfoil.dataset.card.croissant import croissant_bytes
+from counterfoil.dataset.card.detected import Detected, detected_of
 from counterfoil.dataset.card.metadata import (
     DATASET_INTERFACES,
     Config,
@@ -153,6 +154,7 @@ class CardPage:
     unread_review: str
     results: Results | None
     unread: str | None
+    detected: Detected | None
     robustness: Robustness | None
     measures: Sequence[tuple[MeasureFacts, Table]]
     sections: Sequence[CardSection]
@@ -270,7 +272,8 @@ def card_page(
         unread_review=unread_review,
         results=results,
         unread=unread,
-        robustness=None if results is None else robustness_of(results),
+        robustness=None if results is None or results.detects else robustness_of(results),
+        detected=detected_of(results) if results is not None and results.detects else None,
         measures=() if results is None else measure_tables(results, "card"),
         sections=[section for section in sections if section is not None],
         warnings=[warning for section in sections if section is not None for warning in section.warnings],

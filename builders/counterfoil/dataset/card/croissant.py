@@ -80,7 +80,8 @@ def croissant_bytes(
     """Write croissant.json. results, review: paths of evaluation results and of people's answers on the data."""
     documents = dict(_DOCUMENTS)
     if results is not None:
-        documents[results] = ("application/json", "Accuracies and drops of classifiers, measured on these images.")
+        what = "Accuracies and drops of classifiers" if recipe.source.objects is None else "AP and drops of detectors"
+        documents[results] = ("application/json", f"{what}, measured on these images.")
     if review is not None:
         documents[review] = ("application/json", "How often people selected each image as showing its class or shift.")
     files = []

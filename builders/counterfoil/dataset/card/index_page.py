@@ -164,7 +164,11 @@ def _evaluation(directory: Path, below: str) -> Iterator[IndexEntry]:
             for model in results.models
         }
         best = max(right, key=lambda name: right[name] or 0.0, default="")
-        if results.by_impact and (impact := results.rows.estimate("impact", group=results.by_impact[0].name)):
+        if results.detects:
+            best_detector = results.best_first[0]
+            base = results.base_number(best_detector.name)
+            line += f"{best_detector.name} has an AP of {percent(base.value if base else None)} on the base."
+        elif results.by_impact and (impact := results.rows.estimate("impact", group=results.by_impact[0].name)):
             most = in_words(results.by_impact[0].name)
             line += f"accuracy falls most under “{most}”, by {points(impact.value)} points ({between(impact)})."
         elif best:

@@ -17,7 +17,7 @@ from counterfoil.evaluation.detection.detections import (
     ModelDetections,
     read_detections,
 )
-from counterfoil.evaluation.detection.files import write_detection
+from counterfoil.evaluation.detection.files import detection_tables, write_detection
 from counterfoil.evaluation.detection.gate import LINE_FORMS, check_detection_gate, judge_detection_gate
 from counterfoil.evaluation.detection.measures import (
     FACTS,
@@ -34,7 +34,7 @@ from counterfoil.evaluation.detection.measures import (
 from counterfoil.evaluation.detection.running import DetectionCache, run_detector
 from counterfoil.evaluation.detection.subject import DetectionSubject, open_objects
 from counterfoil.evaluation.gate import judged_models, models_of, read_gate
-from counterfoil.evaluation.result_files import report_folder
+from counterfoil.evaluation.result_files import report_folder, store_results
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import named_models, short_name
 from counterfoil.models.classifiers.of_python import imported, is_code
@@ -65,6 +65,7 @@ class DetectionSettings:
     gate: str | Path | Sequence[str] | None
     allow_undecided: bool
     limit: int | None
+    into_card: bool
 
 
 def evaluate_detectors(
@@ -107,7 +108,10 @@ def evaluate_detectors(
         notes=tuple(notes),
     )
     with writing_lock(folder):
-        return write_detection(evaluation, answered, folder)
+        written = write_detection(evaluation, answered, folder)
+    if not settings.into_card:
+        return written
+    return replace(written, files={**written.files, "card": store_results(written, None, detection_tables)})
 
 
 def _asked(models: Any, dataset: OpenDataset, against: Sequence[str]) -> dict[str, Any]:

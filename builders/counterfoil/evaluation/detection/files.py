@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from counterfoil.dataset.card.index_page import write_index
 from counterfoil.documents import csv_text, document_text, preview_column
 from counterfoil.evaluation.detection.measures import DROP, MPC, NAMES, RPC, DetectionAnswers
 from counterfoil.evaluation.detection.report import detection_report
@@ -20,6 +21,7 @@ from counterfoil.report.severity import at
 from counterfoil.report.words import csv_interval
 from counterfoil.store.atomic import remove_stale, write_atomically
 from counterfoil.store.decoding import readable_image
+from counterfoil.store.layout import PRIVATE
 
 
 def write_detection(evaluation: Evaluation, answered: DetectionAnswers, folder: Path) -> Evaluation:
@@ -40,6 +42,7 @@ def write_detection(evaluation: Evaluation, answered: DetectionAnswers, folder: 
         files[name] = (folder / file).resolve()
     files["predictions"] = (folder / "predictions.parquet").resolve()
     write_atomically(files["predictions"], images_parquet(answered, results.preview))
+    write_index(folder.parent.parent if folder.parent.name == PRIVATE else folder)
     return replace(evaluation, files=files)
 
 
