@@ -1,10 +1,14 @@
-"""Write the JSON Schemas beside the recipes: of recipes, findings and results; run it after changing their models."""
+"""Write the JSON Schemas beside the recipes: of recipes, findings, results and mended heads.
+
+Run it after changing their models.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from counterfoil.documents import schema_text
+from counterfoil.mending.document import Mended
 from counterfoil.mining.findings import findings_json_schema_text
 from counterfoil.recipe.json_schema import recipe_json_schema_text
 from counterfoil.report.results import Results
@@ -17,6 +21,7 @@ def main() -> None:
         ("recipe.schema.json", recipe_json_schema_text()),
         ("findings.schema.json", findings_json_schema_text()),
         ("results.schema.json", schema_text(Results, "Counterfoil results")),
+        ("mend.schema.json", schema_text(Mended, "Counterfoil mended heads")),
     ):
         (RECIPES / name).write_text(text, encoding="utf-8")
         print(RECIPES / name)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from test_findings import misfits
 from typer.testing import CliRunner
 
 from counterfoil.building import build
@@ -19,6 +20,7 @@ from counterfoil.cli.main import app
 from counterfoil.cli.mend import _print
 from counterfoil.data import LabelledImages
 from counterfoil.data.labelled_sources import labelled_split
+from counterfoil.documents import schema_text
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.evaluation import evaluate
 from counterfoil.evaluation.dataset import open_dataset
@@ -32,6 +34,7 @@ from counterfoil.models.classifiers.head import head_of
 from counterfoil.models.mended import read_mended
 from counterfoil.models.names import local_folder
 from counterfoil.recipe import load_recipe
+from counterfoil.recipe.layering import bundled_folder
 from driven import given_up
 from mending.scenes_to_mend import (
     IMAGES,
@@ -535,3 +538,12 @@ def test_corrupted_photographs_need_no_clip(world: World, tmp_path: Path, monkey
     no_clip = ["screen.model=ViT-B-32", "screen.weights=openai"]
     with pytest.raises(RunFailure, match="ViT-B-32"):
         mend(MODEL, world.recipe, str(world.built), tmp_path / "words", overrides=no_clip, device="cpu")
+
+
+def test_the_document_fits_the_schema_that_is_shipped(mended: MendResult) -> None:
+    text = (bundled_folder() / "mend.schema.json").read_text(encoding="utf-8")
+    assert text == schema_text(Mended, "Counterfoil mended heads"), "run scripts/write_schema.py"
+    schema, document = json.loads(text), json.loads((mended.directory / "mend.json").read_text())
+    assert misfits(document, schema, schema) == []
+    for changes in ({"surprise": 1}, {"headline": 2}, {"asked": {"using": []}}):
+        assert misfits(document | changes, schema, schema)
