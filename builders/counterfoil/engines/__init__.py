@@ -51,10 +51,7 @@ def engine_for(devices: Sequence[str], workers: int | None = None, choice: Engin
 def engine_and_device(
     device: str = "auto", workers: int | None = None, choice: EngineChoice | None = None
 ) -> tuple[Engine, str]:
-    """Return the engine for work on a named device, and the device of the work that this process does itself.
-
-    With an address, the name is of the cluster's devices, which this machine need not have.
-    """
+    """Return the engine for a named device, or for a cluster's, and the device of work in this process."""
     if choice is None or choice.address is None:
         devices = resolve_devices(device)
         return engine_for(devices, workers, choice), devices[0]

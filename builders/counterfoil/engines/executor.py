@@ -1,7 +1,6 @@
 """Hand items to the workers of any engine, report their events, and continue when workers are lost.
 
-An engine brings a crew, which starts workers where there is room and passes on their events; a worker has one item at a
-time.
+An engine brings a crew, which starts workers and passes on their events; a worker has one item at a time.
 """
 
 from __future__ import annotations
@@ -109,10 +108,7 @@ def events_of(doing: Doing[Any, Any]) -> Iterator[Advanced | Delivered[Any] | Do
 def hand_out(
     crew: Crew, items: Sequence[Any], deaths: Deaths
 ) -> Generator[Event[Any, Any], None, BaseException | None]:
-    """Give every item to a worker and yield the events; return the error that ended the run early, if any.
-
-    After a failure nothing more is handed out, and items in flight are finished.
-    """
+    """Give every item to a worker and yield the events; return the error that stopped handing out, if any."""
     waiting = deque(range(len(items)))
     held: dict[Worker, int] = {}  # worker → index of its item
     counted: Counter[Worker] = Counter()  # what this worker counted of its item

@@ -1,7 +1,6 @@
 """Work in this process or in worker processes of this machine; a worker loads models once and takes items.
 
-A CPU worker runs one torch thread, so the number of cores changes no byte. GPU work is never done in this process,
-which holds no context there.
+A CPU worker runs one thread, so the number of cores changes no byte. GPU work is never done in this process.
 """
 
 from __future__ import annotations

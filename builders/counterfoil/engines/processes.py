@@ -123,10 +123,7 @@ def _here() -> object:
 
 @contextlib.contextmanager
 def environment_of_workers(context: BaseContext) -> Iterator[dict[str, str]]:
-    """Let processes started inside run one thread, and yield the environment that workers are to see.
-
-    A server finds its modules where this process does.
-    """
+    """Let processes started inside run one thread, and yield the environment that workers are to see."""
     changes = {"OMP_NUM_THREADS": "1"}
     given = {**os.environ, **changes}
     if context.get_start_method() == "forkserver":
@@ -154,10 +151,7 @@ def environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def deaf_to_interrupts() -> Iterator[None]:
-    """Block Ctrl-C while processes start: it would end their imports with a traceback. Raise it after the block.
-
-    Masking the signal is not enough for this process, since any other thread may take it.
-    """
+    """Block Ctrl-C while processes start: it would end their imports with a traceback. Raise it after the block."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -191,10 +185,7 @@ class WorkerProcess:
     """A worker as its parent sees it: it is given work for its device once, then items."""
 
     def __init__(self, work: Work[Any, Any], device: str, context: Any) -> None:
-        """Start the process with a context of `worker_context`; RunFailure if the machine starts no more.
-
-        Call it inside `deaf_to_interrupts`, until the caller holds the worker and can end it.
-        """
+        """Start the process; call it inside `deaf_to_interrupts`. RunFailure if the machine starts no more."""
         self.device = device
         self._pipe, child_end = context.Pipe()
         self._began = False

@@ -73,8 +73,7 @@ def _imported() -> Any:
 def connected(address: str | None, devices: Sequence[str], workers: int) -> Iterator[RayCluster]:
     """Connect to a cluster for the block: the one at `address`, or a new one of this machine with so many workers.
 
-    A cluster started here ends with the block; any other stays. UserError if no cluster is at the address, or it has
-    another version or no such device.
+    A cluster started here ends with the block; any other stays. UserError if there is no such cluster or device.
     """
     refuse_absent_ray()
     ray = _imported()

@@ -1,7 +1,4 @@
-"""Work on the actors of a Ray cluster, of this machine or of many; each actor gets ready once and takes items.
-
-An actor gets its first item when it is ready, so no item waits for an actor that Ray has no room for.
-"""
+"""Work on the actors of a Ray cluster; each gets ready once and gets its first item then."""
 
 from __future__ import annotations
 
@@ -264,10 +261,7 @@ class RayWorker:
     do_item: Callable[[Any], Doing[Any, Any]]
 
     def get_ready(self, device: str, folder: str, work_at: Sequence[Any], version: str) -> None:
-        """Load what the work needs, in the command's working directory `folder`.
-
-        `work_at` holds a reference to the work, so that work that cannot be read is reported here, in words.
-        """
+        """Load what the work needs, in the command's working directory, for relative paths to mean the same."""
         import ray
 
         disable_progress_bars()  # the output goes to the caller, which reports progress

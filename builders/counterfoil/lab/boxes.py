@@ -1,7 +1,6 @@
 """Draw scenes of several garments in the wardrobe world's style, and the exact boxes of what is seen of them.
 
-A box is the tightest around the pixels that show more of a garment than of anything else, so no other garment's pixel
-decides it.
+A box is the tightest around the pixels that show more of a garment than of anything else.
 """
 
 from __future__ import annotations

@@ -83,8 +83,7 @@ def portable_blur(
 ) -> NDArray[np.float32]:
     """Blur a field [height, width] by a Gaussian with these deviations down and across, in pixels.
 
-    The sums have the order of `scipy.ndimage.gaussian_filter`, whose own some compilers fuse. `mode` is numpy's, for
-    values outside.
+    The sums have the order of `scipy.ndimage.gaussian_filter`. `mode` is numpy's, for values outside.
     """
     blurred = field.astype(np.float64)
     for deviation in deviations if isinstance(deviations, tuple) else (deviations, deviations):

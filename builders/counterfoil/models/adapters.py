@@ -1,7 +1,6 @@
 """Load IP-Adapters: weights that let a text-to-image model attend to an image embedding too (Ye et al. 2023).
 
-An adapter is not trusted: it must be safetensors of one of the two forms that take one embedding, and its header is
-checked before any weight of the generator loads. It can be removed again between two batches, bit for bit.
+An adapter is not trusted: its header is checked before any weight of the generator loads.
 """
 
 from __future__ import annotations
@@ -96,11 +95,7 @@ class Adapter:
 
 
 def load_adapter(pipeline: Any, name: str, revision: str | None = None) -> Adapter:
-    """Load an adapter for a loaded pipeline, in its number type and on its device.
-
-    UserError for a name that does not exist or another file, RunFailure if it cannot be read or does not fit the
-    pipeline.
-    """
+    """Load an adapter for a loaded pipeline. UserError for an unfit file, RunFailure for another pipeline's."""
     import torch
 
     tensors: dict[str, torch.Tensor] = while_loading(name, lambda: read_safetensors(named_file(name, revision)))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, Field, Strict
+from pydantic import Field, Strict
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.config_files import (
@@ -19,6 +19,7 @@ from counterfoil.models.config_files import (
     declared,
     expected,
     folder_problems,
+    fulfils,
     known_to_timm,
     number_problems,
     read_config,
@@ -103,10 +104,9 @@ def pin_clip(name: str, weights: str | None) -> Pin:
 
 
 def load_clip(name: str, weights: str | None = None, device: str = "cpu", *, revision: str | None = None) -> ClipModel:
-    """Load a model for inference in float32. UserError for an unknown name, RunFailure when it cannot be read.
+    """Load a model for inference in float32, with weights and configuration of the commit `revision`, if given.
 
-    `revision` is the commit of the Hub from which weights and configuration come. The tokenizer of a built-in name or
-    of another repository has no commit.
+    UserError for an unknown name, RunFailure when it cannot be read.
     """
     import open_clip
     import torch
@@ -239,18 +239,11 @@ def weights_in(folder: Path) -> list[Path]:
     return sorted(file for pattern in _WEIGHTS for file in folder.glob(pattern) if file.is_file())
 
 
-def _of_no_folder(name: str) -> str:
-    if name and is_local(name):
-        raise ValueError
-    return name
+def _of_no_path(name: str) -> bool:
+    return not (name and os.path.exists(name))  # noqa: PTH110 (false, where a Path raises for 5,000 characters)
 
 
-def _not_here(name: str) -> str:
-    if name and os.path.exists(name):  # noqa: PTH110 (false, where a Path raises for a name of 5,000 characters)
-        raise ValueError
-    return _of_no_folder(name)
-
-
+_ElsewhereName = Annotated[str, fulfils(lambda name: not (name and is_local(name)))]
 _ImageSide = Annotated[int, Field(ge=1, le=LARGEST_IMAGE)]
 _Numbers = Annotated[tuple[float, float, float], Strict(False)]  # only the tuple is not strict, for JSON has lists
 _Above = Annotated[float, Field(gt=0)]
@@ -261,17 +254,17 @@ class VisionTower(Foreign):
     """The keys of an image encoder that may name files or take memory."""
 
     image_size: Annotated[_ImageSide | list[_ImageSide | None] | None, expected(f"1 to {LARGEST_IMAGE}")] = None
-    timm_model_name: Annotated[
-        Annotated[str, AfterValidator(known_to_timm)] | None, expected("an architecture of timm")
-    ] = None
+    timm_model_name: Annotated[Annotated[str, fulfils(known_to_timm)] | None, expected("an architecture of timm")] = (
+        None
+    )
 
 
 class TextTower(Foreign):
     """The keys of a text encoder that may name files or take memory."""
 
     context_length: Annotated[int | None, Field(ge=1, le=LONGEST_CONTEXT), expected(f"1 to {LONGEST_CONTEXT}")] = None
-    hf_model_name: Annotated[Annotated[str, AfterValidator(_not_here)] | None, _ELSEWHERE] = None
-    hf_tokenizer_name: Annotated[Annotated[str, AfterValidator(_of_no_folder)] | None, _ELSEWHERE] = None
+    hf_model_name: Annotated[Annotated[_ElsewhereName, fulfils(_of_no_path)] | None, _ELSEWHERE] = None
+    hf_tokenizer_name: Annotated[_ElsewhereName | None, _ELSEWHERE] = None
     # The keys of open_clip's own models. All keys go to transformers unchanged: `trust_remote_code`, `gguf_file` or
     # `bpe_path` would run the author's code or read this machine's files.
     tokenizer_kwargs: Annotated[

@@ -105,35 +105,31 @@ def declared(
     return None, lines
 
 
-def _printable(text: str) -> str:
-    if not is_text(text, LONGEST_LABEL):
-        raise ValueError
-    return text
+def fulfils(check: Callable[[Any], bool]) -> AfterValidator:
+    """Refuse a value that fails a check."""
+
+    def checked(value: Any) -> Any:
+        if not check(value):
+            raise ValueError
+        return value
+
+    return AfterValidator(checked)
 
 
-def known_to_timm(architecture: str) -> str:
-    """Return the architecture. ValueError if timm does not have it."""
+def known_to_timm(architecture: str) -> bool:
     import timm
 
-    if not timm.is_model(architecture):
-        raise ValueError
-    return architecture
+    return timm.is_model(architecture)
 
 
-def _identifier(text: str) -> str:
-    if not text.isidentifier():
-        raise ValueError
-    return text
-
-
-Label = Annotated[str, AfterValidator(_printable)]
+Label = Annotated[str, fulfils(lambda text: is_text(text, LONGEST_LABEL))]
 Crop = Annotated[
     float | None,
     Field(ge=LEAST_CROP, le=MOST_CROP),
     expected(f"a number from {LEAST_CROP} to {MOST_CROP:g}"),
 ]
 _ClassName = Annotated[
-    Annotated[str, AfterValidator(_identifier)] | None,
+    Annotated[str, fulfils(str.isidentifier)] | None,
     expected("a class of transformers"),
 ]
 
@@ -182,10 +178,7 @@ def _most_of(key: str) -> int:
 
 
 def number_problems(config: Any, path: str, most_of: Callable[[str], int] = _most_of) -> Iterator[str]:
-    """Yield a line for each number in a configuration that is too large for any model.
-
-    most_of: the largest whole number for a key.
-    """
+    """Yield a line for each number that is too large for any model; `most_of` is the largest one for a key."""
     waiting: list[tuple[str, str, Any]] = [(path, "", config)]
     while waiting:
         path, key, value = waiting.pop()
@@ -212,10 +205,7 @@ def without_places(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_processor(model: str, folder: Path, pixels: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Read and check the settings of an image processor, for transformers. UserError with all problems.
-
-    `pixels` are keys that may hold a number of pixels in all, not of a side.
-    """
+    """Read and check the settings of an image processor; `pixels` are keys that count an image's pixels."""
     for name in PROCESSORS:
         if not (folder / name).exists():
             continue
@@ -248,10 +238,7 @@ def followed_problems(document: Any, keys: Sequence[str] = _NOT_FOLLOWED) -> Ite
 
 
 def folder_problems(folder: Path, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterator[str]:
-    """Yield a line for each file of a folder that is not regular, or is JSON that names code or other files.
-
-    Vocabularies and folders inside are not searched.
-    """
+    """Yield a line for each file of a folder that is not regular, or is JSON that names code or other files."""
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     if len(files) > _MOST_FILES:
         yield f"{len(files):,} files, expected at most {_MOST_FILES:,}"

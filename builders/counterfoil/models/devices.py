@@ -1,7 +1,4 @@
-"""Choose devices and number types, and describe the stack: what decides the bytes of an image beside the recipe.
-
-The settings of GPU arithmetic, quantised weights and compiled blocks are here too, for they change bytes.
-"""
+"""Choose devices and number types, and describe the stack: what decides the bytes of an image beside the recipe."""
 
 from __future__ import annotations
 
@@ -55,10 +52,7 @@ _QUANTISERS = {
 
 
 def resolve_device(device: str = "auto") -> str:
-    """Return one device: the first GPU for `auto` and `cuda`, else the CPU. Makes no CUDA context.
-
-    UserError for a device that is unknown or absent, and for several.
-    """
+    """Return one device: the first GPU for `auto` and `cuda`, else the CPU. UserError for several."""
     first, *others = resolve_devices(device)
     if "," in device and others:
         raise UserError(f"device: found '{device[:80]}', expected one: this work takes a single device")
@@ -135,10 +129,7 @@ def touch(device: str) -> None:
 
 
 def prepare_worker(device: str) -> None:
-    """Prepare a worker process: one thread and reused memory on a CPU, or its GPU as the default.
-
-    Libraries that name no GPU would make a context on GPU 0. CUDA's error passes through if the GPU is lost.
-    """
+    """Prepare a worker process: one thread and reused memory on a CPU, or its GPU as the default."""
     import torch
 
     if device == "cpu":
@@ -201,8 +192,7 @@ def stack_of(
 ) -> dict[str, Any]:
     """Return what bytes depend on beside the recipe and its inputs (CONTRIBUTING, “Same bytes”).
 
-    `libraries` are packages that only some recipes use; `compiled`: whether the recipe compiles its generator's blocks.
-    UserError if this machine cannot compile, and for a package that is absent.
+    `libraries` are packages that only some recipes use. UserError if one is absent, or if this machine cannot compile.
     """
     import torch
 
@@ -233,8 +223,7 @@ def stack_of(
 def kernels_digest() -> str:
     """Return a digest of this processor's results of some common operations, in float32, with one thread.
 
-    MKL and oneDNN choose kernels by maker and model, so the last bits may differ between processors of one capability.
-    Equal digests do not prove that all operations agree.
+    MKL and oneDNN choose kernels by maker and model, so processors of one capability may differ in the last bits.
     """
     import torch
     from torch.nn import functional
@@ -316,14 +305,8 @@ def arithmetic(device: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def computing_on(device: str) -> Iterator[None]:
-    """Set a GPU to TF32 and to convolution algorithms that no measurement chooses, for a time.
-
-    A measurement (`cudnn.benchmark`) may choose differently in the next process, which changes bytes.
-    """
-    if not device.startswith("cuda"):
-        yield
-        return
-    with reproducible():
+    """Set a GPU to TF32 and to convolution algorithms that no measurement (`cudnn.benchmark`) chooses, for a time."""
+    with reproducible() if device.startswith("cuda") else contextlib.nullcontext():
         yield
 
 
@@ -365,10 +348,7 @@ _KINDS = 64
 
 
 def compile_blocks(pipeline: Any, name: str, device: str) -> None:
-    """Compile the repeated blocks of a pipeline's UNet or transformer when they are first called.
-
-    UserError for a model without repeated blocks, and if this machine has no compiler for torch.
-    """
+    """Compile the repeated blocks of a pipeline's model when they are first called. UserError if it cannot."""
     import torch
 
     compiler_of(device)  # raises if there is none
@@ -434,10 +414,7 @@ def quantize_problem(quantize: str | None, device: str | None = None) -> str | N
 
 
 def quantized_parts(index: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parts of a pipeline that are quantised, by its index of part → [library, class].
-
-    These are the UNet or transformer, and text encoders other than CLIP's (T5, Gemma, Qwen), which are as large.
-    """
+    """Return the parts of a pipeline that are quantised: the UNet or transformer, and large text encoders."""
     parts = []
     for part, value in index.items():
         class_name = value[1] if isinstance(value, list) and len(value) == 2 else None

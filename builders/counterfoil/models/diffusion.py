@@ -1,7 +1,4 @@
-"""Load a pipeline of diffusers by name, the lab's too, after a check of its configurations.
-
-The check: a family drives it, its parts come from known libraries, and its sizes are sane.
-"""
+"""Load a pipeline of diffusers by name, the lab's too, after a check of its configurations."""
 
 from __future__ import annotations
 
@@ -145,10 +142,7 @@ def pipeline_family(name: str, revision: str | None = None) -> tuple[Family, Any
 
 
 def index_here(name: str, revision: str | None = None) -> dict[str, Any] | None:
-    """Read a pipeline's index of part → [library, class] if it is on this machine; fetch and import nothing.
-
-    UserError for a missing folder or one without a pipeline, and for an invalid name of the Hub.
-    """
+    """Read a pipeline's index of part → [library, class] if it is on this machine; fetch and import nothing."""
     from huggingface_hub import try_to_load_from_cache
 
     folder = local_folder(name)
@@ -436,20 +430,14 @@ def _depth_problems(part: str, config: Mapping[str, Any], folder: Path) -> Itera
 
 
 def place_pipeline(pipeline: Any, device: str, offload: str = "none") -> Any:
-    """Make the pipeline ready to compute on `device`, its weights there or offloaded to memory.
-
-    On a CPU, `offload` has no effect. UserError for a pipeline that does not say in which order its parts run.
-    """
+    """Make the pipeline ready to compute on `device`, its weights there or, on a GPU, offloaded to memory."""
     if offload == "none" or device.startswith("cpu"):
         return pipeline.to(device)
     return wait_in_memory(pipeline, device, offload)
 
 
 def wait_in_memory(pipeline: Any, device: str, offload: str) -> Any:
-    """Have the pipeline's parts (`model`) or layers (`sequential`) moved to `device` when they are called.
-
-    The pipeline as a whole must never be moved.
-    """
+    """Have the pipeline's parts (`model`) or layers (`sequential`) moved when called; never move it as a whole."""
     if offload == "model":
         if pipeline.model_cpu_offload_seq is None:
             raise UserError(

@@ -1,7 +1,6 @@
 """Put errors of fetching, reading and computing in words: no such repository, a full disk, a lost GPU.
 
-Libraries wrap errors, so the causes of an error are searched too. A known cause must never be reported as an error of
-the program: load within `loading`, or call `known_cause` first.
+A known cause must never be reported as an error of the program: load within `loading`, or call `known_cause` first.
 """
 
 from __future__ import annotations
@@ -78,10 +77,7 @@ def computing(
     hint: str = "Check its configuration, or name another model.",
     less_memory: str | None = None,
 ) -> Iterator[None]:
-    """Raise RunFailure for any error of a loaded model, called `who`, while it works on a device.
-
-    hint, less_memory: what to do about an error, and about too little memory.
-    """
+    """Raise RunFailure for any error of a loaded model, called `who`, while it works on a device."""
     import torch
 
     try:
@@ -113,10 +109,7 @@ def skipped_reason(what: str, error: Exception) -> CounterfoilError:
 
 
 def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
-    """Return an error for people for the first known cause of a library's error, or None.
-
-    `what` is what was being fetched or read: `model 'user/name'`.
-    """
+    """Return an error for people for the first known cause of a library's error, or None; `what` was being read."""
     return next((known for cause in causes(error) if (known := meaning(what, cause)) is not None), None)
 
 

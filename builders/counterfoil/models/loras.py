@@ -56,10 +56,7 @@ _SETTINGS = "lora_adapter_metadata"
 
 
 def pin_lora(name: str, lora: Lora) -> Pin:
-    """Pin a recipe's LoRA `name` to its file's content and, on the Hub, a commit.
-
-    UserError for a path that does not exist and for another file; RunFailure if it cannot be fetched or read.
-    """
+    """Pin a recipe's LoRA `name` to its file's content and, on the Hub, a commit. UserError for an unfit file."""
     import torch
     from safetensors import safe_open
 
@@ -89,10 +86,7 @@ def wrong_loras(loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]
 def check_loras(
     generator: str, revision: str | None, loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Raise UserError, with all problems, for files that `load_loras` would refuse for a generator.
-
-    The generator's layers are built from its configuration, without weights.
-    """
+    """Raise UserError, with all problems, for files that do not fit the generator; load no weights of the generator."""
     import diffusers
     import torch
 
@@ -153,10 +147,10 @@ class Loras:
 
 
 def load_loras(pipeline: Any, loras: Mapping[str, Lora], pins: Mapping[str, Mapping[str, Any]]) -> Loras | None:
-    """Load a recipe's LoRA weights into a pipeline, in its number type and on its device; None if it has none.
+    """Load a recipe's LoRA weights into a pipeline; None if it has none.
 
-    `pins` are those of `pin_lora`, by name. UserError for a file that is not the pinned one, or not for this pipeline;
-    RunFailure if it cannot be read.
+    UserError for a file that is not the one of its pin (`pin_lora`), or not for this pipeline; RunFailure if it cannot
+    be read.
     """
     family = family_of(type(pipeline).__name__)
     if not loras or family is None or family.lora is None:
@@ -209,9 +203,19 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
             raise UserError(f"LoRA '{name}': found {len(keys):,} tensors, expected 1 to {_MOST_TENSORS:,}")
         slices = {key: opened.get_slice(key) for key in keys}
         settings = dict(json.loads((opened.metadata() or {}).get(_SETTINGS, "{}")).items())
+    unknown = []
+    for key, part in slices.items():
+        shape, number_type = tuple(part.get_shape()), part.get_dtype()
+        if key.endswith(_ALPHA):
+            fits = math.prod(shape) == 1
+        else:
+            axes = [axis for axis, side in enumerate((_DOWN, _UP)) if side.fullmatch(key)]
+            fits = len(shape) in (2, 4) and any(1 <= shape[axis] <= _MOST_RANK for axis in axes)
+        if not fits or not _KEY.fullmatch(key) or number_type not in _TYPES:
+            unknown.append(key)
     _refuse(
         name,
-        [key for key, part in slices.items() if not _is_known(key, tuple(part.get_shape()), part.get_dtype())],
+        unknown,
         f"expected matrices down and up of rank 1 to {_MOST_RANK:,}, and alphas, in {', '.join(_TYPES)}; found",
         "DoRA, LoKr, LoHa, biases and whole layers are not used.",
     )
@@ -219,15 +223,6 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
     alone = [key for key in keys if (half := _DOWN.fullmatch(key) or _UP.fullmatch(key)) and halves[half["layer"]] < 2]
     _refuse(name, alone, "there is no other half of")
     return settings
-
-
-def _is_known(key: str, shape: tuple[int, ...], number_type: str) -> bool:
-    if not _KEY.fullmatch(key) or number_type not in _TYPES:
-        return False
-    if key.endswith(_ALPHA):
-        return math.prod(shape) == 1
-    axes = [axis for axis, side in enumerate((_DOWN, _UP)) if side.fullmatch(key)]
-    return len(shape) in (2, 4) and any(1 <= shape[axis] <= _MOST_RANK for axis in axes)
 
 
 def _refuse(name: str, keys: Sequence[str], why: str, hint: str | None = None) -> None:

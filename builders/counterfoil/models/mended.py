@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from counterfoil.documents import STRICT, Count, Form, Printable, Sha256, plain, read_document
 from counterfoil.models.loading_errors import while_loading
-from counterfoil.models.names import HUB, LAB, LOCAL, local_folder, resolve_name
+from counterfoil.models.names import HUB, LAB, LOCAL, local_folder
 from counterfoil.recipe.names import PYTHON
 
 MENDED = "mended.json"
@@ -115,33 +115,18 @@ class MendedNote:
 
 
 def mended_of(name: str) -> MendedNote | None:
-    """Return what a model was mended with, or None for a model without mended.json.
-
-    Only folders and repositories of timm can have one. UserError for a mended.json that is invalid.
-    """
+    """Return what a timm model was mended with; None without mended.json. UserError for an invalid one."""
     if name.startswith(PYTHON):
         return None
-    folder = local_folder(name) if name.startswith((LAB, LOCAL)) else _fetched(name)
-    return None if folder is None else read_mended(folder, name)
-
-
-def read_mended(folder: Path, model: str) -> MendedNote | None:
-    """Read the mended.json of a model's folder; None if it has none. UserError with all problems of an invalid one."""
-    file = folder / MENDED
-    if not file.exists() and not file.is_symlink():
-        return None
-    return read_document(file, MendedNote, MOST_BYTES, where=f"model {model!r}: {MENDED}")
-
-
-def _fetched(name: str) -> Path | None:
-    """Fetch the mended.json of a model of the Hub, and return its folder in the cache, or None."""
-    resolved = resolve_name(name)
-    if not resolved.startswith(HUB):
+    if name.startswith((LAB, LOCAL)):
+        folder = local_folder(name)
+        return None if folder is None else read_mended(folder, name)
+    if not name.startswith(HUB):
         return None
     from huggingface_hub import errors as hub
     from huggingface_hub import hf_hub_download
 
-    repository, _, revision = resolved.removeprefix(HUB).partition("@")
+    repository, _, revision = name.removeprefix(HUB).partition("@")
 
     def fetch() -> Path | None:
         config = Path(hf_hub_download(repository, "config.json", revision=revision or None))
@@ -150,4 +135,13 @@ def _fetched(name: str) -> Path | None:
         except hub.EntryNotFoundError:  # offline too: loading a mended model caches its mended.json
             return None
 
-    return while_loading(name, fetch)
+    cached = while_loading(name, fetch)
+    return None if cached is None else read_mended(cached, name)
+
+
+def read_mended(folder: Path, model: str) -> MendedNote | None:
+    """Read the mended.json of a model's folder; None if it has none. UserError with all problems of an invalid one."""
+    file = folder / MENDED
+    if not file.exists() and not file.is_symlink():
+        return None
+    return read_document(file, MendedNote, MOST_BYTES, where=f"model {model!r}: {MENDED}")

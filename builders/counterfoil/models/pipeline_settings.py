@@ -32,10 +32,7 @@ _BY_STEP = ("StableDiffusionPipeline", "StableDiffusionXLPipeline")
 
 
 def own_problems(recipe: Recipe, device: str | None = None) -> Iterator[str]:
-    """Yield problems that do not depend on the pipeline, such as a missing library.
-
-    `device` is where images are rendered, if that is known.
-    """
+    """Yield problems that do not depend on the pipeline, such as a missing library."""
     generator = recipe.generator
     if (problem := quantize_problem(generator.quantize, device)) is not None:
         yield problem
@@ -50,8 +47,7 @@ def own_problems(recipe: Recipe, device: str | None = None) -> Iterator[str]:
 def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[str, Any] | None = None) -> Iterator[str]:
     """Yield the settings that do not fit the pipeline of this index; `unet` is its UNet's configuration, if known.
 
-    Loads nothing. Imports diffusers, which takes seconds, for recipes with options and for pipelines that no family
-    names.
+    Imports diffusers, which takes seconds, for recipes with options and for pipelines that no family names.
     """
     generator, name = recipe.generator, _class_named(index)
     family = family_of(name)

@@ -20,8 +20,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator
-
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.config_files import (
     CONFIG,
@@ -32,6 +30,7 @@ from counterfoil.models.config_files import (
     declared,
     expected,
     followed_problems,
+    fulfils,
     is_integer,
     number_problems,
     read_config,
@@ -194,30 +193,22 @@ def _kind_problems(document: Mapping[str, Any], known: Mapping[str, str], what: 
             waiting += value
 
 
-def _known_encoder(model_type: str) -> str:
-    if model_type not in _ENCODERS:
-        raise ValueError
-    return model_type
-
-
-def _known_decoder(model_type: str) -> str:
+def _known_decoder(model_type: str) -> bool:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    if model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-        raise ValueError
-    return model_type
+    return model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 
 _OF_NO_CAPTIONER = expected("is not known to be one of a captioner", "which ")
 
 
 class _EncoderHalf(Foreign):
-    model_type: Annotated[str, AfterValidator(_known_encoder), _OF_NO_CAPTIONER]
+    model_type: Annotated[str, fulfils(_ENCODERS.__contains__), _OF_NO_CAPTIONER]
     num_channels: Annotated[Literal[3], expected("3: a dataset's images are RGB")] = 3
 
 
 class _DecoderHalf(Foreign):
-    model_type: Annotated[str, AfterValidator(_known_decoder), _OF_NO_CAPTIONER]
+    model_type: Annotated[str, fulfils(_known_decoder), _OF_NO_CAPTIONER]
     add_cross_attention: Annotated[Literal[True] | None, expected("true: else it would not look at the image")] = None
 
 
@@ -287,10 +278,7 @@ def _read(model: str, model_files: ModelFiles, name: str, most: int) -> bytes:
 def loaded(
     name: str, model_files: ModelFiles, config: TextModelConfig, device: str, what: str = "captioner"
 ) -> dict[str, Any]:
-    """Load a model on its device, in eval mode, with its tokenizer. Return the fields of any `Captioner` by name.
-
-    UserError if the files are not those of a `what`, RunFailure if they cannot be read.
-    """
+    """Load a model on its device, with its tokenizer. Return the fields of any `Captioner` by name."""
     import transformers
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -378,10 +366,7 @@ _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "HOME", "
 def rendered(
     model: str, holder: Any, turns: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = False, **more: Any
 ) -> str:
-    """Render turns with the chat template of a tokenizer or processor of transformers (`holder`).
-
-    `more` are further variables. RunFailure if it fails, or takes more than 1 GB, 10 seconds or a million letters.
-    """
+    """Render turns with the chat template of `holder`, a tokenizer or processor. RunFailure if it exceeds a bound."""
     templates = holder.chat_template
     template = templates.get("default") if isinstance(templates, Mapping) else templates
     if not isinstance(template, str):

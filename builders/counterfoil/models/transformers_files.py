@@ -1,7 +1,4 @@
-"""Load models of transformers safely, from a folder or one commit of the Hub.
-
-No code of an author runs, pickled weights are not read, and neither is any file outside the commit or folder.
-"""
+"""Load models of transformers safely, from a folder or one commit of the Hub; no author's code runs."""
 
 from __future__ import annotations
 
@@ -55,10 +52,7 @@ class ModelFiles:
 
 
 def found_files(name: str, rest: str, wanted: Sequence[str]) -> ModelFiles:
-    """Find the model `name`, and fetch its `wanted` files; `rest` is the name without its kind's prefix.
-
-    UserError for a folder without a configuration, RunFailure if the Hub cannot be reached.
-    """
+    """Find the model `name`, and fetch its `wanted` files; `rest` is the name without its kind's prefix."""
     from huggingface_hub import hf_hub_download
 
     folder = local_folder(rest)
@@ -88,10 +82,9 @@ def trained_module(
     *,
     hint: str,
 ) -> nn.Module:
-    """Build a module of the class `built` and the configuration `described`, with its weights in float32, on the CPU.
+    """Build a module of the class `built` and the configuration `described`, with its weights, in float32, on the CPU.
 
-    UserError if configuration and weights are not of one model, or a weight is not finite; RunFailure if weights are
-    missing or damaged.
+    UserError if configuration and weights are not of one model; RunFailure if weights are missing or damaged.
     """
     import torch
 
@@ -166,10 +159,7 @@ def prepared_by(name: str, processor: Any) -> Callable[[Any], torch.Tensor]:
 
 
 def inputs_prepared_by(name: str, processor: Any) -> Callable[[Any], dict[str, torch.Tensor]]:
-    """Return a function from a PIL image to all that the processor prepares of it, such as a mask of its pixels.
-
-    It raises UserError for an image that the processor cannot take.
-    """
+    """Return a function from a PIL image to all that the processor prepares of it, such as a mask of its pixels."""
     settings = processor.to_dict()
     size, crop = settings.get("size") or {}, settings.get("crop_pct") or 1.0
     edge = size.get("shortest_edge")
@@ -216,10 +206,7 @@ def input_key_of(processor: Any, **more: Any) -> str:
 
 
 def never_ask_for_code() -> None:
-    """Stop transformers from asking at the terminal whether an author's code may run: with no time it refuses.
-
-    Every loader calls this first, for no argument reaches the parts of a part, which ask too.
-    """
+    """Stop transformers from asking at the terminal whether an author's code may run: with no time it refuses."""
     from transformers import dynamic_module_utils
 
     dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0  # pyrefly: ignore[bad-assignment]

@@ -1,7 +1,6 @@
 """Try a model without memory before it is loaded: its size, its largest tensor, and the ids that it is given.
 
-A configuration of 200 bytes may ask for a layer of 10**15 numbers. So the model is first built on torch's meta device,
-until it is larger than its file can fill.
+A configuration of 200 bytes may ask for a layer of 10**15 numbers, so the model is first built on the meta device.
 """
 
 from __future__ import annotations
@@ -108,10 +107,7 @@ def _watched(held: int) -> Iterator[None]:
 
 
 class _Tensors(TorchDispatchMode):
-    """Call `check` with how many numbers a tensor has, before it is made if an operator is given its size.
-
-    The second argument is the bytes of each number, 0 before the tensor is made.
-    """
+    """Call `check` with the count and bytes of each tensor's numbers, before it is made if its size is an argument."""
 
     def __init__(self, check: Callable[[int, int], None]) -> None:
         super().__init__()
@@ -129,10 +125,7 @@ class _Tensors(TorchDispatchMode):
 
 
 def largest_tensor_bytes(run: Callable[[torch.Tensor], Any], shape: tuple[int, ...]) -> int:
-    """Return the bytes of the largest tensor that `run` makes of a float32 input [n, C, H, W], or 0 if unknown.
-
-    torch's fake tensors have a device but no memory, so that it chooses the operators of a real pass.
-    """
+    """Return the bytes of the largest tensor that `run` makes of a float32 input [n, C, H, W], or 0 if unknown."""
     # Errors: an operator without a fake form, or a model that cannot take this input, for which the real pass raises.
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     most = 0

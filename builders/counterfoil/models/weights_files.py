@@ -1,7 +1,4 @@
-"""Choose and read the weights of a model without running anyone's pickle.
-
-Without safetensors, a file of torch is read with `weights_only=True`, which makes tensors and plain containers only.
-"""
+"""Choose and read the weights of a model without running anyone's pickle: safetensors, or `weights_only=True`."""
 
 from __future__ import annotations
 
@@ -34,10 +31,7 @@ _WRAPPERS = ("_orig_mod.", "module.", "_orig_mod.", "timm_model.")
 
 
 def choose_weights(folder: Path, preferred: Sequence[str]) -> Path | None:
-    """Return the weights file of a folder: safetensors before pickles, `preferred` names before others; else None.
-
-    Only regular files count: reading a pipe would wait for ever.
-    """
+    """Return a folder's regular weights file: safetensors before pickles, `preferred` names first; else None."""
     for suffixes in ((SAFE,), _PICKLED):
         named = [folder / name for name in preferred if name.endswith(suffixes)]
         others = [file for suffix in suffixes for file in sorted(folder.glob(f"*{suffix}"))]

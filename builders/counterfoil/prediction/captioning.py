@@ -78,10 +78,7 @@ def _known_captions(path: Path, number: int) -> tuple[bool, tuple[str, ...] | No
 
 @dataclass(frozen=True)
 class Likelihoods:
-    """Log-likelihoods (n, k) and token counts of k captions for n images, the captions' ends included.
-
-    sums: natural logarithms, NaN for an image that cannot be decoded. tokens: int64, 0 for such an image.
-    """
+    """Log-likelihoods (n, k) and token counts of k captions, ends included; NaN and 0 for an unreadable image."""
 
     keys: tuple[str, ...]
     captions: tuple[str, ...]
@@ -103,10 +100,7 @@ def likelihoods_of(
     keys: Sequence[str] | None = None,
     examples: Sequence[CaptionExample] = (),
 ) -> Likelihoods:
-    """Return the likelihoods of all captions given each image, or each of those named in `keys`; cached in `folder`.
-
-    The captioner sees an image once for all its missing captions. Raises as `Captioner.log_likelihoods`.
-    """
+    """Return the likelihoods of all captions given each image, or each of those in `keys`; cached in `folder`."""
     captions = tuple(captions)
     chosen = frozenset(images.keys if keys is None else keys)
     captioner_key = _captioner_key(captioner, examples)

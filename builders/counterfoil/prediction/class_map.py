@@ -74,10 +74,7 @@ class ClassMap:
         return max(1, min(5, self.answering - 1, self.most_ranked or 5))
 
     def answered_both_ways(self, leads: Outputs) -> ClassMap:
-        """Return a map that also answers over `class_outputs` alone, if there are several of these, and others.
-
-        A file of labels ranks no second answer, so it has one way.
-        """
+        """Return a map that also answers over `class_outputs` alone, if there are several of these, and others."""
         class_outputs = tuple(sorted({output for outputs in self.targets for output in outputs}))
         both = self.most_ranked is None and 2 <= len(class_outputs) < self.num_classes
         return replace(self, class_outputs=class_outputs, leads=leads) if both else self
@@ -88,59 +85,40 @@ def map_classes(
 ) -> ClassMap:
     """Return the class map between a recipe's classes and a model's outputs. UserError if there is none.
 
-    order: of the outputs, given by a person; it overrides the model. folders: whether classes may be folders, which
-    training programs sort differently.
+    order: of the outputs, given by a person. folders: whether classes may be folders, which programs sort differently.
     """
+    given = order is not None
     counts = f"{len(classes):,} of {counted(len(classes), 'class', 'classes')}"
+    asked = f" ({ASKED})" if given else ""
+    label_names = facts.label_names
+    outputs: Literal["imagenet", "source labels", "names"]
     if order == "position":
-        targets = _source_targets(classes, facts)
-        matched = f"by position, in the dataset's order of labels ({ASKED})"
-        return _class_map("source labels", replace(facts, label_names=None), targets, matched, order_given=True)
-    if order == "timm":
-        targets = _timm_targets(classes, facts)
-        matched = f"by position, in timm's order of the class names ({ASKED})"
-        return _class_map("names", replace(facts, label_names=None), targets, matched, order_given=True)
-    if order is not None:
-        facts = replace(facts, label_names=order)
-    if facts.of_classes:
-        named = NameMatch(tuple(range(len(classes))), ())
+        outputs, targets, label_names = "source labels", _source_targets(classes, facts), None
+        matched = f"by position, in the dataset's order of labels{asked}"
+    elif order == "timm":
+        outputs, targets, label_names = "names", _timm_targets(classes, facts), None
+        matched = f"by position, in timm's order of the class names{asked}"
     else:
-        named = match_output_names(classes, facts, given=order is not None)
-    imagenet = (
-        order is None
-        and not facts.of_classes
-        and facts.num_classes == IMAGENET_OUTPUTS
-        and any(cls.imagenet for cls in classes)
-    )
-    if imagenet and (named is None or not _stand_elsewhere(classes, named)):
-        targets = _imagenet_targets(classes, facts)
-        return _class_map("imagenet", facts, targets, f"by the recipe's ImageNet indices: {counts}")
-    if named is None:
-        targets = _source_targets(classes, facts)
-        return _class_map("source labels", facts, targets, _refuse_unknown_order(classes, facts, folders))
-    refuse_unmatched(classes, facts, named)
-    targets = tuple((output,) for output in named.outputs if output is not None)
-    at_source = targets == tuple((cls.source_label,) for cls in classes)
-    matched = f"by name: {counts}" + (f" ({ASKED})" if order is not None else "")
-    return _class_map("source labels" if at_source else "names", facts, targets, matched, order_given=order is not None)
-
-
-def _class_map(
-    outputs: Literal["imagenet", "source labels", "names"],
-    facts: ClassifierFacts,
-    targets: tuple[tuple[int, ...], ...],
-    matched: str,
-    *,
-    order_given: bool = False,
-) -> ClassMap:
+        if order is not None:
+            label_names, facts = order, replace(facts, label_names=order)
+        if facts.of_classes:
+            named = NameMatch(tuple(range(len(classes))), ())
+        else:
+            named = match_output_names(classes, facts, given=given)
+        imagenet = facts.num_classes == IMAGENET_OUTPUTS and any(cls.imagenet for cls in classes)
+        if imagenet and not (given or facts.of_classes) and (named is None or not _stand_elsewhere(classes, named)):
+            outputs, targets = "imagenet", _imagenet_targets(classes, facts)
+            matched = f"by the recipe's ImageNet indices: {counts}"
+        elif named is None:
+            outputs, targets = "source labels", _source_targets(classes, facts)
+            matched = _refuse_unknown_order(classes, facts, folders)
+        else:
+            refuse_unmatched(classes, facts, named)
+            targets = tuple((output,) for output in named.outputs if output is not None)
+            at_source = targets == tuple((cls.source_label,) for cls in classes)
+            outputs, matched = "source labels" if at_source else "names", f"by name: {counts}{asked}"
     return ClassMap(
-        outputs,
-        facts.num_classes,
-        targets,
-        facts.label_names,
-        facts.most_ranked,
-        matched=matched,
-        order_given=order_given,
+        outputs, facts.num_classes, targets, label_names, facts.most_ranked, matched=matched, order_given=given
     )
 
 
@@ -211,10 +189,7 @@ def _timm_order(names: Sequence[str]) -> list[str] | None:
 
 
 def _stand_elsewhere(classes: Sequence[RecipeClass], named: NameMatch) -> bool:
-    """Return whether most of the matched names are at other outputs than the `imagenet` indices.
-
-    Most, since two vocabularies use single words for different things.
-    """
+    """Return whether most of the matched names are at other outputs than the `imagenet` indices."""
     matched = [(cls, output) for cls, output in zip(classes, named.outputs, strict=True) if output is not None]
     return 2 * sum(output not in cls.imagenet for cls, output in matched) > len(matched)
 
@@ -264,10 +239,7 @@ class NameMatch:
 def match_output_names(
     classes: Sequence[RecipeClass], facts: ClassifierFacts, *, given: bool = False
 ) -> NameMatch | None:
-    """Return the outputs with the classes' names; None if the classifier has no names, or numbers its outputs.
-
-    given: a person gave the names. UserError if there are more or fewer names than outputs.
-    """
+    """Return the outputs with the classes' names; None if the classifier has no names, or numbers its outputs."""
     names = facts.label_names
     if names is None or (not given and _are_numbered(names, classes)):
         return None

@@ -1,7 +1,4 @@
-"""Features of labelled images, by CLIP or a classifier, cached by content in an array on disk.
-
-A killed run resumes. Rows of images that cannot be decoded are NaN.
-"""
+"""Features of labelled images, by CLIP or a classifier, cached in an array on disk; NaN for unreadable images."""
 
 from __future__ import annotations
 
@@ -123,9 +120,8 @@ def embed(
 ) -> NDArray[np.floating]:
     """Return features [n, width] of n images, mapped from a file in `folder`; NaN if an image cannot be decoded.
 
-    The file is named after the images' content, the embedder's key, the batch size and the precision, and reused.
-    RunFailure if the disk refuses, or if there are fewer images than keys. Report after each batch, in a stage named
-    after the embedder.
+    The file is named after the images' content, the embedder's key, the batch size and the precision. RunFailure if the
+    disk refuses, or if there are fewer images than keys.
     """
     if not embedder.kept:
         rows = []
@@ -296,10 +292,7 @@ def embedded_on_engine(
 
 
 def contents_of(images: LabelledImages, folder: Path) -> NDArray[np.uint8]:
-    """Return the sha256 of n encoded images, (n, 32) bytes, cached in `folder`; zeros for a row without an image.
-
-    RunFailure if the disk refuses, or if there are fewer images than keys.
-    """
+    """Return the sha256 of n encoded images, (n, 32) bytes, cached in `folder`; zeros for a row without an image."""
     path = folder / f"contents-{sha256_json([images.content, 'contents'])[:24]}.npy"
     known = _opened(path, len(images), np.uint8, _BYTES)
     if known is not None:

@@ -1,7 +1,4 @@
-"""Run classifiers over a dataset's images: each image is decoded once, and transformed once for each kind of input.
-
-Models that fit in memory together share a pass. Recorded answers are judged like computed ones.
-"""
+"""Run classifiers over a dataset's images: each image is decoded once, and transformed once for each kind of input."""
 
 from __future__ import annotations
 
@@ -43,19 +40,20 @@ def prepared_batches(
 
     def prepare(encoded: bytes | None) -> list[torch.Tensor | CounterfoilError] | None:
         image = decode(encoded)
-        return None if image is None else [_transformed(transform, image) for transform in transforms.values()]
+        if image is None:
+            return None
+        tensors: list[torch.Tensor | CounterfoilError] = []
+        for transform in transforms.values():
+            try:
+                tensors.append(transform(image))
+            except CounterfoilError as error:
+                tensors.append(error)
+        return tensors
 
     for batch in decoded_batches(images, prepare, batch_size, device):
         rows = [row for row in batch if row is not None]
         inputs = {key: _batch([row[i] for row in rows], names[key]) for i, key in enumerate(names) if rows}
         yield np.array([row is not None for row in batch]), inputs
-
-
-def _transformed(transform: Callable[[Image], torch.Tensor], image: Image) -> torch.Tensor | CounterfoilError:
-    try:
-        return transform(image)
-    except CounterfoilError as error:
-        return error
 
 
 def _batch(tensors: list[torch.Tensor | CounterfoilError], name: str) -> torch.Tensor | CounterfoilError:
@@ -78,10 +76,7 @@ def _batch(tensors: list[torch.Tensor | CounterfoilError], name: str) -> torch.T
 
 
 def logits_of(classifier: Classifier, batch: torch.Tensor, device: str) -> torch.Tensor:
-    """Return the model's outputs (b, num_classes), float32 on the CPU.
-
-    UserError if their number differs from the model's declaration, RunFailure if they cannot be computed.
-    """
+    """Return the model's outputs (b, num_classes), float32 on the CPU. UserError for another number of them."""
     import torch
 
     try:
@@ -124,10 +119,7 @@ def answer_columns(
     ranked: int,
     softmax: Callable[[NDArray[np.float32]], NDArray[np.float32]] = torch_softmax,
 ) -> dict[str, np.ndarray]:
-    """Return the columns of `Predictions` for a batch of logits (b, num_classes) and labels (b,).
-
-    If the class map leads with the classes' own outputs, the column of logits is -inf at the others.
-    """
+    """Return the columns of `Predictions` for a batch of logits (b, num_classes) and labels (b,)."""
     otherwise = {}
     if class_map.class_outputs is not None:
         elsewhere = np.ones(class_map.num_classes, dtype=bool)

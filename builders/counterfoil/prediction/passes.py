@@ -156,10 +156,7 @@ def _passes(
     logits: bool,
     placement: Placement | None,
 ) -> Iterator[list[ModelInPass]]:
-    """Yield lists of models whose weights and inputs fit in memory together; put cached answers into `scored`.
-
-    A list never mixes models that workers load with models that only this process has.
-    """
+    """Yield lists of models that fit in memory together and have one placement; put cached answers into `scored`."""
     waiting: list[ModelInPass] = []
     free = _free_for_a_pass(device if placement is None else None)
     # Models that workers can load come first.
@@ -370,11 +367,7 @@ class _Answering:
 def predict_on_engine(
     images: LabelledImages, models: Sequence[ModelInPass], placement: Placement, batch_size: int
 ) -> Generator[int | Lost]:
-    """Do what `prediction.inference.predict` does by an engine's workers: fill in missing answers.
-
-    Yield lost workers, and the number of finished images. A model that cannot compute keeps its `failure`, and its
-    answers up to there.
-    """
+    """Do what `prediction.inference.predict` does by an engine's workers; yield lost workers too."""
     first = min(model.done for model in models) // batch_size * batch_size
     chunks = Chunks(images, stretch_rows(len(images) - first, batch_size, placement.engine.at_once), first)
     specs = tuple(

@@ -57,10 +57,7 @@ class RemoteFile:
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A file to publish as it was when it was hashed; `path` is relative to `directory`.
-
-    `git_id` is git's id of the content, which the Hub lists for files that are not in large-file storage.
-    """
+    """A file to publish as it was when it was hashed. `git_id` is git's, which the Hub lists for small files."""
 
     directory: Path
     path: str
@@ -98,10 +95,7 @@ def changed(directory: Path, differences: Mapping[str, str]) -> RunFailure:
 
 
 def open_below(directory: Path, path: str) -> int:
-    """Open a regular file below a directory without following links below it or waiting; return its descriptor.
-
-    RunFailure if there is no such file, it cannot be read, or the system opens no file below a folder.
-    """
+    """Open a regular file below a directory without following links below it or waiting; return its descriptor."""
     if os.open not in os.supports_dir_fd:
         raise RunFailure(
             "publishing needs Linux or macOS: this system cannot open a file without following links on its way",

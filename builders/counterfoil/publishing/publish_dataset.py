@@ -14,7 +14,7 @@ from counterfoil.data.hub import PATIENCE, Patience, attentive_client, with_retr
 from counterfoil.dataset import read_dataset
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import RunFailure, UserError
-from counterfoil.publishing.files import CONFIG, changes_between, local_files, whole_content
+from counterfoil.publishing.files import CONFIG, local_files, whole_content
 from counterfoil.publishing.remote import MAIN, Remote
 from counterfoil.publishing.sending import (
     FILES_PER_COMMIT,
@@ -34,10 +34,7 @@ from counterfoil.store.replacement import settle_directory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication(Published):
-    """The published dataset. `pull_request` is the number of one that stays open; then `commit` is its head.
-
-    `configs_loaded` counts the configs of which a row was loaded back.
-    """
+    """The published dataset. `pull_request` is the number of one that stays open; then `commit` is its head."""
 
     pull_request: int | None
     configs_loaded: int
@@ -111,28 +108,10 @@ def publish(
         local = local_files(directory, _verified(directory))
         card = whole_content(local[CARD]).decode()
         is_public = True if public is None and not recipe.publish.private else public
-        if dry_run:
-            changes = changes_between(local, {})
-            ahead = Preview(
-                repo=repo,
-                branch=revision or MAIN,
-                exists=None,
-                private=not is_public,
-                becomes_public=False,
-                files=len(local),
-                images=images,
-                bytes=changes.size,
-                changes=changes,
-                through_pull_request=create_pr or changes.operations > files_per_commit,
-                stays_open=create_pr,
-                tag=tag,
-            )
-            if confirm is not None:
-                confirm(ahead)
-            return None
         remote = Remote(repo, tell, patience)
-        user = remote.user()
-        remote.check_card(card)
+        user = "" if dry_run else remote.user()
+        if not dry_run:
+            remote.check_card(card)
         ahead = preview(
             remote,
             local,
@@ -142,8 +121,10 @@ def publish(
             tag=tag,
             create_pr=create_pr,
             files_per_commit=files_per_commit,
+            dry_run=dry_run,
         )
-        if confirm is not None and not confirm(ahead):
+        confirmed = confirm is None or confirm(ahead)
+        if dry_run or not confirmed:
             return None
         message = f"{recipe.name}: {images:,} image{'s' if images != 1 else ''}"
         declared: Sequence[Mapping[str, Any]] = DatasetCard(card).data.to_dict().get("configs") or ()

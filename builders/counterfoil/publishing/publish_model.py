@@ -146,7 +146,7 @@ def publish_model(
 def _verified(directory: Path) -> _Verified:
     """Hash the folder's files and load its model. UserError for what cannot be published, such as secrets."""
     name = f"{LOCAL}{directory}"
-    files = {path: hash_file(directory, path) for path in model_paths(directory)}
+    files = {path: hash_file(directory, path) for path in _model_paths(directory)}
     texts, errors = {}, list[CounterfoilError]()
     for path, file in files.items():
         if path == WEIGHTS:
@@ -170,7 +170,13 @@ def _verified(directory: Path) -> _Verified:
 
     with safe_open(directory / WEIGHTS, framework="pt") as opened:  # its metadata may hold secrets too
         texts[WEIGHTS] = "\n".join(f"{key}: {value}" for key, value in sorted((opened.metadata() or {}).items()))
-    if problems := secret_problems(texts):
+    problems = []
+    for path, text in texts.items():
+        for what, pattern in _SECRETS:
+            for match in pattern.finditer(text):
+                line = text.count("\n", 0, match.start()) + 1
+                problems.append(f"{path}, line {line}: contains what looks like {what}")
+    if problems := list(dict.fromkeys(problems)):
         raise UserError(
             [f"{directory}: {problem}" for problem in problems[:20]],
             "Remove it, and revoke it if anyone may have seen it. Nothing was sent.",
@@ -207,6 +213,16 @@ UNKNOWN = "unknown"
 _BLOCK = re.compile(r"\A---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*\r?\n?", re.DOTALL | re.MULTILINE)
 # `user/name`, perhaps followed by a revision or a split.
 _ON_THE_HUB = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:[@:/].*)?")
+# The text of a card that a folder lacks, with the repository's name.
+_BODY = """
+# {0}
+
+```python
+import timm
+
+model = timm.create_model("hf-hub:{0}", pretrained=True).eval()
+```
+"""
 # A card's lists are a handful of names.
 _MOST_LISTED = 200
 
@@ -282,7 +298,7 @@ def published_card(text: str, name: str, added: ModelMetadata, mended: bool) -> 
             metadata[key] = listed
     if added.base_model and mended:
         metadata.setdefault("base_model_relation", "finetune")
-    return f"---\n{dump_yaml(metadata)}---\n{body or _own_body(name)}"
+    return f"---\n{dump_yaml(metadata)}---\n{body or _BODY.format(name)}"
 
 
 def _joined(metadata: Mapping[str, Any], key: str, added: Iterable[str]) -> list[str]:
@@ -292,18 +308,6 @@ def _joined(metadata: Mapping[str, Any], key: str, added: Iterable[str]) -> list
     if not isinstance(listed, list) or len(listed) > _MOST_LISTED or not all(is_text(name) for name in listed):
         raise UserError(f"{CARD}: {key} is {shown(value)}, expected a list of names")
     return list(dict.fromkeys([*listed, *added]))
-
-
-def _own_body(name: str) -> str:
-    return f"""
-# {name}
-
-```python
-import timm
-
-model = timm.create_model("hf-hub:{name}", pretrained=True).eval()
-```
-"""
 
 
 # Published too; files of these names already in the repository stay.
@@ -322,7 +326,7 @@ _SECRETS = (
 )
 
 
-def model_paths(directory: Path) -> list[str]:
+def _model_paths(directory: Path) -> list[str]:
     """List the files of a model's folder without opening them. UserError with all that are unfit or missing."""
     if not directory.is_dir():
         raise UserError(
@@ -356,14 +360,3 @@ def _wrong(entry: Path) -> str | None:
             return "is a folder, and a timm model has none"
         return "is not a file of a timm model with safetensors"
     return None if entry.is_file() else "is not a regular file"
-
-
-def secret_problems(texts: dict[str, str]) -> list[str]:
-    """Return a line for each place in texts, by file, that looks like a secret; never the secret itself."""
-    problems = []
-    for name, text in texts.items():
-        for what, pattern in _SECRETS:
-            for match in pattern.finditer(text):
-                line = text.count("\n", 0, match.start()) + 1
-                problems.append(f"{name}, line {line}: contains what looks like {what}")
-    return list(dict.fromkeys(problems))

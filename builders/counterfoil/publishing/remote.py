@@ -45,10 +45,7 @@ class Repository:
 
 
 def _tried(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a method of a `Remote` that is safe to repeat: retry it while that can help.
-
-    what: the action for messages; names in braces are the method's arguments.
-    """
+    """Decorate a method of a `Remote` that is safe to repeat. `what` names the action; braces are its arguments."""
 
     def tried(method: Callable[P, T]) -> Callable[P, T]:
         signature = inspect.signature(method)
@@ -171,10 +168,7 @@ class Remote:
 
     @_tried("committing to {self.repo}")
     def commit(self, local: Mapping[str, LocalFile], name: str, message: str, most: int | None = None) -> Branch:
-        """Commit once to make a branch the directory, or its first `most` changes; do nothing if nothing differs.
-
-        The commit's parent is the head that was compared: if another commit comes first, compare again.
-        """
+        """Commit once to make a branch the directory, or its first `most` changes; do nothing if nothing differs."""
         from huggingface_hub import CommitOperationDelete
 
         branch = self.branch(name)
@@ -198,10 +192,7 @@ class Remote:
         return self.branch(name)
 
     def _prepare(self, operations: Sequence[Addition], revision: str) -> None:
-        """Send contents. RunFailure if files here, or what was sent, differ from what was verified.
-
-        UserError for files that the repository's .gitignore would silently leave out of a commit.
-        """
+        """Send contents. RunFailure if files have changed, UserError if a .gitignore excludes files."""
         for operation in operations:
             operation.before_sending()
         self.api.preupload_lfs_files(self.repo, operations, repo_type=self.kind, revision=revision, free_memory=False)
@@ -216,10 +207,7 @@ class Remote:
 
     @_tried("opening a pull request")
     def pull_request(self, title: str, author: str) -> int:
-        """Return the number of the author's open pull request of this title; make one if there is none.
-
-        Their other pull requests, left by publishing other contents, are closed: they are obsolete.
-        """
+        """Return the author's open pull request of this title, made if there is none; close their obsolete ones."""
         number = None
         query: Any = {"repo_type": self.kind, "discussion_type": "pull_request", "author": author}
         for request in self.api.get_repo_discussions(self.repo, **query):

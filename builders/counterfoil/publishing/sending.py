@@ -66,12 +66,13 @@ def preview(
     tag: str | None,
     create_pr: bool,
     files_per_commit: int,
+    dry_run: bool = False,
 ) -> Preview:
     """Compare with the repository and return what is to do. UserError if it must not be done.
 
-    public: None if unspecified: then a new repository is private, and an existing one stays as it is.
+    public: None keeps an existing repository as it is, and makes a new one private. dry_run: do not ask the Hub.
     """
-    repository = remote.repository()
+    repository = None if dry_run else remote.repository()
     # A branch that does not exist yet begins as the main one.
     base = None if repository is None else remote.branch(branch if branch in repository.branches else MAIN)
     changes = changes_between(local, base.files if base else {}, remote.kind)
@@ -86,7 +87,7 @@ def preview(
             "Make it private in its settings first, or leave out --private.",
         )
     gathered = create_pr or changes.operations > files_per_commit
-    if gathered and branch != MAIN:
+    if gathered and branch != MAIN and not dry_run:
         raise UserError(
             f"{changes.operations} files differ on {branch}, more than fit in one commit ({files_per_commit}), and a "
             f"pull request can only go to {MAIN}",
@@ -95,7 +96,7 @@ def preview(
     return Preview(
         repo=remote.repo,
         branch=branch,
-        exists=repository is not None,
+        exists=None if dry_run else repository is not None,
         private=repository.private if repository is not None else not public,
         becomes_public=bool(public) and not create_pr and repository is not None and repository.private,
         files=len(local),

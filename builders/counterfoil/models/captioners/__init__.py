@@ -39,10 +39,7 @@ def describe_captioner(name: str) -> CaptionerAbout:
 
 
 def load_captioner(name: str, device: str = "cpu") -> Captioner:
-    """Load a trained captioner in eval mode, without gradients, in float32.
-
-    UserError for a name or folder that cannot be a captioner, RunFailure when it cannot be fetched or read.
-    """
+    """Load a trained captioner in eval mode. UserError if it cannot be one, RunFailure if it is unavailable."""
     files, config = _configured(name)
     return CAPTIONER_KINDS.get(config.model_type, of_chat.load)(name, files, config, device)
 

@@ -51,10 +51,7 @@ class CaptionerAbout:
 
 @dataclass(frozen=True, slots=True)
 class SeenImage:
-    """A model's state after it has read an image.
-
-    `scores` [vocabulary] are of a caption's first token, `cache` is transformers' of a batch of one, `more` the kind's.
-    """
+    """A model's state after it has read an image. `scores` [vocabulary] are of a caption's first token."""
 
     scores: torch.Tensor
     cache: Any
@@ -169,11 +166,7 @@ class Captioner:
         raise NotImplementedError
 
     def _went_on(self, seen: SeenImage, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
-        """Return scores [rows, width, vocabulary] of the token after each of `ids` [rows, width].
-
-        `done` tokens of the captions were read before. `cache` is that of `seen`, repeated for the rows, and grows by
-        the ids.
-        """
+        """Return scores [rows, width, vocabulary] after each of `ids` [rows, width], and add the ids to the cache."""
         raise NotImplementedError
 
     def _tokens(self, text: str) -> list[int]:

@@ -1,7 +1,6 @@
 """Write captions with chat models that take images, in their own template; examples are earlier turns.
 
-The cache of question and image is kept, and captions continue from there. If the likelihoods then differ from those of
-reading everything at once (`_tried`), the model reads everything again for each caption, which is slower.
+Captions continue from the cache of question and image if likelihoods stay the same (`_tried`).
 """
 
 from __future__ import annotations

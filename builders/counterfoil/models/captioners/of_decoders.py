@@ -1,7 +1,4 @@
-"""Write captions with decoders of one image: BLIP, GIT and vision encoder-decoder models.
-
-An image is encoded once for all its captions. A caption follows a start token, which has no text.
-"""
+"""Write captions with decoders of one image, after a start token: BLIP, GIT and vision encoder-decoder models."""
 
 from __future__ import annotations
 
@@ -60,10 +57,10 @@ def _captioner(
     config: TextModelConfig,
     *,
     of_model: Any,
+    settings: Any,
     start: int,
     ends: tuple[int, ...],
     longest: int | None,
-    words: int,
 ) -> Kind:
     """Make a captioner of the result of `loaded`, the encoder's configuration and the size of the vocabulary."""
     processor = image_processor_of(parts["name"], config.processor, of_model)
@@ -71,7 +68,7 @@ def _captioner(
         **parts,
         ends=ends,
         longest=longest,
-        never=never_of(parts["tokenizer"], ends, words, start),
+        never=never_of(parts["tokenizer"], ends, settings.vocab_size, start),
         input_key=input_key_of(processor),
         processor=processor,
         start=start,
@@ -99,11 +96,11 @@ def load_blip(name: str, files: ModelFiles, config: TextModelConfig, device: str
         parts,
         config,
         of_model=of_model,
+        settings=settings,
         # As BLIP's own `generate` does.
         start=start_of(name, settings.bos_token_id),
         ends=ends_of(name, settings.sep_token_id),
         longest=settings.max_position_embeddings,
-        words=settings.vocab_size,
     )
 
 
@@ -133,10 +130,10 @@ def load_git(name: str, files: ModelFiles, config: TextModelConfig, device: str)
         parts,
         config,
         of_model=settings,
+        settings=settings,
         start=start_of(name, tokenizer.cls_token_id, special.get("bos_token_id"), settings.bos_token_id),
         ends=ends_of(name, tokenizer.sep_token_id, special.get("eos_token_id"), settings.eos_token_id),
         longest=settings.max_position_embeddings,
-        words=settings.vocab_size,
     )
 
 
@@ -183,6 +180,7 @@ def load_of_two(name: str, files: ModelFiles, config: TextModelConfig, device: s
         parts,
         config,
         of_model=of_model.encoder,
+        settings=settings,
         start=start_of(
             name,
             special.get("decoder_start_token_id"),
@@ -201,5 +199,4 @@ def load_of_two(name: str, files: ModelFiles, config: TextModelConfig, device: s
             tokenizer.eos_token_id,
         ),
         longest=positions,
-        words=settings.vocab_size,
     )

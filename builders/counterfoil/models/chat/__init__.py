@@ -49,11 +49,7 @@ CHAT_KINDS: Mapping[str, Callable[[str, str | None, str, float], ChatModel]] = {
 def load_chat(
     name: str, *, base_url: str | None = None, device: str = "cpu", silence: float = of_hub.SILENCE
 ) -> ChatModel:
-    """Load a chat model. A model on a server is not contacted yet.
-
-    `silence`: the seconds without a byte after which a request fails. UserError for an invalid name and for files that
-    are not a chat model's, RunFailure if files cannot be fetched or read.
-    """
+    """Load a chat model; one on a server is not contacted. After `silence` seconds without a byte, a request fails."""
     if not name.strip():
         raise UserError("a chat model has no name", "Name one of the Hub, transformers:NAME or local-dir:PATH.")
     refuse_elsewhere(name, "chat model")

@@ -92,10 +92,7 @@ class _RefusedQuestion(RunFailure):
 
 
 def load(name: str, base_url: str | None, device: str, silence: float) -> ServedChat:
-    """Return the model without contacting the server.
-
-    UserError for an address from a dataset's recipe, and for a name that cannot be one of the Hub.
-    """
+    """Return the model without contacting the server. UserError for an address from a dataset's recipe."""
     if base_url is None and not _OF_THE_HUB.fullmatch(name):
         # The Hub's client takes an address for a model, and would send it the login.
         raise UserError(
@@ -111,10 +108,7 @@ def load(name: str, base_url: str | None, device: str, silence: float) -> Served
 
 
 def _key(base_url: str | None, called: str) -> str | None:
-    """Return the key for an address: the login for the Hub, the environment's for others.
-
-    UserError if the Hub's is missing, or a key has characters that no header can carry.
-    """
+    """Return the key for an address: the login for the Hub (UserError without), the environment's for others."""
     from huggingface_hub import constants, get_token
 
     hub = base_url is None

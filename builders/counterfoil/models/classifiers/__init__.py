@@ -49,10 +49,7 @@ def describe_classifier(name: str, classes: Sequence[RecipeClass] = ()) -> Class
 
 
 def load_classifier(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> Classifier:
-    """Load a trained classifier on `device`, in eval mode, without gradients.
-
-    UserError for a name or folder that cannot be a trained model, RunFailure when it cannot be fetched or read.
-    """
+    """Load a trained classifier on `device`. UserError if it cannot be one, RunFailure if it is unavailable."""
     return _kind_of(name).load(name, device, classes)
 
 

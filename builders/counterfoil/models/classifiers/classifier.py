@@ -1,7 +1,4 @@
-"""The interface of classifiers: facts from a configuration, the trained model, and names of its outputs.
-
-Names are compared without case; `_`, `-` and spaces are the same.
-"""
+"""The interface of classifiers. Names of outputs are compared without case; `_`, `-` and spaces are the same."""
 
 from __future__ import annotations
 
@@ -79,10 +76,7 @@ class Classifier:
         return None
 
     def recorded(self, keys: Sequence[str], paths: Sequence[str] | None = None) -> Recorded | None:
-        """Return scores from a file for these images; None for a model that looks at images.
-
-        paths: other names of the same images, in a folder.
-        """
+        """Return scores from a file for images of these keys or paths; None for a model that looks at images."""
         return None
 
     def placed(self, device: str) -> Self:
@@ -96,10 +90,7 @@ class Classifier:
 
 
 def module_fields(facts: ClassifierFacts, module: Any, content: str, device: str) -> dict[str, Any]:
-    """Prepare a torch module for inference on `device`, and return the fields of a `Classifier` that it decides.
-
-    content: text that decides the answers beside the tensors. RunFailure if the module does not fit on the device.
-    """
+    """Prepare a module for inference, and return its fields of a `Classifier`; `content` is hashed with the tensors."""
     module.eval().requires_grad_(False)
     return {
         "name": facts.name,

@@ -1,7 +1,4 @@
-"""Read the last layer of a classifier, prove that it is the whole head, and save the model with another one.
-
-Only a head that is one Linear on one vector an image can be refitted alone; others are refused at once.
-"""
+"""Read the last layer of a classifier, prove that it is the whole head, and save the model with another one."""
 
 from __future__ import annotations
 
@@ -59,10 +56,7 @@ class LinearHead:
 
 
 def head_of(classifier: Classifier, device: str = "cpu") -> LinearHead:
-    """Return the head of a loaded classifier, proved on two images of noise.
-
-    UserError if the head is not a single Linear with a bias; RunFailure if it does not give the model's own logits.
-    """
+    """Return the head of a loaded classifier, proved on two images of noise. UserError if it is not a single Linear."""
     layer = _single_linear(classifier)
     head = LinearHead(*(tensor.detach().cpu().float().numpy().copy() for tensor in (layer.weight, layer.bias)))
     refuse_other_logits(classifier.name, head, *_probed(classifier, device))
@@ -72,10 +66,7 @@ def head_of(classifier: Classifier, device: str = "cpu") -> LinearHead:
 def refuse_other_logits(
     model: str, head: LinearHead, features: NDArray[np.floating], logits: NDArray[np.floating]
 ) -> None:
-    """Raise RunFailure if a head on features (n, d) does not give the model's logits (n, K) of the same images.
-
-    They may differ by `TOLERANCE` times the largest sum of the magnitudes that are added to a logit.
-    """
+    """Raise RunFailure if a head on features (n, d) does not give the model's logits (n, K), up to `TOLERANCE`."""
     if features.shape[1:] != head.weight.shape[1:] or logits.shape[1:] != head.bias.shape:
         raise RunFailure(
             f"model {model!r}: its head takes {head.weight.shape[1]} numbers to {len(head.bias)} outputs, and the model"
@@ -203,10 +194,7 @@ def refuse_another_folder(folder: Path) -> None:
 
 
 def remove_mended(folder: Path) -> None:
-    """Remove the folder of an earlier mended model; a folder without mended.json stays.
-
-    UserError if it holds other files, RunFailure for a disk error.
-    """
+    """Remove the folder of an earlier mended model; one without mended.json stays. UserError for other files."""
     if folder.is_symlink() or not (folder / "mended.json").is_file():
         return
     refuse_another_folder(folder)

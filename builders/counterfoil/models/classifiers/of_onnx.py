@@ -1,8 +1,7 @@
 """Load classifiers of ONNX Runtime: `onnx:FOLDER`, or `onnx:FOLDER/model.onnx`.
 
-The folder says how images are prepared and names the outputs: in a `config.json` as timm writes it, or in the files of
-transformers, as Optimum exports them. A graph with weights in other files is refused, and no library of operators is
-loaded.
+The folder says how images are prepared and names the outputs, in timm's `config.json` or the files of transformers. A
+graph with weights in other files is refused, and no library of operators is loaded.
 """
 
 from __future__ import annotations
@@ -77,10 +76,7 @@ class OnnxClassifier(Classifier):
 
 @dataclass(frozen=True)
 class Deployed:
-    """A graph's file and its folder's configuration. `prepare` makes the transform of images.
-
-    settings: how images are prepared, timm's or those of the image `processor`.
-    """
+    """A graph's file and its folder's configuration. `prepare` makes the transform of images by `settings`."""
 
     file: Path
     facts: ClassifierFacts
@@ -169,10 +165,7 @@ def deployed_graph(name: str, kind: ModelKind = CLASSIFIERS) -> Deployed:
 
 
 def open_graph(name: str, file: Path, device: str) -> tuple[Any, str]:
-    """Open a graph: return ONNX Runtime's session, and a hash of the file and the version that runs it.
-
-    UserError for a file that is not regular or too large, RunFailure for a damaged one.
-    """
+    """Return ONNX Runtime's session of a graph, and a hash of the file and the version that runs it."""
     try:
         content = read_regular(file, MOST_BYTES)
     except OSError as error:

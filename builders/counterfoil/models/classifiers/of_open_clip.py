@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.errors import UserError
 from counterfoil.models.classifiers.classifier import Classifier, ClassifierFacts, module_fields, unique_output_names
-from counterfoil.models.clip import ClipModel, load_clip, pin_clip, refuse_odd_clip
+from counterfoil.models.clip import load_clip, pin_clip, refuse_odd_clip
 from counterfoil.models.config_files import refuse_unlike_sides
 from counterfoil.models.loading_errors import while_loading
 from counterfoil.models.names import HUB, LAB, Pin, local_folder
@@ -78,6 +78,8 @@ def load(
     name: str, device: str = "cpu", classes: Sequence[RecipeClass] = (), templates: Sequence[str] | None = None
 ) -> ZeroShotClassifier:
     """Load the model on `device`, and embed the classes' names. `templates` hold `{}` for the name."""
+    import torch
+
     facts = describe(name, classes)
     model, weights = _named(name)
     templates = tuple(templates) if templates is not None else default_templates(model)
@@ -88,6 +90,12 @@ def load(
     size = prepared["size"]
     height, width = (size, size) if isinstance(size, int) else size
     names = [label.name for label in classes]
+    directions = []
+    for class_name in names:
+        tokens = clip.tokenizer([template.replace("{}", class_name) for template in templates]).to(clip.device)
+        with torch.inference_mode():
+            mean = clip.module.encode_text(tokens, normalize=True).float().mean(dim=0)
+            directions.append(torch.nn.functional.normalize(mean, dim=0).cpu())
     return ZeroShotClassifier(
         **module_fields(facts, clip.module, json.dumps([facts.architecture, names, templates]), device),
         input_key=f"open_clip {version('open_clip_torch')} {json.dumps(prepared, sort_keys=True, default=str)}",
@@ -96,7 +104,7 @@ def load(
         interpolation=str(prepared["interpolation"]),
         preprocess=clip.preprocess,
         resize_mode=str(prepared["resize_mode"]),
-        directions=class_directions(clip, names, templates),
+        directions=torch.stack(directions, dim=1),
         scale=float(clip.module.logit_scale.exp()),
     )
 
@@ -110,19 +118,6 @@ def default_templates(model: str) -> tuple[str, ...]:
     from open_clip import OPENAI_IMAGENET_TEMPLATES
 
     return LAB_TEMPLATES if model.startswith(LAB) else tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)
-
-
-def class_directions(clip: ClipModel, names: Sequence[str], templates: Sequence[str]) -> torch.Tensor:
-    """Return (d, classes): for each name the normalised mean of its unit embeddings in every template."""
-    import torch
-
-    directions = []
-    for name in names:
-        tokens = clip.tokenizer([template.replace("{}", name) for template in templates]).to(clip.device)
-        with torch.inference_mode():
-            mean = clip.module.encode_text(tokens, normalize=True).float().mean(dim=0)
-            directions.append(torch.nn.functional.normalize(mean, dim=0).cpu())
-    return torch.stack(directions, dim=1)
 
 
 def _named(name: str) -> tuple[str, str | None]:

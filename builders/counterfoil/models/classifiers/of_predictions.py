@@ -98,10 +98,7 @@ def _plain_path(path: str) -> str:
 
 
 def _spelled_classes(classes: Sequence[RecipeClass], column: str) -> Spellings:
-    """Return spellings of classes in the column `label` (names, else ids) or `class_id`.
-
-    Numbers are ids only if no class has a number as its name.
-    """
+    """Return spellings of classes in a column; numbers are ids only if no class has a number as its name."""
     ids = [(output, label.id) for output, label in enumerate(classes)]
     names = [(output, label.name) for output, label in enumerate(classes)] if column == "label" else []
     numbered = names if any(_number(name) for _, name in names) else ids
@@ -218,10 +215,7 @@ _CANNOT = "model {!r} is a file of predictions: it cannot score images that it h
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Return the file's outputs: its columns of scores, or the dataset's classes if it holds labels.
-
-    UserError for a file that is not one of predictions, and for labels that are not these classes' names or ids.
-    """
+    """Return the file's outputs: its columns of scores, or the dataset's classes if it holds labels."""
     path = named_path(name.removeprefix(PREDICTIONS))
     columns = read_columns(path, name)
     if columns.answer is None:

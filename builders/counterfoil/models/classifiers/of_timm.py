@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field, Strict
+from pydantic import Field, Strict
 
 from counterfoil.errors import UserError
 from counterfoil.models import local_folder, resolve_name
@@ -34,6 +34,7 @@ from counterfoil.models.config_files import (
     Label,
     declared,
     expected,
+    fulfils,
     is_integer,
     is_text,
     known_to_timm,
@@ -90,10 +91,7 @@ class TimmClassifier(Classifier):
             return self.module(batch.to(device)).float().cpu()
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        """Return the inputs of the head's last layer, pooled as timm does: (b, head_hidden_size), not `num_features`.
-
-        UserError for an architecture whose head does not take one vector an image.
-        """
+        """Return the inputs of the head's last layer, pooled as timm does: (b, head_hidden_size)."""
         import torch
 
         with torch.inference_mode():
@@ -105,10 +103,7 @@ class TimmClassifier(Classifier):
 
 
 def timm_transform(model: str, data_config: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Return timm's evaluation transform for a resolved data configuration: PIL image → float tensor (C, H, W).
-
-    It raises UserError for an image with sides so unequal that the resized image would not fit in memory.
-    """
+    """Return timm's evaluation transform for a resolved data configuration: PIL image → float tensor (C, H, W)."""
     from timm.data.transforms_factory import create_transform
 
     prepare: Any = create_transform(**data_config, is_training=False)
@@ -149,10 +144,7 @@ def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) ->
 
 @dataclass(frozen=True)
 class _TimmFiles:
-    """A model before its weights are loaded; one of timm's own list has facts only.
-
-    `folder` is the user's own, or that of a commit of `repository` in the cache.
-    """
+    """A model before its weights are loaded; `folder` is a user's, or of a commit of `repository` in the cache."""
 
     facts: ClassifierFacts
     config: ClassifierConfig | None = None
@@ -306,7 +298,7 @@ class TimmDocument(Foreign):
     """The keys of a config.json that describe the model."""
 
     architecture: Annotated[
-        str, AfterValidator(known_to_timm), expected(f"timm {version('timm')} does not know", "an architecture that ")
+        str, fulfils(known_to_timm), expected(f"timm {version('timm')} does not know", "an architecture that ")
     ]
     num_classes: Annotated[
         int,

@@ -153,8 +153,8 @@ def encode_prompt(
 ) -> dict[str, Any]:
     """Return the arguments of a call for one prompt, and for its negative prompt if `guided`.
 
-    `options` are the recipe's; the encoder gets those that the pipeline's own call would pass to it. RunFailure if the
-    encoder's outputs are not as many as the family names.
+    The encoder gets those of the recipe's `options` that the pipeline's own call would pass to it. RunFailure if it has
+    other outputs than the family names.
     """
     call = inspect.signature(type(pipeline).__call__).parameters
     shared = [name for name in inspect.signature(pipeline.encode_prompt).parameters if name in call]
@@ -190,10 +190,7 @@ _INTERPOLATED = ("prompt_embeds", "pooled_prompt_embeds")
 
 
 def interpolated(base: Encoded, shifted: Encoded, scale: float) -> dict[str, Any]:
-    """Return base + scale · (shifted − base) as arguments of a call, for families with `levels`.
-
-    ValueError if the prompts differ in shape or mask. A scale of 0 or 1 gives exactly one of the two.
-    """
+    """Return base + scale · (shifted − base), exactly one of them at 0 and 1. ValueError for other shapes or masks."""
     import torch
 
     for name, value in shifted.items():

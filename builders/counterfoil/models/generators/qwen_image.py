@@ -9,10 +9,7 @@ _STEP = 64
 
 
 def _settled(parts: Encoded) -> Encoded:
-    """Pad to a multiple of `_STEP`, by at least one token, so that a picture does not depend on its batch.
-
-    The pipeline pads to the longest prompt of a batch, and drops the mask if no prompt is padded.
-    """
+    """Pad to a multiple of `_STEP`, by at least one token, so that the padding and the mask ignore the batch."""
     from torch.nn import functional
 
     states = parts["prompt_embeds"]
