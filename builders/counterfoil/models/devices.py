@@ -326,12 +326,6 @@ def reproducible() -> Iterator[None]:
         cudnn.benchmark, cudnn.deterministic = before[1:]
 
 
-def lay_out(pipeline: Any, device: str) -> None:
-    """Change the layout of a pipeline's convolutions to the fastest of its GPU. Does nothing on a CPU."""
-    if device.startswith("cuda"):
-        channels_last(pipeline)
-
-
 def channels_last(pipeline: Any) -> None:
     """Change the layout of a pipeline's convolutions to NHWC, except in parts that convolve over time (five axes)."""
     import torch

@@ -28,7 +28,7 @@ from counterfoil.models.config_files import (
     refuse_problems,
     shown,
 )
-from counterfoil.models.devices import Quantization, compile_blocks, lay_out, resolve_dtype
+from counterfoil.models.devices import Quantization, channels_last, compile_blocks, resolve_dtype
 from counterfoil.models.generators import Family, family_of, known_families, why_no_family
 from counterfoil.models.loading_errors import loading
 from counterfoil.models.names import HUB, local_folder, refuse_shadowed
@@ -104,7 +104,8 @@ def load_pipeline(
                 if part.dtype != number_type:
                     part.to(number_type)
                 align_weights(part)
-        lay_out(pipeline, device)
+        if device.startswith("cuda"):
+            channels_last(pipeline)
         pipeline = place_pipeline(pipeline, device, offload)
     if compiled:
         compile_blocks(pipeline, name, device)

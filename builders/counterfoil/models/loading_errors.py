@@ -148,13 +148,14 @@ def meaning(what: str, error: BaseException) -> CounterfoilError | None:
         case OSError() if error.errno in _OF_THE_MACHINE:
             file = f"{error.filename}: " if error.filename else ""
             return RunFailure(f"{what}: {file}{error.strerror}", _OF_THE_MACHINE[error.errno])
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and is_of_memory(error)):
+    if _is_of_memory(error):
         return RunFailure(f"{what}: out of memory", "End other programs there, or choose something smaller.")
     return None
 
 
-def is_of_memory(error: RuntimeError) -> bool:
-    """Return whether torch reports too little memory, of the machine or of a GPU."""
+def _is_of_memory(error: BaseException) -> bool:
+    if not isinstance(error, RuntimeError):
+        return isinstance(error, MemoryError)
     torch = sys.modules.get("torch")  # not imported here: without torch there is no error of torch
     of_a_gpu = torch is not None and isinstance(error, torch.OutOfMemoryError)
     return of_a_gpu or any(words in str(error).lower() for words in _NO_MEMORY)
@@ -188,10 +189,7 @@ _FAILED = (
 
 def memory_error(error: BaseException) -> str | None:
     """Return the error or cause that reports too little memory, of the machine or of a GPU, in one line, or None."""
-    for cause in causes(error):
-        if isinstance(cause, MemoryError) or (isinstance(cause, RuntimeError) and is_of_memory(cause)):
-            return error_line(cause)
-    return None
+    return next((error_line(cause) for cause in causes(error) if _is_of_memory(cause)), None)
 
 
 def device_error(error: BaseException) -> str | None:

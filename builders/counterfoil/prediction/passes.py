@@ -78,12 +78,13 @@ def score_models(
     each image, and with `logits` the scores themselves. With `placement`, the workers of an engine answer,
     except for models that only this process has. A stage of progress is a model, or several that share a pass.
     """
-    scored: dict[str, Scored] = {}
     failures: dict[str, CounterfoilError] = {} if failed is None else failed
-    for models in _passes(images, names, maps, device, batch_size, folder, scored, failures, load, logits, placement):
-        entries = {model.classifier.name: _entry(images, model, device, folder) for model in models}
+    scored: dict[str, Scored] = {}
+    run = _Run(images, maps, folder, device, batch_size, load, logits, placement, scored, failures)
+    for models in run.passes(names):
+        entries = {model.classifier.name: run.entry(model) for model in models}
         try:
-            _one_pass(images, models, entries, device, batch_size, _placement_of(models, placement))
+            run.answer(models, entries)
         finally:
             # The list stays alive while the next pass is made; its weights must not.
             for model in models:
@@ -103,108 +104,116 @@ def score_models(
     return scored
 
 
-def _one_pass(
-    images: LabelledImages,
-    models: Sequence[ModelInPass],
-    entries: Mapping[str, tuple[Path, str]],
-    device: str,
-    batch_size: int,
-    placement: Placement | None,
-) -> None:
-    """Let the models answer all images, and save answers a part at a time."""
-    stage = models[0].classifier.name
-    stage = stage if len(models) == 1 else f"{len(models)} models, {stage} first"
-    rows = part_rows(batch_size)
-    kept = [model.done for model in models]
-    if placement is None:
-        encoded = (image for _, image in images.images())
-        batches = predict(encoded, images.labels, models, device=device, batch_size=batch_size, decode=images.decoded)
-    else:
-        batches = predict_on_engine(images, models, placement, batch_size)
-    with closing(batches):  # so that its decoders end with the pass
-        done = min(kept)
-        for event in batches:
-            if isinstance(event, Lost):
-                report(stage, done, len(images.keys), event.message)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What all passes of a run share; `scored` and `failures` grow, by model."""
+
+    images: LabelledImages
+    maps: Mapping[str, ClassMap]
+    folder: Path
+    device: str
+    batch_size: int
+    load: Callable[[str], Classifier]
+    logits: bool
+    placement: Placement | None
+    scored: dict[str, Scored]
+    failures: dict[str, CounterfoilError]
+
+    def passes(self, names: Sequence[str]) -> Iterator[list[ModelInPass]]:
+        """Yield models that fit in memory together and have one placement; put cached answers into `scored`."""
+        waiting: list[ModelInPass] = []
+        free = _free_for_a_pass(self.device if self.placement is None else None)
+        # Models that workers can load come first.
+        for name in sorted(names, key=lambda name: self._placement_of(name) is None):
+            try:
+                model = self._model(name)
+            except CounterfoilError as error:
+                self.failures[name] = error
                 continue
-            done = event
-            for index, model in enumerate(models):
-                if model.failure is None and model.done - kept[index] >= rows:
-                    if model.classifier.kept:
-                        save_part(*entries[model.classifier.name], images.keys, model.answers, kept[index], model.done)
-                    kept[index] = model.done
-            report(stage, done, len(images.keys))
-
-
-def _entry(images: LabelledImages, model: ModelInPass, device: str, folder: Path) -> tuple[Path, str]:
-    """Return the path and key of a model's predictions."""
-    ranked, logits = model.answers.answers.shape[1], model.answers.logits is not None
-    key = cache_key(images.content, model.classifier, model.class_map, device, ranked, logits)
-    return cache_path(folder, model.classifier.name, key), key
-
-
-def _passes(
-    images: LabelledImages,
-    names: Sequence[str],
-    maps: Mapping[str, ClassMap],
-    device: str,
-    batch_size: int,
-    folder: Path,
-    scored: dict[str, Scored],
-    failures: dict[str, CounterfoilError],
-    load: Callable[[str], Classifier],
-    logits: bool,
-    placement: Placement | None,
-) -> Iterator[list[ModelInPass]]:
-    """Yield lists of models that fit in memory together and have one placement; put cached answers into `scored`."""
-    waiting: list[ModelInPass] = []
-    free = _free_for_a_pass(device if placement is None else None)
-    # Models that workers can load come first.
-    for name in sorted(names, key=lambda name: placement is not None and name in placement.of_this_process):
-        try:
-            classifier = load(name)
-            _refuse_unfit(classifier, maps[name])
-            refuse_by_row(classifier, images.preview)
-            recorded = classifier.recorded(images.keys, images.paths)
-            if recorded is not None:
-                scored[name] = Scored(classifier, maps[name], take_over(images, name, recorded, maps[name]))
+            if model is None:
                 continue
-        except CounterfoilError as error:
-            failures[name] = error
-            continue
-        form = no_answers(len(images), maps[name], ranked_of(maps[name]), logits)
-        model = ModelInPass(classifier, maps[name], form)
-        entry, key = _entry(images, model, device, folder)
-        known = load_predictions(entry, key, images.keys, form) if classifier.kept else None
-        if known is not None:
-            scored[name] = Scored(classifier.released(), maps[name], known)
-            continue
-        try:
-            _refuse_vast_batch(classifier, batch_size, device)
-        except CounterfoilError as error:
-            failures[name] = error
-            continue
-        size = (classifier.param_count or 0) * _BYTES_A_PARAMETER
-        if all(other.classifier.input_key != classifier.input_key for other in waiting):
-            size += batch_bytes(classifier, batch_size)
-        elsewhere = _placement_of([model], placement) is not None
-        if waiting and (size > free or elsewhere != (_placement_of(waiting, placement) is not None)):
+            classifier = model.classifier
+            size = (classifier.param_count or 0) * _BYTES_A_PARAMETER
+            if all(other.classifier.input_key != classifier.input_key for other in waiting):
+                size += batch_bytes(classifier, self.batch_size)
+            here = self._placement_of(name) is None
+            moved = waiting and here != (self._placement_of(waiting[0].classifier.name) is None)
+            if waiting and (size > free or moved):
+                yield waiting
+                waiting, free = [], _free_for_a_pass(self.device if here else None)
+            if here:
+                model.classifier = classifier.placed(self.device)
+            if classifier.kept:
+                model.answers, model.done = load_parts(*self.entry(model), self.images.keys, model.answers)
+            waiting.append(model)
+            free -= size
+        if waiting:
             yield waiting
-            waiting, free = [], _free_for_a_pass(None if elsewhere else device)
-        model.classifier = classifier if elsewhere else classifier.placed(device)
-        if classifier.kept:
-            model.answers, model.done = load_parts(entry, key, images.keys, form)
-        waiting.append(model)
-        free -= size
-    if waiting:
-        yield waiting
 
+    def _model(self, name: str) -> ModelInPass | None:
+        """Load a model that has to answer; None if its answers are in a file or in the cache."""
+        images, class_map = self.images, self.maps[name]
+        classifier = self.load(name)
+        _refuse_unfit(classifier, class_map)
+        refuse_by_row(classifier, images.preview)
+        recorded = classifier.recorded(images.keys, images.paths)
+        if recorded is not None:
+            self.scored[name] = Scored(classifier, class_map, take_over(images, name, recorded, class_map))
+            return None
+        form = no_answers(len(images), class_map, ranked_of(class_map), self.logits)
+        model = ModelInPass(classifier, class_map, form)
+        known = load_predictions(*self.entry(model), images.keys, form) if classifier.kept else None
+        if known is not None:
+            self.scored[name] = Scored(classifier.released(), class_map, known)
+            return None
+        _refuse_vast_batch(classifier, self.batch_size, self.device)
+        return model
 
-def _placement_of(models: Sequence[ModelInPass], placement: Placement | None) -> Placement | None:
-    """Return the placement for a list of models; None for this process."""
-    if placement is None or any(model.classifier.name in placement.of_this_process for model in models):
-        return None
-    return placement
+    def answer(self, models: Sequence[ModelInPass], entries: Mapping[str, tuple[Path, str]]) -> None:
+        """Let the models of a pass answer all images, and save answers a part at a time."""
+        images, placement = self.images, self._placement_of(models[0].classifier.name)
+        stage = models[0].classifier.name
+        stage = stage if len(models) == 1 else f"{len(models)} models, {stage} first"
+        rows = part_rows(self.batch_size)
+        saved = [model.done for model in models]
+        if placement is None:
+            encoded = (image for _, image in images.images())
+            batches = predict(
+                encoded,
+                images.labels,
+                models,
+                device=self.device,
+                batch_size=self.batch_size,
+                decode=images.decoded,
+            )
+        else:
+            batches = predict_on_engine(images, models, placement, self.batch_size)
+        with closing(batches):  # so that its decoders end with the pass
+            done = min(saved)
+            for event in batches:
+                if isinstance(event, Lost):
+                    report(stage, done, len(images.keys), event.message)
+                    continue
+                done = event
+                for index, model in enumerate(models):
+                    if model.failure is None and model.done - saved[index] >= rows:
+                        if model.classifier.kept:
+                            entry, key = entries[model.classifier.name]
+                            save_part(entry, key, images.keys, model.answers, saved[index], model.done)
+                        saved[index] = model.done
+                report(stage, done, len(images.keys))
+
+    def entry(self, model: ModelInPass) -> tuple[Path, str]:
+        """Return the path and key of a model's predictions."""
+        ranked, logits = model.answers.answers.shape[1], model.answers.logits is not None
+        key = cache_key(self.images.content, model.classifier, model.class_map, self.device, ranked, logits)
+        return cache_path(self.folder, model.classifier.name, key), key
+
+    def _placement_of(self, name: str) -> Placement | None:
+        """Return the placement of a model; None for this process."""
+        if self.placement is None or name in self.placement.of_this_process:
+            return None
+        return self.placement
 
 
 def _free_for_a_pass(device: str | None) -> float:

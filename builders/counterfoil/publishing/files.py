@@ -25,23 +25,7 @@ from huggingface_hub.lfs import UploadInfo
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.mended import MENDED
 from counterfoil.regular_files import irregularity
-from counterfoil.store.layout import (
-    CARD,
-    CROISSANT,
-    EMBEDDINGS,
-    EVALUATION,
-    FIGURES,
-    LOCK,
-    MANIFEST,
-    RECEIPTS,
-    RECIPE,
-    REVIEW,
-    ROWS,
-    THRESHOLDS,
-    TIMM_INFO,
-    TOKENS,
-    WHATS,
-)
+from counterfoil.store import layout
 from counterfoil.store.manifest import Entry, manifest_document, parse_manifest, published_paths
 
 
@@ -219,21 +203,33 @@ def whole_content(file: LocalFile) -> bytes:
 
 RepositoryKind = Literal["dataset", "model"]  # as the Hub calls them
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-MODEL_FILES = frozenset({CONFIG, WEIGHTS, MENDED, CARD})
+MODEL_FILES = frozenset({CONFIG, WEIGHTS, MENDED, layout.CARD})
 # A repository's file belongs to the dataset if its name is one that only datasets' files have. Any table in the folders
 # of shards counts, since the card's globs would read it. `eval.yaml` does not: if someone added it, for instance the
 # Hub's team by a pull request, it makes the dataset a benchmark and stays.
-_FILES = frozenset({CARD, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS, CROISSANT, EMBEDDINGS, ROWS})
+_FILES = frozenset(
+    {
+        layout.CARD,
+        layout.RECIPE,
+        layout.LOCK,
+        layout.MANIFEST,
+        layout.TIMM_INFO,
+        layout.THRESHOLDS,
+        layout.CROISSANT,
+        layout.EMBEDDINGS,
+        layout.ROWS,
+    }
+)
 _BELOW = {
-    **dict.fromkeys(WHATS, re.compile(r".+\.(parquet|tar)")),
-    RECEIPTS: re.compile(r"[^/]+-\d{5,}\.json"),
-    FIGURES: re.compile(r"(contact-sheet|shift-[^/]+)\.webp"),
-    TOKENS: re.compile(r"[^/]+\.safetensors|manifest\.json"),
-    EVALUATION: re.compile(
+    **dict.fromkeys(layout.WHATS, re.compile(r".+\.(parquet|tar)")),
+    layout.RECEIPTS: re.compile(r"[^/]+-\d{5,}\.json"),
+    layout.FIGURES: re.compile(r"(contact-sheet|shift-[^/]+)\.webp"),
+    layout.TOKENS: re.compile(r"[^/]+\.safetensors|manifest\.json"),
+    layout.EVALUATION: re.compile(
         r"results\.json|eval_results/[^/]+\.yaml"
         r"|(results|robustness|shifts|classes|measures|detection|findings|transfer|distances)\.csv"
     ),
-    REVIEW: re.compile(r"selection\.(json|csv)"),
+    layout.REVIEW: re.compile(r"selection\.(json|csv)"),
 }
 # Folders that the Hub's client never writes to.
 _FORBIDDEN = {".git", ".cache"}
@@ -253,7 +249,7 @@ class Changes:
     @property
     def sent(self) -> tuple[LocalFile, ...]:
         """The files to send, in the order of publishing: data first, then the card, then the manifest."""
-        last = {CARD: 1, MANIFEST: 2}
+        last = {layout.CARD: 1, layout.MANIFEST: 2}
         return tuple(sorted((*self.added, *self.replaced), key=lambda file: (last.get(file.path, 0), file.path)))
 
     @property
@@ -271,7 +267,7 @@ def local_files(directory: Path, manifest_sha256: str | None) -> dict[str, Local
     `manifest_sha256` is the manifest's hash when the directory was verified. RunFailure if anything changed since then;
     UserError for links of the Hub's cache, and for names that the Hub does not take.
     """
-    paths = [*published_paths(directory), MANIFEST]
+    paths = [*published_paths(directory), layout.MANIFEST]
     if untaken := [path for path in paths if not _FORBIDDEN.isdisjoint(path.split("/"))]:
         raise UserError(
             [f"{path}: the Hub does not accept a file of this name" for path in untaken[:10]],
@@ -286,17 +282,17 @@ def local_files(directory: Path, manifest_sha256: str | None) -> dict[str, Local
         )
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         files = dict(zip(paths, pool.map(lambda path: hash_file(directory, path), paths), strict=True))
-    manifest = whole_content(files[MANIFEST])
+    manifest = whole_content(files[layout.MANIFEST])
     try:
-        listed = parse_manifest(manifest, MANIFEST)
+        listed = parse_manifest(manifest, layout.MANIFEST)
     except UserError:
-        raise changed(directory, {MANIFEST: "its content does not match its own hash"}) from None
+        raise changed(directory, {layout.MANIFEST: "its content does not match its own hash"}) from None
     if manifest_document(list(listed.values()))["sha256"] != manifest_sha256:
-        raise changed(directory, {MANIFEST: "it is not the file that was verified"})
-    existing = {path: Entry(path, file.size, file.sha256) for path, file in files.items() if path != MANIFEST}
-    differences = dict.fromkeys(sorted({*listed, *existing}), f"it is not the file that {MANIFEST} lists")
+        raise changed(directory, {layout.MANIFEST: "it is not the file that was verified"})
+    existing = {path: Entry(path, file.size, file.sha256) for path, file in files.items() if path != layout.MANIFEST}
+    differences = dict.fromkeys(sorted({*listed, *existing}), f"it is not the file that {layout.MANIFEST} lists")
     differences |= {path: "it is gone" for path in listed if path not in existing}
-    differences |= {path: f"it is new and not listed in {MANIFEST}" for path in existing if path not in listed}
+    differences |= {path: f"it is new and not listed in {layout.MANIFEST}" for path in existing if path not in listed}
     if differing := {path: what for path, what in differences.items() if listed.get(path) != existing.get(path)}:
         raise changed(directory, differing)
     return files
