@@ -78,9 +78,9 @@ def read_detections(name: str, subject: DetectionSubject, order: str | Sequence[
     except OSError as error:
         raise UserError(f"{name}: {error.strerror or 'cannot be read'}", _FORM) from error
     rows, answered, problems, wrong = [], set[int](), [], 0
-    known = _Images(subject)
+    row_of, images = subject.row_of, len(subject.dataset.keys)
     for index, entry in enumerate(_entries(path, content, name)):
-        row, problem = known.find(_first(entry, _KEYS)), None
+        row, problem = _row_of(_first(entry, _KEYS), row_of, images), None
         category, box, score = _first(entry, _CATEGORIES), _box(entry), _first(entry, _SCORES)
         if row is None:
             problem = f"there is no image {quoted(str(_first(entry, _KEYS)))} in the dataset"
@@ -132,21 +132,14 @@ def _refuse_other_images(name: str, subject: DetectionSubject, answered: set[int
         )
 
 
-class _Images:
-    """Finds an image by its key, by a file name with its key, or by its number in the list of keys."""
-
-    def __init__(self, subject: DetectionSubject) -> None:
-        self.row_of, self.count = subject.row_of, len(subject.dataset.keys)
-
-    def find(self, told: Any) -> int | None:
-        if type(told) is int:
-            return told - 1 if 1 <= told <= self.count else None
-        if not isinstance(told, str):
-            return None
-        row = self.row_of.get(told)
-        if row is None:
-            row = self.row_of.get(PurePosixPath(told.replace("\\", "/")).stem)
-        return row
+def _row_of(name: Any, row_of: Mapping[str, int], images: int) -> int | None:
+    """Return the row of an image by its key, a file name with its key, or its number from 1; None if there is none."""
+    if type(name) is int:
+        return name - 1 if 1 <= name <= images else None
+    if not isinstance(name, str):
+        return None
+    stem = PurePosixPath(name.replace("\\", "/")).stem
+    return row_of.get(name, row_of.get(stem))
 
 
 def _first(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
