@@ -317,13 +317,8 @@ def _audit_index(audits: Sequence[Audited], label: int) -> int:
 
 
 def half_rows(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
-    return LabelledRows(
-        audited.features[rows],
-        audited.labels[rows],
-        audited.failed[rows],
-        audited.units[rows],
-        audited.taken_for[rows],
-    )
+    labels, failed = audited.labels[rows], audited.failed[rows]
+    return LabelledRows(audited.features[rows], labels, failed, audited.units[rows], audited.taken_for[rows])
 
 
 def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDArray[np.bool_]]) -> Finding:

@@ -238,8 +238,9 @@ def _objects(recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]
         cls = recipe.classes[int(label)]
         caption = object_caption_for(scores[units[0]].shift, cls)
         threshold = shortest(float(least[of_class[0]]))
-        arrays = [column[of_class] for column in (of_unit, ranks, values, kept)]
-        objects.append(ObjectScores(cls, caption, threshold, *arrays))
+        class_units, class_ranks = of_unit[of_class], ranks[of_class]
+        scored, images = values[of_class], kept[of_class]
+        objects.append(ObjectScores(cls, caption, threshold, class_units, class_ranks, scored, images))
     return objects
 
 

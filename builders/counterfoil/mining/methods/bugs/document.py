@@ -259,8 +259,8 @@ def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) ->
         state = "confirmed" if is_confirmed else "futile" if pairs.state == "futile" else "out_of_budget"
         counted = pairs.fresh or (PairCount(0, 0, 0, 0) if is_confirmed else pairs)
         described, base, difference = rates_of(counted, level if judged_finding.name in standing else None)
-        results = {"q": value, "confirmed": is_confirmed, "pairs": replace(pairs, state=state)}
-        judged.append(replace(judged_finding, **results, set=described, rest=base, difference=difference))
+        judged_finding = replace(judged_finding, q=value, confirmed=is_confirmed, pairs=replace(pairs, state=state))
+        judged.append(replace(judged_finding, set=described, rest=base, difference=difference))
 
     def order(finding: Finding) -> tuple[bool, bool, float, str]:
         replaced = SHORTENED_TO in finding.about
@@ -296,8 +296,8 @@ def tried_of(findings: Findings) -> Findings:
     """Return the document with only the descriptions that a person tried by hand."""
     tried = tuple(finding for finding in findings.findings if finding.origin == "tried")
     rounds = tuple(drawn_round for drawn_round in findings.rounds if drawn_round.name.startswith(f"{TRIED}/"))
-    empty = {"classes": (), "not_tested": (), "smallest_difference": None}
-    return replace(findings, findings=tried, tested=len(tried), rounds=rounds, **empty)
+    only_tried = replace(findings, findings=tried, tested=len(tried), rounds=rounds)
+    return replace(only_tried, classes=(), not_tested=(), smallest_difference=None)
 
 
 def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, Difference]:
