@@ -532,7 +532,7 @@ def bootstrap_scores(matches: Matches, f1_score: float, seed: int, replicates: i
     """
     areas = list(AREAS)
     scores = average_precision(matches)
-    halves = average_precision(matches, _halves(matches.images, seed))
+    halves = average_precision(matches, halves_of_images(matches.images, seed))
     draws = {name: np.empty((matches.categories, replicates), np.float32) for name in MEASURES}
     f1 = image_f1(matches, f1_score)
     f1_draws = np.empty((1, replicates))
@@ -549,20 +549,20 @@ def bootstrap_scores(matches: Matches, f1_score: float, seed: int, replicates: i
     for name, (_, area, _) in MEASURES.items():
         images, whole = _object_images(matches, areas.index(area))
         values, half = scores.by_category(name), halves.by_category(name)
-        measures[name] = _over_categories(values, draws[name], half, images, whole)
+        measures[name] = mean_over_categories(values, draws[name], half, images, whole)
     images, _ = _object_images(matches, 0)
     values, half = scores.by_category(), halves.by_category()
     categories = [
-        _over_categories(values[[k]], draws["AP"][[k]], half[[k]], images[[k]], int(images[k]))
+        mean_over_categories(values[[k]], draws["AP"][[k]], half[[k]], images[[k]], int(images[k]))
         for k in range(matches.categories)
     ]
     everywhere = np.array([matches.images])
     mean = f1.mean(keepdims=True)
-    measures["F1"] = _over_categories(mean, f1_draws, mean[:, None], everywhere, matches.images)
+    measures["F1"] = mean_over_categories(mean, f1_draws, mean[:, None], everywhere, matches.images)
     return DetectorScores(measures, tuple(categories))
 
 
-def _halves(images: int, seed: int) -> NDArray[np.int32]:
+def halves_of_images(images: int, seed: int) -> NDArray[np.int32]:
     """Return weights of random halves of the images, each with its other half, (2 · `_SPLITS`, images)."""
     rng = seeded(seed, "halves of images")
     first = np.stack([rng.permutation(images) < images // 2 for _ in range(_SPLITS)]).astype(np.int32)
@@ -577,12 +577,13 @@ def _object_images(matches: Matches, area: int) -> tuple[NDArray[np.int64], int]
     return np.bincount(pairs, minlength=matches.categories), len(np.unique(image))
 
 
-def _over_categories(
+def mean_over_categories(
     values: NDArray[np.float64],
     draws: NDArray[np.floating],
     halves: NDArray[np.float64],
     images: NDArray[np.int64],
     whole: int,
+    bias_of_halves: float = _BIAS_OF_HALVES,
 ) -> Drawn:
     """Return the mean over categories that have objects: values (k,), draws (k, r), halves (k, h), images (k,).
 
@@ -597,7 +598,7 @@ def _over_categories(
     values, draws, images = values[higher], draws[higher].astype(np.float64), images[higher]
     longer = np.sqrt(images / np.maximum(images - 1, 1))[:, None]
     drawn = mean_of_finite(values[:, None] + (draws - values[:, None]) * longer)
-    bias = _BIAS_OF_HALVES * float((mean_of_finite(halves[higher].T) - values).mean())
+    bias = bias_of_halves * float((mean_of_finite(halves[higher].T) - values).mean())
     still = ~(np.fmax.reduce(draws, axis=1) - np.fmin.reduce(draws, axis=1) > _STILL)
     unseen = (0.0, 0.0)
     if still.any():

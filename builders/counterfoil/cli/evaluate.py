@@ -184,7 +184,7 @@ def evaluate(
     if write_keys is not None:
         _write_keys(context, dataset, write_keys, recipe, groups, base)
         return
-    from counterfoil.cli.detection_table import print_detection
+    from counterfoil.cli.detection_table import print_detection, print_multilabel
     from counterfoil.engines import EngineChoice
     from counterfoil.evaluation.evaluate_dataset import evaluate
     from counterfoil.evaluation.failures import check_new_folder
@@ -209,6 +209,8 @@ def evaluate(
         print_json(evaluation.to_json())
     elif evaluation.results.detects:
         print_detection(evaluation, PIPED_WIDTH)
+    elif evaluation.results.multilabel:
+        print_multilabel(evaluation, PIPED_WIDTH)
     else:
         _print_table(evaluation)
     if "report" in evaluation.files:

@@ -22,6 +22,7 @@ from counterfoil.evaluation.measures import MEASURES, NESTED_MEASURES
 from counterfoil.evaluation.measures.comparison import ComparedModels
 from counterfoil.evaluation.measures.source import PreparedReference, prepared_distances, prepared_reference
 from counterfoil.evaluation.mistaken_order import likely_order
+from counterfoil.evaluation.multilabel.evaluate_multilabel import MultilabelSettings, evaluate_multilabel
 from counterfoil.evaluation.result_files import make_ready, report_folder, store_results, write_evaluation
 from counterfoil.evaluation.results import Evaluation
 from counterfoil.evaluation.scored_models import ClassOrder, choose_models, is_stored, read_stored, short_name
@@ -155,22 +156,25 @@ def evaluate(
         make_ready(dataset)
     subject = open_subject(dataset, recipe, base, groups, beside or {})
     refuse_preview(subject.preview, limit, gate, into_card, distances)
-    if isinstance(subject, OpenDataset) and subject.recipe.source.objects is not None:
-        others = {"transform": transform, "version": version, "beside": beside}
-        others |= {"outputs": outputs, "distances": distances, "against": against, "compare": compare}
-        refuse_of_classifiers(others | {"reference": reference, "min_images_per_class": min_images_per_class})
+    if isinstance(subject, OpenDataset) and subject.recipe.source.whole_images:
+        others = {"beside": beside, "outputs": outputs, "distances": distances, "against": against}
+        others |= {"compare": compare, "reference": reference}
         options = (out, device, batch_size, seed, class_order, gate, allow_undecided, limit, into_card)
-        settings = DetectionSettings(*options)
-        return evaluate_detectors(subject, models, settings)
+        if subject.recipe.source.multilabel:
+            refuse_of_classifiers(
+                {"into_card": into_card} | others, "several labels an image, and classifiers of these"
+            )
+            minimum = subject.min_images_per_class if min_images_per_class is None else min_images_per_class
+            return evaluate_multilabel(subject, models, MultilabelSettings(*options, transform, version, minimum))
+        others |= {"transform": transform, "version": version, "min_images_per_class": min_images_per_class}
+        refuse_of_classifiers(others)
+        return evaluate_detectors(subject, models, DetectionSettings(*options))
     if limit is not None:
         subject = limit_subject(subject, limit)
     if into_card and subject.directory is None:
         raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
     if allow_undecided and gate is None:
         raise UserError("allow_undecided goes with a gate, and none is given", "Leave it out, or give one.")
-    minimum = subject.min_images_per_class if min_images_per_class is None else min_images_per_class
-    if minimum < 1:
-        raise UserError(f"min_images_per_class is {minimum}: expected 1 or more")
     lines = () if gate is None else read_gate(gate)
     check_names(lines, subject)
     used_device, spread = _placement(subject, device, workers, engine)

@@ -46,17 +46,7 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
     subject, answers = answered.subject, answered.answers
     built = [index for index, group in enumerate(subject.groups) if index and group.candidates is not None]
     partners = _partners(answered, built)
-    most = min(MOST_FAILURES, max(1, MOST_ANSWERS // len(results.models)))
-    chosen = choose_failures(answers.correct, answers.readable, subject.labels, subject.shifts, partners, most)
-    make_folder(folder / FOLDER)
-    images = chosen.images
-    total = len(sheet_rows(len(images)))
-    written: set[str] = set()
-    for number, sheet in enumerate(sprite_sheets(_pictures(subject, frozenset(subject.keys[row] for row in images)))):
-        file = folder / sheet_file(number)
-        write_atomically(file, sheet)
-        written.add(file.name)
-        report("pictures of failures", len(written), total)
+    chosen = choose_failures(answers.correct, answers.readable, subject.labels, subject.shifts, partners)
     levels = {names[-1]: names for curve in results.severity if (names := [level.group for level in curve.levels])}
     order = [name for shift in results.by_impact for name in levels.get(shift.name, [shift.name])]
     order += [results.base] if results.base is not None else []
@@ -66,10 +56,24 @@ def write_failures(results: Results, answered: AllAnswers, folder: Path) -> Path
         for model, class_map in zip(results.models, answered.maps, strict=True)
     ]
     data = failures_data(subject, answers, answered.confidence, chosen, models, order)
-    page = (folder / PAGE).resolve()
     paired = any(subject.groups[index].paired for index in built)
     changed = results.label_checks is not None and results.label_checks.own
     html = failures_html(results.dataset, data, chosen, len(subject.keys), paired, changed, results.preview_sentence)
+    pictures = _pictures(subject, frozenset(subject.keys[row] for row in chosen.images))
+    return write_browser(folder, html, pictures, len(chosen.images))
+
+
+def write_browser(folder: Path, html: str, pictures: Iterable[Image | None], images: int) -> Path:
+    """Write the sheets of so many pictures, then the page; return its path."""
+    make_folder(folder / FOLDER)
+    total = len(sheet_rows(images))
+    written: set[str] = set()
+    for number, sheet in enumerate(sprite_sheets(pictures)):
+        file = folder / sheet_file(number)
+        write_atomically(file, sheet)
+        written.add(file.name)
+        report("pictures of failures", len(written), total)
+    page = (folder / PAGE).resolve()
     write_atomically(page, html.encode())
     for old in (folder / FOLDER).iterdir():
         if _OWN.fullmatch(old.name) and old.name not in written:
@@ -135,13 +139,14 @@ def choose_failures(
     labels: NDArray[np.int64],
     groups: NDArray[np.int64],
     partners: NDArray[np.int64],
-    most: int,
+    most: int | None = None,
 ) -> ChosenFailures:
     """Return the readable images that at least one model gets wrong, in the dataset's order; correct: (n, models).
 
     If there are more than `most`, each cell (group and class) gives equally many: images that most models flip (right
     on the base image) come first, then images that most models get wrong.
     """
+    most = min(MOST_FAILURES, max(1, MOST_ANSWERS // correct.shape[1])) if most is None else most
     wrong = ~correct & readable[:, None]
     rows = np.flatnonzero(wrong.any(axis=1))
     failures = len(rows)
@@ -238,7 +243,9 @@ def failures_html(
     paired: bool,
     changed: bool = False,
     preview: str = "",
+    labels: bool = False,
 ) -> str:
+    """Return the page as text. images: how many were scored. labels: whether each is one of several of an image."""
     environment = template_environment(TEMPLATE)
     return environment.get_template(TEMPLATE).render(
         name=name,
@@ -249,6 +256,7 @@ def failures_html(
         images=images,
         paired=paired,
         changed=changed,
+        labels=labels,
         pairs=bool((chosen.partners >= 0).any()),
         version=__version__,
     )

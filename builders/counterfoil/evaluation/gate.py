@@ -62,7 +62,8 @@ LINE_HINT = (
     " reports it without failing."
 )
 _HINT = f"A line is one of: accuracy(GROUP) >= PERCENT, drop(SHIFT) <= POINTS, {LINE_HINT}"
-_NAME = r'(?:class=)?(?:"[^"]*"|[^\s,()"\']+)'
+_OF_CLASS = ("class=", "label=")  # the second in the words of classifiers of several labels
+_NAME = r'(?:(?:class|label)=)?(?:"[^"]*"|[^\s,()"\']+)'
 _LINE = re.compile(
     rf"\s*(?P<measure>\w+)\s*\(\s*(?P<names>{_NAME}(?:\s*,\s*{_NAME})*)\s*\)\s*(?P<sign>[<>=!]+)\s*(?P<limit>\S+(?:\s+%)?)\s*"
 )
@@ -254,7 +255,8 @@ def _parsed(text: str, shares: Sequence[str]) -> GateLine | str:
     sign, least, share = ("<=", -100.0, shares[0]) if measure in COMPARISONS else (">=", 0.0, measure)
     count = COMPARISONS.get(measure, 1)
     written = re.findall(_NAME, match["names"])
-    class_name = written.pop().removeprefix("class=").strip('"') if written[-1].startswith("class=") else None
+    of_class = written[-1].startswith(_OF_CLASS)
+    class_name = written.pop().partition("=")[2].strip('"') if of_class else None
     if measure in COMPARISONS and len(shares) > 1 and len(written) == count + 1:
         share = written.pop()
         if share not in shares:

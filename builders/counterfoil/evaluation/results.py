@@ -144,26 +144,27 @@ class Evaluation:
         return f"<Evaluation of {self.name}: {'; '.join(self._summary())}>"
 
     def _repr_html_(self) -> str:
-        detects = self.results.detects
+        lead = self.results.lead
+        shown = "top1" if lead == "accuracy" else lead
         names = {model.name: model.short_name for model in self.models}
         rows = [
             (
                 names[score.model],
                 score.shift,
-                NOTHING if (share := score.get("AP" if detects else "top1")) is None else points(share.value),
+                NOTHING if (share := score.get(shown)) is None else points(share.value),
                 "" if score.drop is None else points(score.drop.value),
             )
             for score in self.scores
         ]
-        columns = ("model", "group", "AP (%)" if detects else "accuracy (%)", "drop (points)")
+        columns = ("model", "group", f"{lead} (%)", "drop (points)")
         return shown_table(f"{self.name}: {'; '.join(self._summary())}", columns, rows)
 
     def _summary(self) -> list[str]:
-        """Return the accuracy or AP where it is measured first, and the largest drop of a model not near chance."""
+        """Return the lead measure where it is measured first, and the largest drop of a model not near chance."""
         first = self.groups[0].name if self.groups else ""
         measure, unit = ("accuracy" if self.base is not None else "top1"), "right"
-        if self.results.detects:
-            measure, unit = "AP", "AP"
+        if self.results.lead != "accuracy":
+            measure = unit = self.results.lead
         measured = [self.results.rows.value(measure, model=model.name, group=first) for model in self.models]
         shares = sorted(value for value in measured if value is not None)
         models = self.models[0].short_name if len(self.models) == 1 else counted(len(self.models), "model")
@@ -258,7 +259,7 @@ class Evaluation:
                 and not row.measure.startswith("severity_")  # in a frame of their own
                 and not row.class_id
                 and not row.against
-                and (not row.at or row.measure == "top_k" or row.at == "AP")
+                and (not row.at or row.measure == "top_k" or row.at == self.results.lead)
             ):
                 numbers.setdefault((row.model, row.group), {})[row.measure] = row
         return tuple(

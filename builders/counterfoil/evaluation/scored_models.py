@@ -307,11 +307,12 @@ def choose_models(
     # Without a recipe, ids of classes are numbers, which may equal names of outputs by chance.
     without_ids = subject.directory is None and subject.recipe is None
     classes = [replace(cls, id=cls.name) for cls in subject.classes] if without_ids else subject.classes
+    folders = subject.recipe is None or not subject.recipe.source.multilabel  # labels of an image are no folders
     for model in named:
         try:
             given_model = given.get(model.name)
             facts = given_model.facts if given_model else describe_classifier(model.name, subject.classes)
-            maps[model.name] = map_classes(classes, facts, orders.get(model.name))
+            maps[model.name] = map_classes(classes, facts, orders.get(model.name), folders=folders)
         except CounterfoilError as error:
             where = f"{model.line}: " if model.line else ""
             errors.append(type(error)([f"{where}{problem}" for problem in error.problems], error.hint))

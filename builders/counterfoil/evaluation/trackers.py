@@ -24,7 +24,7 @@ from counterfoil.recipe.names import did_you_mean
 from counterfoil.report.results import Results
 
 PROJECT = "counterfoil"
-_MEASURES = ("accuracy", "drop", "top1", "AP", "AP50")
+_MEASURES = ("accuracy", "drop", "top1", "AP", "AP50", "mAP")
 # Short names of files that a run keeps, where an evaluation wrote them.
 _FILES = ("report", "document", "measures", "gate", "junit")
 
@@ -56,7 +56,7 @@ def tracked_run(results: Results, files: Mapping[str, Path], gate: GateResult | 
     }
     metrics: dict[str, float] = {}
     for row in results.rows:
-        lead = not row.class_id and row.at in ("", "AP")  # a detector's drops are of several measures
+        lead = not row.class_id and row.at in ("", results.lead)  # drops may be of several measures
         if lead and row.measure in _MEASURES and row.model in models and row.group in group_keys:
             key = f"{models[row.model]}/{group_keys[row.group]}/{row.measure}"
             ends = {key: row.value, f"{key}_low": row.low, f"{key}_high": row.high}

@@ -208,6 +208,7 @@ class ClassFacts(Strict):
 
 
 DETECTIONS = "detections"  # what a detector's outputs are
+LABELS = "labels"  # what outputs are that are judged one by one
 # The JSON has at most this many rows; measures.csv has all.
 MOST_ROWS = 100_000
 VERSION = 3
@@ -267,6 +268,16 @@ class Results(Strict):
         return any(model.outputs == DETECTIONS for model in self.models)
 
     @property
+    def multilabel(self) -> bool:
+        """Whether the models score several labels of each image, whose lead measure is mAP."""
+        return any(model.outputs == LABELS for model in self.models)
+
+    @property
+    def lead(self) -> str:
+        """The measure that people see first."""
+        return "AP" if self.detects else "mAP" if self.multilabel else "accuracy"
+
+    @property
     def base_group(self) -> GroupFacts | None:
         return self.groups[0] if self.base is not None else None
 
@@ -317,8 +328,7 @@ class Results(Strict):
 
     def base_number(self, model: str) -> Estimate | None:
         """Return a model's accuracy on the base, averaged over the measured classes, or its AP: what people see."""
-        measure = "AP" if self.detects else "accuracy"
-        return None if self.base is None else self.rows.estimate(measure, model=model, group=self.base)
+        return None if self.base is None else self.rows.estimate(self.lead, model=model, group=self.base)
 
     def to_json(self) -> dict[str, Any]:
         """Return the document's JSON: numbers with six digits, no row of a single class, no empty field in a row."""

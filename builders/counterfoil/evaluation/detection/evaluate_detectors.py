@@ -18,7 +18,7 @@ from counterfoil.evaluation.detection.detections import (
     read_detections,
 )
 from counterfoil.evaluation.detection.files import detection_tables, write_detection
-from counterfoil.evaluation.detection.gate import LINE_FORMS, check_detection_gate, judge_detection_gate
+from counterfoil.evaluation.detection.gate import LINE_FORMS, check_detection_gate, judge_drawn_gate
 from counterfoil.evaluation.detection.measures import (
     FACTS,
     NAMES,
@@ -41,7 +41,7 @@ from counterfoil.models.classifiers.of_python import imported, is_code
 from counterfoil.models.detectors import load_detector
 from counterfoil.models.devices import resolve_device
 from counterfoil.regular_files import named_path, read_regular
-from counterfoil.report.results import DETECTIONS, GroupFacts, ModelFacts, ResultRows, Results
+from counterfoil.report.results import DETECTIONS, GroupFacts, LeftOut, ModelFacts, ResultRows, Results
 from counterfoil.report.words import counted
 from counterfoil.stats import CONFIDENCE
 from counterfoil.store.directory_lock import writing_lock
@@ -97,7 +97,10 @@ def evaluate_detectors(
     notes = list(dataset.notes)
     if subject.left_out:
         notes.append(f"{counted(subject.left_out, 'image')} of rows that some group lacks are left out.")
-    gate = judge_detection_gate(answered, lines, judged, settings.allow_undecided) if lines else None
+    gate = None
+    if lines:
+        classes = category_facts(subject.categories)
+        gate = judge_drawn_gate(dataset, classes, answered.models, lines, judged, settings.allow_undecided)
     evaluation = Evaluation(
         results,
         dataset=dataset.source,
@@ -173,23 +176,7 @@ def _results(answered: DetectionAnswers, seed: int, preview: int | None) -> Resu
     subject, dataset = answered.subject, answered.subject.dataset
     models = answered.models
     severities, severity_rows = measure_levels(subject, models)
-    groups, present = [], np.unique(subject.truth.category)
-    for index, group in enumerate(dataset.groups):
-        groups.append(
-            GroupFacts(
-                name=group.name,
-                kind=group.kind,
-                prompt=group.prompt,
-                group=group.group,
-                candidates=group.candidates,
-                accepted=len(subject.of_group(index)) if preview else int((dataset.shifts == index).sum()),
-                unreadable=0,
-                classes=len(present),
-                left_out=(),
-                images=subject.images,
-                base_images=subject.images,
-            )
-        )
+    present = np.unique(subject.truth.category)
     return Results(
         content=dataset.content,
         dataset=dataset.name,
@@ -203,11 +190,33 @@ def _results(answered: DetectionAnswers, seed: int, preview: int | None) -> Resu
         base=dataset.groups[0].name,
         classes=category_facts(subject.categories),
         models=tuple(_model_facts(model, len(subject.categories)) for model in models),
-        groups=tuple(groups),
+        groups=group_facts(dataset, subject.images, len(present), preview),
         measures=FACTS,
         rows=ResultRows([*detector_rows(subject, models), *difference_rows(models), *severity_rows]),
         severity=severities,
         preview=preview,
+    )
+
+
+def group_facts(
+    dataset: OpenDataset, images: int, classes: int, preview: int | None, left_out: tuple[LeftOut, ...] = ()
+) -> tuple[GroupFacts, ...]:
+    """Return the facts of groups that have the same images, so many, and as many measured classes."""
+    return tuple(
+        GroupFacts(
+            name=group.name,
+            kind=group.kind,
+            prompt=group.prompt,
+            group=group.group,
+            candidates=group.candidates,
+            accepted=images if preview else int((dataset.shifts == index).sum()),
+            unreadable=0,
+            classes=classes,
+            left_out=left_out,
+            images=images,
+            base_images=images,
+        )
+        for index, group in enumerate(dataset.groups)
     )
 
 
@@ -231,11 +240,11 @@ def _model_facts(model: MeasuredModel, categories: int) -> ModelFacts:
     )
 
 
-def refuse_of_classifiers(given: Mapping[str, Any]) -> None:
-    """Raise UserError for arguments that only classifiers have; `given` are those that are not at their default."""
+def refuse_of_classifiers(given: Mapping[str, Any], what: str = "objects, and detectors") -> None:
+    """Raise UserError for arguments of one-label classifiers alone; `given` are those that are not at their default."""
     named = [name for name, value in given.items() if value not in (None, False, (), {})]
     if named:
         raise UserError(
-            f"the dataset has objects, and detectors take no {', '.join(named)}",
+            f"the dataset has {what} take no {', '.join(named)}",
             "Leave it out: groups of a built dataset are compared with its base.",
         )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from counterfoil.detection_stats import Drawn, combined, ratio, simultaneous_intervals
 from counterfoil.errors import UserError
 from counterfoil.evaluation.dataset import OpenDataset
-from counterfoil.evaluation.detection.measures import NAMES, DetectionAnswers, MeasuredModel, category_facts
+from counterfoil.evaluation.detection.measures import NAMES, category_facts
 from counterfoil.evaluation.gate import (
     DROPS,
     LINE_HINT,
@@ -21,6 +22,7 @@ from counterfoil.evaluation.gate import (
     labels_named,
 )
 from counterfoil.evaluation.scored_models import is_stored
+from counterfoil.report.results import ClassFacts
 
 LINE_FORMS = (
     f"A line is one of: AP(GROUP) >= PERCENT, drop(SHIFT) <= POINTS (of AP), drop(SHIFT, AP50) <= POINTS, {LINE_HINT}"
@@ -41,38 +43,60 @@ def check_detection_gate(lines: Sequence[GateLine], dataset: OpenDataset, catego
     check_names(lines, dataset, category_facts(categories))
 
 
-def judge_detection_gate(
-    answered: DetectionAnswers, lines: Sequence[GateLine], judged_models: Sequence[str], allow_undecided: bool
+class DrawnModel(Protocol):
+    """A model's numbers in the same resamples of images: `share` is a measure in a group, of all labels or of one.
+
+    guesses: what makes its drops say nothing, of all labels or of one; empty if nothing does. of_drop: as drops are
+    measured.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def guesses(self, label: int | None) -> str: ...
+
+    def share(self, group: int, measure: str, label: int | None, of_drop: bool) -> Drawn: ...
+
+
+def judge_drawn_gate(
+    dataset: OpenDataset,
+    classes: Sequence[ClassFacts],
+    measured_models: Sequence[DrawnModel],
+    lines: Sequence[GateLine],
+    judged_models: Sequence[str],
+    allow_undecided: bool,
 ) -> GateResult:
-    """Judge every line for each of these models, with intervals that hold for all comparisons at once."""
-    models = {model.name: model for model in answered.models}
+    """Judge every line for each of these models, with intervals that hold for all comparisons at once.
+
+    classes: those that a line can name, by the numbers of labels.
+    """
+    models = {model.name: model for model in measured_models}
     comparisons = [
         comparison
         for line in lines
         for name in judged_models
-        for comparison in _comparisons(answered, line, models[name], models.get(line.other_model))
+        for comparison in _comparisons(dataset, classes, line, models[name], models.get(line.other_model))
     ]
     numbers = [number for _, number in comparisons if number is not None]
     estimates = iter(simultaneous_intervals(numbers))
     outcomes = tuple(
         judged if number is None else judged.measured(next(estimates), number.images) for judged, number in comparisons
     )
-    return GateResult(answered.subject.dataset.name, tuple(judged_models), outcomes, allow_undecided)
+    return GateResult(dataset.name, tuple(judged_models), outcomes, allow_undecided)
 
 
 def _comparisons(
-    answered: DetectionAnswers, line: GateLine, model: MeasuredModel, other: MeasuredModel | None
+    dataset: OpenDataset, classes: Sequence[ClassFacts], line: GateLine, model: DrawnModel, other: DrawnModel | None
 ) -> Iterator[tuple[Judged, Drawn | None]]:
     """Yield a line for each of its groups, still undecided, with the number that it judges; None if there is none."""
-    dataset, drop = answered.subject.dataset, line.measure in DROPS
+    drop = line.measure in DROPS
     indices = range(int(drop), len(dataset.groups)) if line.every else [indices_of_groups(dataset)[line.group]]
     if not indices:
         yield Judged(line, model.name, line.group, "undecided", reason="the dataset has no shift"), None
-    label = labels_named(line.class_name, category_facts(answered.subject.categories))[0] if line.class_name else None
+    label = labels_named(line.class_name, classes)[0] if line.class_name else None
 
-    def share(of_model: MeasuredModel, group: int) -> Drawn:
-        scores = of_model.scores[group]
-        return scores.measures[line.share] if label is None else scores.categories[label]
+    def share(of_model: DrawnModel, group: int) -> Drawn:
+        return of_model.share(group, line.share, label, drop)
 
     for index in indices:
         number = share(model, index)
@@ -80,9 +104,9 @@ def _comparisons(
         if drop or other is not None:
             first, first_group = (model, 0) if other is None else (other, index)
             number = combined([(1.0, share(first, first_group)), (-1.0, number)])
-            near_chance = [each.name for each in (first, model) if each.near_chance]
-            if near_chance and (drop or near_chance != [model.name]):
-                reason = f"{near_chance[0]} finds next to nothing on the base"
+            guessing = [each for each in (first, model) if each.guesses(label)]
+            if guessing and (drop or guessing != [model]):
+                reason = f"{guessing[0].name} {guessing[0].guesses(label)}"
             if line.measure == "relative_drop":
                 number = replace(ratio(number, share(model, 0)), signed=True)
         group = dataset.groups[index]
@@ -90,5 +114,5 @@ def _comparisons(
         if math.isfinite(number.value):
             yield judged, number
         else:
-            reason = reason or f"no object shows {line.share} here"
+            reason = reason or f"no image shows {line.share} here"
             yield replace(judged, reason=reason), None

@@ -69,6 +69,15 @@ class MeasuredModel:
         """Whether it finds next to nothing on the base, so that it has nothing to lose."""
         return self.scores[0].near_chance
 
+    def guesses(self, label: int | None) -> str:
+        """Return why its drops say nothing; empty if they do."""
+        return "finds next to nothing on the base" if self.near_chance else ""
+
+    def share(self, group: int, measure: str, label: int | None, of_drop: bool) -> Drawn:
+        """Return a measure of one group, or the AP of one category; the same for drops."""
+        scores = self.scores[group]
+        return scores.measures[measure] if label is None else scores.categories[label]
+
     def number(self, group: int, measure: str) -> Drawn:
         """Return a measure of one group."""
         return self.scores[group].measures[measure]

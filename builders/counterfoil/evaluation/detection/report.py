@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -74,7 +74,7 @@ def first_sentences(results: Results) -> list[str]:
     sentences = []
     for model in results.models:
         who = "Your detector" if len(results.models) == 1 else model.short_name
-        drops = _drops(results, model)
+        drops = sorted_drops(results, model, "AP")
         if model.near_chance:
             base = percent((results.base_number(model.name) or Estimate(0.0)).value)
             sentences.append(f"{who} finds next to nothing on the base (AP {base}), so drops say nothing.")
@@ -82,16 +82,19 @@ def first_sentences(results: Results) -> list[str]:
         if not drops:
             sentences.append(f"{who} has no drop: the dataset has no shift.")
             continue
-        group, drop = drops[0]
-        loss = f"{in_words(group.name)}: {points(drop.value)} points of AP"
-        loss += f" ({between(drop)})" if drop.low is not None else ""
-        if drop.value <= 0:
-            sentences.append(f"{who} loses no AP under any shift.")
-        elif drop.low is not None and drop.low <= 0:
-            sentences.append(f"{who} may lose most under {loss}. The interval includes 0.")
-        else:
-            sentences.append(f"{who} loses most under {loss}.")
+        sentences.append(loss_sentence(who, *drops[0], "AP"))
     return sentences
+
+
+def loss_sentence(who: str, group: GroupFacts, drop: Estimate, measure: str) -> str:
+    """Return under which shift a model loses most of a measure, and how much."""
+    loss = f"{in_words(group.name)}: {points(drop.value)} points of {measure}"
+    loss += f" ({between(drop)})" if drop.low is not None else ""
+    if drop.value <= 0:
+        return f"{who} loses no {measure} under any shift."
+    if drop.low is not None and drop.low <= 0:
+        return f"{who} may lose most under {loss}. The interval includes 0."
+    return f"{who} loses most under {loss}."
 
 
 def compared_sentences(results: Results) -> list[str]:
@@ -111,17 +114,17 @@ def compared_sentences(results: Results) -> list[str]:
     return sentences
 
 
-def _drops(results: Results, model: ModelFacts) -> list[tuple[GroupFacts, Estimate]]:
-    """Return each shift with its drop of AP, the largest first."""
+def sorted_drops(results: Results, model: ModelFacts, measure: str) -> list[tuple[GroupFacts, Estimate]]:
+    """Return each shift with its drop of a measure, the largest first."""
     drops = [
         (group, drop)
         for group in results.shifts
-        if (drop := results.rows.estimate(DROP, model=model.name, group=group.name, at="AP")) is not None
+        if (drop := results.rows.estimate(DROP, model=model.name, group=group.name, at=measure)) is not None
     ]
     return sorted(drops, key=lambda entry: -entry[1].value)
 
 
-def _bars(drops: Sequence[tuple[GroupFacts, Estimate]]) -> list[Bar]:
+def _drop_bars(drops: Sequence[tuple[GroupFacts, Estimate]]) -> list[Bar]:
     ends = [0.0]
     for _, drop in drops:
         ends += [drop.value, *(end for end in (drop.low, drop.high) if end is not None)]
@@ -278,14 +281,39 @@ def detection_notes(results: Results) -> Iterator[str]:
 
 def detection_report(results: Results, notes: Sequence[str]) -> str:
     """Return the page as text; equal results give equal bytes."""
+    categories = counted(len(results.classes), "category", "categories")
+    words = {
+        "task": "Robustness of detectors",
+        "model": "detector",
+        "lead": f"{categories} of objects. AP is the mean over IoU thresholds from .50 to .95 and over categories, as"
+        " COCO has it.",
+        "failures": "Failures, image by image",
+        "method": "Boxes are those of the source, cut and scaled with their images.",
+        "files": "measures.csv and detection.csv in this folder hold every number, predictions.parquet what became of"
+        " each image",
+    }
+    all_notes = [*notes, *detection_notes(results)]
+    return shift_report(results, "AP", words, first_sentences(results), all_notes, _sections(results))
+
+
+def shift_report(
+    results: Results,
+    measure: str,
+    words: Mapping[str, str],
+    sentences: Sequence[str],
+    notes: Sequence[str],
+    sections: Iterable[PageSection],
+) -> str:
+    """Return a page of what each shift costs in points of a measure. words: what the page says of its task."""
     filters = {"points": points, "between": between, "in_words": in_words, "counted": counted}
     environment = template_environment(TEMPLATE, filters)
     return environment.get_template(TEMPLATE).render(
         results=results,
-        sentences=first_sentences(results),
-        notes=[*notes, *detection_notes(results)],
-        bars=[(model.short_name, _bars(_drops(results, model))) for model in results.models],
-        sections=list(_sections(results)),
-        readings=[(measure.title, measure.reading) for measure in results.measures],
+        words=words,
+        sentences=sentences,
+        notes=notes,
+        bars=[(model.short_name, _drop_bars(sorted_drops(results, model, measure))) for model in results.models],
+        sections=list(sections),
+        readings=[(facts.title, facts.reading) for facts in results.measures],
         version=__version__,
     )

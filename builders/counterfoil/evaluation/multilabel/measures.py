@@ -1,0 +1,171 @@
+"""What a shift costs a classifier of several labels: mean average precision, accuracy, drops with intervals, by label.
+
+Images are resampled, base and shifts together, with the same weights. Values are fractions, as in every document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.detection_stats import Drawn, combined, simultaneous_intervals
+from counterfoil.evaluation.multilabel.subject import MultilabelSubject
+from counterfoil.multilabel_stats import (
+    ACCURACY,
+    PRECISION,
+    REPLICATES,
+    LabelScores,
+    LabelThresholds,
+    choose_thresholds,
+    score_labels,
+)
+from counterfoil.prediction.class_map import ClassMap
+from counterfoil.prediction.failures import ConditionScores
+from counterfoil.progress import report
+from counterfoil.report.results import MeasureFacts, ResultRow, row
+from counterfoil.stats import Estimate, chance_line, wilson_estimate
+
+# The mean of each measure over labels, by its name in rows.
+MEAN_PRECISION = "mAP"
+MEANS = {MEAN_PRECISION: PRECISION, ACCURACY: ACCURACY}
+DROP, MISSED, WRONGLY_GIVEN, THRESHOLD = "drop", "missed", "wrongly_given", "threshold"
+
+
+@dataclass(frozen=True)
+class MeasuredClassifier:
+    """A classifier's numbers. scores: of each group; answers: (groups, n, k) which labels it gives each image.
+
+    answered: its scores of all images. Labels go by their numbers among the measured ones of `subject`.
+    """
+
+    name: str
+    subject: MultilabelSubject
+    answered: ConditionScores
+    class_map: ClassMap
+    thresholds: LabelThresholds
+    answers: NDArray[np.bool_]
+    scores: tuple[LabelScores, ...]
+
+    @cached_property
+    def sound(self) -> tuple[int, ...]:
+        """Return the labels whose base average precision lies, with its interval, above chance."""
+        sound = []
+        for label, share in enumerate(self.subject.present.mean(axis=0).tolist()):
+            estimate = self.scores[0].mean(PRECISION, [label]).interval()
+            if (estimate.value if estimate.low is None else estimate.low) >= chance_line(share):
+                sound.append(label)
+        return tuple(sound)
+
+    def number(self, group: int, measure: str, label: int | None = None) -> Drawn:
+        """Return one of `MEANS` in a group, or its measure of one label."""
+        labels = range(len(self.subject.labels)) if label is None else [label]
+        return self.scores[group].mean(MEANS[measure], labels)
+
+    def drop(self, group: int, measure: str, label: int | None = None) -> Drawn:
+        """Return the drop under a shift, base less shift: of the mean over sound labels, or of one label."""
+        labels = self.sound if label is None else [label]
+        base, shift = (self.scores[side].mean(MEANS[measure], labels) for side in (0, group))
+        return combined([(1.0, base), (-1.0, shift)])
+
+    def share(self, group: int, measure: str, label: int | None, of_drop: bool) -> Drawn:
+        """Return a gate's number: a mean (of drops, over sound labels), or that of one of the dataset's conditions."""
+        chosen = self.sound if of_drop else range(len(self.subject.labels))
+        if label is not None:
+            chosen = [number for number, cls in enumerate(self.subject.labels) if cls.label == label]
+        return self.scores[group].mean(MEANS[measure], chosen)
+
+    def guesses(self, label: int | None) -> str:
+        """Return why drops of all labels, or of one of the dataset's conditions, say nothing; empty if they do."""
+        if label is None:
+            return "" if self.sound else "is near chance on the base for every label"
+        sound = [self.subject.labels[number].label for number in self.sound]
+        return "" if label in sound else "is near chance on the base for this label"
+
+    def wrong_share(self, group: int, label: int, having: bool) -> Estimate:
+        """Return the share of wrong answers among the images that have a label (missed), or lack it (given)."""
+        images = self.subject.present[:, label] == having
+        return wilson_estimate(int((self.answers[group, images, label] != having).sum()), int(images.sum()))
+
+
+def measure_classifier(
+    subject: MultilabelSubject, name: str, answered: ConditionScores, class_map: ClassMap, seed: int
+) -> MeasuredClassifier:
+    """Choose thresholds on the base, and resample the images of all groups together."""
+    labels = [label.label for label in subject.labels]
+    values = answered.values[:, labels][subject.rows]
+    thresholds = choose_thresholds(values[0], subject.present, seed)
+    scores = score_labels(
+        list(values),
+        subject.present,
+        thresholds,
+        seed,
+        done=lambda replicates: report(f"measuring {name}", replicates, REPLICATES),
+    )
+    answers = np.stack([thresholds.answers(group) for group in values])
+    return MeasuredClassifier(name, subject, answered, class_map, thresholds, answers, scores)
+
+
+def multilabel_rows(subject: MultilabelSubject, models: Sequence[MeasuredClassifier]) -> Iterator[ResultRow]:
+    """Yield every number; intervals of mean drops hold for all shifts at once, of labels' for all labels and shifts."""
+    for model in models:
+        for measure in MEANS:
+            yield from _mean_rows(subject, model, measure)
+            yield from _label_rows(subject, model, measure)
+        for group, facts in enumerate(subject.dataset.groups):
+            for label, cls in enumerate(subject.labels):
+                key = {"model": model.name, "group": facts.name, "class_id": cls.id}
+                having = int(subject.present[:, label].sum())
+                yield row(MISSED, model.wrong_share(group, label, True), n=having, **key)
+                yield row(WRONGLY_GIVEN, model.wrong_share(group, label, False), n=subject.images - having, **key)
+        for label, cls in enumerate(subject.labels):
+            for half, value in enumerate(model.thresholds.values[:, label].tolist(), start=1):
+                key = {"model": model.name, "group": subject.dataset.groups[0].name, "class_id": cls.id}
+                yield row(THRESHOLD, value, at=f"half {half}", **key)
+
+
+def _mean_rows(subject: MultilabelSubject, model: MeasuredClassifier, measure: str) -> Iterator[ResultRow]:
+    groups = subject.dataset.groups
+    key = {"model": model.name, "n": subject.images}
+    for group, facts in enumerate(groups):
+        yield row(measure, model.number(group, measure).interval(), group=facts.name, **key)
+    if not model.sound:
+        return
+    drops = [model.drop(group, measure) for group in range(1, len(groups))]
+    for facts, estimate in zip(groups[1:], simultaneous_intervals(drops), strict=True):
+        yield row(DROP, estimate, group=facts.name, at=measure, **key)
+
+
+def _label_rows(subject: MultilabelSubject, model: MeasuredClassifier, measure: str) -> Iterator[ResultRow]:
+    groups, images = subject.dataset.groups, subject.images
+    for group, facts in enumerate(groups):
+        for label, cls in enumerate(subject.labels):
+            estimate = model.number(group, measure, label).interval()
+            yield row(MEANS[measure], estimate, model=model.name, group=facts.name, class_id=cls.id, n=images)
+    cells = [(group, label) for group in range(1, len(groups)) for label in model.sound]
+    drops = [model.drop(group, measure, label) for group, label in cells]
+    for (group, label), estimate in zip(cells, simultaneous_intervals(drops), strict=True):
+        key = {"model": model.name, "group": groups[group].name, "class_id": subject.labels[label].id}
+        yield row(DROP, estimate, at=MEANS[measure], n=images, **key)
+
+
+FACTS: tuple[MeasureFacts, ...] = (
+    MeasureFacts(MEAN_PRECISION, MEAN_PRECISION, "percent", "mean of the labels' average precision"),
+    MeasureFacts(
+        ACCURACY,
+        "accuracy",
+        "percent",
+        "mean over labels of the balanced accuracy: the mean of the shares of right answers among images with the label"
+        " and among those without it",
+    ),
+    MeasureFacts(
+        DROP, "drop", "points", "base less shift; of means, over the labels that are not near chance on the base"
+    ),
+    MeasureFacts(PRECISION, "AP of a label", "percent", "average precision, as scikit-learn has it"),
+    MeasureFacts(MISSED, "missed", "percent", "share of the images with the label that are not given it"),
+    MeasureFacts(WRONGLY_GIVEN, "wrongly given", "percent", "share of the images without the label that are given it"),
+    MeasureFacts(THRESHOLD, "threshold", "plain", "the least score that gives the label, on either half of the images"),
+)

@@ -1,0 +1,131 @@
+"""The report of an evaluation of classifiers with several labels: what it shows, and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from counterfoil.evaluation.detection.report import (
+    PageSection,
+    group_table,
+    loss_sentence,
+    shift_report,
+    sorted_drops,
+)
+from counterfoil.evaluation.multilabel.measures import DROP, MEAN_PRECISION, MEANS, MISSED, WRONGLY_GIVEN
+from counterfoil.multilabel_stats import ACCURACY, PRECISION
+from counterfoil.report.results import ModelFacts, Results
+from counterfoil.report.words import (
+    NOTHING,
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    counted,
+    in_words,
+    listed,
+    points_cell,
+    text_cell,
+)
+
+_OF_LABELS = (PRECISION, ACCURACY, MISSED, WRONGLY_GIVEN)
+_MOST_LABELS = 60
+_MOST_NAMED = 12
+
+
+def first_label_sentences(results: Results) -> list[str]:
+    """Return a sentence for each model: under which shift it loses most mAP, and how much."""
+    sentences = []
+    for model in results.models:
+        who = "Your classifier" if len(results.models) == 1 else model.short_name
+        drops = sorted_drops(results, model, MEAN_PRECISION)
+        if model.near_chance:
+            sentences.append(f"{who} is near chance on the base for every label, so drops say nothing.")
+        elif not drops:
+            sentences.append(f"{who} has no drop: the dataset has no shift.")
+        else:
+            sentences.append(loss_sentence(who, *drops[0], MEAN_PRECISION))
+    return sentences
+
+
+def multilabel_notes(results: Results) -> Iterator[str]:
+    """Yield what must be known of the numbers."""
+    base = results.groups[0]
+    for model in results.models:
+        if model.matched:
+            yield f"{model.short_name}: outputs were matched {model.matched}."
+        guessed = [label.name for label in results.classes if label.id not in _sound_labels(results, model)]
+        if results.shifts and guessed and not model.near_chance:
+            yield (
+                f"{model.short_name}: near chance on the base for {listed(guessed, _MOST_NAMED)}. These labels have no"
+                " drop, and mean drops leave them out."
+            )
+    if base.left_out:
+        few = [label.name for label in base.left_out]
+        yield (
+            f"Not measured, because fewer than {max(2, results.min_images_per_class)} images have or lack the label:"
+            f" {listed(few, _MOST_NAMED)}."
+        )
+
+
+def _sound_labels(results: Results, model: ModelFacts) -> set[str]:
+    return {drop.class_id for drop in results.rows.where(DROP, model=model.name, at=PRECISION)}
+
+
+def label_table(results: Results, model: ModelFacts) -> Table:
+    """Return a row a label: its numbers on the base, and under the shift where its AP drops most."""
+    rows = []
+    for label in results.classes:
+        key = {"model": model.name, "class_id": label.id}
+        base = {"group": results.base or "", **key}
+        having = results.rows.one(MISSED, **base)
+        cells = [TableCell(str(having.n if having else 0))]
+        cells += [points_cell(results.rows.estimate(name, **base)) for name in _OF_LABELS]
+        drops = results.rows.where(DROP, at=PRECISION, **key)
+        worst = max(drops, key=lambda drop: drop.value or 0.0, default=None)
+        if worst is None:
+            cells += [text_cell("near chance on the base" if results.shifts else NOTHING), *[points_cell(None)] * 3]
+        else:
+            shifted = {"group": worst.group, **key}
+            cells += [text_cell(in_words(worst.group)), points_cell(worst.estimate)]
+            cells += [points_cell(results.rows.estimate(name, **shifted)) for name in (MISSED, WRONGLY_GIVEN)]
+        rows.append(TableRow((text_cell(label.name), *cells)))
+    rows.sort(key=lambda row: -float(row.cells[7].sort or -1.0))
+    titles = ["images with it", "AP on the base (%)", "accuracy (%)", "missed (%)", "wrongly given (%)"]
+    later = ["drop of AP (points)", "missed there (%)", "wrongly given there (%)"]
+    columns = [TableColumn("label", "name"), *map(TableColumn, titles), TableColumn("AP drops most under", "text")]
+    columns += map(TableColumn, later)
+    caption = f"{model.short_name}: label by label"
+    return Table(caption, tuple(columns), tuple(rows)).first(_MOST_LABELS, "labels", "labels.csv")
+
+
+def _sections(results: Results) -> Iterator[PageSection]:
+    heading = {model.name: model.short_name if len(results.models) > 1 else "" for model in results.models}
+    means = tuple(MEANS)
+    groups = [(heading[model.name], group_table(results, model, means, means)) for model in results.models]
+    yield PageSection("Every group", groups)
+    yield PageSection(
+        "Label by label",
+        [(heading[model.name], label_table(results, model)) for model in results.models],
+        "Missed: share of the images with the label that are not given it. Wrongly given: share of the images without"
+        " it that are given it. Intervals of labels’ drops hold for all labels and shifts at once.",
+    )
+
+
+def multilabel_report(results: Results, notes: Sequence[str]) -> str:
+    """Return the page as text; equal results give equal bytes."""
+    labels = counted(len(results.classes), "label")
+    words = {
+        "task": "Robustness of classifiers with several labels",
+        "model": "classifier",
+        "lead": f"{labels}. mAP is the mean of the labels’ average precision. Accuracy is balanced, so that guessing"
+        " gives 50 % however rare a label is.",
+        "failures": "Failures, label by label",
+        "method": "The thresholds stay as they are. A model gives a label from a threshold on. Each label’s images on"
+        " the base are dealt into two halves, and the threshold of the highest accuracy on one half is used on the"
+        " other, on the base and under shifts: no answer is judged by a threshold that it helped to choose. Shares of"
+        " missed and wrongly given labels have Wilson’s interval.",
+        "files": "measures.csv, multilabel.csv and labels.csv in this folder hold every number, predictions.parquet"
+        " every image’s scores and mistakes",
+    }
+    all_notes = [*notes, *multilabel_notes(results)]
+    return shift_report(results, MEAN_PRECISION, words, first_label_sentences(results), all_notes, _sections(results))

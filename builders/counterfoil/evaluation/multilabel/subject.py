@@ -1,0 +1,85 @@
+"""A built dataset whose images have several labels, opened for scoring: a class for each label, and who has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.errors import RunFailure, UserError
+from counterfoil.evaluation.dataset import OpenDataset
+from counterfoil.recipe import RecipeClass
+from counterfoil.recipe.multilabel import CONDITIONS
+from counterfoil.report.results import LeftOut
+from counterfoil.store.manifest import VERIFY
+from counterfoil.store.reading import read_receipts, shard_batches
+from counterfoil.store.rows import TableForm
+
+
+def open_conditions(dataset: OpenDataset) -> tuple[OpenDataset, NDArray[np.bool_]]:
+    """Return the dataset with its conditions as classes, and which image has which, (images, conditions).
+
+    RunFailure for a table that no build wrote.
+    """
+    form = TableForm.of(dataset.recipe)
+    present = np.zeros((len(dataset.keys), len(form.conditions)), dtype=bool)
+    row_of = {key: row for row, key in enumerate(dataset.keys)}
+    for receipt in read_receipts(dataset.directory):
+        for batch in shard_batches(dataset.directory, receipt, ["key", CONDITIONS], "data", form):
+            for key, numbers in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                if numbers is None or not set(numbers) <= set(range(len(form.conditions))):
+                    raise RunFailure(f"{dataset.directory}: {key[:80]} has conditions that no build writes", VERIFY)
+                if key in row_of:  # a preview has some alone
+                    present[row_of[key], numbers] = True
+    classes = tuple(RecipeClass(name, name, label, label, ()) for label, name in enumerate(form.conditions))
+    return replace(dataset, classes=classes), present
+
+
+@dataclass(frozen=True)
+class MultilabelSubject:
+    """The images that are compared: made from a row of the source that every group has, and read in every group.
+
+    rows: (groups, n) the places of these images in the dataset's order; image i of each group is made from one row.
+    present: (n, k) which of the `labels` each has. few: labels that too few images have or lack to be measured.
+    """
+
+    dataset: OpenDataset
+    rows: NDArray[np.int64]
+    labels: tuple[RecipeClass, ...]
+    present: NDArray[np.bool_]
+    few: tuple[LeftOut, ...]
+
+    @classmethod
+    def of(
+        cls, dataset: OpenDataset, present: NDArray[np.bool_], readable: NDArray[np.bool_], minimum: int
+    ) -> MultilabelSubject:
+        """Choose images and labels.
+
+        present: (images, conditions). readable: (images,). minimum: images that have a label, and that lack it.
+        UserError if there is no such image or label, RunFailure if a shift changes conditions.
+        """
+        rows = np.full((len(dataset.groups), int(dataset.indices.max()) + 1), -1)
+        known = np.flatnonzero(readable)
+        rows[dataset.shifts[known], dataset.indices[known]] = known
+        rows = rows[:, (rows >= 0).all(axis=0)]
+        if not rows.size:
+            raise UserError(f"{dataset.source}: no row of the source is in every group, so groups cannot be compared")
+        if (present[rows] != present[rows[0]]).any():
+            raise RunFailure(f"{dataset.directory}: an image has other conditions than its base image", VERIFY)
+        having = present[rows[0]].sum(axis=0)
+        enough = np.minimum(having, rows.shape[1] - having) >= max(2, minimum)
+        if not enough.any():
+            raise UserError(
+                f"{dataset.source}: no label has {max(2, minimum)} images with it and as many without it",
+                "Build with more samples.candidates, or lower min_images_per_class (--min-images).",
+            )
+        labels = tuple(dataset.classes[label] for label in np.flatnonzero(enough))
+        few = [(dataset.classes[label], int(having[label])) for label in np.flatnonzero(~enough)]
+        left_out = tuple(LeftOut(label.id, label.name, images, images) for label, images in few)
+        return cls(dataset, rows, labels, present[rows[0]][:, enough], left_out)
+
+    @property
+    def images(self) -> int:
+        """How many images each group has."""
+        return self.rows.shape[1]
