@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -42,10 +43,12 @@ from counterfoil.evaluation.gate import UNDECIDED
 from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.world import render
 from counterfoil.recipe import layering
+from counterfoil.store.decoding import rgb_image
 from lab_training.corpora import unbiased_scene
 from support.boxes import coco_folder
 from support.colour_detector import ColourDetector
 from support.images import encoded
+from support.labelled_patches import colour_classifier, patches_folder
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))}
@@ -70,6 +73,7 @@ BEFORE = {
     f"{HOW_TO}own-photos.md": "photos my-model",
     f"{HOW_TO}publish.md": "wardrobe-mini",
     f"{HOW_TO}real-images.md": "photos pool=photos retrieve.yaml",
+    f"{HOW_TO}several-labels.md": "faces",
 }
 # Files that hold a block of the page: the one in which these words stand.
 BLOCKS = {
@@ -78,6 +82,7 @@ BLOCKS = {
     f"{HOW_TO}draw-scenes.md": {"cut.yaml": "in_the_snow: {threshold"},
     f"{HOW_TO}drawn-elsewhere.md": {"elsewhere.yaml": "name: drawn-elsewhere"},
     f"{HOW_TO}own-generator.md": {"my-flux.yaml": "name: my-flux"},
+    f"{HOW_TO}several-labels.md": {"faces.yaml": "name: faces-corrupt"},
 }
 # Lines that hold these words do not run here, and why.
 NOT_HERE = {
@@ -103,6 +108,7 @@ NOT_HERE = {
 # Pages that take more than a few seconds.
 WHOLE = {f"{HOW_TO}edit-photos.md", f"{HOW_TO}mend.md", f"{HOW_TO}mine.md", f"{HOW_TO}real-images.md"}
 
+FACES = ("smiling", "glasses", "hat")
 # Laid over the bundled recipes, and so over those that extend them.
 CLASSES: list[dict[str, Any]] = [
     {"id": "05", "name": "sandal", "source_label": 5},
@@ -218,6 +224,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         _photos(folder)
         _drawn(folder / "drawn")
         coco_folder(folder / "streets")
+        patches_folder(folder / "faces", names=FACES)
         with contextlib.chdir(folder):
             _recipes()
             run("counterfoil build wardrobe-mini --out wardrobe-mini")
@@ -284,6 +291,15 @@ def answer_elsewhere() -> None:
     Path("answers.csv").write_text("".join(["key,label\n", *said]))
 
 
+def score_elsewhere() -> None:
+    """answers.csv by another program, to the images of faces-corrupt: a column of scores for each label."""
+    lines = [f"key,{','.join(FACES)}"]
+    for key, content in open_dataset("faces-corrupt").images():
+        pixels = np.asarray(rgb_image(content or b""), np.float32).transpose(2, 0, 1) / 255
+        lines.append(f"{key},{','.join(map(str, colour_classifier(pixels[None])[0]))}")
+    Path("answers.csv").write_text("\n".join(lines) + "\n")
+
+
 def detect_elsewhere() -> None:
     """answers.parquet by another program, to the images of streets-corrupt, with corners as Ultralytics names them."""
     detector, rows = ColourDetector(), []
@@ -316,6 +332,7 @@ def name_no_steps() -> None:
 BY_HAND = {
     "--write-keys keys.csv": answer_elsewhere,
     "build streets.yaml": detect_elsewhere,
+    "build faces.yaml": score_elsewhere,
     "review photos-cut --open": select_everything,
     "tokens drawn.yaml": name_no_steps,
 }

@@ -260,12 +260,18 @@ def test_images_that_no_model_can_read_leave_every_group(built: Path) -> None:
         MultilabelSubject.of(dataset, changed, readable, 2)
 
 
-def test_what_only_one_label_an_image_allows_is_refused(built: Path, answers_file: Path) -> None:
+def test_what_only_one_label_an_image_allows_is_refused(
+    built: Path, answers_file: Path, evaluation: Evaluation
+) -> None:
     with pytest.raises(UserError, match="several labels an image, and classifiers of these take no into_card, compare"):
         evaluate(built, [f"predictions:{answers_file}"], into_card=True, compare=("a", "b"))
     one = built.parent / "one.csv"
     with one.open("w", newline="") as stream:
         csv.writer(stream).writerows([["key", "label"], *([key, "red"] for key in open_dataset(built).keys)])
+    with pytest.raises(UserError, match="where a model gives each image one class"):
+        evaluation.failures()
+    with pytest.raises(UserError, match="where a model gives each image one class"):
+        evaluation.export_failures(built.parent / "exported")
     with pytest.raises(UserError, match="gives one label per image"):
         evaluate(built, [f"predictions:{one}"], out=built.parent / "one")
 

@@ -30,14 +30,14 @@ evaluate: {{min_images_per_class: 2}}
 """
 
 
-def patches_folder(folder: Path, count: int = 40, seed: int = 0) -> NDArray[np.bool_]:
+def patches_folder(folder: Path, count: int = 40, seed: int = 0, names: tuple[str, ...] = LABELS) -> NDArray[np.bool_]:
     """Write `count` pictures and `metadata.csv` with a column of 0 and 1 for each label; return the labels."""
     rng = np.random.default_rng(seed)
     present = rng.random((count, len(LABELS))) < (0.5, 0.4, 0.3)
     folder.mkdir(parents=True)
     with (folder / "metadata.csv").open("w", newline="") as file:
         rows = csv.writer(file)
-        rows.writerow(["file_name", *LABELS])
+        rows.writerow(["file_name", *names])
         for number, labels in enumerate(present):
             pixels = rng.integers(60, 120, (SIDE, SIDE, 3))
             for label in np.flatnonzero(labels):

@@ -338,6 +338,7 @@ class Evaluation:
         """
         from counterfoil.evaluation.failures import failures_frame
 
+        self._refuse_other_answers()
         return failures_frame(self.files["predictions"], [score.name for score in self.models], model)
 
     def export_failures(self, folder: str | Path) -> Path:
@@ -349,9 +350,18 @@ class Evaluation:
         """
         from counterfoil.evaluation.failures import write_failure_folder
 
+        self._refuse_other_answers()
         if self.answered is None:
             raise UserError("these results were not made by an evaluation in this process", "Evaluate again.")
         return write_failure_folder(self.answered, folder)
+
+    def _refuse_other_answers(self) -> None:
+        """Raise UserError if models did not answer with one class an image."""
+        if self.results.detects or self.results.multilabel:
+            raise UserError(
+                "failures are listed and exported where a model gives each image one class",
+                "failures.html and predictions.parquet have the failures of this evaluation.",
+            )
 
     def report_to(self, *trackers: str) -> None:
         """Send this evaluation to experiment trackers (wandb, mlflow, trackio, tensorboard), as one run each.
