@@ -156,6 +156,9 @@ def evaluate(
         make_ready(dataset)
     subject = open_subject(dataset, recipe, base, groups, beside or {})
     refuse_preview(subject.preview, limit, gate, into_card, distances)
+    minimum = subject.min_images_per_class if min_images_per_class is None else min_images_per_class
+    if minimum < 1:
+        raise UserError(f"min_images_per_class is {minimum}: expected 1 or more")
     if isinstance(subject, OpenDataset) and subject.recipe.source.whole_images:
         others = {"beside": beside, "outputs": outputs, "distances": distances, "against": against}
         others |= {"compare": compare, "reference": reference}
@@ -164,7 +167,6 @@ def evaluate(
             refuse_of_classifiers(
                 {"into_card": into_card} | others, "several labels an image, and classifiers of these"
             )
-            minimum = subject.min_images_per_class if min_images_per_class is None else min_images_per_class
             return evaluate_multilabel(subject, models, MultilabelSettings(*options, transform, version, minimum))
         others |= {"transform": transform, "version": version, "min_images_per_class": min_images_per_class}
         refuse_of_classifiers(others)
