@@ -156,9 +156,8 @@ def evaluate(
         make_ready(dataset)
     subject = open_subject(dataset, recipe, base, groups, beside or {})
     refuse_preview(subject.preview, limit, gate, into_card, distances)
-    minimum = subject.min_images_per_class if min_images_per_class is None else min_images_per_class
-    if minimum < 1:
-        raise UserError(f"min_images_per_class is {minimum}: expected 1 or more")
+    if min_images_per_class is not None and min_images_per_class < 1:
+        raise UserError(f"min_images_per_class is {min_images_per_class}: expected 1 or more")
     if isinstance(subject, OpenDataset) and subject.recipe.source.whole_images:
         others = {"beside": beside, "outputs": outputs, "distances": distances, "against": against}
         others |= {"compare": compare, "reference": reference}
@@ -167,12 +166,14 @@ def evaluate(
             refuse_of_classifiers(
                 {"into_card": into_card} | others, "several labels an image, and classifiers of these"
             )
-            return evaluate_multilabel(subject, models, MultilabelSettings(*options, transform, version, minimum))
+            least = min_images_per_class or subject.min_images_per_class
+            return evaluate_multilabel(subject, models, MultilabelSettings(*options, transform, version, least))
         others |= {"transform": transform, "version": version, "min_images_per_class": min_images_per_class}
         refuse_of_classifiers(others)
         return evaluate_detectors(subject, models, DetectionSettings(*options))
     if limit is not None:
         subject = limit_subject(subject, limit)
+    minimum = min_images_per_class or subject.min_images_per_class
     if into_card and subject.directory is None:
         raise UserError(f"{dataset} is not a built dataset, so it has no card for results")
     if allow_undecided and gate is None:
