@@ -124,7 +124,7 @@ def content_of_receipts(receipts: Iterable[Receipt]) -> str:
 def file_faults(
     directory: Path, files: Sequence[StoredFile], openable: Collection[str] | None = None
 ) -> Iterator[tuple[StoredFile, bool]]:
-    """Yield each of the `openable` files, by default all, that differs from its receipt, and each missing one."""
+    """Yield each file that differs from its receipt, and whether it exists; only `openable` paths are read."""
     if openable is None:
         openable = {file.path for file in files if (directory / file.path).is_file()}
     present = [file for file in files if file.path in openable]
