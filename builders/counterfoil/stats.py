@@ -379,10 +379,9 @@ def least_squares_line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[
 
 
 def rogan_gladen(seen: float, wrong: float, detected: float) -> float:
-    """Return the share of false labels, not cut to 0 … 1 (Rogan and Gladen 1978): (q - f) / (s - f).
+    """Return the share of false labels, not cut to 0 … 1 (Rogan and Gladen 1978): (seen - wrong) / (detected - wrong).
 
-    seen (q): the share of labels that a judge disagrees with; wrong (f) and detected (s): the shares of true and of
-    false labels that it disagrees with.
+    seen: the share of all labels that a judge disagrees with; wrong, detected: those of true and of false labels.
     """
     return (seen - wrong) / (detected - wrong)
 

@@ -191,10 +191,8 @@ def check(
 
 
 def _with_labels(recipe: Recipe) -> Recipe:
-    """Return the recipe with its classes' labels, read from its source if it lacks them.
-
-    A local folder is always read, since its order of labels may differ from the recipe's. For other sources the build
-    checks that; doing it here would load libraries for seconds.
+    """Return the recipe with its classes' labels; those of a local folder are always read, since their order may
+    differ.
     """
     from counterfoil.recipe.names import is_local
     from counterfoil.starting.lacking import lacking_classes

@@ -60,9 +60,8 @@ RESTORE = "These cannot be rebuilt: restore them from a copy, such as the publis
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of one file of a dataset; `what` continues its path, `lines` are details, `hint` is what to do.
-
-    mistake: a person changed the file, and nothing is lost. consequence: another fault of the file explains this one.
+    """A fault of a file: `what` continues its path; a `mistake` loses nothing; a `consequence` follows from another
+    fault.
     """
 
     path: str

@@ -124,13 +124,12 @@ def readable_image(encoded: Any, *, photograph: bool = False) -> Image.Image | N
 def decoded_batches(
     images: Iterable[bytes | None], decode: Callable[[bytes | None], T], batch_size: int, device: str
 ) -> Iterator[list[T]]:
-    """Yield `decode` of each image, in order, in batches for `device`.
-
-    For a GPU, threads decode the next batch while one is computed. For a CPU, decoding and computing alternate:
-    decoders beside torch's threads slow a pass over small images down by a factor of up to 1.7.
+    """Yield `decode` of each image, in order, in batches. For a GPU, threads decode ahead; for a CPU they would slow
+    it.
     """
     stream = iter(images)
     if device == "cpu":
+        # Decoding alternates with computing: beside torch's threads it slows small images down by up to 1.7 times.
         import torch
 
         decoders = min(_MOST_DECODERS, torch.get_num_threads())  # one in a worker, which has one core

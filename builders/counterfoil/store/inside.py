@@ -106,10 +106,7 @@ def read_inside(directory: Path, path: str, most_bytes: int = MOST_DOCUMENT) -> 
 
 
 def read_own(directory: Path, path: str, kind: type[Document], hint: str | None = None) -> Document:
-    """Read a document that Counterfoil wrote in a dataset directory; `hint` replaces that of its form.
-
-    RunFailure, with every problem, if it is damaged or forged; OtherVersion if another version wrote it.
-    """
+    """Read a document that Counterfoil wrote. RunFailure if it is damaged, OtherVersion for another version's."""
     file = directory / path
     try:
         return parse_document(kind, read_inside(directory, path), str(file))
@@ -150,10 +147,7 @@ def _leads_to_blob(link: Path, folders: tuple[Path, Path] | None) -> bool:
 
 
 def _entries(folder: Path | str, linked: dict[str, Path] | None = None) -> Iterator[os.DirEntry[str]]:
-    """Yield every entry below a folder that is not itself a folder, unordered, links to folders included.
-
-    With `linked`, links to folders are entered instead and noted there by path; links below those are not followed.
-    """
+    """Yield all but folders below a folder; with `linked`, enter links to folders and note them there by path."""
     waiting = [(str(folder), linked)]
     while waiting:
         current, follow = waiting.pop()

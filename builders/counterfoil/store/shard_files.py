@@ -82,11 +82,7 @@ def read_parquet(
     only: frozenset[str] | None = None,
     form: TableForm = PLAIN,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a shard's rows in batches of bounded size, in order, with `columns` in this order.
-
-    With `only`, row groups without any of these keys are skipped. ValueError for a file of another form than is
-    written; pyarrow's errors for a damaged one.
-    """
+    """Yield a shard's rows in batches of bounded size; row groups without a key of `only` are skipped."""
     with pq.ParquetFile(path) as file:
         names = _checked_columns(file, what, columns, form)
         rows = _rows_a_batch(file, [*names, "key"])

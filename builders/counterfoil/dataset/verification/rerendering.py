@@ -45,10 +45,8 @@ class ChosenRow:
 
 
 def pinned_generator(dataset: StandingDataset, overrides: Sequence[str]) -> Materials | None:
-    """Return the generator of a dataset as it is loaded here; None if its recipe or lock is damaged.
-
-    `overrides` may only locate the generator, its adapter and rows that are edited (`generator.model=PATH`). UserError,
-    with both hashes, for one that the lock does not pin.
+    """Return the generator as it is loaded here, None for a damaged recipe or lock. UserError for one that is not
+    pinned.
     """
     recipe = dataset.recipe
     drawn = recipe is None or recipe.kind.draws

@@ -200,11 +200,7 @@ class _Reading:
 def read_shard_receipts(
     directory: Path, described: StandingDataset, files: FileCheck, findings: ProblemsFound
 ) -> dict[tuple[str, int], Receipt]:
-    """Return the sound receipts by group and shard number, in the plan's order if there is a plan.
-
-    Add to `findings` each receipt that is missing, damaged, of another dataset or of an unplanned shard, and each file
-    that differs from its receipt or that no receipt lists.
-    """
+    """Return sound receipts by group and shard number; report all others, and files that differ from theirs."""
     plan, output = described.plan, None if described.recipe is None else described.recipe.output
     split, format = (None, None) if output is None else (output.split, output.format)
     # If the lock is damaged, compare receipts with the recipe's hashes.
