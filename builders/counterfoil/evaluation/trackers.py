@@ -147,7 +147,11 @@ def check_trackers(names: Sequence[str]) -> None:
     """Raise UserError with every name that is no tracker, or whose library is not installed."""
     problems = [f"there is no tracker {name!r}{did_you_mean(name, TRACKERS)}" for name in names if name not in TRACKERS]
     lacking = [name for name in names if name in TRACKERS and importlib.util.find_spec(name) is None]
-    problems += [f"{name} is not installed: pip install 'counterfoil[{name}]'" for name in lacking]
+    for name in lacking:
+        how = f"pip install 'counterfoil[{name}]'"
+        if name == "trackio":
+            how = "it has no extra, since its 0.43 takes no Pillow 13 (see the documentation)"
+        problems.append(f"{name} is not installed: {how}")
     if problems:
         raise UserError(problems, f"The trackers are {', '.join(TRACKERS)}.")
 
