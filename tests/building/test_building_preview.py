@@ -14,7 +14,10 @@ from counterfoil.cli.main import app
 from counterfoil.dataset.verification import verify
 from counterfoil.errors import UserError
 from counterfoil.evaluation import evaluate
+from counterfoil.mending.given import Given
+from counterfoil.mending.variants import open_debug_images
 from counterfoil.publishing import publish
+from counterfoil.recipe import load_recipe
 from counterfoil.report.words import preview_sentence
 from counterfoil.reviewing import review
 from shared_datasets import Once
@@ -71,11 +74,14 @@ def test_it_becomes_no_other_dataset(preview: Path, tmp_path: Path) -> None:
     assert isinstance(told.exception, UserError) and "--limit does not go with --from" in str(told.exception)
 
 
-def test_it_is_not_published_and_answers_no_gate(preview: Path) -> None:
+def test_it_is_not_published_answers_no_gate_and_mends_nothing(preview: Path) -> None:
     with pytest.raises(UserError, match="is a preview of 6 images a shift, which is not published"):
         publish(preview, "me/preview", dry_run=True)
     with pytest.raises(UserError, match="a preview of 6 images a shift, which takes no gate"):
         evaluate(preview, {"m": lambda batch: batch[:, 0, 0, :3]}, gate=["drop(fog) <= 10"])
+    given = Given("images", "built", str(preview))
+    with pytest.raises(UserError, match="a preview of 6 images a shift, from which no head is fitted"):
+        open_debug_images(given, load_recipe("wardrobe-corrupt", SETTINGS))
 
 
 def test_an_evaluation_says_so_and_writes_no_entries_for_the_hub(preview: Path, tmp_path: Path) -> None:
