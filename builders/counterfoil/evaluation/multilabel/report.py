@@ -107,7 +107,8 @@ def _sections(results: Results) -> Iterator[PageSection]:
         "Label by label",
         [(heading[model.name], label_table(results, model)) for model in results.models],
         "Missed: share of the images with the label that are not given it. Wrongly given: share of the images without"
-        " it that are given it. Intervals of labels’ drops hold for all labels and shifts at once.",
+        " it that are given it. Intervals of labels’ drops are for all labels and shifts at once, and"
+        " too short where few images have a label.",
     )
 
 
