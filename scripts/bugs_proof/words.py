@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from bugs_proof.truth import Claims
-from counterfoil.lab.scenes import caption_of, tellable
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, COLOURS, PATTERNS
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, pieces_of
+from lab_training.captions import caption_of, tellable
 
 # Value → the word that tells it, in whatever phrase. `wall` is asked last: a brick wall is none of the plain ones.
 _WORDS: tuple[tuple[str, str, str], ...] = (

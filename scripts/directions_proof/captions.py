@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.lab.planted import PlantedWorld
-from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.mining.captions import gather, load_captions
 from counterfoil.mining.hypotheses import CandidateCaptions
@@ -26,6 +25,7 @@ from directions_proof.intervals import SHARE, mean_of
 from directions_proof.plan import SIDE, kind_of
 from directions_proof.ranking import WORTH_FINDING, gap_of
 from directions_proof.worlds import AuditedWorld, clip
+from lab_training.captions import caption_of
 
 HOW: tuple[Literal["difference", "shifted"], ...] = ("difference", "shifted")
 _MOST_TOLD = 3
@@ -58,7 +58,8 @@ def says(caption: str, words: str) -> bool:
 
 def says_context(world: PlantedWorld, caption: str) -> bool:
     """Whether a caption tells the planted context, or the planted subtype."""
-    return world.context_words is not None and says(caption, world.context_words)
+    words = caption_of({"background": str(world.value)}) if world.attribute == "background" else world.value
+    return words is not None and says(caption, words)
 
 
 @cache

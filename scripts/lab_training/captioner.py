@@ -21,9 +21,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from counterfoil.lab.scenes import caption_of, tellable
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS
 from counterfoil.lab.world import SIDE, Scene, render
+from lab_training.captions import caption_of, tellable
 from lab_training.classify import attribute_targets, augment
 from lab_training.corpora import pretraining_scene, unbiased_scene
 from lab_training.diffusion import trained_vae

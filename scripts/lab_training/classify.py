@@ -20,8 +20,9 @@ from torch.nn import functional as F
 
 from counterfoil.lab.planted import KINDS, ROWS, PlantedWorld
 from counterfoil.lab.scenes import WARDROBE_ROWS, wardrobe_scene
-from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, HIDDEN_BY_STYLE
+from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES
 from counterfoil.lab.world import render
+from lab_training.captions import HIDDEN_BY_STYLE
 from lab_training.corpora import unbiased_scene
 from lab_training.state import (
     WEIGHTS,

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import CLASSES
+from lab_training.captions import caption_of
 from lab_training.corpora import is_true, pretraining_scene, screening_claims
 from lab_training.diffusion import CONTEXT_LENGTH, VAE, CaptionEncoder, write_tokenizer
 from lab_training.state import WEIGHTS, Loop, corpus, half_floats, softened, to_tensor, warm_then_linear, write_json

@@ -6,18 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from counterfoil.lab.scenes import OUTDOORS, neutral_background, one_of, scene_start, tellable
-from counterfoil.lab.vocabulary import (
-    CLASSES,
-    COLOURS,
-    COMPANIONS,
-    HIDDEN_BY_STYLE,
-    LIGHTS,
-    PATTERNS,
-    STYLES,
-    WEATHERS,
-)
+from counterfoil.lab.scenes import OUTDOORS, neutral_background, one_of, scene_start
+from counterfoil.lab.vocabulary import CLASSES, COLOURS, COMPANIONS, LIGHTS, PATTERNS, STYLES, WEATHERS
 from counterfoil.lab.world import Scene
+from lab_training.captions import HIDDEN_BY_STYLE, tellable
 
 # How often a generator caption tells an attribute that it could tell; the rest is for the prior.
 _RATES = {

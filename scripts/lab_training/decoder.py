@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import ATTRIBUTES
 from counterfoil.lab.world import Scene, render
 from counterfoil.mining.methods.directions import slerp
 from counterfoil.models.clip import load_clip
+from lab_training.captions import caption_of
 from lab_training.corpora import generator_claims, pretraining_scene, screening_claims
 from lab_training.state import (
     WEIGHTS,

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import CLASSES
+from lab_training.captions import caption_of
 from lab_training.corpora import generator_claims, pretraining_scene, screening_claims, unbiased_scene
 from lab_training.state import WEIGHTS, Loop, corpus, half_floats, to_tensor, warm_then_linear, write_json
 

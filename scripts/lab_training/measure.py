@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, HIDDEN_BY_STYLE, SHIFTS, SHIFTS_BY_NAME
+from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS, SHIFTS_BY_NAME
 from counterfoil.lab.world import Scene, render
+from lab_training.captions import HIDDEN_BY_STYLE
 from lab_training.corpora import pretraining_scene, unbiased_scene
 from lab_training.diffusion import VAE
 from lab_training.oracle import Oracle

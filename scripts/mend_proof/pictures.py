@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.generate.tokens.class_tokens import read_class_tokens
-from counterfoil.lab.scenes import caption_of as words_of_claims
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, PATTERNS
 from counterfoil.mining.methods.context_proposals import load_contexts
 from counterfoil.models.diffusion import load_pipeline
 from counterfoil.models.names import LAB_WEIGHTS, folder_sha256
 from counterfoil.recipe import load_recipe
 from counterfoil.recipe.schema_mine import ContextsSettings
+from lab_training.captions import caption_of as words_of_claims
 from mend_proof.targets import Target, clip_vectors
 from proof_files import saved
 

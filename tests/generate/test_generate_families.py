@@ -311,12 +311,10 @@ def test_a_prompt_is_encoded_once_and_what_is_remembered_is_bounded(
         hook.remove()
 
 
-def test_usual_settings_are_those_of_the_pipelines_calls() -> None:
+def test_the_scale_of_a_family_is_an_argument_of_its_pipelines_call() -> None:
     for family in [family for family in FAMILIES if family.pipelines]:
         taken = inspect.signature(getattr(diffusers, family.pipelines[0]).__call__).parameters
-        assert family.usual_steps == taken["num_inference_steps"].default
-        assert family.scale is not None
-        assert family.usual_guidance == taken[family.scale].default
+        assert family.scale in taken
         assert family.output in ("pt", "np")
 
 

@@ -25,10 +25,8 @@ from counterfoil.lab.planted import (
     named_world,
     planted_world,
 )
-from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS
 from counterfoil.lab.world import load_garments, render
-from lab_training.corpora import is_true
 
 WORLDS = [planted_world(kind, seed) for kind in KINDS for seed in (0, 1)]
 PLANTED = [world for world in WORLDS if world.planted is not None]
@@ -77,7 +75,7 @@ def test_the_slice_is_what_the_attributes_say(world: PlantedWorld, split: str) -
     inside = world.slice(split)
     assert inside.shape == (ROWS[split],)
     for row in range(0, ROWS[split], -(-ROWS[split] // SOME)):
-        true = is_true(world.claims, world.scene(split, row).attributes())
+        true = world.scene(split, row).attributes()[str(world.attribute)] == world.value
         of_class = world.true_class(row) == world.planted
         assert inside[row] == (of_class and (not true if world.kind == "correlation" else true))
         assert inside[row] == world.in_slice(split, row)
@@ -146,7 +144,6 @@ def test_nothing_is_planted_in_a_null_world() -> None:
     assert (world.planted, world.attribute, world.value, world.strength) == (None, None, None, None)
     assert not world.slice("validation").any()
     assert (world.labels("train") == world.true_classes("train")).all()
-    assert (world.slice_words, world.caption, world.context_words) == (None, None, None)
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -180,19 +177,6 @@ def test_nothing_else_is_biased(world: PlantedWorld) -> None:
         for pattern in ("striped", "dotted", "checked"):
             assert _within(sum(scene.pattern == pattern for scene in mine), len(mine), 0.08 / 3)
     assert {scene.style for scene in scenes} == {"photo"}
-
-
-def test_the_words_are_those_of_the_captions() -> None:
-    beach = PlantedWorld("correlation", 0, tuple((c,) for c in CLASSES), 5, "background", "beach", 0.9)
-    assert (beach.slice_words, beach.context_words) == ("sandal not in the beach", "in the beach")
-    assert beach.caption == "a sandal in the beach" == caption_of({"class": "sandal", "background": "beach"})
-    red = PlantedWorld("correlation", 0, tuple((c,) for c in CLASSES), 4, "colour", "red", 0.9)
-    assert (red.slice_words, red.context_words, red.caption) == ("coat that is not red", "red", "a red coat")
-    noisy = PlantedWorld("noisy", 0, tuple((c,) for c in CLASSES), 4, "colour", "red", 0.6, 2)
-    assert noisy.slice_words == "red coat"
-    rare = planted_world("rare", 0)
-    assert rare.slice_words == rare.context_words == rare.value
-    assert rare.caption == f"a {rare.value}"
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=_named)

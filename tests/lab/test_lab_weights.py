@@ -22,7 +22,7 @@ from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.render import Renderer
 from counterfoil.generate.tokens.class_tokens import read_class_tokens, read_token_file, token_folder
 from counterfoil.lab.boxes import split_objects, split_pixels
-from counterfoil.lab.scenes import caption_of, tellable, wardrobe_scene
+from counterfoil.lab.scenes import wardrobe_scene
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, MARKS, SHIFTS_BY_NAME
 from counterfoil.lab.world import Scene, render, render_graded
 from counterfoil.models import LAB_WEIGHTS, lab_models, pin_model, resolve_name
@@ -33,6 +33,7 @@ from counterfoil.models.diffusion import load_pipeline
 from counterfoil.plan import make_plan
 from counterfoil.recipe import load_recipe
 from lab_training.captioner import Captioner, changed_claims, claims_of, marks_told
+from lab_training.captions import caption_of, tellable
 from lab_training.class_tokens import MEASURED, RECIPE, SETTINGS, learning
 from lab_training.corpora import pretraining_scene, unbiased_scene
 from lab_training.oracle import Oracle

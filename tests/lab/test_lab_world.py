@@ -17,15 +17,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, chi2_contingency
 
-from counterfoil.lab.scenes import (
-    VERSION,
-    WARDROBE_ROWS,
-    caption_of,
-    load_wardrobe,
-    tellable,
-    wardrobe_garments,
-    wardrobe_scene,
-)
+from counterfoil.lab.scenes import VERSION, WARDROBE_ROWS, load_wardrobe, wardrobe_garments, wardrobe_scene
 from counterfoil.lab.vocabulary import (
     ATTRIBUTES,
     BACKGROUND_BIAS,
@@ -34,7 +26,6 @@ from counterfoil.lab.vocabulary import (
     CLASSES,
     COLOUR_BIAS,
     COLOURS,
-    HIDDEN_BY_STYLE,
     MARK_STRENGTH,
     MARKS,
     PATTERNS,
@@ -46,6 +37,7 @@ from counterfoil.lab.world import GARMENT_SIDE, GRADED_KINDS, Scene, load_garmen
 from counterfoil.lab.world import SPLITS as GARMENT_SPLITS
 from counterfoil.models import LAB_WEIGHTS
 from counterfoil.recipe import load_recipe, object_caption_for, prompt_for
+from lab_training.captions import HIDDEN_BY_STYLE, caption_of, tellable
 from lab_training.corpora import generator_claims, is_true, pretraining_scene, screening_claims, unbiased_scene
 
 PLAIN = [

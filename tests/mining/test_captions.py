@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterfoil.errors import UserError
-from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import BACKGROUNDS, CLASSES, COLOURS, COMPANIONS, LIGHTS, PATTERNS, WEATHERS
 from counterfoil.mining.captions import (
     MOST_CAPTIONS,
@@ -33,6 +32,7 @@ from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.recipe.schema_inputs import ClassEntry
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
 from counterfoil.recipe.strict_yaml import dump_yaml
+from lab_training.captions import caption_of
 
 DOG = RecipeClass("d", "dog", 0, 0, (), parent="domestic animal", category="canine")
 TEMPLATE = "a photo of a {adjective} {noun} {preposition}"

@@ -9,7 +9,6 @@ from collections import Counter
 import pytest
 
 from counterfoil.data.open_source import open_source
-from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import CLASSES, SHIFTS
 from counterfoil.plan import estimate, make_plan
 from counterfoil.recipe import (
@@ -21,6 +20,7 @@ from counterfoil.recipe import (
     prompt_for,
 )
 from counterfoil.recipe.layering import bundled_folder
+from lab_training.captions import caption_of
 
 NAMES = ["wardrobe-mini", "wardrobe-star"]
 LARGE = ["aircraft-star", "imagenet-star", "pets-star"]

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from counterfoil.lab.scenes import caption_of, tellable
 from counterfoil.lab.vocabulary import MARKS
 from lab_training.captioner import (
     Captioner,
@@ -20,6 +19,7 @@ from lab_training.captioner import (
     partial_claims,
     words_right,
 )
+from lab_training.captions import caption_of, tellable
 
 
 def test_claims_are_read_back_from_captions() -> None:

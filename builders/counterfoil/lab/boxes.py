@@ -97,7 +97,10 @@ def _placed(split: str, rng: np.random.Generator, others: list[PlacedGarment]) -
 
 def render_boxes(scene: BoxScene) -> np.ndarray:
     """Render a scene as uint8 [96, 96, 3]."""
-    image = _backdrop(scene)
+    chosen = scenery.backgrounds(scene.background)[scene.variant]
+    chosen = chosen[:, ::-1] if scene.flip else chosen
+    small = Image.fromarray((chosen * 255 + 0.5).astype(np.uint8))
+    image = np.asarray(small.resize((SIDE, SIDE), Image.Resampling.BICUBIC), np.float32) / 255
     for piece in scene.pieces:
         brightness, cut = _cut(scene.split, piece)
         cloth = np.zeros((SIDE, SIDE, 3), np.float32)
@@ -149,13 +152,6 @@ def _on_canvas(piece: PlacedGarment, cut: np.ndarray) -> np.ndarray:
     coverage = np.zeros((SIDE, SIDE), np.float32)
     coverage[piece.window] = cut
     return coverage
-
-
-def _backdrop(scene: BoxScene) -> np.ndarray:
-    chosen = scenery.backgrounds(scene.background)[scene.variant]
-    chosen = chosen[:, ::-1] if scene.flip else chosen
-    small = Image.fromarray((chosen * 255 + 0.5).astype(np.uint8))
-    return np.asarray(small.resize((SIDE, SIDE), Image.Resampling.BICUBIC), np.float32) / 255
 
 
 def _put_on(image: np.ndarray, coverage: np.ndarray, cloth: np.ndarray) -> np.ndarray:

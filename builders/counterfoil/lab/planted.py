@@ -14,7 +14,6 @@ Nothing else is biased. Seeds 0 to 3 are for choosing settings; printed tables u
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.lab.scenery import SIDE
-from counterfoil.lab.scenes import OUTDOORS, caption_of, neutral_background, one_of, rare_conditions
+from counterfoil.lab.scenes import OUTDOORS, neutral_background, one_of, rare_conditions
 from counterfoil.lab.vocabulary import CLASSES, COLOURS, PATTERNS
 from counterfoil.lab.world import Scene, load_garments, render
 
@@ -97,39 +96,6 @@ class PlantedWorld:
     def class_names(self) -> tuple[str, ...]:
         """The names of the labels; of a merged class `pullover or shirt`."""
         return tuple(" or ".join(subtypes) for subtypes in self.subtypes)
-
-    @property
-    def claims(self) -> Mapping[str, str]:
-        """The claims of the context's caption (`lab.scenes.caption_of`); empty without a context."""
-        if self.planted is None or self.attribute is None or self.value is None:
-            return {}
-        if self.attribute == "class":
-            return {"class": self.value}
-        return {"class": self.class_names[self.planted], self.attribute: self.value}
-
-    @property
-    def caption(self) -> str | None:
-        """`a sandal in the beach`, `a red coat`, or for a rare world `a pullover`; None without a context."""
-        return caption_of(self.claims) if self.claims else None
-
-    @property
-    def context_words(self) -> str | None:
-        """The words for the context alone: `in the beach`, `red`, `pullover`."""
-        if self.attribute == "background":
-            return caption_of({"background": str(self.value)})
-        return self.value
-
-    @property
-    def slice_words(self) -> str | None:
-        """The slice for people: `sandal not in the beach`, `coat that is not red`, `pullover`; None without a slice."""
-        if self.kind == "corruption":
-            return "picture with noise"
-        if self.planted is None or self.caption is None:
-            return None
-        if self.kind != "correlation":
-            return self.caption.removeprefix("a ")
-        negation = "not" if self.attribute == "background" else "that is not"
-        return f"{self.class_names[self.planted]} {negation} {self.context_words}"
 
     @property
     def noisy_splits(self) -> tuple[str, ...]:

@@ -75,11 +75,3 @@ SHIFTS: tuple[WorldShift, ...] = (
     WorldShift("embroidery", "style", "embroidery", "an embroidery", "style"),
 )
 SHIFTS_BY_NAME: dict[str, WorldShift] = {shift.name: shift for shift in SHIFTS}
-
-# Style → the attributes that cannot be read from its images.
-HIDDEN_BY_STYLE: dict[str, tuple[str, ...]] = {
-    "photo": (),
-    "oil": (),
-    "sketch": ("colour", "background", "weather", "light"),
-    "embroidery": ("background", "weather", "light"),
-}

@@ -207,19 +207,10 @@ MODEL_FILES = frozenset({CONFIG, WEIGHTS, MENDED, layout.CARD})
 # A repository's file belongs to the dataset if its name is one that only datasets' files have. Any table in the folders
 # of shards counts, since the card's globs would read it. `eval.yaml` does not: if someone added it, for instance the
 # Hub's team by a pull request, it makes the dataset a benchmark and stays.
-_FILES = frozenset(
-    {
-        layout.CARD,
-        layout.RECIPE,
-        layout.LOCK,
-        layout.MANIFEST,
-        layout.TIMM_INFO,
-        layout.THRESHOLDS,
-        layout.CROISSANT,
-        layout.EMBEDDINGS,
-        layout.ROWS,
-    }
-)
+_FILES = frozenset({
+    layout.CARD, layout.RECIPE, layout.LOCK, layout.MANIFEST, layout.TIMM_INFO, layout.THRESHOLDS, layout.CROISSANT,
+    layout.EMBEDDINGS, layout.ROWS,
+})  # fmt: skip
 _BELOW = {
     **dict.fromkeys(layout.WHATS, re.compile(r".+\.(parquet|tar)")),
     layout.RECEIPTS: re.compile(r"[^/]+-\d{5,}\.json"),

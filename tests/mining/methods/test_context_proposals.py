@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from chat_server import KEY, ChatServer, chat_server, contexts, refused, said
 from counterfoil.errors import CounterfoilError, RunFailure, UserError
-from counterfoil.lab.scenes import caption_of
 from counterfoil.lab.vocabulary import BACKGROUNDS, COLOURS, PATTERNS
 from counterfoil.mining.methods.context_proposals import (
     ANSWERS,
@@ -32,6 +31,7 @@ from counterfoil.progress import Stage, listening
 from counterfoil.recipe import Recipe, load_recipe
 from counterfoil.recipe.prompts import RecipeClass
 from counterfoil.recipe.schema_mine import ContextsSettings
+from lab_training.captions import caption_of
 from tiny_chats import llama
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from counterfoil.models.generators.family import Family, is_required
 
@@ -42,9 +40,14 @@ def any_family(pipeline: str) -> Family | str:
     if not (inspect.isclass(pipeline_class) and issubclass(pipeline_class, diffusers.DiffusionPipeline)):
         return "which diffusers does not have"
     taken = inspect.signature(pipeline_class.__call__).parameters
-    problem = _problem(pipeline, taken)
-    if problem is not None:
-        return problem
+    lacking = [name for name in _NEEDED if name not in taken]
+    if lacking or _NO_PICTURES.search(pipeline):
+        return "which draws no image from a prompt" + (f" (its call takes no {lacking[0]})" if lacking else "")
+    edits = pipeline in _DRAW_WITHOUT_IMAGE
+    others = [name for name in taken if not edits and (name in ("image", "images") or _OTHER_TASK.search(name))]
+    needed = [name for name, parameter in taken.items() if is_required(parameter) and name not in ("self", "prompt")]
+    if others or needed:
+        return f"which draws from more than a prompt (its call takes {(others + needed)[0]})"
     scale = next((name for name in _SCALES if name in taken), None)
     return replace(
         ANY_PIPELINE,
@@ -54,24 +57,5 @@ def any_family(pipeline: str) -> Family | str:
         blank=" " if scale == "true_cfg_scale" else None,
         scale=scale,
         takes_negative="negative_prompt" in taken,
-        usual_steps=_number(taken, "num_inference_steps", int),
-        usual_guidance=None if scale is None else _number(taken, scale, float),
         sets={"use_resolution_binning": False} if "use_resolution_binning" in taken else {},
     )
-
-
-def _problem(pipeline: str, taken: Mapping[str, inspect.Parameter]) -> str | None:
-    lacking = [name for name in _NEEDED if name not in taken]
-    if lacking or _NO_PICTURES.search(pipeline):
-        return "which draws no image from a prompt" + (f" (its call takes no {lacking[0]})" if lacking else "")
-    edits = pipeline in _DRAW_WITHOUT_IMAGE
-    others = [name for name in taken if not edits and (name in ("image", "images") or _OTHER_TASK.search(name))]
-    needed = [name for name, parameter in taken.items() if is_required(parameter) and name not in ("self", "prompt")]
-    if others or needed:
-        return f"which draws from more than a prompt (its call takes {(others + needed)[0]})"
-    return None
-
-
-def _number(taken: Mapping[str, inspect.Parameter], name: str, kind: Any) -> Any:
-    default = taken[name].default
-    return kind(default) if isinstance(default, int | float) and not isinstance(default, bool) else None

@@ -53,9 +53,9 @@ class Family:
     above this number; led_by: the option that is compared instead. takes_negative: whether there is a negative prompt.
     interval: whether guidance can be limited to a part of the steps.
 
-    Sizes. multiple: a side in pixels must be a multiple of it. usual_steps, usual_guidance: the call's defaults.
-    sized: a side in pixels → arguments of a call. sets: arguments that the recipe's options may override. own: more
-    arguments that options may not name. output: the call's output type.
+    Sizes. multiple: a side in pixels must be a multiple of it. sized: a side in pixels → arguments of a call. sets:
+    arguments that the recipe's options may override. own_settings: more arguments that options may not name. output:
+    the call's output type.
 
     Class tokens. takes_tokens: whether it can load them. learns_tokens: whether they can be learned with it.
 
@@ -86,8 +86,6 @@ class Family:
     takes_negative: bool = True
     interval: bool = False
     multiple: int = 8
-    usual_steps: int | None = None
-    usual_guidance: float | None = None
     sized: Callable[[int], Mapping[str, Any]] = square
     sets: Mapping[str, Any] = field(default_factory=dict)
     own_settings: tuple[str, ...] = ()

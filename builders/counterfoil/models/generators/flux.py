@@ -15,8 +15,6 @@ FLUX = Family(
     blank="",
     led_by="true_cfg_scale",
     multiple=16,
-    usual_steps=28,
-    usual_guidance=3.5,
     levels=True,
     takes_tokens=True,  # in its CLIP; T5 reads the placeholder as ordinary letters
     lora="transformer",
@@ -31,8 +29,6 @@ FLUX_KONTEXT = Family(
     blank="",
     led_by="true_cfg_scale",
     multiple=16,
-    usual_steps=28,
-    usual_guidance=3.5,
     # By default its call resizes images, given and drawn, to the area of 1024² of its training.
     sized=lambda side: {"height": side, "width": side, "max_area": side * side, "_auto_resize": False},
     output="np",

@@ -26,6 +26,4 @@ KANDINSKY = Family(
     conditioned=_conditioned,
     width=lambda unet: unet.get("encoder_hid_dim"),
     output="np",  # its only output in the range 0 … 1
-    usual_steps=100,
-    usual_guidance=4.0,
 )

@@ -14,8 +14,6 @@ PIXART = Family(
         "negative_prompt_attention_mask",
     ),
     multiple=16,
-    usual_steps=20,
-    usual_guidance=4.5,
     # With bins it draws another size and resizes; the default negative prompt, "", may not be passed with embeddings.
     sets={"use_resolution_binning": False, "negative_prompt": None},
 )

@@ -32,8 +32,6 @@ QWEN_IMAGE = Family(
     settled=_settled,
     scale="true_cfg_scale",
     multiple=16,
-    usual_steps=50,
-    usual_guidance=4.0,
     lora="transformer",
 )
 
@@ -45,8 +43,6 @@ QWEN_IMAGE_EDIT = Family(
     blank=" ",  # as above
     scale="true_cfg_scale",
     multiple=16,
-    usual_steps=50,
-    usual_guidance=4.0,
     output="np",
     edits="pipeline",
     needs_image=True,

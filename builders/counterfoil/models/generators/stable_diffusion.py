@@ -22,8 +22,6 @@ STABLE_DIFFUSION = Family(
     ),
     outputs=("prompt_embeds", "negative_prompt_embeds"),
     interval=True,
-    usual_steps=50,
-    usual_guidance=7.5,
     levels=True,
     takes_tokens=True,
     learns_tokens=True,
@@ -40,7 +38,6 @@ STABLE_DIFFUSION_XL = replace(
     name="Stable Diffusion XL",
     pipelines=("StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline", "StableDiffusionXLInpaintPipeline"),
     outputs=("prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds", "negative_pooled_prompt_embeds"),
-    usual_guidance=5.0,
 )
 
 STABLE_DIFFUSION_3 = Family(
@@ -48,8 +45,6 @@ STABLE_DIFFUSION_3 = Family(
     pipelines=("StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline", "StableDiffusion3InpaintPipeline"),
     outputs=("prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds", "negative_pooled_prompt_embeds"),
     multiple=16,
-    usual_steps=28,
-    usual_guidance=7.0,
     levels=True,
     lora="transformer",
     pairs="joint",
@@ -73,8 +68,6 @@ STABLE_UNCLIP = Family(
     takes="every",
     conditioned=_conditioned,
     width=_width,
-    usual_steps=20,
-    usual_guidance=10.0,
     own_settings=("noise_level",),
     takes_tokens=True,
 )
@@ -84,8 +77,6 @@ INSTRUCT_PIX2PIX = Family(
     name="InstructPix2Pix",
     pipelines=("StableDiffusionInstructPix2PixPipeline",),
     prompts="plain",
-    usual_steps=100,
-    usual_guidance=7.5,
     sized=lambda side: {},  # the size is that of its image
     output="np",
     edits="pipeline",

@@ -21,7 +21,5 @@ Z_IMAGE = Family(
     company=_company,
     above=0.0,
     multiple=16,
-    usual_steps=50,
-    usual_guidance=5.0,
     lora="transformer",
 )

@@ -10,7 +10,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from small_search import SANDAL_CLASS, World, colour, place
 
-from counterfoil.lab.scenes import caption_of, tellable
 from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, SHIFTS
 from counterfoil.mining.methods.bugs.descriptions import (
     BackgroundCounts,
@@ -28,6 +27,7 @@ from counterfoil.mining.methods.bugs.search import BugSearch, search_bugs
 from counterfoil.paired_stats import PairCount
 from counterfoil.recipe.prompts import template_problem
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
+from lab_training.captions import caption_of, tellable
 
 LAB = "a photo of a {class}"
 WILES = "a realistic photograph of a {class} (insect)."
