@@ -29,8 +29,6 @@ _KEPT = "Finished work is kept: run the same command again."
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An item is done. All its counts came before."""
-
     result: Any
 
 
@@ -69,8 +67,6 @@ Heard: TypeAlias = Advanced | Delivered[Any] | Done | Failed | NoMemory | Device
 
 
 class Worker(Protocol):
-    """A worker of a crew, which takes one item at a time."""
-
     @property
     def device(self) -> str: ...
 
@@ -256,7 +252,6 @@ class Unready:
 
 
 def ending_of(code: int | None) -> str:
-    """Describe how a process ended, as words after its name."""
     if code is None:
         return "stopped answering"
     if code >= 0:

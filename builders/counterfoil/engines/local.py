@@ -56,7 +56,6 @@ class LocalEngine:
         return False
 
     def expect(self, imports: Sequence[str]) -> None:
-        """Start importing for workers, if there will be any."""
         if self.at_once > 1:
             begin_server(imports, self.devices[0])
 
@@ -68,7 +67,19 @@ class LocalEngine:
         if at_once > 1 or (at_once == 1 and holds_context(devices[0])):
             if imports := getattr(work, "imports", None):
                 begin_server(imports, devices[0])
-            yield from _run_on_workers(_Processes(work, devices, at_once), items, deaths)
+            crew = _Processes(work, devices, at_once)
+            # If this generator is never closed, the exit of the process would wait for workers that wait for it.
+            atexit.register(crew.terminate)
+            try:
+                failure = yield from hand_out(crew, items, deaths)
+            except BaseException:
+                crew.terminate()
+                raise
+            finally:
+                atexit.unregister(crew.terminate)
+                crew.end()
+            if failure is not None:
+                raise failure
             return
         if not items:
             return
@@ -82,21 +93,6 @@ class LocalEngine:
             if (reason := memory_error(error)) is None:
                 raise
             raise deaths.out_of_memory(item, work.device, reason) from error
-
-
-def _run_on_workers(crew: _Processes, items: Sequence[Any], deaths: Deaths) -> Generator[Event[Any, Any]]:
-    # If this generator is never closed, the exit of the process would wait for workers that wait for it.
-    atexit.register(crew.terminate)
-    try:
-        failure = yield from hand_out(crew, items, deaths)
-    except BaseException:
-        crew.terminate()
-        raise
-    finally:
-        atexit.unregister(crew.terminate)
-        crew.end()
-    if failure is not None:
-        raise failure
 
 
 class _Processes:

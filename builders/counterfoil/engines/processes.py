@@ -130,13 +130,12 @@ def environment_of_workers(context: BaseContext) -> Iterator[dict[str, str]]:
         changes["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
         changes["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # else libraries that look for a GPU would set CUDA up
         changes["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # else importing pyarrow starts a thread
-    with environment(changes):
+    with changed_environment(changes):
         yield given
 
 
 @contextlib.contextmanager
-def environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of the environment for a time."""
+def changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -236,11 +235,9 @@ class WorkerProcess:
         yield Ended(ending_of(code), code, self._began)
 
     def dismiss(self) -> None:
-        """Tell an idle worker to end itself."""
         self._send(None)
 
     def terminate(self) -> None:
-        """End the worker now, whatever it does."""
         self._process.terminate()
 
     def ended(self) -> int | None:
@@ -263,7 +260,6 @@ class WorkerProcess:
 
 
 def _send_all(pipe: Connection, outgoing: queue.SimpleQueue[Any]) -> None:
-    """Send what is put in the queue, until None."""
     with contextlib.suppress(OSError):  # the worker is dead, which `messages` reports
         while (message := outgoing.get()) is not None:
             pipe.send_bytes(message)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterfoil.engines.processes import environment
+from counterfoil.engines.processes import changed_environment
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.models.loading_errors import error_line
 
@@ -118,7 +118,7 @@ def _begin(devices: Sequence[str], workers: int, at_the_end: contextlib.ExitStac
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             seen = visible.split(",") if visible else None
             chosen = ",".join(seen[int(number)] if seen else number for number in numbers)
-            at_the_end.enter_context(environment({"CUDA_VISIBLE_DEVICES": chosen}))
+            at_the_end.enter_context(changed_environment({"CUDA_VISIBLE_DEVICES": chosen}))
     at_the_end.callback(ray.shutdown)
     try:
         ray.init(
@@ -156,7 +156,14 @@ def _join(address: str, at_the_end: contextlib.ExitStack) -> None:
 
 def _refuse_silent(address: str) -> None:
     """Raise UserError if no Ray server answers at the address. Ray itself would wait without end."""
-    match = _PLACE.fullmatch(_found(address) if address == "auto" else address)
+    host_and_port = address
+    if address == "auto":
+        from ray._private import services
+
+        host_and_port = ""
+        with contextlib.suppress(ConnectionError):
+            host_and_port = services.canonicalize_bootstrap_address(address) or ""
+    match = _PLACE.fullmatch(host_and_port)
     if match is None:
         raise UserError(f"address {address}: Ray finds no cluster that runs on this machine", _START)
     named = f"{address} ({match[0]})" if address == "auto" else address
@@ -171,16 +178,6 @@ def _refuse_silent(address: str) -> None:
         raise UserError(f"address {named}: no Ray cluster answers there ({error_line(error)})", _START) from error
     if len(answer) < 4 or answer[3] != _SETTINGS:
         raise UserError(f"address {named}: the server there is not a Ray cluster", _START)
-
-
-def _found(address: str) -> str:
-    """Return the address that Ray finds for `auto`; "" if there is none."""
-    from ray._private import services
-
-    try:
-        return services.canonicalize_bootstrap_address(address) or ""
-    except ConnectionError:
-        return ""
 
 
 @contextlib.contextmanager

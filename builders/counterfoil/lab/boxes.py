@@ -96,7 +96,6 @@ def _placed(split: str, rng: np.random.Generator, others: list[PlacedGarment]) -
 
 
 def render_boxes(scene: BoxScene) -> np.ndarray:
-    """Render a scene as uint8 [96, 96, 3]."""
     chosen = scenery.backgrounds(scene.background)[scene.variant]
     chosen = chosen[:, ::-1] if scene.flip else chosen
     small = Image.fromarray((chosen * 255 + 0.5).astype(np.uint8))
@@ -105,7 +104,13 @@ def render_boxes(scene: BoxScene) -> np.ndarray:
         brightness, cut = _cut(scene.split, piece)
         cloth = np.zeros((SIDE, SIDE, 3), np.float32)
         cloth[piece.window] = dress(piece.colour, piece.pattern, brightness, piece.phase)
-        image = _put_on(image, _on_canvas(piece, cut), cloth)
+        coverage = _on_canvas(piece, cut)
+        shadow = np.zeros_like(coverage)  # it falls to the lower right
+        shadow[2:, 1:] = portable_blur(coverage, 1.6, "symmetric")[:-2, :-1]
+        alpha = coverage[..., None]
+        image = image * (1 - 0.38 * shadow[..., None] * (1 - alpha))
+        rim = np.clip(1 - np.abs(coverage - 0.5) * 2, 0, 1)[..., None]
+        image = (image * (1 - alpha) + cloth * alpha) * (1 - 0.35 * rim)
     return (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
 
 
@@ -138,7 +143,6 @@ def split_objects(split: str) -> tuple[dict[str, list[Any]], ...]:
 
 
 def split_pixels(split: str, row: int) -> np.ndarray:
-    """Render a row of a split of the dataset. IndexError for a row that it does not have."""
     if not 0 <= row < ROWS[split]:
         raise IndexError(f"row {row} of {ROWS[split]}")
     return render_boxes(boxes_scene(split, row))
@@ -152,13 +156,3 @@ def _on_canvas(piece: PlacedGarment, cut: np.ndarray) -> np.ndarray:
     coverage = np.zeros((SIDE, SIDE), np.float32)
     coverage[piece.window] = cut
     return coverage
-
-
-def _put_on(image: np.ndarray, coverage: np.ndarray, cloth: np.ndarray) -> np.ndarray:
-    """Draw a garment over an image, with its dark rim and a shadow to the lower right."""
-    shadow = np.zeros_like(coverage)
-    shadow[2:, 1:] = portable_blur(coverage, 1.6, "symmetric")[:-2, :-1]
-    alpha = coverage[..., None]
-    image = image * (1 - 0.38 * shadow[..., None] * (1 - alpha))
-    rim = np.clip(1 - np.abs(coverage - 0.5) * 2, 0, 1)[..., None]
-    return (image * (1 - alpha) + cloth * alpha) * (1 - 0.35 * rim)

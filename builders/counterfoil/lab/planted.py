@@ -99,7 +99,6 @@ class PlantedWorld:
 
     @property
     def noisy_splits(self) -> tuple[str, ...]:
-        """The splits whose labels are flipped inside the slice."""
         if self.kind != "noisy":
             return ()
         return SPLITS if self.seed % 2 else ("train",)
@@ -154,7 +153,6 @@ class PlantedWorld:
         )  # fmt: skip
 
     def pixels(self, split: str, row: int) -> NDArray[np.uint8]:
-        """Render a row as uint8 [64, 64, 3]."""
         picture = render(self.scene(split, row))
         if self.kind != "corruption" or not self.in_slice(split, row):
             return picture
@@ -162,17 +160,14 @@ class PlantedWorld:
         return np.clip(np.rint(picture + noise * (NOISE * 255)), 0, 255).astype(np.uint8)
 
     def labels(self, split: str) -> NDArray[np.int64]:
-        """Return the labels in the dataset, int64 [n], flipped ones included."""
         if split in self.noisy_splits:
             return np.asarray([self.label(split, row) for row in range(ROWS[split])], dtype=np.int64)
         return self.true_classes(split)
 
     def true_classes(self, split: str) -> NDArray[np.int64]:
-        """Return the labels int64 [n] before any was flipped."""
         return np.arange(ROWS[split], dtype=np.int64) % len(self.subtypes)
 
     def slice(self, split: str) -> NDArray[np.bool_]:
-        """Return whether each row is in the slice, bool [n]."""
         return np.asarray([self.in_slice(split, row) for row in range(ROWS[split])], dtype=np.bool_)
 
     def garments(self, split: str) -> tuple[str, ...]:

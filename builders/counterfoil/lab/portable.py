@@ -43,7 +43,6 @@ def cosine(angle: ArrayLike) -> NDArray[np.float64]:
 
 
 def _sine(angle: ArrayLike, quarters: int) -> NDArray[np.float64]:
-    """Return the sine of angles plus some quarter turns."""
     x = np.asarray(angle, np.float64)
     turns = np.rint(x * (2 / 3.141592653589793))
     for part in _QUARTER_TURN:

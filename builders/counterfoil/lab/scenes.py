@@ -27,12 +27,10 @@ OUTDOORS = tuple(b for b in BACKGROUNDS if b not in _NEUTRAL)
 
 
 def one_of(rng: np.random.Generator, values: tuple[str, ...]) -> str:
-    """Draw one of the values, each with the same probability."""
     return values[int(rng.integers(len(values)))]
 
 
 def neutral_background(rng: np.random.Generator) -> str:
-    """Draw an indoor background, mostly a wall."""
     return _NEUTRAL[int(rng.choice(3, p=(0.6, 0.2, 0.2)))]
 
 

@@ -39,7 +39,6 @@ class Garments:
 
 @cache
 def load_garments(split: str) -> Garments:
-    """Read a split's mosaic. Raises KeyError for a split that does not exist."""
     if split not in SPLITS:
         raise KeyError(f"no garment split {split!r}; there are {', '.join(SPLITS)}")
     index = json.loads((FOLDER / f"{split}.json").read_text())
@@ -109,8 +108,6 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class _Chances:
-    """The random details of a scene, drawn in one fixed order."""
-
     size: float
     x: float
     y: float
@@ -161,25 +158,21 @@ def _place(photograph: np.ndarray, chances: _Chances, companion: str) -> tuple[n
     return brightness, coverage
 
 
-def _pattern_mask(pattern: str, phase: np.ndarray) -> np.ndarray | None:
-    """Return the share of the second ink, [64, 64] in 0…1; None for plain cloth."""
-    rows, columns = _ROWS + phase[0] * 8, _COLUMNS + phase[1] * 8
-    if pattern == "striped":
-        return np.clip(2.5 * sine(rows * 2 * np.pi / 8) + 0.5, 0, 1)
-    if pattern == "dotted":
-        odd = np.floor(rows / 8) % 2
-        y, x = rows % 8 - 4, (columns + odd * 4) % 8 - 4
-        return np.clip(2.9 - np.sqrt(x * x + y * y), 0, 1)
-    if pattern == "checked":
-        return ((np.floor(rows / 5) + np.floor(columns / 5)) % 2).astype(np.float32)
-    return None
-
-
 def dress(colour: str, pattern: str, brightness: np.ndarray, phase: np.ndarray) -> np.ndarray:
     """Return tinted, patterned cloth [height, width, 3] of a brightness [height, width], at most 64 a side."""
     height, width = brightness.shape
     tint = np.asarray(_TINTS[colour], np.float32)
-    mask = _pattern_mask(pattern, phase)
+    # The share of the second ink, [64, 64] in 0…1.
+    mask = None
+    rows, columns = _ROWS + phase[0] * 8, _COLUMNS + phase[1] * 8
+    if pattern == "striped":
+        mask = np.clip(2.5 * sine(rows * 2 * np.pi / 8) + 0.5, 0, 1)
+    elif pattern == "dotted":
+        odd = np.floor(rows / 8) % 2
+        y, x = rows % 8 - 4, (columns + odd * 4) % 8 - 4
+        mask = np.clip(2.9 - np.sqrt(x * x + y * y), 0, 1)
+    elif pattern == "checked":
+        mask = ((np.floor(rows / 5) + np.floor(columns / 5)) % 2).astype(np.float32)
     if mask is None:
         cloth = np.broadcast_to(tint, (height, width, 3))
     else:
@@ -297,7 +290,6 @@ def _mix(start: np.ndarray, end: np.ndarray, strength: float) -> np.ndarray:
 
 
 def render(scene: Scene, photograph: np.ndarray | None = None) -> np.ndarray:
-    """Render a scene as uint8 [64, 64, 3]. `photograph` (uint8 [28, 28]) defaults to the scene's embedded garment."""
     return _rendered(scene, scene, 1.0, photograph)
 
 

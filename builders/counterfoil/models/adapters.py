@@ -60,8 +60,6 @@ def adapter_width(name: str, revision: str | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The parts of a UNet that an adapter replaces."""
-
     processors: Mapping[str, Any]
     projection: Any
     kind: str | None
@@ -86,7 +84,6 @@ class Adapter:
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
-        """Use the adapter for a time, in which the pipeline needs embeddings."""
         self.within.put_into(self.unet)
         try:
             yield

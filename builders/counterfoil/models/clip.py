@@ -235,7 +235,6 @@ def refuse_odd_clip(model: str, folder: Path) -> None:
 
 
 def weights_in(folder: Path) -> list[Path]:
-    """Return the files that open_clip may take weights from."""
     return sorted(file for pattern in _WEIGHTS for file in folder.glob(pattern) if file.is_file())
 
 
@@ -251,8 +250,6 @@ _ELSEWHERE = expected("a name, and not a folder of this machine")
 
 
 class VisionTower(Foreign):
-    """The keys of an image encoder that may name files or take memory."""
-
     image_size: Annotated[_ImageSide | list[_ImageSide | None] | None, expected(f"1 to {LARGEST_IMAGE}")] = None
     timm_model_name: Annotated[Annotated[str, fulfils(known_to_timm)] | None, expected("an architecture of timm")] = (
         None
@@ -260,8 +257,6 @@ class VisionTower(Foreign):
 
 
 class TextTower(Foreign):
-    """The keys of a text encoder that may name files or take memory."""
-
     context_length: Annotated[int | None, Field(ge=1, le=LONGEST_CONTEXT), expected(f"1 to {LONGEST_CONTEXT}")] = None
     hf_model_name: Annotated[Annotated[_ElsewhereName, fulfils(_of_no_path)] | None, _ELSEWHERE] = None
     hf_tokenizer_name: Annotated[_ElsewhereName | None, _ELSEWHERE] = None

@@ -106,8 +106,6 @@ def declared(
 
 
 def fulfils(check: Callable[[Any], bool]) -> AfterValidator:
-    """Refuse a value that fails a check."""
-
     def checked(value: Any) -> Any:
         if not check(value):
             raise ValueError
@@ -194,7 +192,6 @@ def number_problems(config: Any, path: str, most_of: Callable[[str], int] = _mos
 
 
 def refuse_problems(model: str, problems: Sequence[str]) -> None:
-    """Raise UserError with the first of a model's problems, if there are any."""
     if problems:
         raise UserError([f"model {model!r}: {problem}" for problem in problems[:_MOST_PROBLEMS]], "It is not loaded.")
 
@@ -266,8 +263,6 @@ def folder_problems(folder: Path, keys: Sequence[str] = _NOT_FOLLOWED) -> Iterat
 
 
 class _ProcessorForm(Foreign):
-    """The settings of an image processor that are not numbers of pixels."""
-
     crop_pct: Crop = None
     image_processor_type: _ClassName = None
     feature_extractor_type: _ClassName = None

@@ -163,7 +163,6 @@ def keep_freed_memory() -> bool:
 
 
 def give_back_memory() -> None:
-    """Return the memory that `keep_freed_memory` kept to the machine."""
     if (libc := _glibc()) is not None:
         libc.malloc_trim(0)
 

@@ -155,7 +155,6 @@ def index_here(name: str, revision: str | None = None) -> dict[str, Any] | None:
 
 
 def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
-    """Load the one or two CLIP tokenizers of a pipeline, without its weights."""
     from transformers import CLIPTokenizer
 
     with loading(name):
@@ -166,7 +165,6 @@ def load_tokenizers(name: str, revision: str | None = None) -> list[Any]:
 
 
 def text_widths(name: str, revision: str | None = None) -> list[int]:
-    """Read the width of each CLIP text encoder's embeddings from its configuration."""
     from transformers import CLIPTextConfig
 
     with loading(name):
@@ -216,7 +214,6 @@ _USUAL_SIDE = 1024
 
 
 def native_size(pipeline: Any) -> int:
-    """Return the side in pixels that a pipeline renders by default."""
     model = getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None)
     size = None if model is None else model.config.get("sample_size")
     size = getattr(pipeline, "default_sample_size", None) if size is None else size
@@ -370,7 +367,6 @@ def refuse_odd_pipeline(model: str, folder: Path) -> None:
 
 
 def family_in(folder: Path, model: str) -> Family:
-    """Return the family of a pipeline that `refuse_odd_pipeline` has accepted."""
     family = family_of(read_config(folder / INDEX, model)["_class_name"])
     assert family is not None
     return family
@@ -453,8 +449,6 @@ def wait_in_memory(pipeline: Any, device: str, offload: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class PromptLength:
-    """The tokenizers of a pipeline that reads its prompts by CLIP alone."""
-
     tokenizers: tuple[Any, ...]
 
     @property
@@ -463,7 +457,6 @@ class PromptLength:
         return min(tokenizer.model_max_length for tokenizer in self.tokenizers)
 
     def fits(self, prompts: Sequence[str]) -> bool:
-        """Return whether every prompt is read to its end."""
         return all(
             len(ids) <= tokenizer.model_max_length
             for tokenizer in self.tokenizers

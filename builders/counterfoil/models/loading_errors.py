@@ -45,7 +45,6 @@ _CONNECT = "Connect once to fetch it, or name what is here: lab:… or a folder.
 
 
 def while_loading(name: str, load: Callable[[], Any]) -> Any:
-    """Call `load()` for the model called `name` within `loading`."""
     with loading(name):
         return load()
 
@@ -114,7 +113,6 @@ def known_cause(what: str, error: BaseException) -> CounterfoilError | None:
 
 
 def meaning(what: str, error: BaseException) -> CounterfoilError | None:
-    """Return an error for people if this error itself, without its causes, is known."""
     import httpx2
     from huggingface_hub import errors as hub
 
@@ -162,7 +160,6 @@ def _is_of_memory(error: BaseException) -> bool:
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes, the nearest first."""
     cause: BaseException | None = error
     for _ in range(_DEEPEST):
         if cause is None:

@@ -226,14 +226,11 @@ def _settings_of(name: str, file: Path) -> dict[str, Any]:
 
 
 def _refuse(name: str, keys: Sequence[str], why: str, hint: str | None = None) -> None:
-    """Raise UserError with a reason if there are any keys."""
     if keys:
         raise UserError(f"LoRA '{name}': {why}: {some_of([key[:120] for key in keys], 5)}", hint)
 
 
 class TrainingDocument(Foreign):
-    """The settings of a training that decide alpha."""
-
     lora_alpha: float | None = None
     alpha_pattern: Annotated[dict[str, float], expected("none: one alpha for all")] = Field({}, max_length=0)
     use_rslora: Annotated[Literal[False], expected("false")] = False

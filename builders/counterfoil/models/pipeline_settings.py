@@ -85,7 +85,15 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
     if generator.guidance_interval is not None and not family.interval:
         yield f"generator.guidance_interval: {its}, which is guided in every step; expected null"
     elif generator.guidance_interval is not None:
-        yield from _interval_problems(generator, called_class(name, family).__name__, unet or {})
+        key, drawn_by = "generator.guidance_interval", called_class(name, family).__name__
+        if drawn_by not in _BY_STEP:
+            yield f"{key}: '{generator.model}' is a {drawn_by}, which is guided in every step; expected null"
+        elif (unet or {}).get("time_cond_proj_dim") is not None:
+            distilled = "is distilled: its guidance is an input, and every step asks it once"
+            yield f"{key}: '{generator.model}' {distilled}; expected null"
+        sizes = [option for option in generator.options if option.startswith("negative_")]
+        if sizes:
+            yield f"{key}: found options {', '.join(sizes)}, expected none together with it"
     if generator.options:
         yield from option_problems(called_class(name, family), generator.options, family.reserved)
 
@@ -93,18 +101,6 @@ def pipeline_problems(recipe: Recipe, index: Mapping[str, Any], unet: Mapping[st
 def _class_named(index: Mapping[str, Any]) -> str:
     name = index.get("_class_name")
     return name if isinstance(name, str) and name.isidentifier() else ""
-
-
-def _interval_problems(generator: Generator, called: str, unet: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why guidance cannot be limited to a part of the steps. `called` is the class whose call draws."""
-    key, model = "generator.guidance_interval", generator.model
-    if called not in _BY_STEP:
-        yield f"{key}: '{model}' is a {called}, which is guided in every step; expected null"
-    elif unet.get("time_cond_proj_dim") is not None:
-        yield f"{key}: '{model}' is distilled: its guidance is an input, and every step asks it once; expected null"
-    sizes = [name for name in generator.options if name.startswith("negative_")]
-    if sizes:
-        yield f"{key}: found options {', '.join(sizes)}, expected none together with it"
 
 
 def has_settings_to_compare(recipe: Recipe) -> bool:

@@ -91,8 +91,11 @@ class TextModelConfig:
 
 def checked_captioner(model: str, model_files: ModelFiles, kinds: Collection[str]) -> TextModelConfig:
     """Check and return a captioner's configuration; a model of other kinds than `kinds` needs a chat template."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES
+
+    known = _first_classes(NAMES)
     document = read_config(model_files.folder / CONFIG, model, MOST_JSON_BYTES)
-    problems = [*_kind_problems(document, known_captioners(), "captioner")]
+    problems = [*_kind_problems(document, known, "captioner")]
     model_type = document.get("model_type")
     if model_type == "vision-encoder-decoder":
         problems += declared(TwoHalves, document)[1]
@@ -104,7 +107,7 @@ def checked_captioner(model: str, model_files: ModelFiles, kinds: Collection[str
             f"a {model_type} model is used as a chat model, but it has no chat template; "
             f"others are {', '.join(sorted(kinds))}"
         )
-    config = _checked(model, model_files, document, known_captioners(), without_template)
+    config = _checked(model, model_files, document, known, without_template)
     return replace(config, processor=checked_processor(model, model_files.folder, pixels))
 
 
@@ -139,12 +142,6 @@ def _checked(
     refuse_problems(model, problems)
     model_type = document["model_type"]
     return TextModelConfig(model_type, known[model_type], without_places(document), files, special, {})
-
-
-def known_captioners() -> dict[str, str]:
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES
-
-    return _first_classes(NAMES)
 
 
 def _first_classes(names: Mapping[str, Any]) -> dict[str, str]:

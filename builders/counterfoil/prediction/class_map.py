@@ -89,15 +89,15 @@ def map_classes(
     """
     given = order is not None
     counts = f"{len(classes):,} of {counted(len(classes), 'class', 'classes')}"
-    asked = f" ({ASKED})" if given else ""
+    suffix = f" ({ASKED})" if given else ""
     label_names = facts.label_names
     outputs: Literal["imagenet", "source labels", "names"]
     if order == "position":
         outputs, targets, label_names = "source labels", _source_targets(classes, facts), None
-        matched = f"by position, in the dataset's order of labels{asked}"
+        matched = f"by position, in the dataset's order of labels{suffix}"
     elif order == "timm":
         outputs, targets, label_names = "names", _timm_targets(classes, facts), None
-        matched = f"by position, in timm's order of the class names{asked}"
+        matched = f"by position, in timm's order of the class names{suffix}"
     else:
         if order is not None:
             label_names, facts = order, replace(facts, label_names=order)
@@ -116,7 +116,7 @@ def map_classes(
             refuse_unmatched(classes, facts, named)
             targets = tuple((output,) for output in named.outputs if output is not None)
             at_source = targets == tuple((cls.source_label,) for cls in classes)
-            outputs, matched = "source labels" if at_source else "names", f"by name: {counts}{asked}"
+            outputs, matched = "source labels" if at_source else "names", f"by name: {counts}{suffix}"
     return ClassMap(
         outputs, facts.num_classes, targets, label_names, facts.most_ranked, matched=matched, order_given=given
     )

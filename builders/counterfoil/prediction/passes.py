@@ -51,8 +51,6 @@ _INSIDE_AT_MOST = 100
 
 @dataclass(frozen=True)
 class Scored:
-    """A model after its pass, without its weights."""
-
     classifier: Classifier
     class_map: ClassMap
     predictions: Predictions
@@ -136,12 +134,12 @@ class _Run:
             size = (classifier.param_count or 0) * _BYTES_A_PARAMETER
             if all(other.classifier.input_key != classifier.input_key for other in waiting):
                 size += batch_bytes(classifier, self.batch_size)
-            here = self._placement_of(name) is None
-            moved = waiting and here != (self._placement_of(waiting[0].classifier.name) is None)
+            in_process = self._placement_of(name) is None
+            moved = waiting and in_process != (self._placement_of(waiting[0].classifier.name) is None)
             if waiting and (size > free or moved):
                 yield waiting
-                waiting, free = [], _free_for_a_pass(self.device if here else None)
-            if here:
+                waiting, free = [], _free_for_a_pass(self.device if in_process else None)
+            if in_process:
                 model.classifier = classifier.placed(self.device)
             if classifier.kept:
                 model.answers, model.done = load_parts(*self.entry(model), self.images.keys, model.answers)
@@ -311,8 +309,6 @@ class _ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class _Answering:
-    """The work of answering stretches (an `engines.Work`): the answers of each model, or why it failed."""
-
     specs: tuple[_ModelSpec, ...]
     classes: tuple[RecipeClass, ...]
     device: str

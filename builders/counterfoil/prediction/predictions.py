@@ -72,25 +72,21 @@ class Predictions:
 
     @property
     def prediction(self) -> NDArray[np.int32]:
-        """The best output (n,)."""
         return self.answers[:, 0]
 
     @property
     def confidence(self) -> NDArray[np.float32]:
-        """The softmax of the best output (n,)."""
         return self.shares[:, 0]
 
     def rows(self, start: int, stop: int) -> Predictions:
         return Predictions(**{name: values[start:stop] for name, values in self.columns().items()})
 
     def columns(self) -> dict[str, NDArray]:
-        """Return the arrays by name, without absent ones."""
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: values for name, values in columns.items() if values is not None}
 
 
 def join_predictions(parts: Sequence[Predictions]) -> Predictions:
-    """Concatenate one model's answers to several sets of images."""
     return Predictions(
         **{name: np.concatenate([part.columns()[name] for part in parts]) for name in parts[0].columns()}
     )
@@ -102,14 +98,12 @@ def ranked_of(class_map: ClassMap) -> int:
 
 
 def no_answers(n: int, class_map: ClassMap, ranked: int, logits: bool = False) -> Predictions:
-    """Return the form of a model's answers to n images, none of them given yet."""
     return Predictions.empty(n, ranked, class_map.num_classes if logits else None, class_map.class_outputs is not None)
 
 
 def cache_key(
     content: str, classifier: Classifier, class_map: ClassMap, device: str, ranked: int, logits: bool = False
 ) -> str:
-    """Hash everything that a model's answers depend on."""
     import torch
 
     parts = {
@@ -225,7 +219,6 @@ def load_parts(entry: Path, key: str, keys: tuple[str, ...], answers: Prediction
 
 
 def finish_parts(entry: Path, key: str, keys: tuple[str, ...], answers: Predictions) -> None:
-    """Write the complete entry, then remove its parts."""
     save_predictions(entry, key, keys, answers)
     shutil.rmtree(parts_folder(entry), ignore_errors=True)
 

@@ -196,7 +196,6 @@ class UnchangedReader(io.BufferedIOBase):
 
 
 def whole_content(file: LocalFile) -> bytes:
-    """Read the whole file. RunFailure if it has changed."""
     with UnchangedReader(file) as reader:
         return reader.read()
 
@@ -354,7 +353,6 @@ class Addition(CommitOperationAdd):
             UnchangedReader(self._file).close()
 
     def after_sending(self) -> None:
-        """Raise RunFailure if Xet sent other content than the file's."""
         sent = self.upload_info
         if sent.is_hashed and sent.sha256.hex() != self._file.sha256:
             raise changed(self._file.directory, {self._file.path: "its sha256 differs"})

@@ -105,7 +105,14 @@ def publish(
             )
         repo = checked_repository(repo)
         progress.tell(Sending("verifying", 0, 0, 0, 0))
-        local = local_files(directory, _verified(directory))
+        report = verify(directory)
+        if report.problems:
+            repairs = list(dict.fromkeys(problem.repair for problem in report.problems))
+            raise RunFailure(
+                [f"{directory} is damaged, so nothing was sent:", *map(str, report.problems[:20])],
+                " ".join(repairs[:3]),
+            )
+        local = local_files(directory, report.manifest_sha256)
         card = whole_content(local[CARD]).decode()
         is_public = True if public is None and not recipe.publish.private else public
         remote = Remote(repo, tell, patience)
@@ -139,18 +146,6 @@ def publish(
             lambda commit: _load_a_row_of_each(remote, commit, configs),
         )
     return Publication(**done, pull_request=pull_request if create_pr else None, configs_loaded=len(configs))
-
-
-def _verified(directory: Path) -> str | None:
-    """Verify the directory and return its manifest's hash. RunFailure with every problem that is found."""
-    report = verify(directory)
-    if report.problems:
-        repairs = list(dict.fromkeys(problem.repair for problem in report.problems))
-        raise RunFailure(
-            [f"{directory} is damaged, so nothing was sent:", *map(str, report.problems[:20])],
-            " ".join(repairs[:3]),
-        )
-    return report.manifest_sha256
 
 
 def _load_a_row_of_each(remote: Remote, revision: str, configs: Sequence[tuple[str, str]]) -> None:

@@ -185,17 +185,45 @@ def _verified(directory: Path) -> _Verified:
 
 
 def _metadata(remote: Remote, verified: _Verified, license: str | None) -> ModelMetadata:
+    """Return a card's metadata: a licence from the card, the configuration or the base model, and names on the Hub."""
     card, _ = split_card(verified.texts.get(CARD, ""))
-    bases = base_models(verified.note)
-    known_license = license or declared_license(card, verified.config)
-    if known_license is None:
-        known_license = next((licence for base in bases if (licence := remote.license_of_model(base))), None)
+    bases = _base_models(verified.note)
+    described = verified.config.get("pretrained_cfg")
+    for declared in (card.get("license"), described.get("license") if isinstance(described, dict) else None):
+        if license is not None or declared in (None, ""):
+            continue
+        if not is_text(declared):
+            raise UserError(
+                f"{CARD}: license is {shown(declared)}, expected the name of a licence", "Name it with --license."
+            )
+        license = None if declared == UNKNOWN else str(declared)
+    if license is None:
+        license = next((licence for base in bases if (licence := remote.license_of_model(base))), UNKNOWN)
     # A name that looks like the Hub's may be a local folder; private datasets are not named.
     sets = () if verified.note is None else (*verified.note.datasets, *verified.note.on)
     matches = [_ON_THE_HUB.fullmatch(dataset.name) for dataset in sets]
     named = dict.fromkeys(match["repo"] for match in matches if match)
     datasets = tuple(name for name in named if remote.is_public_dataset(name))
-    return ModelMetadata(known_license or UNKNOWN, bases, datasets)
+    return ModelMetadata(license, bases, datasets)
+
+
+def _base_models(note: MendedNote | None) -> tuple[str, ...]:
+    """Return the Hub name of the model that a mended one was made from; empty for a folder's or the lab's."""
+    if note is None:
+        return ()
+    name = note.model.name
+    if name.startswith(HUB):
+        return (name.removeprefix(HUB).partition("@")[0],)
+    if ":" in name or "/" in name:
+        return ()
+    import timm
+
+    config = timm.get_pretrained_cfg(name) if timm.is_model(name.partition(".")[0]) else None
+    hub_id = getattr(config, "hf_hub_id", None)
+    if not hub_id:
+        return ()
+    # timm's own repositories are named after architecture and tag.
+    return (f"{hub_id}{config.architecture}.{config.tag}" if hub_id.endswith("/") and config else hub_id,)
 
 
 def _refuse_other_facts(name: str, facts: ClassifierFacts) -> None:
@@ -246,39 +274,6 @@ def split_card(text: str) -> tuple[dict[str, Any], str]:
     if not isinstance(metadata, dict):
         raise UserError(f"{CARD}: its metadata is {shown(metadata)}, expected a mapping")
     return json.loads(json.dumps(metadata, default=str)), text[match.end() :]
-
-
-def declared_license(metadata: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
-    """Return the licence in a card, or in the model's configuration; None if neither has one."""
-    described = config.get("pretrained_cfg")
-    for license in (metadata.get("license"), described.get("license") if isinstance(described, dict) else None):
-        if license is not None and license != "":
-            if not is_text(license):
-                raise UserError(
-                    f"{CARD}: license is {shown(license)}, expected the name of a licence", "Name it with --license."
-                )
-            if license != UNKNOWN:
-                return str(license)
-    return None
-
-
-def base_models(note: MendedNote | None) -> tuple[str, ...]:
-    """Return the Hub name of the model that a mended one was made from; empty for a folder's or the lab's."""
-    if note is None:
-        return ()
-    name = note.model.name
-    if name.startswith(HUB):
-        return (name.removeprefix(HUB).partition("@")[0],)
-    if ":" in name or "/" in name:
-        return ()
-    import timm
-
-    config = timm.get_pretrained_cfg(name) if timm.is_model(name.partition(".")[0]) else None
-    hub_id = getattr(config, "hf_hub_id", None)
-    if not hub_id:
-        return ()
-    # timm's own repositories are named after architecture and tag.
-    return (f"{hub_id}{config.architecture}.{config.tag}" if hub_id.endswith("/") and config else hub_id,)
 
 
 def published_card(text: str, name: str, added: ModelMetadata, mended: bool) -> str:

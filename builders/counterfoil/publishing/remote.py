@@ -28,8 +28,6 @@ TITLE = "Counterfoil: publish "
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The head of a branch (or pull request) and the files there, by path."""
-
     name: str
     head: str
     files: Mapping[str, RemoteFile]
@@ -129,7 +127,6 @@ class Remote:
 
     @_tried("checking the card")
     def check_card(self, text: str) -> None:
-        """Raise RunFailure if the Hub refuses the card's metadata."""
         from huggingface_hub import RepoCard
 
         try:
@@ -237,7 +234,6 @@ class Remote:
 
     @_tried("looking at pull request {number}")
     def is_based_on(self, number: int, commit: str) -> bool:
-        """Check whether a pull request contains this commit of the default branch."""
         commits = self.api.list_repo_commits(self.repo, repo_type=self.kind, revision=f"refs/pr/{number}")
         return any(listed.commit_id == commit for listed in commits)
 

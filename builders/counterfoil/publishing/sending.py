@@ -157,8 +157,6 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The sender of contents and commits: one commit, or several in a pull request."""
-
     remote: Remote
     user: str
     local: Mapping[str, LocalFile]

@@ -32,8 +32,6 @@ LENGTH_STEP = 8
 
 @dataclass(frozen=True, slots=True)
 class CaptionExample:
-    """An example description, with its image if there is one."""
-
     text: str
     image: Image | None = None
 
@@ -113,9 +111,8 @@ class Captioner:
 
         if number < 1 or most_tokens < 1:
             raise ValueError(f"{number} captions of {most_tokens} tokens: expected at least one of each")
-        self._refuse_examples(examples)
         begun = _readable(prefix)
-        with self._computing("caption an image"), torch.inference_mode():
+        with self._computing("caption an image", examples), torch.inference_mode():
             forced = self._tokens(begun)
             most = most_tokens if self.longest is None else min(most_tokens, self.longest - len(forced))
             if most < 1:
@@ -137,8 +134,7 @@ class Captioner:
         """
         import torch
 
-        self._refuse_examples(examples)
-        with self._computing("judge captions"), torch.inference_mode():
+        with self._computing("judge captions", examples), torch.inference_mode():
             tokens = [self._tokens(_readable(caption)) for caption in captions]
             counts = np.array([len(ids) + 1 for ids in tokens], dtype=np.int64)
             for caption, count in zip(captions, counts, strict=True):
@@ -162,7 +158,6 @@ class Captioner:
         return self.longest is None or len(self._tokens(caption.strip())) + 1 <= self.longest
 
     def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
-        """Show the model an image."""
         raise NotImplementedError
 
     def _went_on(self, seen: SeenImage, cache: Any, ids: torch.Tensor, done: int) -> torch.Tensor:
@@ -248,17 +243,15 @@ class Captioner:
             sums.append(begun[row] + float(following.double().sum()) + float(end))
         return np.array(sums)
 
-    def _refuse_examples(self, examples: Sequence[CaptionExample]) -> None:
+    @contextlib.contextmanager
+    def _computing(self, doing: str, examples: Sequence[CaptionExample]) -> Iterator[None]:
+        from counterfoil.models.trials import ids_in_bounds
+
         if examples and not self.takes_examples:
             raise UserError(
                 f"captioner {self.name!r} takes no examples: a {self.model_type} model sees only one image",
                 "Leave the examples out, or name a chat model that takes images.",
             )
-
-    @contextlib.contextmanager
-    def _computing(self, doing: str) -> Iterator[None]:
-        from counterfoil.models.trials import ids_in_bounds
-
         hint = "Check its configuration, or name another captioner."
         with computing(f"captioner {self.name!r}", doing, self.device, hint), ids_in_bounds(self.name, self.module):
             yield

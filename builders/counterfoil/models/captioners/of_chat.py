@@ -101,7 +101,6 @@ class _Read:
 
 
 def load(name: str, files: ModelFiles, config: TextModelConfig, device: str) -> ChatCaptioner:
-    """Load the captioner on `device`. UserError if it does not take images and texts."""
     from transformers import AutoProcessor
 
     parts = loaded(name, files, config, device)

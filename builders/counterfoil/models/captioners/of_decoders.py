@@ -26,7 +26,6 @@ class DecoderCaptioner(Captioner):
     start: int
 
     def _pixels(self, image: Image) -> torch.Tensor:
-        """Prepare an image as float [1, C, H, W]."""
         return prepared_by(self.name, self.processor)(image.convert("RGB")).unsqueeze(0).to(self.device)
 
     def _seen(self, image: Image, examples: Sequence[CaptionExample]) -> SeenImage:
@@ -62,7 +61,6 @@ def _captioner(
     ends: tuple[int, ...],
     longest: int | None,
 ) -> Kind:
-    """Make a captioner of the result of `loaded`, the encoder's configuration and the size of the vocabulary."""
     processor = image_processor_of(parts["name"], config.processor, of_model)
     return kind(
         **parts,

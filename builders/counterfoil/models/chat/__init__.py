@@ -20,8 +20,6 @@ __all__ = ["CHAT_KINDS", "ChatModel", "Messages", "load_chat"]
 
 
 class ChatModel(Protocol):
-    """A chat model on this machine or elsewhere."""
-
     @property
     def name(self) -> str:
         """The name as the user gave it."""

@@ -65,7 +65,6 @@ class TextChat:
 
 
 def load(name: str, base_url: str | None, device: str, silence: float) -> TextChat:
-    """Load the model on `device`. UserError if there is an address too."""
     if base_url is not None:
         raise UserError(f"chat model '{name}' runs in this process, not at {base_url[:80]}")
     files = found_files(name, name.removeprefix(TRANSFORMERS), CAPTIONER_FILES)

@@ -80,12 +80,10 @@ class Classifier:
         return None
 
     def placed(self, device: str) -> Self:
-        """Return the classifier with its weights on `device`. RunFailure if they do not fit there."""
         module = self.module
         return self if module is None else replace(self, module=while_loading(self.name, lambda: module.to(device)))
 
     def released(self) -> Self:
-        """Return the classifier without its weights."""
         return replace(self, module=None)
 
 

@@ -92,7 +92,6 @@ def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> OnnxClassifier:
-    """Load the graph on `device`. Raise UserError for one that takes no images, RunFailure for a damaged file."""
     deployed = deployed_graph(name)
     session, sha256 = open_graph(name, deployed.file, device)
     batch, shape = _input_of(name, session, deployed)

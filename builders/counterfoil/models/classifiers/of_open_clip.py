@@ -55,7 +55,6 @@ class ZeroShotClassifier(Classifier):
         return self.scale * self.features(batch, device) @ self.directions
 
     def features(self, batch: torch.Tensor, device: str) -> torch.Tensor:
-        """Return CLIP's embeddings of the images, of unit length."""
         import torch
 
         with torch.inference_mode():
@@ -63,7 +62,6 @@ class ZeroShotClassifier(Classifier):
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Return the dataset's own classes as outputs."""
     model, weights = _named(name)
     if not classes:
         raise UserError(f"model {name!r} needs class names, but there are none here")

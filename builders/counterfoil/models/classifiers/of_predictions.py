@@ -525,7 +525,6 @@ def _parquet(
 
 
 def longest_text(column: Any) -> int:
-    """Return the bytes of the longest text of a column or dictionary."""
     import pyarrow as pa
     import pyarrow.compute
 

@@ -113,7 +113,6 @@ class CallableClassifier(Classifier):
         return self
 
     def released(self) -> Self:
-        """Return the classifier, with its module back on its first device."""
         return self.placed(self.home) if self.home is not None else self
 
 
@@ -131,26 +130,32 @@ def classifier_of(
     if transform is not None and not callable(transform):
         raise UserError(f"model {name!r}: its transform is {type(transform).__name__}, which cannot be called")
     module = _as_module(model)
-    form = _timm_form(name, module) if transform is None and module is not None else None
+    kind = type(model).__name__
     prepare: Any = transform or _as_float
-    if form is not None:
-        from timm.data.transforms_factory import create_transform
+    described: dict[str, Any] = {"architecture": getattr(model, "__name__", kind), "sha256": None}
+    devices: set[str] = set()
+    if module is not None:
+        described = {
+            "architecture": kind,
+            "sha256": weights_sha256(type(model).__qualname__, module.state_dict()),
+            "param_count": sum(parameter.numel() for parameter in module.parameters()),
+        }
+        devices = {str(tensor.device) for tensor in (*module.parameters(), *module.buffers())}
+        if transform is None:
+            from timm.data.transforms_factory import create_transform
 
-        prepare = create_transform(**form, is_training=False)
-    tensors = () if module is None else (*module.parameters(), *module.buffers())
-    devices = {str(tensor.device) for tensor in tensors}
+            form = _timm_form(name, module)
+            prepare = create_transform(**form, is_training=False)
+            described["input_size"] = tuple(form["input_size"])
+            described["crop_pct"] = float(form["crop_pct"])
+            described["interpolation"] = str(form["interpolation"])
     first = CallableClassifier(
         name=name,
-        architecture=type(model).__name__ if module is not None else getattr(model, "__name__", type(model).__name__),
         num_classes=0,
         label_names=None,
-        param_count=sum(parameter.numel() for parameter in module.parameters()) if module is not None else None,
-        sha256=weights_sha256(type(model).__qualname__, module.state_dict()) if module is not None else None,
+        **described,
         # Without a version, only the same object counts as the same transform.
         input_key=f"callable {id(prepare)}" if version is None else f"{PYTHON}{name}, version {version}",
-        input_size=None if form is None else tuple(form["input_size"]),
-        crop_pct=None if form is None else float(form["crop_pct"]),
-        interpolation=None if form is None else str(form["interpolation"]),
         kept=version is not None,
         model=model,
         prepare=prepare,
@@ -362,12 +367,10 @@ _HELD: dict[str, HandedOver] = {}
 
 
 def describe(name: str, classes: Sequence[RecipeClass] = ()) -> ClassifierFacts:
-    """Try the callable with a first image, and return its outputs."""
     return _held(name).known()[0]
 
 
 def load(name: str, device: str = "cpu", classes: Sequence[RecipeClass] = ()) -> Classifier:
-    """Return the callable as a classifier, its module on `device` until it is released."""
     return _held(name).known()[1].placed(device)
 
 

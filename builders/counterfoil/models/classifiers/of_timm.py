@@ -202,10 +202,8 @@ def _trained(name: str, files: _TimmFiles) -> nn.Module:
         # Weights of timm's own list, from the repositories that it names.
         return timm.create_model(files.facts.resolved, pretrained=True)
     config = files.config
-    if files.repository:
-        file = _hub_weights(name, files.repository, files.folder)
-    else:
-        file = _local_weights(name, files.folder)
+    repository, commit = files.repository, files.folder.name
+    file = _local_weights(name, files.folder) if repository is None else _hub_weights(name, repository, commit)
 
     def build(**weights: Any) -> nn.Module:
         described = {**config.pretrained_cfg, **weights}
@@ -237,15 +235,14 @@ def _local_weights(name: str, folder: Path) -> Path:
     return weights
 
 
-def _hub_weights(name: str, repository: str, folder: Path) -> Path:
-    """Fetch the weights of the commit whose configuration is in this folder of the cache."""
+def _hub_weights(name: str, repository: str, commit: str) -> Path:
     from huggingface_hub import errors as hub
     from huggingface_hub import hf_hub_download
 
     unknown: Exception | None = None
     for file in _ON_THE_HUB:
         try:
-            return Path(hf_hub_download(repository, file, revision=folder.name))
+            return Path(hf_hub_download(repository, file, revision=commit))
         except hub.EntryNotFoundError as error:
             # Offline, a file that is not in the cache may still exist on the Hub.
             unknown = error if isinstance(error, hub.LocalEntryNotFoundError) else unknown
@@ -295,8 +292,6 @@ class InputForm(Foreign):
 
 
 class TimmDocument(Foreign):
-    """The keys of a config.json that describe the model."""
-
     architecture: Annotated[
         str, fulfils(known_to_timm), expected(f"timm {version('timm')} does not know", "an architecture that ")
     ]
@@ -379,7 +374,6 @@ def checked_config(
 
 
 def _resized_sides(size: Sequence[int], crop: float) -> tuple[int, int]:
-    """Return the (height, width) that images are resized to before they are cropped to `size`."""
     return math.floor(size[1] / crop), math.floor(size[2] / crop)
 
 
@@ -451,7 +445,6 @@ def _expected_value(value: Any, depth: int = 2) -> str | None:
 
 
 def _two(sides: Any) -> list[Any]:
-    """Return height and width of timm's `img_size`, which is one number or two."""
     if not isinstance(sides, list):
         return [sides, sides]
     return sides if len(sides) == 2 else [None]

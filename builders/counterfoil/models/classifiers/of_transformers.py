@@ -213,7 +213,6 @@ def _configured(name: str) -> tuple[ModelFiles, TransformersConfig]:
 
 
 def trained_model(name: str, files: ModelFiles, config: TransformersConfig, hint: str) -> nn.Module:
-    """Build the model with its weights, on the CPU. UserError also for a model that does not take images alone."""
     import transformers
 
     with quiet():

@@ -56,7 +56,6 @@ def _family_or_reason(pipeline: str) -> Family | str:
 
 
 def known_families() -> str:
-    """Return the names of the families as a list in words."""
     *most, last = (family.name for family in FAMILIES)
     return f"{', '.join(most)} or {last}"
 

@@ -32,7 +32,6 @@ RESERVED = frozenset({
 
 
 def square(side: int) -> dict[str, Any]:
-    """Return the arguments for a side in pixels that most calls take."""
     return {"height": side, "width": side}
 
 
@@ -131,7 +130,6 @@ class Family:
 
     @property
     def reserved(self) -> frozenset[str]:
-        """The arguments of a pipeline's call that a recipe's options may not name."""
         scale = () if self.scale is None else (self.scale,)
         return RESERVED | {name for name in self.outputs if name} | {*self.own_settings, *scale}
 
@@ -171,7 +169,6 @@ def encode_prompt(
 
 
 def join_encoded(encoded: Sequence[Encoded]) -> dict[str, Any]:
-    """Join encoded prompts to one batch."""
     import torch
 
     batch: dict[str, Any] = {}
