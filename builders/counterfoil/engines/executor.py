@@ -104,7 +104,7 @@ def events_of(doing: Doing[Any, Any]) -> Iterator[Advanced | Delivered[Any] | Do
 def hand_out(
     crew: Crew, items: Sequence[Any], deaths: Deaths
 ) -> Generator[Event[Any, Any], None, BaseException | None]:
-    """Give every item to a worker and yield the events; return the error that stopped handing out, if any."""
+    """Give every item to a worker and yield the events; return the first failure, after which no item is given."""
     waiting = deque(range(len(items)))
     held: dict[Worker, int] = {}  # worker → index of its item
     counted: Counter[Worker] = Counter()  # what this worker counted of its item

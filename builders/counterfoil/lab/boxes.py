@@ -69,7 +69,7 @@ class BoxScene:
 
 
 def boxes_scene(split: str, number: int) -> BoxScene:
-    """Return scene `number` of a split of garments; there is no last one."""
+    """Return scene `number` of a split of garments, for any number from 0 on."""
     rng = np.random.default_rng([_SEED, *split.encode(), number])
     background = neutral_background(rng) if rng.random() < 0.5 else one_of(rng, OUTDOORS)
     variant, flip = int(rng.integers(scenery.VARIANTS)), bool(rng.random() < 0.5)

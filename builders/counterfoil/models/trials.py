@@ -107,7 +107,7 @@ def _watched(held: int) -> Iterator[None]:
 
 
 class _Tensors(TorchDispatchMode):
-    """Call `check` with the count and bytes of each tensor's numbers, before it is made if its size is an argument."""
+    """Call `check` with the size and the bytes a number of each tensor, before it is made where its size is known."""
 
     def __init__(self, check: Callable[[int, int], None]) -> None:
         super().__init__()
