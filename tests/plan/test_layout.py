@@ -22,7 +22,6 @@ from counterfoil.plan import (
     RowTable,
     Sample,
     estimate,
-    layout,
     make_plan,
     rendered_budget,
     rows_wanted,
@@ -276,10 +275,11 @@ def test_changing_what_is_screened_changes_no_plan() -> None:
 
 
 def test_shards_have_room_for_the_largest_cell_of_their_group_wherever_it_comes() -> None:
-    shifts = recipe_of(["a", "b", "c"], {"xa": {"group": "g"}, "xb": {"group": "g"}}).all_shifts()
-    for sizes in ({"base": 3, "xa": 2, "xb": 6}, {"base": 3, "xa": 6, "xb": 2}):
-        groups = layout._grouped(shifts, 6, lambda shift, sizes=sizes: sizes[shift.name])
-        assert [(group.name, group.cells_per_shard) for group in groups] == [("base", 2), ("g", 1)]
+    for counts in ({"xa": 2, "xb": 6}, {"xa": 6, "xb": 2}):
+        shifts = {name: {"group": "g", "samples": {"candidates": count}} for name, count in counts.items()}
+        recipe = recipe_of(["a", "b", "c"], shifts, samples={"candidates": 3}, output={"rows_per_shard": 6})
+        cells = [(shard.group, len(shard.cells)) for shard in make_plan(recipe).shards]
+        assert cells == [("base", 2), ("base", 1), *[("g", 1)] * 6]
 
 
 BESIDE = "samples.pairs=attention"

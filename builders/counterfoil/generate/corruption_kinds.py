@@ -1,8 +1,7 @@
-"""A function for each name in `CORRUPTIONS`: noise and levels, what moves pixels, and weather.
+"""A function for each name in `CORRUPTIONS`, from a picture to a picture, both float64 [height, width, 3] from 0 to 1.
 
-A picture is float64 [height, width, 3] from 0 to 1 and so is the answer, which the caller clips and rounds. Whatever is
-random comes as arrays behind the constants: those of `fog` are drawn by `draw_fog`. Each function says what lies
-outside of a picture, as the published definitions differ: the nearest edge pixel, or the picture mirrored at its edge.
+The caller clips and rounds the result. Random arrays follow the constants: `draw_fog` draws those of `fog`. Outside of
+a picture the published definitions repeat its edge pixels or mirror it, and each function says which.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ Constant = float | tuple[float, ...]
 
 
 def luma(picture: np.ndarray) -> np.ndarray:
-    """Return grey levels [height, width] of a picture, by the weights that JPEG and Pillow have.
+    """Return grey levels [height, width] by the weights of JPEG and Pillow.
 
-    One sum after another: a matrix product adds in an order of the processor's, and levels that are half-way between
-    two become one or the other.
+    A matrix product would add in another order on other processors, and round some levels differently.
     """
     return picture[..., 0] * 0.299 + picture[..., 1] * 0.587 + picture[..., 2] * 0.114
 
@@ -35,7 +33,7 @@ def gaussian_noise(picture: np.ndarray, deviation: float, normal: np.ndarray) ->
 
 
 def draw_shot_noise(rng: np.random.Generator, picture: np.ndarray, full: float) -> tuple[np.ndarray, ...]:
-    """Draw how many photons arrive in each pixel, where a white one gets `full` on average."""
+    """Draw the number of photons in each pixel, `full` on average in a white one."""
     return (rng.poisson(picture * full),)
 
 
@@ -63,14 +61,14 @@ def draw_colour_cast(rng: np.random.Generator, picture: np.ndarray, constant: Co
 
 
 def brightness(picture: np.ndarray, more: float) -> np.ndarray:
-    """Raise the value in HSV. Hue and saturation stay, as the ratios of the channels do."""
+    """Raise the value in HSV, with equal ratios of the channels."""
     value = picture.max(axis=2, keepdims=True)
     brighter = np.minimum(value + more, 1)
     return np.where(value > 0, picture * (brighter / np.where(value > 0, value, 1)), brighter)
 
 
 def saturate(picture: np.ndarray, factor_and_more: tuple[float, float]) -> np.ndarray:
-    """Change the saturation in HSV; hue and value stay. A grey has hue 0, which is red."""
+    """Change the saturation in HSV. A grey has hue 0, which is red."""
     factor, more = factor_and_more
     value = picture.max(axis=2, keepdims=True)
     below = value - picture
@@ -110,11 +108,11 @@ def draw_occlusion(rng: np.random.Generator, picture: np.ndarray, constant: Cons
     return (rng.random(2),)
 
 
-def occlusion(picture: np.ndarray, share: float, place: np.ndarray) -> np.ndarray:
-    """Cover a share of the picture by a grey rectangle of its form, wholly inside."""
+def occlusion(picture: np.ndarray, share: float, position: np.ndarray) -> np.ndarray:
+    """Cover a share of the picture with a grey rectangle of its form, wholly inside."""
     sides = np.array(picture.shape[:2])
     covered = np.maximum(np.rint(sides * share**0.5).astype(int), 1)
-    top, left = np.floor(place * (sides - covered + 1)).astype(int)
+    top, left = np.floor(position * (sides - covered + 1)).astype(int)
     other = picture.copy()
     other[top : top + covered[0], left : left + covered[1]] = 0.5
     return other
@@ -129,8 +127,7 @@ def _encoded(light: np.ndarray) -> np.ndarray:
     return np.where(light <= 0.0031308, light * 12.92, 1.055 * light ** (1 / 2.4) - 0.055)
 
 
-def by_way_of(picture: np.ndarray, share: float, resampling: Image.Resampling) -> np.ndarray:
-    """Resize to this share of the sides, and back."""
+def resized_and_back(picture: np.ndarray, share: float, resampling: Image.Resampling) -> np.ndarray:
     image = _image(picture)
     width, height = image.size
     small = image.resize((max(1, int(width * share)), max(1, int(height * share))), resampling)
@@ -138,11 +135,11 @@ def by_way_of(picture: np.ndarray, share: float, resampling: Image.Resampling) -
 
 
 def pixelate(picture: np.ndarray, share: float) -> np.ndarray:
-    return by_way_of(picture, share, Image.Resampling.BOX)
+    return resized_and_back(picture, share, Image.Resampling.BOX)
 
 
 def low_resolution(picture: np.ndarray, share: float) -> np.ndarray:
-    return by_way_of(picture, share, Image.Resampling.BICUBIC)
+    return resized_and_back(picture, share, Image.Resampling.BICUBIC)
 
 
 def _image(picture: np.ndarray) -> Image.Image:
@@ -164,12 +161,12 @@ def defocus_blur(picture: np.ndarray, disk: tuple[float, float]) -> np.ndarray:
     """Return the mean over a disk of this radius, softened by a Gaussian of this deviation; mirrored at the edge."""
     import scipy.fft
 
-    fft: Any = scipy.fft  # whose older releases say that they give tuples
+    fft: Any = scipy.fft  # older releases annotate tuples
 
     kernel = disk_kernel(*disk)
     reach = len(kernel) // 2
     around = np.pad(picture, ((reach, reach), (reach, reach), (0, 0)), "reflect")
-    # By Fourier transforms, whose time does not grow with the disk.
+    # The time of Fourier transforms does not grow with the disk.
     sides = [fft.next_fast_len(side, real=True) for side in around.shape[:2]]
     product = fft.rfft2(around, sides, axes=(0, 1)) * fft.rfft2(kernel, sides)[..., None]
     height, width = picture.shape[:2]
@@ -193,7 +190,7 @@ def disk_kernel(radius: float, deviation: float) -> np.ndarray:
 def draw_glass_blur(
     rng: np.random.Generator, picture: np.ndarray, constants: tuple[float, int, int]
 ) -> tuple[np.ndarray, ...]:
-    """Draw integer offsets (right, down) for each pixel far enough from the edge, last row and column first."""
+    """Draw offsets (right, down) for each pixel far enough from the edge, last row and column first."""
     _, reach, rounds = constants
     rows, columns = (max(0, side - 2 * reach) for side in picture.shape[:2])
     return (rng.integers(-reach, reach, (rounds, rows, columns, 2)),)
@@ -202,19 +199,19 @@ def draw_glass_blur(
 def glass_blur(picture: np.ndarray, constants: tuple[float, int, int], swaps: np.ndarray) -> np.ndarray:
     """Blur; let one pixel after another take the current colour of its neighbour; blur again."""
     deviation, reach, _ = constants
-    # Cut to levels as published, not rounded.
+    # The published code cuts to levels too.
     levels = (gaussian_blur(picture, deviation) * 255).astype(np.uint8).reshape(-1, 3)
     height, width = picture.shape[:2]
-    place = np.arange(height * width).reshape(height, width)
+    indices = np.arange(height * width).reshape(height, width)
     visited = np.zeros((height, width), bool)
     inner = slice(reach + 1, height - reach + 1), slice(reach + 1, width - reach + 1)
     visited[inner] = True
     for offsets in swaps:
-        neighbour = place.copy()
+        neighbour = indices.copy()
         neighbour[inner] += (offsets[..., 1] * width + offsets[..., 0])[::-1, ::-1]
         neighbour = neighbour.ravel()
-        # A neighbour that lies behind has taken another colour before, so that one looks where that came from.
-        behind = np.where((neighbour > place.ravel()) & visited.ravel()[neighbour], neighbour, place.ravel())
+        # A later neighbour has already taken another colour, so follow it to the origin of that colour.
+        behind = np.where((neighbour > indices.ravel()) & visited.ravel()[neighbour], neighbour, indices.ravel())
         while True:
             further = behind[behind]
             if np.array_equal(further, behind):
@@ -229,9 +226,9 @@ def draw_motion_blur(rng: np.random.Generator, picture: np.ndarray, constant: Co
 
 
 def motion_blur(picture: np.ndarray, path: tuple[int, float], angle: np.ndarray) -> np.ndarray:
-    """Return the mean along a line that begins in each pixel, [height, width, …]; edge pixels go on.
+    """Return the mean along a line from each pixel, [height, width, …]; edge pixels are repeated.
 
-    As ImageMagick has it: the line is 2 radius + 1 pixels long, its weights are half of a Gaussian of this deviation.
+    As in ImageMagick, the line is 2 radius + 1 pixels long, and its weights are half of a Gaussian of this deviation.
     """
     radius, deviation = path
     steps = np.arange(2 * radius + 1)
@@ -255,7 +252,7 @@ def motion_blur(picture: np.ndarray, path: tuple[int, float], angle: np.ndarray)
 def zoom_blur(picture: np.ndarray, stop_and_step: tuple[float, float]) -> np.ndarray:
     """Average the picture with zooms into its middle, from 1 until before `stop`."""
     factors = np.arange(1, *stop_and_step)
-    picture = picture.astype(np.float32)  # as published, and twice as quick
+    picture = picture.astype(np.float32)  # as published, and twice as fast
     total = picture.copy()
     for factor in factors:
         total += zoomed(picture, factor)
@@ -268,17 +265,17 @@ def zoomed(picture: np.ndarray, factor: float) -> np.ndarray:
         side = picture.shape[axis]
         cut = math.ceil(side / factor)
         whole = round(cut * factor)
-        places = (np.arange(side) + (whole - side) // 2) * ((cut - 1) / max(1, whole - 1))
-        before = np.minimum(places.astype(int), cut - 1)
-        part = (places - before).astype(picture.dtype).reshape(-1, *[1] * (picture.ndim - axis - 1))
+        positions = (np.arange(side) + (whole - side) // 2) * ((cut - 1) / max(1, whole - 1))
+        before = np.minimum(positions.astype(int), cut - 1)
+        part = (positions - before).astype(picture.dtype).reshape(-1, *[1] * (picture.ndim - axis - 1))
         first = (side - cut) // 2
-        here = picture.take(first + before, axis)
-        picture = here + part * (picture.take(first + np.minimum(before + 1, cut - 1), axis) - here)
+        low = picture.take(first + before, axis)
+        picture = low + part * (picture.take(first + np.minimum(before + 1, cut - 1), axis) - low)
     return picture
 
 
 def draw_elastic_transform(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
-    """Draw from -1 to 1: moves (x, y) of three corners, and two fields of steps across and down."""
+    """Draw from -1 to 1: moves (x, y) of three corners, and fields of steps across and down."""
     sides = picture.shape[:2]
     return rng.uniform(-1, 1, (3, 2)), rng.uniform(-1, 1, sides), rng.uniform(-1, 1, sides)
 
@@ -290,10 +287,10 @@ def elastic_transform(
     across: np.ndarray,
     down: np.ndarray,
 ) -> np.ndarray:
-    """Three corners of a square in the middle move, then pixels by smooth fields; mirrored at the edge.
+    """Move three corners of a square in the middle, then pixels by smooth fields; mirrored at the edge.
 
-    The constants are pixels of a picture of the published side, which is the last of them: the fields' strength, their
-    smoothness, and how far corners go. Another shorter side is bent in the same form.
+    The constants are the fields' strength and smoothness and the moves of corners, in pixels of a picture of the last
+    constant's side. Other pictures are bent in the same form.
     """
     height, width = picture.shape[:2]
     scale = min(height, width) / constants[3]
@@ -302,7 +299,7 @@ def elastic_transform(
     square = min(height, width) // 3
     before = middle + square * np.array([[1, 1], [1, -1], [-1, -1]])
     after = before + far * corners
-    # From where each pixel comes: the affine map of the moved corners to the corners.
+    # The origin of each pixel: the affine map of the moved corners to the corners.
     back = np.linalg.pinv(np.column_stack([after, np.ones(3)])) @ before
     rows, columns = np.indices((height, width), np.float64)
     picture = warped(
@@ -314,30 +311,26 @@ def elastic_transform(
     if not strength:
         return picture
     return warped(
-        picture,
-        rows + strength * smooth(down, smoothness),
-        columns + strength * smooth(across, smoothness),
-        "reflect",
+        picture, rows + strength * smooth(down, smoothness), columns + strength * smooth(across, smoothness), "reflect"
     )
 
 
 def smooth(field: np.ndarray, deviation: float) -> np.ndarray:
     """Return a field, mirrored at its edge, blurred by a Gaussian that ends at three deviations.
 
-    By cosine transforms: such a field is a sum of cosines, each of which a blur only makes weaker. A blur as wide as
-    the picture takes no longer.
+    A mirrored field is a sum of cosines, and a blur only weakens each. So cosine transforms make wide blurs fast.
     """
     import scipy.fft
 
-    fft: Any = scipy.fft  # whose older releases say that they give tuples
+    fft: Any = scipy.fft  # older releases annotate tuples
 
     reach = int(3 * deviation + 0.5)
     taps = np.arange(-reach, reach + 1)
     weights = np.exp(-0.5 * (taps / max(deviation, 1e-9)) ** 2)
     weights /= weights.sum()
     # For each k the sum of weights times cos(pi k tap / side); these cosines repeat at twice the side.
-    kept = [fft.rfft(np.bincount(taps % (2 * side), weights, 2 * side)).real[:side] for side in field.shape]
-    return fft.idctn(fft.dctn(field) * kept[0][:, None] * kept[1])
+    factors = [fft.rfft(np.bincount(taps % (2 * side), weights, 2 * side)).real[:side] for side in field.shape]
+    return fft.idctn(fft.dctn(field) * factors[0][:, None] * factors[1])
 
 
 draw_rotation = draw_colour_cast
@@ -358,17 +351,16 @@ def rotation(picture: np.ndarray, degrees: float, sign: np.ndarray) -> np.ndarra
 
 
 def warped(picture: np.ndarray, rows: np.ndarray, columns: np.ndarray, outside: str) -> np.ndarray:
-    """Return each pixel from this row and column, interpolated linearly; `outside` is scipy's mode."""
+    """Take each pixel from this row and column, interpolated linearly; `outside` is scipy's mode."""
     from scipy.ndimage import map_coordinates
 
-    places = np.stack([rows, columns])
-    return np.stack(
-        [map_coordinates(picture[..., channel], places, order=1, mode=outside) for channel in range(3)], axis=2
-    )
+    origins = np.stack([rows, columns])
+    channels = [map_coordinates(picture[..., channel], origins, order=1, mode=outside) for channel in range(3)]
+    return np.stack(channels, axis=2)
 
 
 def draw_fog(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
-    """Draw from -1 to 1: a number for each point of the fractal but the first, in order of use."""
+    """Draw from -1 to 1: a number for each point of the fractal except the first, in order of use."""
     return (rng.uniform(-1, 1, _fractal_side(picture) ** 2 - 1),)
 
 
@@ -379,20 +371,22 @@ def fog(picture: np.ndarray, constants: tuple[float, float], numbers: np.ndarray
 
 
 def _cloud(picture: np.ndarray, decay: float, numbers: np.ndarray) -> np.ndarray:
-    """Return a fractal as large as the picture, repeated without a seam."""
+    """Return a fractal of the picture's size, repeated without a seam."""
     side = _fractal_side(picture)
     rows, columns = (np.arange(length) % side for length in picture.shape[:2])
     return plasma(side, decay, numbers)[np.ix_(rows, columns)]
 
 
 def _fractal_side(picture: np.ndarray) -> int:
-    """Return the least power of two that covers the picture, as published; 1,024 at most to bound memory."""
+    """Return the least power of two that covers the picture, as published, but at most 1,024 to bound memory."""
     return min(1024, 2 ** math.ceil(math.log2(max(picture.shape[:2]))))
 
 
 def plasma(side: int, decay: float, numbers: np.ndarray) -> np.ndarray:
-    """Heights from 0 to 1, [side, side], by diamonds and squares on a torus: each round, steps half as long and
-    `decay` times as small are added to the means of four neighbours, first in the middles, then on the edges."""
+    """Return heights from 0 to 1, [side, side], by diamonds and squares on a torus.
+
+    Each round adds steps, half as long and `decay` times smaller, to the means of four neighbours.
+    """
     heights = np.zeros((side, side))
     step, swing, used = side, 100.0, 0
 
@@ -426,11 +420,11 @@ def snow(
     normal: np.ndarray,
     angle: np.ndarray,
 ) -> np.ndarray:
-    """Lay noise, zoomed, cut at a threshold and blurred, twice over a whitened picture."""
+    """Add noise, zoomed, cut at a threshold and blurred, twice to a whitened picture."""
     mean, deviation, zoom, threshold, radius, sigma, left = constants
     flakes = zoomed(mean + deviation * normal, zoom)
     flakes = np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)
-    # Levels before and after the movement, as it was done on files.
+    # The published code moved files, so there are levels before and after.
     flakes = np.floor(motion_blur(np.floor(flakes * 255), (radius, sigma), angle)) / 255
     white = np.maximum(picture, luma(picture)[..., None] * 1.5 + 0.5)
     return left * picture + (1 - left) * white + (flakes + np.rot90(flakes, 2))[..., None]
@@ -443,7 +437,7 @@ def draw_spatter(rng: np.random.Generator, picture: np.ndarray, constant: Consta
 def spatter(
     picture: np.ndarray, constants: tuple[float, float, float, float, float, int], normal: np.ndarray
 ) -> np.ndarray:
-    """Cover smooth noise above a threshold with liquid: water that shines at its edges, or mud."""
+    """Put liquid where smooth noise is above a threshold: water that shines at its edges, or mud."""
     mean, deviation, smoothness, threshold, strength, mud = constants
     liquid = gaussian_blur(mean + deviation * normal, smoothness)
     if mud:
@@ -457,11 +451,11 @@ def spatter(
 
 
 def _relief(levels: np.ndarray) -> np.ndarray:
-    """Return the light on the liquid, from the distance to its edges, as if lit from one corner."""
+    """Return the light on the liquid from one corner, by the distance to its edges."""
     from scipy.ndimage import correlate, uniform_filter
 
     far = np.minimum(_distance(~_edges(levels)), 20 * _STEPS[0])
-    # Cut to whole steps: a mean of exact sums, as one that falls short of a whole step is another level.
+    # A mean of exact integers, cut to whole steps: rounding errors would give other levels.
     far = _equalised((correlate(far, np.ones((3, 3), int), mode="mirror") // (9 * _STEPS[0])).astype(np.uint8))
     lit = correlate(far.astype(np.float64), np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]), mode="mirror")
     return np.rint(uniform_filter(np.clip(lit, 0, 255), 3, mode="mirror"))
@@ -473,7 +467,7 @@ def _distance(inside: np.ndarray) -> np.ndarray:
 
     if inside.all():
         return np.full(inside.shape, np.iinfo(np.int64).max)
-    # The way to the nearest pixel by the straight line; hardly ever another one is nearer in steps.
+    # By the straight line to the nearest pixel, which is hardly ever farther in steps than another.
     nearest = np.asarray(distance_transform_edt(inside, return_distances=False, return_indices=True))
     down, across = np.abs(nearest - np.indices(inside.shape))
     more, less = np.maximum(down, across), np.minimum(down, across)
@@ -491,8 +485,8 @@ def _distance(inside: np.ndarray) -> np.ndarray:
         way = shorter
 
 
-# OpenCV's, in ten-thousandths, so that sums are exact. Below, what a move to the middle of five by five pixels costs;
-# nothing stands where two moves lead too.
+# OpenCV's steps in ten-thousandths, so that sums are exact, and the cost of moves to the middle of five by five pixels;
+# 0 where two moves lead too.
 _STEPS = (10000, 14000, 21969)
 _MOVES = np.array(
     [
@@ -506,7 +500,7 @@ _MOVES = np.array(
 
 
 def _equalised(levels: np.ndarray) -> np.ndarray:
-    """Equalise levels, so that all are about as frequent."""
+    """Return levels that are all about as frequent."""
     counts = np.bincount(levels.ravel(), minlength=256)
     lowest = int(np.flatnonzero(counts)[0])
     others = levels.size - counts[lowest]
@@ -517,7 +511,7 @@ def _equalised(levels: np.ndarray) -> np.ndarray:
 
 
 def _edges(levels: np.ndarray) -> np.ndarray:
-    """Return Canny's edges at 50 and 150: pixels steepest across their slope, and those that touch them."""
+    """Return Canny's edges at 50 and 150."""
     from scipy.ndimage import label, sobel
 
     across, down = (sobel(levels.astype(np.int32), axis, mode="nearest") for axis in (1, 0))
@@ -546,20 +540,19 @@ def _edges(levels: np.ndarray) -> np.ndarray:
     return weak & np.isin(parts, np.unique(parts[strong]))
 
 
-# Feathers of ice in a square of the shorter side, barbs on each of them, and of how many pixels that side is at least
-# where they are drawn.
+# Feathers of ice in a square of the shorter side, barbs of each, and the least side in pixels of the canvas.
 _FEATHERS, _BARBS, _DRAWN_SIDE = 150, 40, 256
 _MOST_DRAWN = 1 << 28
-# Ice of which pixels are taken is drawn on a square of at least this side: so much of it a picture of ImageNet shows.
+# The least side of ice from which pixels are taken, that of a picture of ImageNet.
 _SAMPLED_SIDE = 224
 
 
 def draw_frost(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
-    """Draw from 0 to 1: six numbers a feather, three for each of its barbs; then those of the fractal below."""
+    """Draw from 0 to 1: six numbers for each feather, three for each of its barbs; then those of the haze's fractal."""
     assert isinstance(constant, tuple)
     pane = _pane(picture, int(constant[2]))
     height, width = pane.shape[:2]
-    # A strip gets thinner ice than it should, so that its feathers are no millions.
+    # A strip gets thinner ice, because it would need millions of feathers.
     feathers = math.ceil(_FEATHERS * min(16.0, max(height, width) / min(height, width)))
     return rng.random((feathers, 6)), rng.random((feathers, _BARBS, 3)), *draw_fog(rng, pane, constant)
 
@@ -571,7 +564,7 @@ def frost(
     barbs: np.ndarray,
     numbers: np.ndarray,
 ) -> np.ndarray:
-    """Lay feathers of ice on frozen haze, with mean and spread of the published photographs."""
+    """Add feathers of ice on frozen haze, with the mean and spread of the published photographs."""
     left, share, step = constants
     pane = _pane(picture, step)
     height, width = pane.shape[:2]
@@ -582,7 +575,7 @@ def frost(
 
 
 def _pane(picture: np.ndarray, step: int) -> np.ndarray:
-    """Return a stand-in, without memory, for the pane of ice of which every `step`-th pixel lies on the picture."""
+    """Return an array, without memory, in the size of the ice from which every `step`-th pixel is taken."""
     least = 1 if step == 1 else _SAMPLED_SIDE
     height, width = (max(least, step * length) for length in picture.shape[:2])
     return np.broadcast_to(np.float64(0), (height, width))
@@ -591,7 +584,7 @@ def _pane(picture: np.ndarray, step: int) -> np.ndarray:
 def _feathers(height: int, width: int, feathers: np.ndarray, barbs: np.ndarray) -> np.ndarray:
     """Draw feathers from 0 to 1: a bent rib, with barbs on both sides that shorten towards its tip."""
     side = min(height, width)
-    # Of a strip less fine, so that its canvas is bounded.
+    # The canvas of a strip is bounded.
     finer = min(max(2, math.ceil(_DRAWN_SIDE / side)), max(1, math.isqrt(_MOST_DRAWN // (height * width))))
     row, column, turn, size, slimness, light = (part[:, None] for part in feathers.T)
     length = side * finer * (0.08 + 0.4 * size**2)

@@ -1,9 +1,7 @@
-"""Common corruptions of photographs (Hendrycks and Dietterich 2019), and what cameras and pipelines do beside them.
+"""Corrupt photographs: common corruptions (Hendrycks and Dietterich 2019), and those of cameras and pipelines.
 
-`corrupt` is a pure function: picture, name, severity and seed decide every byte on one stack. Constants
-(`recipe/corruptions.py`) are the published ones. Lengths among them are pixels and do not grow with a picture, so that
-severities compare with published results at 224 and at 32 pixels. Levels are rounded where the published code cuts
-them off. That code knows squares of these two sides alone: other pictures get the same definition for their sides.
+Constants (`recipe/corruptions.py`) are the published ones, in pixels of pictures of 224 or 32. Other pictures get the
+same constants. Levels are rounded, while the published code cuts them off.
 """
 
 from __future__ import annotations
@@ -17,16 +15,17 @@ from counterfoil.generate import corruption_kinds
 from counterfoil.recipe.corruptions import CORRUPTIONS
 from counterfoil.report.words import counted
 
-# Half-way between 32 and 224 pixels as ratios go: sqrt(32 * 224). What was published for 64 pixels (Tiny-ImageNet-C) is
-# nearer to the small table too, and the largest disk of the large one would be a third as wide as such a picture.
+# The geometric mean of 32 and 224 pixels. The published constants for 64 pixels (Tiny-ImageNet-C) are nearer to the
+# small table too, and the largest disk of the large table would be a third as wide as such a picture.
 SMALL_BELOW = 85
 SMALLEST_SIDE = 8
 
 
 def corrupt(pixels: np.ndarray, name: str, severity: int, seed: int) -> np.ndarray:
-    """Return a corrupted copy of a picture, uint8 [height, width, 3] with sides of 8 pixels or more, in the same shape.
+    """Return a corrupted copy of a picture, uint8 [height, width, 3] with sides of at least 8 pixels.
 
-    Severity is 1 to 5. Raises KeyError for another name, ValueError for another severity or picture.
+    Severity is 1 to 5. On one stack the arguments decide every byte. KeyError for another name, ValueError for another
+    severity or picture.
     """
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or min(pixels.shape[:2]) < SMALLEST_SIDE:
         raise ValueError(
@@ -39,20 +38,20 @@ def corrupt(pixels: np.ndarray, name: str, severity: int, seed: int) -> np.ndarr
 
 
 def random_arrays(name: str, rng: np.random.Generator, picture: np.ndarray, constants: Any) -> tuple[np.ndarray, ...]:
-    """Draw all that is random in a corruption of a picture from 0 to 1; many corruptions have nothing."""
+    """Draw the random arrays of a corruption, if it has any, for a picture from 0 to 1."""
     draw = getattr(corruption_kinds, f"draw_{name}", None)
     return () if draw is None else draw(rng, picture, constants)
 
 
 def corrupted_by(picture: np.ndarray, name: str, severity: int, *arrays: np.ndarray) -> np.ndarray:
-    """Corrupt a picture from 0 to 1, with these arrays as all that is random; else as `corrupt`."""
+    """Return the corrupted picture, uint8, of a picture from 0 to 1 and its random arrays."""
     height, width = picture.shape[:2]
     corrupted = getattr(corruption_kinds, name)(picture, constants_of(name, severity, height, width), *arrays)
     return np.rint(np.clip(corrupted, 0, 1) * 255).astype(np.uint8)
 
 
 def twice_compressed(sides: Sequence[int]) -> list[str]:
-    """Return a warning on `jpeg_compression` where JPEG files of these shorter sides get the qualities of CIFAR-10-C.
+    """Return a warning on `jpeg_compression` if JPEG files of these shorter sides get the qualities of CIFAR-10-C.
 
     Photographs of quality 75 gave accuracies of 82, 76, 70, 64 and 70 % by severity (ResNet-20, CIFAR-10).
     """
@@ -74,10 +73,9 @@ def constants_of(name: str, severity: int, height: int, width: int) -> Any:
 
 
 def contrast_match(base: np.ndarray, shifted: np.ndarray) -> tuple[float, float]:
-    """Gain and offset in grey levels that give the base the mean and the standard deviation of the shifted picture.
+    """Return the gain and offset that give the base the mean and standard deviation of the shifted picture's luma.
 
-    Both are of luma, over all pixels, so that nothing needs to be at the same place in the two. Where the base is flat
-    the gain is 1. Pictures are uint8 [height, width, 3], of any two sizes.
+    Pictures are uint8 [height, width, 3] of any two sizes. The gain of a flat base is 1.
     """
     base_luma, shifted_luma = (corruption_kinds.luma(picture) for picture in (base, shifted))
     deviation = float(base_luma.std())

@@ -1,8 +1,4 @@
-"""The image embeddings that shifts are drawn from: read from the files of a recipe, checked, pinned, and written anew.
-
-A file may come from anybody. It is read once, up to a size, as numbers alone, and what is not one plain vector of
-finite numbers is refused by its key. A dataset keeps the vectors that it used, and no others, in one file of its own.
-"""
+"""Read, check and write the image embeddings that shifts are drawn from. A file of them may come from anybody."""
 
 from __future__ import annotations
 
@@ -10,23 +6,19 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.errors import UserError, first_of
+from counterfoil.recipe import Recipe, Shift
 from counterfoil.recipe.names import did_you_mean
 from counterfoil.recipe.prompts import embedding_key, own_key
 from counterfoil.regular_files import named_path, read_regular
 
-if TYPE_CHECKING:
-    from counterfoil.recipe import Recipe, Shift
-
-# A thousand classes under thirty shifts, by vectors of a thousand numbers.
-MOST_BYTES = 128_000_000
-# No CLIP that open_clip knows has wider ones than 1,280.
-WIDEST = 65_536
+MOST_BYTES = 128_000_000  # a thousand classes under thirty shifts, with vectors of a thousand numbers
+WIDEST = 65_536  # open_clip's widest CLIP has 1,280
 _MOST_PROBLEMS = 20
 _FLOATS: Mapping[str, Any] = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
 _HINT = "Each class of the shift needs a vector under its key, all as wide as the generator takes them."
@@ -36,48 +28,43 @@ Vector = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class ImageEmbeddings:
-    """Vectors (width,) by shift and class id, and the width that all of them have."""
+    """Vectors (width,) by shift and class id, the template of each shift's keys, and the common width."""
 
     vectors: Mapping[str, Mapping[str, Vector]]
     templates: Mapping[str, str]
     width: int
 
     def of(self, shift: str, class_id: str) -> Vector | None:
-        """Return the vector of a cell; None if it is drawn from its prompt alone."""
+        """Return the vector of a cell, or None if it is drawn only from its prompt."""
         return self.vectors.get(shift, {}).get(class_id)
 
     def hashes(self) -> dict[str, dict[str, str]]:
-        return {
-            shift: {class_id: vector_sha256(vector) for class_id, vector in own.items()}
-            for shift, own in self.vectors.items()
-        }
+        hashes: dict[str, dict[str, str]] = {}
+        for shift, vectors in self.vectors.items():
+            contents = {class_id: np.ascontiguousarray(vector, "<f4").tobytes() for class_id, vector in vectors.items()}
+            hashes[shift] = {class_id: hashlib.sha256(content).hexdigest() for class_id, content in contents.items()}
+        return hashes
 
     def content(self) -> bytes:
-        """Return the dataset's own file, under the keys that its own recipe says; equal vectors give equal bytes."""
-        return embeddings_file(
-            {
-                embedding_key(own_key(shift, self.templates[shift]), class_id): vector
-                for shift, own in self.vectors.items()
-                for class_id, vector in own.items()
-            }
-        )
+        """Return the dataset's own file, with the keys of its own recipe; equal vectors give equal bytes."""
+        vectors: dict[str, Vector] = {}
+        for shift, by_class in self.vectors.items():
+            template = own_key(shift, self.templates[shift])
+            vectors |= {embedding_key(template, class_id): vector for class_id, vector in by_class.items()}
+        return embeddings_file(vectors)
 
 
 def embeddings_file(vectors: Mapping[str, Vector]) -> bytes:
-    """Return a file of vectors (width,) by key, as recipes name them; equal vectors give equal bytes."""
+    """Return a file of vectors (width,) by key; equal vectors give equal bytes."""
     from safetensors.numpy import save
 
     return save({key: np.ascontiguousarray(vectors[key], "<f4") for key in sorted(vectors)})
 
 
-def vector_sha256(vector: Vector) -> str:
-    return hashlib.sha256(np.ascontiguousarray(vector, "<f4").tobytes()).hexdigest()
-
-
 def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
-    """Return the vectors of all cells; None for a recipe that draws from prompts alone.
+    """Return the vectors of all cells, or None for a recipe without embeddings.
 
-    UserError, collected, for unreadable files, missing keys, and tensors of another shape or width.
+    UserError with all unreadable files, missing keys, and tensors of another shape or width.
     """
     shifts = [shift for shift in recipe.all_shifts() if shift.embedding is not None]
     if not shifts:
@@ -92,18 +79,18 @@ def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
             try:
                 files[file] = read_tensors(named_path(file))
             except UserError as error:
-                problems += [f"{_place(shift)}.file: {problem}" for problem in error.problems]
+                problems += [f"{_key_of(shift)}.file: {problem}" for problem in error.problems]
                 files[file] = {}
                 continue
         if files[file]:
             vectors[shift.name] = dict(_vectors(recipe, shift, files[file], problems))
     widths: dict[int, str] = {}
-    for name, own in vectors.items():
-        for class_id, vector in own.items():
+    for name, by_class in vectors.items():
+        for class_id, vector in by_class.items():
             widths.setdefault(len(vector), f"{name}, {class_id}")
     if len(widths) > 1:
-        found = " and ".join(f"{width} ({where})" for width, where in list(widths.items())[:3])
-        problems.append(f"prompts: embeddings of several widths: {found}; expected one")
+        shown = " and ".join(f"{width} ({cell})" for width, cell in list(widths.items())[:3])
+        problems.append(f"prompts: embeddings of several widths: {shown}; expected one")
     if problems:
         raise UserError(first_of(problems, _MOST_PROBLEMS), _HINT)
     templates = {shift.name: shift.embedding.key for shift in shifts if shift.embedding is not None}
@@ -111,18 +98,18 @@ def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
 
 
 def read_tensors(path: Path) -> dict[str, Any]:
-    """Key → a tensor as its file describes it. UserError for no safetensors file, a larger one, or an empty one."""
+    """Return key → tensor as the file describes it. UserError for a file that is not safetensors, large or empty."""
     from safetensors import SafetensorError, deserialize
 
     try:
-        found = dict(deserialize(read_regular(path, MOST_BYTES)))
+        tensors = dict(deserialize(read_regular(path, MOST_BYTES)))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}; expected a safetensors file of vectors") from error
     except (SafetensorError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a readable safetensors file ({' '.join(str(error).split())[:200]})") from error
-    if not found:
+    if not tensors:
         raise UserError(f"{path}: holds no vector")
-    return found
+    return tensors
 
 
 def _vectors(
@@ -133,13 +120,13 @@ def _vectors(
         class_id = recipe.classes[label].id
         key = embedding_key(shift.embedding.key, class_id)
         if key not in tensors:
-            # Looking for the nearest of thousands takes long; nobody reads thousands of suggestions.
+            # To find the nearest of thousands takes long.
             near = did_you_mean(key, tensors) if len(problems) < _MOST_PROBLEMS else ""
-            problems.append(f"{_place(shift)}: no '{key}' in {Path(shift.embedding.file).name}{near}")
+            problems.append(f"{_key_of(shift)}: no '{key}' in {Path(shift.embedding.file).name}{near}")
             continue
         vector = _as_vector(tensors[key])
         if isinstance(vector, str):
-            problems.append(f"{_place(shift)}: '{key}' in {Path(shift.embedding.file).name} {vector}")
+            problems.append(f"{_key_of(shift)}: '{key}' in {Path(shift.embedding.file).name} {vector}")
         else:
             yield class_id, vector
 
@@ -161,5 +148,5 @@ def _as_vector(tensor: Mapping[str, Any]) -> Vector | str:
     return np.asarray(vector, np.float32)
 
 
-def _place(shift: Shift) -> str:
+def _key_of(shift: Shift) -> str:
     return f"prompts.{'' if shift.name == 'base' else 'shifts.'}{shift.name}.embedding"

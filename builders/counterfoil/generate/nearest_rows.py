@@ -1,12 +1,8 @@
-"""Find the rows of a pool nearest to each of many prompts, no row for two of them: pure functions on arrays.
+"""Find the rows of a pool nearest to each of many prompts, with no row for two of them.
 
-Rows are dealt in rounds: in each, every prompt that wants more takes the nearest free row, in the prompts' order. So no
-prompt is left with the far end of the pool, and how many rows one wants changes no earlier round. Of equally near rows
-the first is nearer.
-
-A score is exact: vectors are rounded to a grid on which no sum of products needs more digits than a float64 has. So
-neither block sizes, nor the order in which a library adds, nor the machine decide between two rows. The pool is read in
-chunks, and of each prompt only a short list is kept, and taken again from the free rows when it runs out.
+Rows are dealt in rounds. In each, every prompt that needs more rows takes the nearest free one, in the order of the
+prompts; of equally near rows, the first. Vectors are rounded to a grid on which a float64 holds every sum of products,
+so scores are exact and equal on every machine.
 """
 
 from __future__ import annotations
@@ -17,20 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# Products of two numbers on this grid are whole multiples of 2^-52, and sums of them over unit vectors stay below 2.
+# Products of two numbers on this grid are multiples of 2^-52, and their sums over unit vectors stay below 2.
 _GRID = 2.0**26
 _CHUNK_ROWS = 4096  # of the pool at once
-_BLOCK_PROMPTS = 512  # whose scores are held at once
+_BLOCK_PROMPTS = 512  # prompts that are scored at once
 _LIST_ENTRIES = 1 << 24  # of all lists together: 268 MB
 _SHORTEST_LIST = 64
 
 
 @dataclass(frozen=True, slots=True)
 class NearestRows:
-    """What one prompt was given, in the order of the rounds.
+    """The rows of a prompt, in the order of the rounds.
 
-    rows: int64. ranks: int64, the place of each among all usable rows by nearness to this prompt, 1 for the nearest.
-    scores: float64, its cosine with the prompt.
+    ranks: of each row among all usable rows by nearness to this prompt, from 1. scores: its cosine with the prompt.
     """
 
     rows: NDArray[np.int64]
@@ -47,11 +42,10 @@ def nearest_rows(
     chunk_rows: int = _CHUNK_ROWS,
     list_entries: int = _LIST_ENTRIES,
 ) -> list[NearestRows]:
-    """Return for each of c prompts as many rows of the pool as it wants, each row for one prompt alone.
+    """Return the wanted number of rows of the pool for each of c prompts, each row for one prompt.
 
-    pool: (n, width) and prompts: (c, width), unit vectors; unusable rows may hold anything. wanted: c counts. usable:
-    (n,). `list_entries` (in all lists) and `chunk_rows` bound memory and change no result. ValueError if more rows are
-    wanted than usable.
+    pool: (n, width) and prompts: (c, width), unit vectors; unusable rows may contain anything. wanted: c counts.
+    usable: (n,). list_entries, chunk_rows: bound memory and change no result. ValueError for too few usable rows.
     """
     if sum(wanted) > int(usable.sum()):
         raise ValueError(f"{sum(wanted):,} rows are wanted of {int(usable.sum()):,}")
@@ -63,7 +57,7 @@ def nearest_rows(
         short = max(1, min(length, list_entries // len(still)))
         lists = _lists(pool, prompts[still], free, short, chunk_rows)
         _deal(dict(zip(still, lists, strict=True)), wanted, given, near, free)
-        length *= 2  # who wants much of the same rows would come back often
+        length *= 2  # prompts that share their nearest rows would need many rounds
     ranks = _ranks(pool, prompts, usable, given, near, chunk_rows)
     return [
         NearestRows(np.asarray(rows, dtype=np.int64), rank, np.asarray(scores, dtype=np.float64))
@@ -78,37 +72,37 @@ def _deal(
     near: list[list[float]],
     free: NDArray[np.bool_],
 ) -> None:
-    """Deal in rounds until no prompt wants more or a list runs out; continue a round that was broken off."""
+    """Deal in rounds until every prompt has its rows or a list ends; continue an unfinished round."""
     at = dict.fromkeys(lists, 0)
-    for turn in range(min(len(given[place]) for place in lists), max(wanted)):
-        for place, (rows, scores) in lists.items():
-            if len(given[place]) != turn or turn == wanted[place]:
+    for turn in range(min(len(given[prompt]) for prompt in lists), max(wanted)):
+        for prompt, (rows, scores) in lists.items():
+            if len(given[prompt]) != turn or turn == wanted[prompt]:
                 continue
-            while at[place] < len(rows) and not free[rows[at[place]]]:
-                at[place] += 1
-            if at[place] == len(rows):
+            while at[prompt] < len(rows) and not free[rows[at[prompt]]]:
+                at[prompt] += 1
+            if at[prompt] == len(rows):
                 return
-            row = int(rows[at[place]])
+            row = int(rows[at[prompt]])
             free[row] = False
-            given[place].append(row)
-            near[place].append(float(scores[at[place]]))
+            given[prompt].append(row)
+            near[prompt].append(float(scores[at[prompt]]))
 
 
 def _lists(
     pool: NDArray[np.floating], prompts: NDArray[np.float64], free: NDArray[np.bool_], length: int, chunk_rows: int
 ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """Return at most `length` free rows of each prompt with their scores, the nearest first."""
-    found = [(np.empty(0, dtype=np.int64), np.empty(0)) for _ in range(len(prompts))]
+    lists = [(np.empty(0, dtype=np.int64), np.empty(0)) for _ in range(len(prompts))]
     for rows, start, scores in _scored(pool, prompts, free, chunk_rows):
         for index, score in enumerate(scores, start=start):
-            kept, best = found[index]
-            # An equal one is further back than those that a full list has.
-            better = np.flatnonzero(score > best[-1]) if len(kept) == length else np.arange(len(rows))
+            nearest, best = lists[index]
+            # Of equal scores, the rows in a full list come first.
+            better = np.flatnonzero(score > best[-1]) if len(nearest) == length else np.arange(len(rows))
             if len(better):
                 both = np.concatenate([best, score[better]])
                 first = np.argsort(-both, kind="stable")[:length]
-                found[index] = np.concatenate([kept, rows[better]])[first], both[first]
-    return found
+                lists[index] = np.concatenate([nearest, rows[better]])[first], both[first]
+    return lists
 
 
 def _ranks(
@@ -119,16 +113,16 @@ def _ranks(
     near: Sequence[Sequence[float]],
     chunk_rows: int,
 ) -> list[NDArray[np.int64]]:
-    """Return each row's rank among the usable rows of a prompt, from 1."""
-    ranks = [np.ones(len(own), dtype=np.int64) for own in given]
+    """Return each given row's rank among the usable rows, from 1, by nearness to its prompt."""
+    ranks = [np.ones(len(rows), dtype=np.int64) for rows in given]
     for rows, start, scores in _scored(pool, prompts, usable, chunk_rows):
-        for index, own in enumerate(scores, start=start):
-            mine = np.asarray(near[index])
-            in_order = np.sort(own)
-            beyond = np.searchsorted(in_order, mine, side="right")
-            ranks[index] += len(own) - beyond
-            for tied in np.flatnonzero(beyond > np.searchsorted(in_order, mine, side="left")).tolist():
-                ranks[index][tied] += int(((own == mine[tied]) & (rows < given[index][tied])).sum())
+        for index, chunk in enumerate(scores, start=start):
+            given_scores = np.asarray(near[index])
+            rising = np.sort(chunk)
+            not_above = np.searchsorted(rising, given_scores, side="right")
+            ranks[index] += len(chunk) - not_above
+            for tied in np.flatnonzero(not_above > np.searchsorted(rising, given_scores, side="left")).tolist():
+                ranks[index][tied] += int(((chunk == given_scores[tied]) & (rows < given[index][tied])).sum())
     return ranks
 
 

@@ -16,13 +16,7 @@ import numpy as np
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings
 from counterfoil.generate.pictures import DrawnAhead, as_pictures
-from counterfoil.generate.steps import (
-    HeldParts,
-    LaterPrompts,
-    called_back,
-    guidance_of,
-    paired_attention,
-)
+from counterfoil.generate.steps import HeldParts, LaterPrompts, called_back, guidance_of, paired_attention
 from counterfoil.models.adapters import Adapter
 from counterfoil.models.diffusion import native_size
 from counterfoil.models.generators import family_of

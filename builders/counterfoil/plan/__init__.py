@@ -25,23 +25,7 @@ from counterfoil.plan.layout import (
 )
 
 __all__ = [
-    "Between",
-    "Cell",
-    "Cost",
-    "JudgedQuota",
-    "Plan",
-    "PlanPart",
-    "RenderedBudget",
-    "RowTable",
-    "Sample",
-    "Shard",
-    "captions_asked",
-    "estimate",
-    "format_quotas",
-    "judged_quotas",
-    "make_plan",
-    "rendered_budget",
-    "rows_wanted",
-    "sample_key",
-    "sample_seed",
-]
+    "Between", "Cell", "Cost", "JudgedQuota", "Plan", "PlanPart", "RenderedBudget", "RowTable", "Sample", "Shard",
+    "captions_asked", "estimate", "format_quotas", "judged_quotas", "make_plan", "rendered_budget", "rows_wanted",
+    "sample_key", "sample_seed",
+]  # fmt: skip

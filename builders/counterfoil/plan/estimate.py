@@ -1,7 +1,4 @@
-"""What a plan will cost before anything is rendered: files, bytes and time, with what was assumed.
-
-And what a quota of images that classifiers get wrong costs: at most, and at the failure rates that a recipe tells.
-"""
+"""Estimate the files, bytes and time of a plan, and the candidates of quotas of images that classifiers get wrong."""
 
 from __future__ import annotations
 
@@ -18,15 +15,15 @@ from counterfoil.recipe.schema_mine import METHOD_SETTINGS, method_settings, min
 
 @dataclass(frozen=True, slots=True)
 class RenderingRate:
-    """A known speed of rendering, which scales inversely with the steps; `known` says from where."""
+    """A known speed of rendering with `steps` steps; `known` is its source in words."""
 
     images_per_second: float
     steps: int
     known: str
 
 
-# The released code of Vendrow 2023 takes about 5 s an image: SD 2 in half precision, 768 pixels, 50 steps, one image a
-# call. Batches are faster, other GPUs differ: good to a factor of a few, which is enough to tell days from hours.
+# The released code of Vendrow 2023 takes about 5 s for each image: SD 2 in half precision, 768 pixels, 50 steps, no
+# batches. Batches are faster and other GPUs differ, but it tells days from hours.
 _PUBLISHED_SD2 = RenderingRate(
     0.2, 50, "as published for one image at a time on one GPU (a guide, not a measurement of yours)"
 )
@@ -36,17 +33,16 @@ def _on_an_a100(images_per_second: float, steps: int, source: str) -> RenderingR
     return RenderingRate(images_per_second, steps, f"as published for one A100 at that size ({source})")
 
 
-# Xie et al. 2024 measured other models beside their own, batches of several images at 1024 pixels: the table in the
-# README of NVlabs/Sana of November 2024. It prints no steps; these are those of the models' cards.
+# The table in the README of NVlabs/Sana of November 2024: batches of several images at 1024 pixels. It gives no steps;
+# these are those of the models' cards.
 _SANA = "Xie et al. 2024, Sana"
-# fal-ai/stable-diffusion-benchmarks: diffusers with torch 2.1 and its own attention, 50 steps, 1.604 s an image.
+# fal-ai/stable-diffusion-benchmarks: diffusers with torch 2.1 and its own attention, 50 steps, 1.604 s for each image.
 _FAL = "fal-ai/stable-diffusion-benchmarks"
 
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """The side in pixels that a model renders where the recipe leaves it open, its rate where one is known, and the
-    gigabytes of its weights, which are fetched once and read by every worker."""
+    """The side in pixels that a model renders by default, its rate and the gigabytes of its weights, if known."""
 
     side: int
     rate: RenderingRate | None = None
@@ -70,54 +66,53 @@ KNOWN_MODELS = {
     "Qwen/Qwen-Image": KnownModel(1024, gigabytes=57.7),
     "Efficient-Large-Model/Sana_1600M_1024px_diffusers": KnownModel(1024, _on_an_a100(1.0, 20, _SANA), 12.9),
 }
-# Denoising passes of an edit by those of an image that is drawn, both guided: one of the inversion, two of the row and
-# two of its edit, instead of two.
+# Guided denoising passes of an edit, relative to an image: one of the inversion, two of the row and two of its edit,
+# instead of two.
 EDIT_COST = 2.5
-# What a build draws to find the realised levels of a shift: scenes, each at so many points of the way.
+# To find the realised levels of a shift, a build draws these scenes, each at these points of the way.
 SCENES_A_SEARCH, POINTS_A_SEARCH = 32, 9
-# What a sample costs that is drawn beside its base, which comes out of the same call and is not stored.
+# A sample that is drawn beside its base, which is not stored.
 IMAGES_A_PAIR = 2
 USUAL_SIZE = 512  # Stable Diffusion 1, and the "base" models of 2
 
 
 @dataclass(frozen=True, slots=True)
 class KnownClip:
-    """The repository of a built-in CLIP's weights, and how many gigabytes they are."""
+    """The repository of a built-in CLIP's weights, and their gigabytes."""
 
     repository: str
     gigabytes: float
 
 
-# By open_clip's architecture and tag, which it alone could tell, and it loads torch for it.
+# By open_clip's architecture and tag; open_clip itself would load torch.
 KNOWN_CLIPS = {
     ("ViT-H-14", "laion2b_s32b_b79k"): KnownClip("laion/CLIP-ViT-H-14-laion2B-s32B-b79K", 3.9),
     ("ViT-B-32", "laion2b_s34b_b79k"): KnownClip("laion/CLIP-ViT-B-32-laion2B-s34B-b79K", 0.6),
 }
-# Seconds of a processor that cold builds by the lab's models took with one worker beside their images (two builds, of
-# 60 and of 360): libraries, pins, percentiles of the lab's validation images, models, the card. On a machine that does
-# other things as well it is twice that.
+# Seconds of a processor beside the images in two cold builds (60 and 360 images) with the lab's models and one worker:
+# libraries, pins, percentiles, models and the card. A busy machine takes twice as long.
 START_UP_SECONDS = 25.0
-# A guess: weights come from a disk that has not read them lately, and are turned into another number type.
+# A guess, for weights that are not in the disk's cache and are converted to another number type.
 SECONDS_A_GIGABYTE = 5.0
 
-# Bytes a pixel of rendered photographs, a guess good to a factor of two: PNG compresses 3 bytes by about
-# a third; jpg and webp by quality, between these points.
+# Bytes of a pixel of rendered photographs, a guess within a factor of two: PNG compresses 3 bytes by about a third; jpg
+# and webp by quality, between these points.
 PNG_BYTES_PER_PIXEL = 1.9
 LOSSY_BYTES_PER_PIXEL = {
     "jpg": ((1, 0.03), (50, 0.12), (75, 0.2), (90, 0.38), (95, 0.55), (100, 1.2)),
     "webp": ((1, 0.02), (50, 0.08), (75, 0.12), (90, 0.25), (95, 0.38), (100, 0.8)),
 }
-ROW_BYTES = 60  # the columns beside the image, compressed
-TAR_BYTES = 3 * 512 + 1024  # WebDataset: a header a member, and the padding of each to 512 bytes
+ROW_BYTES = 60  # the other columns, compressed
+TAR_BYTES = 3 * 512 + 1024  # WebDataset: a header for each member, and its padding to 512 bytes
 EMBEDDING_BYTES = 4 * 1024  # 1024 floats; 512 to 1280 by model
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The most that a build writes and takes. `seconds` are those of rendering, None where no rate is known.
+    """The most that a build writes and takes, without fetching weights and learning class tokens.
 
-    start_up_seconds: before the first image and after the last, whatever their number; None where the models are not
-    known. What must be fetched, and class tokens that are learned, are in neither.
+    seconds: of rendering; None without a known rate. start_up_seconds: before the first image and after the last; None
+    for unknown models.
     """
 
     images: int
@@ -149,10 +144,8 @@ def estimate(
     each = 1.0
     if recipe.kind.edits and inverted is not False:
         each = EDIT_COST
-        about_rate += (
-            f"; an edit costs as much as {EDIT_COST:g} images: its row is first inverted, then rendered together with"
-            " it"
-        )
+        inverts = "its row is first inverted, then rendered together with it"
+        about_rate += f"; an edit costs as much as {EDIT_COST:g} images: {inverts}"
         about_rate += "" if inverted else ", unless its pipeline edits in one call"
     searched = len(recipe.scales) * SCENES_A_SEARCH * POINTS_A_SEARCH
     if searched:
@@ -173,9 +166,9 @@ def estimate(
 class RenderedBudget:
     """The most that tests on images drawn for them take (`mine.confirm`, `bugs`). Seconds are None without a rate.
 
-    hypothesis_images, hypothesis_seconds: of one hypothesis of a class, its base included. hypotheses: at most so many.
-    images, seconds: of all of them, which share the base of a class. finding_images, finding_seconds: of the fresh
-    pairs that tell the rates of one that is confirmed, on top of these; 0 where the test itself tells them.
+    hypothesis_images, hypothesis_seconds: of one hypothesis of a class and its base. hypotheses: their largest number.
+    images, seconds: of all hypotheses, which share the base of a class. finding_images, finding_seconds: of additional
+    pairs that estimate the rates of a confirmed finding; 0 if the test itself estimates them.
     """
 
     hypothesis_images: int
@@ -189,7 +182,7 @@ class RenderedBudget:
 
 
 def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> RenderedBudget | None:
-    """Return the largest number of images that `mine` draws (`MethodSection.most_drawn`), or None."""
+    """Return the largest number of images that `mine` draws, or None if it draws none."""
     mine = recipe.mine
     if mine is None or mine.method not in METHOD_SETTINGS:
         return None
@@ -197,7 +190,7 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
     if drawn is None:
         return None
     rate, _ = _rate(recipe, images_per_second)
-    each = IMAGES_A_PAIR if recipe.samples.pairs == "attention" else 1  # what an image costs that is not of the base
+    each = IMAGES_A_PAIR if recipe.samples.pairs == "attention" else 1  # the cost of a shifted image
     return RenderedBudget(
         hypothesis_images=2 * drawn.a_hypothesis,
         hypothesis_seconds=(1 + each) * drawn.a_hypothesis / rate if rate else None,
@@ -211,7 +204,7 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
 
 
 def _start_up(recipe: Recipe) -> float | None:
-    """Estimate the start of libraries and small models, and the time to read weights."""
+    """Return the seconds to start libraries and read weights, or None for unknown models."""
     generator, screen = recipe.generator, recipe.screen
     gigabytes = 0.0
     if screen.model is not None and not screen.model.startswith(LAB):
@@ -281,8 +274,8 @@ def _bytes(plan: Plan, image_bytes: int) -> int:
 
 
 def _files(plan: Plan) -> int:
-    # A shard: data, candidates, rejected where kept, and its receipt. Then the card, the recipe, the lock,
-    # the thresholds and the manifest; and the tokens, one a class, where there are any.
+    # For each shard: data, candidates, rejected if kept, and its receipt. Then card, recipe, lock, thresholds and
+    # manifest, and a token for each class if there are tokens.
     tables = 3 if plan.recipe.screen.keep_rejected else 2
     tokens = len(plan.recipe.classes) if plan.recipe.tokens is not None else 0
     return plan.n_shards * (tables + 1) + 5 + tokens
@@ -290,11 +283,11 @@ def _files(plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class JudgedQuota:
-    """A shift whose cells draw until `accepted` images are kept that judges get wrong, and `at_most` candidates.
+    """A shift whose cells draw until `accepted` images are kept that judges get wrong, at most `at_most` candidates.
 
-    failure: the rule that says what is wrong. rate: the share that its `mined_from` tells one of the judges to get
-    wrong by that rule, where one failure is enough; None where it tells none. candidates_each: that pass the screen,
-    for a kept image. candidates_a_cell: for all of a cell.
+    failure: the rule for a wrong answer. rate: the failure rate of one of the judges by that rule in `mined_from`, if
+    given and if one failure is enough. candidates_each: candidates that pass the screen for each kept image.
+    candidates_a_cell: for a whole cell.
     """
 
     shift: str
@@ -309,18 +302,17 @@ class JudgedQuota:
 
 
 def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:
-    found = []
+    quotas = []
     for shift in recipe.all_shifts():
         rule = next((rule for rule in shift.keep if isinstance(rule, MisclassifiedRule)), None)
         if rule is None or shift.accepted is None:
             continue
         judges = tuple(map(without_folders, rule.models))
         facts = mined_facts(recipe.prompts.shifts[shift.of].mined_from)
-        # A rate by another failure rule is no rate of what this rule keeps.
+        # A rate by another failure rule, or a rate of 0, gives no number of candidates.
         same = rule.at_least == 1 and facts.target in judges and (facts.failure or TOP1) == rule.failure
-        known_rate = facts.set_rate if same else None
-        rate = known_rate or None  # at a rate of nothing no number of candidates is enough
-        found.append(
+        rate = (facts.set_rate or None) if same else None
+        quotas.append(
             JudgedQuota(
                 shift=shift.name,
                 cells=len(shift.class_labels),
@@ -333,11 +325,11 @@ def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:
                 failure=rule.failure,
             )
         )
-    return tuple(found)
+    return tuple(quotas)
 
 
 def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
-    """Return a sentence about what quotas cost; there is at least one."""
+    """Return a sentence about the cost of one or more quotas."""
     judges = list(dict.fromkeys(judge for quota in quotas for judge in quota.judges))
     who = judges[0] if len(judges) == 1 else f"{len(judges)} classifiers"
     verb = "gets" if len(judges) == 1 else "get"
@@ -350,13 +342,11 @@ def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
     )
     known = [quota for quota in quotas if quota.rate is not None]
     if not known:
-        return (
-            f"{text}; no failure rate is given (mined_from). At a rate of 1 %, a kept image takes about 100"
-            " candidates that pass the screen."
-        )
-    rates = [100 * one.rate for one in known if one.rate is not None]
-    each = [one.candidates_each for one in known if one.candidates_each is not None]
-    cell = [one.candidates_a_cell for one in known if one.candidates_a_cell is not None]
+        example = "At a rate of 1 %, a kept image takes about 100 candidates that pass the screen."
+        return f"{text}; no failure rate is given (mined_from). {example}"
+    rates = [100 * quota.rate for quota in known if quota.rate is not None]
+    each = [quota.candidates_each for quota in known if quota.candidates_each is not None]
+    cell = [quota.candidates_a_cell for quota in known if quota.candidates_a_cell is not None]
     text += (
         f"; at the failure rates in mined_from ({_span(rates, 3)} %), a kept image takes about {_span(each, 2)}"
         f" candidates that pass the screen, and a cell about {_span(cell, 2)}"
@@ -370,9 +360,9 @@ def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
 
 def _span(values: Sequence[float], digits: int | None = None) -> str:
     """Return a range in words; counts are whole, other numbers rounded to `digits` significant digits."""
-    shown = [f"{value:,}" if digits is None else _rounded(value, digits) for value in (min(values), max(values))]
-    return shown[0] if shown[0] == shown[1] else f"{shown[0]} to {shown[1]}"
-
-
-def _rounded(value: float, digits: int) -> str:
-    return f"{float(f'{value:.{digits}g}'):,.10g}"
+    ends = [min(values), max(values)]
+    if digits is None:
+        low, high = (f"{value:,}" for value in ends)
+    else:
+        low, high = (f"{float(f'{value:.{digits}g}'):,.10g}" for value in ends)
+    return low if low == high else f"{low} to {high}"

@@ -1,11 +1,6 @@
-"""Cells, samples with their seeds and keys, and shards: what a recipe asks to be made, in which order.
+"""Plan the cells, samples and shards of a recipe, in order of group (base first), shift, class and index.
 
-Nothing is listed ahead: shards, cells and samples are computed from their position when they are asked
-for, so ten million samples cost no more memory than ten. Order is group (base first), shift, class, index.
-
-Rows that a plan edits or corrupts, those that were retrieved for it, and images that were drawn elsewhere, are tables
-that travel with its dataset. Parts of a plan are whole shards, dealt by their position, so that many machines share it
-by one and the same command.
+Each is computed from its position on demand, so ten million samples need no more memory than ten.
 """
 
 from __future__ import annotations
@@ -19,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from counterfoil.errors import UserError, some_of
 from counterfoil.recipe import Recipe, RecipeClass, Shift, load_recipe, prompt_for
@@ -37,10 +32,12 @@ from counterfoil.recipe.rows_table import (
 from counterfoil.recipe.severity import By
 from counterfoil.report.words import shown_table
 
+Item = TypeVar("Item")
+
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
-    """The rows that a build chose, retrieved or to be edited, and the file that says so."""
+    """The rows that a build chose, and their file, which the dataset includes."""
 
     rows: RowsByCell
     content: bytes
@@ -50,9 +47,9 @@ class RowTable:
         return cls(rows, chosen_rows_csv(rows, kind))
 
     @classmethod
-    def read(cls, content: bytes, place: str, kind: ChosenKind) -> RowTable:
-        """Read a table from a file's content. UserError for any other content."""
-        return cls(read_chosen_rows(content, place, kind), content)
+    def read(cls, content: bytes, file: str, kind: ChosenKind) -> RowTable:
+        """Read a table from a file's content. UserError with every invalid line."""
+        return cls(read_chosen_rows(content, file, kind), content)
 
     def cell(self, shift: str, class_id: str) -> Sequence[PoolRow]:
         """Return the rows of a cell by index. KeyError if it has none."""
@@ -63,11 +60,7 @@ class RowTable:
         return hashlib.sha256(self.content).hexdigest()
 
     def problems(self, recipe: Recipe) -> Iterator[str]:
-        """Yield problems of the table with a recipe: each cell has a row for each candidate, and no row is used twice.
-
-        Altered rows belong to a class, once for all shifts, with the captions that prompts use. Some kinds of generator
-        allow fewer rows.
-        """
+        """Yield problems of the table with a recipe: missing, repeated or unknown rows, and missing captions."""
         if recipe.kind.alters_rows:
             yield from self._problems_of_edits(recipe)
             return
@@ -126,7 +119,7 @@ _FORM = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class PlanPart:
-    """The `number`-th of `of` parts, counted from 1. It has every `of`-th shard, so that groups are spread evenly."""
+    """The part `number`, from 1, of `of` parts: every `of`-th shard, so that all parts have shards of every group."""
 
     number: int
     of: int
@@ -157,7 +150,7 @@ SEED_BITS = 53  # JSON readers in JavaScript keep integers only up to 2^53
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A sample on the way from its base's prompt to its own: `scale` of it, by which way."""
+    """How far a sample is from its base's prompt to its own, and by which way."""
 
     by: By
     scale: float
@@ -166,7 +159,12 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One image to render. Its identity is (shift, class, index); everything else follows."""
+    """One image to render. Shift, class and index identify it and decide all else.
+
+    prompt: None for an image embedding alone. row: of the pool, or of the split that is edited. rank, score: of a
+    retrieved row. base_prompt: of the base that it is drawn beside, or of the row that is edited. between: None for the
+    whole of a shift.
+    """
 
     key: str
     shift: str
@@ -174,18 +172,18 @@ class Sample:
     label: int
     index: int
     pair: str
-    prompt: str | None  # None: drawn from an image embedding alone
+    prompt: str | None
     seed: int
     group: str
-    row: int | None = None  # of the pool, where images are rows of one, or of the split that is edited
-    rank: int | None = None  # and its place by nearness to the prompt, where it was retrieved
+    row: int | None = None
+    rank: int | None = None
     score: float | None = None
-    base_prompt: str | None = None  # of the base: of the image it is drawn beside, or of the row that is edited
-    between: Between | None = None  # None for the whole of a shift
+    base_prompt: str | None = None
+    between: Between | None = None
 
     @property
     def of_pool(self) -> dict[str, int | float]:
-        """Return the columns of its row in the pool, as far as known."""
+        """Return the known columns of its row in the pool."""
         columns = {ROW: self.row, RANK: self.rank, SCORE: self.score}
         return {name: value for name, value in columns.items() if value is not None}
 
@@ -216,7 +214,6 @@ class Shard:
 
     @property
     def candidates(self) -> int:
-        """Return the most samples that can be rendered for this shard."""
         return sum(cell.candidates for cell in self.cells)
 
     def samples(self, plan: Plan) -> Iterator[Sample]:
@@ -226,7 +223,7 @@ class Shard:
 
 
 def pair_id(class_id: str, index: int) -> str:
-    """Return what the samples of one class and index share under every shift: noise, if it is paired."""
+    """Return the id that samples of one class and index share under every shift."""
     return f"{class_id}_{index:06d}"
 
 
@@ -243,7 +240,7 @@ def sample_seed(seed: int, class_id: str, index: int, shift: str | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The shifts of one group and where the cells of each end, counted inside the group."""
+    """The shifts of a group, and the position in the group after the last cell of each."""
 
     name: str
     shifts: tuple[Shift, ...]
@@ -251,12 +248,12 @@ class _Group:
     cells_per_shard: int
 
     @property
-    def n_shards(self) -> int:
-        return -(-self.ends[-1] // self.cells_per_shard)
-
-    @property
     def n_cells(self) -> int:
         return self.ends[-1]
+
+    @property
+    def n_shards(self) -> int:
+        return -(-self.n_cells // self.cells_per_shard)
 
     def cell(self, position: int) -> tuple[Shift, int]:
         """Return the shift and label of a cell by its position in the group."""
@@ -265,20 +262,40 @@ class _Group:
         return shift, shift.class_labels[position - (self.ends[at] - len(shift.class_labels))]
 
 
+class LazySequence(Sequence[Item]):
+    """Items by their positions, each computed on demand by the function `item`."""
+
+    def __init__(self, positions: Sequence[int], item: Callable[[int], Item]) -> None:
+        self._positions = positions
+        self._item = item
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @overload
+    def __getitem__(self, at: int) -> Item: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Item]: ...
+    def __getitem__(self, at: int | slice) -> Item | Sequence[Item]:
+        if isinstance(at, slice):
+            return LazySequence(self._positions[at], self._item)
+        return self._item(self._positions[at])
+
+
 class Plan:
     """The cells, samples and shards of a recipe, computed on demand."""
 
     def __init__(
-        self,
-        recipe: Recipe,
-        placeholders: Mapping[str, str] | None = None,
-        table: RowTable | None = None,
+        self, recipe: Recipe, placeholders: Mapping[str, str] | None = None, table: RowTable | None = None
     ) -> None:
         self.recipe = recipe
         self.placeholders = placeholders
         self.table = table
         self.hash = recipe.plan_hash
-        self._groups = _grouped(recipe.all_shifts(), recipe.output.rows_per_shard, self._largest)
+        members: dict[str, list[Shift]] = {}
+        for shift in recipe.all_shifts():
+            members.setdefault(shift.group, []).append(shift)
+        self._groups = tuple(self._group(name, shifts) for name, shifts in members.items())
         self.groups: tuple[str, ...] = tuple(group.name for group in self._groups)
         self.n_cells: int = sum(group.n_cells for group in self._groups)
         self.n_samples: int = sum(self.n_samples_of(shift) for shift in recipe.all_shifts())
@@ -301,11 +318,13 @@ class Plan:
             return len(shift.class_labels) * shift.candidates
         return sum(self._candidates(shift, label) for label in shift.class_labels)
 
-    def _largest(self, shift: Shift) -> int:
-        """Return the most samples of one cell of a shift."""
-        if self.recipe.generator.rows is None:
-            return shift.candidates
-        return max(self._candidates(shift, label) for label in shift.class_labels)
+    def _group(self, name: str, shifts: Sequence[Shift]) -> _Group:
+        """Return a group; a shard has as many cells as `rows_per_shard` has room for, by the largest cell."""
+        ends = tuple(accumulate(len(shift.class_labels) for shift in shifts))
+        most = max(shift.candidates for shift in shifts)
+        if self.recipe.generator.rows is not None:
+            most = max(self._candidates(shift, label) for shift in shifts for label in shift.class_labels)
+        return _Group(name, tuple(shifts), ends, max(1, self.recipe.output.rows_per_shard // max(1, most)))
 
     @property
     def edits(self) -> bool:
@@ -314,7 +333,7 @@ class Plan:
 
     @property
     def counts(self) -> bool:
-        """Return whether a table of rows says how many candidates a cell has."""
+        """Return whether a table of rows decides how many candidates a cell has."""
         return self.recipe.kind.counts_rows and self.table is not None
 
     def indices_below(self, cell: Cell) -> int:
@@ -324,13 +343,13 @@ class Plan:
     @property
     def shards(self) -> Sequence[Shard]:
         """Return all shards as a lazy sequence."""
-        return _Shards(self, range(self.n_shards))
+        return LazySequence(range(self.n_shards), self._shard)
 
     def shards_without(self, done: Set[tuple[str, int]], part: PlanPart | None = None) -> Sequence[Shard]:
         """Return the shards of the plan or a part without those `done`, as a lazy sequence."""
         every = ((group.name, number) for group in self._groups for number in range(group.n_shards))
-        own = (at for at, shard in enumerate(every) if shard not in done and (part is None or part.holds(at)))
-        return _Shards(self, array("q", own))
+        left = (at for at, shard in enumerate(every) if shard not in done and (part is None or part.holds(at)))
+        return LazySequence(array("q", left), self._shard)
 
     @cached_property
     def _shifts_by_name(self) -> dict[str, Shift]:
@@ -394,27 +413,20 @@ class Plan:
         return {"row": row.row, "base_prompt": self._prompt(self.shift(BASE), cls, row)}
 
     def base_prompt(self, shift: str, class_id: str) -> str | None:
-        """Return the prompt of the base sample beside which a shift's samples of a class are drawn, if any.
-
-        Also None for an unknown shift or class.
-        """
+        """Return the prompt of the base that samples of a shift and class are drawn beside, or None."""
         known, cls = self._shifts_by_name.get(shift), self._classes_by_id.get(class_id)
         if known is None or cls is None or not self.recipe.beside_base(known):
             return None
         return self._prompt(self.shift(BASE), cls)
 
     def between(self, shift: str, class_id: str, base_prompt: str | None) -> Between | None:
-        """Return how samples of a shift's level are drawn; None for the whole shift, and an unknown shift or class.
-
-        `base_prompt` is the sample's own, if it has one.
-        """
+        """Return how samples of a shift's level are drawn, or None; `base_prompt` is the sample's own, if any."""
         known, cls = self._shifts_by_name.get(shift), self._classes_by_id.get(class_id)
         if known is None or cls is None or known.by in (None, "corruption") or known.scale in (None, 1):
             return None
         return Between(known.by, known.scale, base_prompt or self.base_prompt_of(class_id))
 
     def base_prompt_of(self, class_id: str) -> str:
-        """Return the base's prompt for a class of the plan."""
         return self._prompt(self.shift(BASE), self._classes_by_id[class_id]) or ""
 
     def _prompt(self, shift: Shift, cls: RecipeClass, edited: PoolRow | None = None) -> str | None:
@@ -422,14 +434,13 @@ class Plan:
         return prompt_for(shift, cls, placeholder, None if edited is None else edited.caption)
 
     def batches(self, shard: Shard, cell: Cell | None = None) -> Iterator[list[Sample]]:
-        """Return fixed batches of `generator.batch_size`: across the shard, or inside each cell of a quota."""
-        if cell is not None:
-            yield from self._batched(self.samples(cell))
-        elif any(cell.accepted is not None for cell in shard.cells):
-            for each in shard.cells:
-                yield from self._batched(self.samples(each))
-        else:
+        """Yield fixed batches of `generator.batch_size`: across the shard, or inside each cell of a quota."""
+        quotas = any(shard_cell.accepted is not None for shard_cell in shard.cells)
+        if cell is None and not quotas:
             yield from self._batched(shard.samples(self))
+            return
+        for shard_cell in shard.cells if cell is None else (cell,):
+            yield from self._batched(self.samples(shard_cell))
 
     def _batched(self, samples: Iterator[Sample]) -> Iterator[list[Sample]]:
         batch: list[Sample] = []
@@ -459,7 +470,7 @@ class Plan:
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:
-        """Return where the shards of each group end."""
+        """Return the position in the plan after the last shard of each group."""
         return tuple(accumulate(group.n_shards for group in self._groups))
 
     def _shard(self, position: int) -> Shard:
@@ -470,26 +481,6 @@ class Plan:
         last = min(first + group.cells_per_shard, group.n_cells)
         cells = tuple(self._cell(group, position) for position in range(first, last))
         return Shard(group.name, number, group.n_shards, cells)
-
-
-class _Shards(Sequence[Shard]):
-    """Shards of a plan by their positions; each is made when it is asked for."""
-
-    def __init__(self, plan: Plan, positions: Sequence[int]) -> None:
-        self._plan = plan
-        self._positions = positions
-
-    def __len__(self) -> int:
-        return len(self._positions)
-
-    @overload
-    def __getitem__(self, at: int) -> Shard: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Shard]: ...
-    def __getitem__(self, at: int | slice) -> Shard | Sequence[Shard]:
-        if isinstance(at, slice):
-            return _Shards(self._plan, self._positions[at])
-        return self._plan._shard(self._positions[at])
 
 
 def make_plan(
@@ -522,19 +513,3 @@ def make_plan(
         if without:
             raise UserError(f"tokens: no class token for {some_of(without, 10)}, expected one for every class")
     return Plan(recipe, placeholders, retrieved or edited)
-
-
-def _grouped(shifts: Sequence[Shift], rows_per_shard: int, largest: Callable[[Shift], int]) -> tuple[_Group, ...]:
-    """Return the groups in order of first appearance; the base comes first in the shifts, so also here.
-
-    A shard holds as many cells as `rows_per_shard` has room for, by the largest cell of the group.
-    """
-    members: dict[str, list[Shift]] = {}
-    for shift in shifts:
-        members.setdefault(shift.group, []).append(shift)
-    groups = []
-    for name, own in members.items():
-        ends = tuple(accumulate(len(shift.class_labels) for shift in own))
-        most = max(1, *(largest(shift) for shift in own))
-        groups.append(_Group(name, tuple(own), ends, max(1, rows_per_shard // most)))
-    return tuple(groups)

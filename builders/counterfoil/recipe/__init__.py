@@ -8,22 +8,7 @@ from counterfoil.recipe.schema_inputs import LearnSettings, Source
 from counterfoil.recipe.schema_prompts import ObjectThresholdSpec, ThresholdSpec
 
 __all__ = [
-    "LearnSettings",
-    "ObjectThresholdSpec",
-    "Recipe",
-    "RecipeClass",
-    "Shift",
-    "Source",
-    "ThresholdSpec",
-    "bundled_recipes",
-    "canonical_json",
-    "dump_recipe",
-    "find_recipe",
-    "layer_text",
-    "load_own_recipe",
-    "load_recipe",
-    "load_recipe_text",
-    "object_caption_for",
-    "prompt_for",
-    "sha256_json",
-]
+    "LearnSettings", "ObjectThresholdSpec", "Recipe", "RecipeClass", "Shift", "Source", "ThresholdSpec",
+    "bundled_recipes", "canonical_json", "dump_recipe", "find_recipe", "layer_text", "load_own_recipe", "load_recipe",
+    "load_recipe_text", "object_caption_for", "prompt_for", "sha256_json",
+]  # fmt: skip

@@ -1,6 +1,6 @@
-"""Checks across the sections of a recipe, which tolerate invalid parts.
+"""Check across the sections of a recipe.
 
-They read plain mappings, not models, so that a value of a wrong type does not hide other problems.
+The checks read plain mappings, not models, so that a value of a wrong type does not hide other problems.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _unknown_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
                 continue
             if parts.every and class_id not in parts.every:
                 unknown += 1
-                # Finding the nearest of thousands of names is slow, and thousands of suggestions are useless.
+                # To find the nearest of thousands of names is slow.
                 close = did_you_mean(class_id, parts.known) if unknown <= _MOST_SUGGESTIONS else ""
                 yield path, f"found '{class_id}', expected the id of a class{close}"
             elif class_id in seen:
@@ -101,10 +101,7 @@ def _shifts_without_base(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _without_a_class(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find prompts and object captions without `{class}`.
-
-    Mined prompts for named classes may use another word for the class, such as "pullover" for a top.
-    """
+    """Find texts without `{class}`; mined prompts for named classes may use another word, such as "pullover"."""
     reported: set[RecipePath] = set()
     for path, template, spec in parts.templates():
         named = spec.get("kind") == "mined" and bool(spec.get("classes")) and path[0] == "prompts"
@@ -135,13 +132,12 @@ def _words_of_classes(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def _nothing_to_draw(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find shifts with neither prompt nor embedding. Other types have their own check."""
-    if not parts.kind.prompted:
+    """Find shifts with neither prompt nor embedding."""
+    if not parts.kind.prompted or not isinstance(parts.recipe.get("prompts"), Mapping):
         return
-    prompts = parts.recipe.get("prompts")
-    base = (prompts.get("base") or {}) if isinstance(prompts, Mapping) else None
-    specs: list[tuple[RecipePath, Any]] = [(("prompts", "base"), base)]
-    for path, spec in specs + [(("prompts", "shifts", name), spec) for name, spec in parts.shifts.items()]:
+    specs = {("prompts", "base"): parts.prompts.get("base") or {}}
+    specs |= {("prompts", "shifts", name): spec for name, spec in parts.shifts.items()}
+    for path, spec in specs.items():
         if isinstance(spec, Mapping) and spec.get("prompt") is None and spec.get("embedding") is None:
             yield (*path, "prompt"), "missing, expected a prompt with '{class}', or an `embedding` to draw from"
 
@@ -153,22 +149,19 @@ def _thresholds(parts: RecipeParts) -> Iterator[RecipeProblem]:
         path = (*section, "threshold")
         levels = mapping(spec.get("severity")).get("levels")
         if caption is not None and threshold is None and default is None and levels is None:
-            yield (
-                path,
-                "missing; the shift has a caption, expected a threshold here or screen.shift_threshold",
-            )
+            yield path, "missing; the shift has a caption, expected a threshold here or screen.shift_threshold"
         if caption is None and threshold is not None:
             yield path, "a threshold without a caption; expected a `caption` to compare images with"
 
 
 def _has_quota(spec: Mapping[str, Any], samples: Mapping[str, Any]) -> bool:
-    """Return whether a shift's cells have a quota, from its own samples or the recipe's."""
-    shift_samples = spec.get("samples")
-    return mapping(samples if shift_samples is None else shift_samples).get("accepted") is not None
+    """Return whether a shift's cells have a quota, by its own samples or the recipe's."""
+    of_shift = spec.get("samples")
+    return mapping(samples if of_shift is None else of_shift).get("accepted") is not None
 
 
 def _open_quotas(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Find quotas with a threshold that is a percentile over all candidates, known only after all are rendered."""
+    """Find quotas with a percentile over all candidates, which is known only after all are rendered."""
     message = (
         "a percentile over all candidates, but a quota (samples.accepted) stops before all are rendered;"
         " expected a value here, or samples.candidates instead of the quota"
@@ -192,18 +185,20 @@ def _whole_cells(parts: RecipeParts) -> Iterator[RecipeProblem]:
     if default and parts.samples.get("accepted") is not None:
         yield ("screen", "keep"), _FILLED.format(default)
     for section, spec in parts.of_shifts:
-        rule = _ranking(spec.get("keep")) if spec.get("keep") is not None else default
-        reported = spec.get("keep") is None and spec.get("samples") is None
-        if rule and _has_quota(spec, parts.samples) and not reported:
-            yield (*section, "keep" if spec.get("keep") is not None else "samples"), _FILLED.format(rule)
-        threshold = spec.get("threshold") if spec.get("threshold") is not None else parts.screen.get("shift_threshold")
-        if rule and spec.get("caption") is not None and mapping(threshold).get("percentile") is not None:
-            where = "threshold" if spec.get("threshold") is not None else "keep"
+        keep, threshold = spec.get("keep"), spec.get("threshold")
+        rule = default if keep is None else _ranking(keep)
+        if rule is None:
+            continue
+        reported = keep is None and spec.get("samples") is None
+        if _has_quota(spec, parts.samples) and not reported:
+            yield (*section, "samples" if keep is None else "keep"), _FILLED.format(rule)
+        resolved = parts.screen.get("shift_threshold") if threshold is None else threshold
+        if spec.get("caption") is not None and mapping(resolved).get("percentile") is not None:
             message = (
                 f"a percentile over all candidates with the keep rule '{rule}', which ranks what passes the threshold;"
                 " expected a value"
             )
-            yield (*section, where), message
+            yield (*section, "keep" if threshold is None else "threshold"), message
 
 
 def _compared_with_nothing(parts: RecipeParts) -> Iterator[RecipeProblem]:
@@ -240,35 +235,26 @@ def _captions_of_rows(parts: RecipeParts) -> Iterator[RecipeProblem]:
 def _judges_apart(parts: RecipeParts) -> Iterator[RecipeProblem]:
     """Find different judges that would share their columns."""
     owners: dict[str, str] = {}
-    sections = [((*path, "keep"), values) for path, values in (((("screen",), parts.screen)), *parts.of_shifts)]
-    judges = [(path, [values[key] for values, key in texts_at(spec, *KEEP_JUDGES)]) for path, spec in sections]
-    second = parts.screen.get("judge")
-    judges.insert(1, (("screen", "judge"), [second] if isinstance(second, str) else []))
-    for path, names in judges:
-        for judge in names:
+    sections = [(("screen", "keep"), parts.screen, KEEP_JUDGES), (("screen", "judge"), parts.screen, ("judge",))]
+    sections += [((*path, "keep"), spec, KEEP_JUDGES) for path, spec in parts.of_shifts]
+    for path, spec, keys in sections:
+        for values, key in texts_at(spec, *keys):
+            judge = values[key]
             other = owners.setdefault(judge_column(judge, ""), judge)
             if without_folders(other) != without_folders(judge):
-                yield (
-                    path,
-                    f"the judges '{other}' and '{judge}' would share columns, expected judges whose names end"
-                    f" differently",
-                )
+                shared = f"the judges '{other}' and '{judge}' would share columns"
+                yield path, f"{shared}, expected judges whose names end differently"
 
 
 def _second_opinion(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Yield a problem if the second judge has the name of the screening CLIP: it would agree with itself.
-
-    Only the last part of a folder on another machine is known, and two folders may share it.
-    """
+    """Find a second judge that is the screening CLIP by its name; of a folder elsewhere only the last part is known."""
     model, weights, judge = (parts.screen.get(key) for key in ("model", "weights", "judge"))
     if not isinstance(model, str) or not isinstance(judge, str) or model.startswith(ELSEWHERE):
         return
     clip_name = f"{model}/{weights}" if weights is not None else model.removeprefix(LOCAL)
     if judge.startswith(OPEN_CLIP) and judge.removeprefix(OPEN_CLIP).removeprefix(LOCAL) == clip_name:
-        yield (
-            ("screen", "judge"),
-            f"found '{judge}', the screening model (screen.model), expected another one: it would agree with itself",
-        )
+        message = f"found '{judge}', the screening model (screen.model), expected another one"
+        yield ("screen", "judge"), f"{message}: it would agree with itself"
 
 
 def _unknown_failures(parts: RecipeParts) -> Iterator[RecipeProblem]:
@@ -303,35 +289,30 @@ def _ambiguous_keys(parts: RecipeParts) -> Iterator[RecipeProblem]:
     # b → the pairs (c, b_c) in which both are class ids. Most recipes have no such pair.
     meeting: dict[str, list[tuple[str, str]]] = {}
     for longer in sorted(ids):
-        for at in (index for index, letter in enumerate(longer) if letter == "_"):
-            if longer[at + 1 :] in ids:
-                meeting.setdefault(longer[:at], []).append((longer[at + 1 :], longer))
+        for before, after in _cut_at_underscores(longer):
+            if after in ids:
+                meeting.setdefault(before, []).append((after, longer))
     if not meeting:
         return
     cells = {"base": ids}
     for name, spec in parts.shifts.items():
-        values = _level_values(mapping(mapping(spec).get("severity"))) or [1]
-        cells |= {
-            level_name(str(name), value, corrupts=parts.kind.corrupts): parts.ids_of(mapping(spec)) for value in values
-        }
+        for level in _level_values(mapping(mapping(spec).get("severity"))) or [1]:
+            cells[level_name(str(name), level, corrupts=parts.kind.corrupts)] = parts.ids_of(mapping(spec))
     for name, class_ids in cells.items():
-        for at in (index for index, letter in enumerate(name) if letter == "_"):
-            other = cells.get(name[:at])
-            pairs = meeting.get(name[at + 1 :], ())
-            clash = (
-                next(((c, longer) for c, longer in pairs if c in class_ids and longer in other), None)
-                if other
-                else None
-            )
-            if clash is not None:
+        for before, after in _cut_at_underscores(name):
+            pairs = [
+                pair for pair in meeting.get(after, ()) if pair[0] in class_ids and pair[1] in cells.get(before, ())
+            ]
+            if pairs:
                 message = (
-                    f"the keys of class '{clash[0]}' would clash with those of shift '{name[:at]}' and class"
-                    f" '{clash[1]}', expected another shift name or class id"
+                    f"the keys of class '{pairs[0][0]}' would clash with those of shift '{before}' and class"
+                    f" '{pairs[0][1]}', expected another shift name or class id"
                 )
                 yield ("prompts", "shifts", name), message
 
 
-_SCREENED_BY = {"model": "the CLIP that screens, such as lab:clip", "object_threshold": "a number or `percentile:`"}
+def _cut_at_underscores(text: str) -> list[tuple[str, str]]:
+    return [(text[:index], text[index + 1 :]) for index, letter in enumerate(text) if letter == "_"]
 
 
 def _of_its_kind(parts: RecipeParts) -> Iterator[RecipeProblem]:
@@ -360,15 +341,9 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
             yield from _way_to_levels(parts, path, spec, settings)
             # Settings that give each level other scenes.
             if parts.samples.get("noise", "paired") != "paired":
-                yield (
-                    at,
-                    "samples.noise is independent, so levels would show other scenes; expected noise: paired",
-                )
+                yield at, "samples.noise is independent, so levels would show other scenes; expected noise: paired"
             if _has_quota(spec, parts.samples):
-                yield (
-                    at,
-                    "a quota (samples.accepted) draws other scenes at each level, expected samples.candidates",
-                )
+                yield at, "a quota (samples.accepted) draws other scenes at each level, expected samples.candidates"
             if "misclassified" in _rule_names(parts.screen.get("keep") if spec.get("keep") is None else spec["keep"]):
                 yield (*path, "keep"), "'misclassified' keeps other scenes at each level, expected rules without it"
             if spec.get("threshold") is not None:
@@ -377,7 +352,7 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
             steps = parts.generator.get("steps")
             if settings.get("by") == "steps" and isinstance(steps, int) and not isinstance(steps, bool) and steps > 0:
                 with_shift = [math.floor(level * steps + 1e-6) for level in levels]
-                # Levels that begin at the same step, or at no step, would have equal images.
+                # Levels from the same step, or without any, would have equal images.
                 if 0 in with_shift or len(set(with_shift)) < len(with_shift):
                     message = (
                         f"of {steps} steps, these levels have the shift's prompt in {', '.join(map(str, with_shift))};"
@@ -389,10 +364,7 @@ def _levels(parts: RecipeParts) -> Iterator[RecipeProblem]:
                 yield (*at, "levels"), f"a corruption has five severities, expected some of {fifths}"
             for name in (level_name(shift, value, corrupts=kind.corrupts) for value in levels):
                 if name != shift and name in parts.shifts:
-                    yield (
-                        at,
-                        f"a level would be named '{name}', as another shift is; expected another name for one",
-                    )
+                    yield at, f"a level would be named '{name}', as another shift is; expected another name for one"
 
 
 def _way_to_levels(
@@ -401,24 +373,15 @@ def _way_to_levels(
     """Check that the generator's kind and LoRA weights support the levels of a shift."""
     kind, at, by, lora = parts.kind, (*path, "severity"), severity.get("by"), severity.get("lora")
     if by is not None and by not in kind.levels:
-        yield (
-            (*at, "by"),
-            f"found '{by}', expected {' or '.join(kind.levels)} with generator.kind {kind.name}",
-        )
+        yield (*at, "by"), f"found '{by}', expected {' or '.join(kind.levels)} with generator.kind {kind.name}"
     named = mapping(parts.generator.get("lora"))
     if (by == "lora") != (lora is not None):
-        yield (
-            (*at, "lora"),
-            f"found {lora or 'null'}, expected one of generator.lora with by: lora, else null",
-        )
+        yield (*at, "lora"), f"found {lora or 'null'}, expected one of generator.lora with by: lora, else null"
     elif isinstance(lora, str):
         if lora not in named:
             yield (*at, "lora"), f"generator.lora has no '{lora[:80]}'{did_you_mean(lora, named)}"
         if parts.samples.get("pairs") == "attention":
-            yield (
-                at,
-                f"{PAIRS_SHARE}: a base and its level are one call, with one scale; expected another way",
-            )
+            yield at, f"{PAIRS_SHARE}: a base and its level are one call, with one scale; expected another way"
     if mapping(severity.get("levels")).get("realised") is not None:
         if not kind.from_noise or by == "lora":
             what = "by: lora" if by == "lora" else f"generator.kind {kind.name}"
@@ -445,9 +408,9 @@ def _unscreened(parts: RecipeParts) -> Iterator[RecipeProblem]:
     if not isinstance(screen, Mapping) or screen.get("model") is not None:
         return
     if parts.kind.needs_screen:
-        for key, expected in _SCREENED_BY.items():
-            if screen.get(key) is None:
-                yield ("screen", key), f"missing, expected {expected}"
+        yield ("screen", "model"), "missing, expected the CLIP that screens, such as lab:clip"
+        if screen.get("object_threshold") is None:
+            yield ("screen", "object_threshold"), "missing, expected a number or `percentile:`"
         return
     message = "without screen.model nothing is screened, expected null"
     least = mapping(screen.get("object_threshold"))
@@ -471,8 +434,8 @@ def _pairs(parts: RecipeParts) -> Iterator[RecipeProblem]:
             message = f"images of generator.kind {parts.kind.name} cannot see their base, expected noise"
             yield ("samples", "pairs"), message
         return
-    held_settings, none = parts.samples.get("held"), HeldFromBase().model_dump()
-    if isinstance(held_settings, Mapping) and none | dict(held_settings) != none:
+    default = HeldFromBase().model_dump()
+    if default | dict(mapping(parts.samples.get("held"))) != default:
         yield ("samples", "held"), "found with pairs that share only noise, expected none (null drops an inherited one)"
 
 

@@ -1,4 +1,4 @@
-"""The corruptions of photographs by name: Hendrycks and Dietterich 2019, and what cameras and pipelines do beside them.
+"""The corruptions of photographs by name: those of Hendrycks and Dietterich 2019, and those of cameras and pipelines.
 
 `generate/corruption_kinds.py` has a function of the same name for each.
 """
@@ -12,10 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Corruption:
-    """A corruption: the kind of its shifts, what it does in one plain sentence, and its constants.
+    """A corruption: the kind of its shifts, what it does in one sentence, and its constants.
 
-    large, small: the constants of severities 1 to 5, for large pictures those of ImageNet-C and for small ones those of
-    CIFAR-10-C. deviation: how it differs from the published definition; None if it does not.
+    large, small: the constants of severities 1 to 5, of ImageNet-C for large pictures and of CIFAR-10-C for small ones.
+    deviation: how it differs from the published definition, if it does.
     """
 
     kind: str
@@ -26,9 +26,15 @@ class Corruption:
 
 
 OWN = "Not of the published set."
-# Of the pairs of a built dataset: each base image with the brightness and contrast of its shifted partner.
+
+
+def _own(says: str, large: tuple[float, ...], small: tuple[float, ...] | None = None) -> Corruption:
+    return Corruption("camera", says, large, small or large, OWN)
+
+
+# Gives each base image of a built dataset the brightness and contrast of its shifted partner.
 MATCH = "match"
-# The published fifteen and their extra four; then what cameras and pipelines do.
+# The published fifteen and their extra four; then those of cameras and pipelines.
 CORRUPTIONS: Mapping[str, Corruption] = {
     "gaussian_noise": Corruption(
         "noise",
@@ -78,12 +84,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
         ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
         ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
     ),
-    "gaussian_blur": Corruption(
-        "blur",
-        "Blurs by a Gaussian.",
-        (1, 2, 3, 4, 6),
-        (0.4, 0.6, 0.7, 0.8, 1),
-    ),
+    "gaussian_blur": Corruption("blur", "Blurs by a Gaussian.", (1, 2, 3, 4, 6), (0.4, 0.6, 0.7, 0.8, 1)),
     "snow": Corruption(
         "weather",
         "Whitens the picture and lets snow fall across it.",
@@ -150,37 +151,19 @@ CORRUPTIONS: Mapping[str, Corruption] = {
         "Shears the picture and bends it in smooth waves.",
         tuple(
             (244 * a, 244 * b, 244 * c, 224)
-            for a, b, c in (
-                (2, 0.7, 0.1),
-                (2, 0.08, 0.2),
-                (0.05, 0.01, 0.02),
-                (0.07, 0.01, 0.02),
-                (0.12, 0.01, 0.02),
-            )
+            for a, b, c in ((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02))
         ),
         tuple(
             (32 * a, 32 * b, 32 * c, 32)
-            for a, b, c in (
-                (0, 0, 0.08),
-                (0.05, 0.2, 0.07),
-                (0.08, 0.06, 0.06),
-                (0.1, 0.04, 0.05),
-                (0.1, 0.03, 0.03),
-            )
+            for a, b, c in ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))
         ),
         "Lengths grow with the shorter side, so that every size is bent in the same form.",
     ),
     "pixelate": Corruption(
-        "digital",
-        "Shows the picture in larger pixels.",
-        (0.6, 0.5, 0.4, 0.3, 0.25),
-        (0.95, 0.9, 0.85, 0.75, 0.65),
+        "digital", "Shows the picture in larger pixels.", (0.6, 0.5, 0.4, 0.3, 0.25), (0.95, 0.9, 0.85, 0.75, 0.65)
     ),
     "jpeg_compression": Corruption(
-        "digital",
-        "Saves the picture as a JPEG of low quality.",
-        (25, 18, 15, 10, 7),
-        (80, 65, 58, 50, 40),
+        "digital", "Saves the picture as a JPEG of low quality.", (25, 18, 15, 10, 7), (80, 65, 58, 50, 40)
     ),
     "saturate": Corruption(
         "digital",
@@ -188,46 +171,21 @@ CORRUPTIONS: Mapping[str, Corruption] = {
         ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
         ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
     ),
-    "darker": Corruption(
-        "camera",
-        "Exposes the picture too little, by half a stop to three stops of light.",
-        (0.5, 1.0, 1.5, 2.25, 3.0),
-        (0.5, 1.0, 1.5, 2.25, 3.0),
-        OWN,
+    "darker": _own(
+        "Exposes the picture too little, by half a stop to three stops of light.", (0.5, 1.0, 1.5, 2.25, 3.0)
     ),
-    "colour_cast": Corruption(
-        "camera",
-        "Balances white wrongly, so that the picture is too warm or too cold.",
-        (0.4, 0.8, 1.2, 1.8, 2.5),
-        (0.4, 0.8, 1.2, 1.8, 2.5),
-        OWN,
+    "colour_cast": _own(
+        "Balances white wrongly, so that the picture is too warm or too cold.", (0.4, 0.8, 1.2, 1.8, 2.5)
     ),
-    "greyscale": Corruption(
-        "camera",
-        "Takes colour away by fifths; at severity 5 the picture is grey.",
-        (0.2, 0.4, 0.6, 0.8, 1.0),
-        (0.2, 0.4, 0.6, 0.8, 1.0),
-        OWN,
-    ),
-    "rotation": Corruption(
-        "camera",
+    "greyscale": _own("Takes colour away by fifths; at severity 5 the picture is grey.", (0.2, 0.4, 0.6, 0.8, 1.0)),
+    "rotation": _own(
         "Turns the picture by 5 to 45 degrees to either side and fills the corners with its mirror image.",
         (5, 10, 20, 30, 45),
-        (5, 10, 20, 30, 45),
-        OWN,
     ),
-    "occlusion": Corruption(
-        "camera",
-        "Covers 5 to 40 % of the picture with a grey rectangle.",
-        (0.05, 0.1, 0.2, 0.3, 0.4),
-        (0.05, 0.1, 0.2, 0.3, 0.4),
-        OWN,
-    ),
-    "low_resolution": Corruption(
-        "camera",
+    "occlusion": _own("Covers 5 to 40 % of the picture with a grey rectangle.", (0.05, 0.1, 0.2, 0.3, 0.4)),
+    "low_resolution": _own(
         "Shrinks the picture and enlarges it smoothly again.",
         (0.5, 0.35, 0.25, 0.18, 0.125),
         (0.8, 0.65, 0.5, 0.4, 0.3),
-        OWN,
     ),
 }

@@ -1,7 +1,6 @@
-"""The JSON Schema of recipe files, for editors: descriptions, completion, and red lines while typing.
+"""Write the JSON Schema of recipe files, for editors.
 
-A file that `extends` another is a part of a recipe: nothing is required of it and null deletes, so the
-schema holds every section twice, whole and in part.
+In a file with `extends` no key is required and null deletes, so the schema has every section twice, whole and in part.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ def recipe_json_schema() -> dict[str, Any]:
 
 
 def recipe_json_schema_text() -> str:
-    """Return the schema as the text of `recipes/recipe.schema.json`."""
     return json.dumps(recipe_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -108,8 +106,8 @@ def _add_what_validators_check(sections: dict[str, Any]) -> None:
         whole = sections[section]
         sections[section] = {"description": whole.pop("description"), "anyOf": [dict(short), whole]}
     number = {"type": "number", "minimum": -1, "maximum": 1}
-    one = [{"required": ["value"]}, {"required": ["percentile"]}]
-    for section, ways in (("ThresholdSpec", one), ("ObjectThresholdSpec", [*one, _CLASSES_ALONE])):
+    exactly_one = [{"required": ["value"]}, {"required": ["percentile"]}]
+    for section, ways in (("ThresholdSpec", exactly_one), ("ObjectThresholdSpec", [*exactly_one, _CLASSES_ALONE])):
         threshold = sections[section]
         threshold["oneOf"] = ways
         sections[section] = {"description": threshold.pop("description"), "anyOf": [number, threshold]}

@@ -1,7 +1,4 @@
-"""Which names a recipe may use, and the nearest one to a mistake: of classes, shifts, groups, splits, licences, models.
-
-A licence that the Hub does not list is declared as `other`, with a name of its own.
-"""
+"""Check the names in a recipe, and suggest the nearest: of classes, shifts, groups, splits, licences and models."""
 
 from __future__ import annotations
 
@@ -20,44 +17,40 @@ if TYPE_CHECKING:
 
 CLASS_ID = re.compile(r"[A-Za-z0-9_-]+")  # no dots: a dot in a WebDataset key silently merges samples
 GROUP_NAME = re.compile(r"[a-z0-9_]+")  # split names of `datasets` hold no "-", and keys hold no "."
-# What a dataset directory calls its own recipe and what that recipe brings along; `store/layout.py` has the rest.
+# Files of a dataset directory that its own recipe names; `store/layout.py` has the others.
 RECIPE = "recipe.yaml"
 LOCK = "lock.json"
 ROWS = "rows.csv"
 TOKENS = "tokens"
 EMBEDDINGS = "embeddings.safetensors"
-# Before a folder's name in a dataset's own recipe: of the machine that it was built on, and never opened here.
+# Before the name of a folder, in a dataset's own recipe, of the machine that built it. Such a folder is never opened.
 ELSEWHERE = "elsewhere:"
-# What the Hub takes for the name of a repository or its owner (`huggingface_hub.utils.validate_repo_id`).
+# The Hub's names of repositories and owners (`huggingface_hub.utils.validate_repo_id`).
 LONGEST_NAME = 96
 _HUB_NAME = rf"[A-Za-z0-9](?:[A-Za-z0-9_.-]{{0,{LONGEST_NAME - 2}}}[A-Za-z0-9_])?"
 _NOT_ON_THE_HUB = r"(?!.*(?:--|\.\.|\.git$))"
 DATASET_NAME = re.compile(_NOT_ON_THE_HUB + _HUB_NAME)
 REPOSITORY = re.compile(f"{_NOT_ON_THE_HUB}{_HUB_NAME}/{_HUB_NAME}")
-# What a class is called in prompts and captions: no text encoder reads as much.
-LONGEST_CLASS_NAME = 200
-# As messages quote what they found.
-_LONGEST_QUOTED = 60
+LONGEST_CLASS_NAME = 200  # more than any text encoder reads
+_LONGEST_QUOTED = 60  # in messages
 
-# "base" is the prompt without a shift; the others are configs, splits or words with a meaning to `datasets`.
+# "base" is the prompt without a shift; the others are configs, splits, or reserved by `datasets`.
 RESERVED_GROUPS = frozenset({"base", "all", "default", "candidates", "rejected", "data"})
 
 
-def nearest(found: str, valid: Iterable[str]) -> str | None:
+def nearest(text: str, valid: Iterable[str]) -> str | None:
     """Return the closest valid name, or None."""
-    if len(found) > LONGEST_CLASS_NAME:
-        return None  # comparing it with thousands takes minutes, and it is a mistake for none of them
+    if len(text) > LONGEST_CLASS_NAME:
+        return None  # comparing it with thousands takes minutes
     names = [name for name in valid if len(name) <= LONGEST_CLASS_NAME]
-    close = difflib.get_close_matches(found, names, n=1, cutoff=0.6)
-    if close:
-        return close[0]
+    close = difflib.get_close_matches(text, names, n=1, cutoff=0.6)
     folded = {name.casefold(): name for name in names}
-    return folded.get(found.casefold())
+    return close[0] if close else folded.get(text.casefold())
 
 
-def did_you_mean(found: str, valid: Iterable[str]) -> str:
-    """Return a clause to append to a message: "; did you mean 'x'?", or nothing."""
-    name = nearest(found, valid)
+def did_you_mean(text: str, valid: Iterable[str]) -> str:
+    """Return the clause "; did you mean 'x'?" for a message, or nothing."""
+    name = nearest(text, valid)
     return f"; did you mean '{name}'?" if name is not None else ""
 
 
@@ -67,7 +60,7 @@ def quoted(text: str) -> str:
 
 
 def dataset_name_problem(name: str) -> str | None:
-    """Return a problem with the name of a dataset, which must suit a repository, or None."""
+    """Return a problem with the name of a dataset, which is also a repository's, or None."""
     if DATASET_NAME.fullmatch(name):
         return None
     if len(name) > LONGEST_NAME:
@@ -97,7 +90,7 @@ def class_id_problem(name: str) -> str | None:
 
 
 def group_name_problem(name: str, what: str) -> str | None:
-    """Return a problem with the name of a shift or group, or None. Both become config and split names."""
+    """Return a problem with the name of a shift or group (`what`), which names configs and splits, or None."""
     if len(name) > LONGEST_NAME:
         return _too_long(name)
     if not GROUP_NAME.fullmatch(name):
@@ -109,19 +102,19 @@ def group_name_problem(name: str, what: str) -> str | None:
     return None
 
 
-# Prefixes of models' names. A name without one is timm's, or the Hub's.
+# Prefixes of models' names. A name without a prefix is timm's, or the Hub's.
 LAB, LOCAL, HUB = "lab:", "local-dir:", "hf-hub:"
 TRANSFORMERS, OPEN_CLIP, ONNX, PREDICTIONS, PYTHON = "transformers:", "open_clip:", "onnx:", "predictions:", "python:"
 # Prefixes of classifiers that a file follows, and of those that a folder may follow.
 BEFORE_FILES = (PREDICTIONS, ONNX)
 BEFORE_FOLDERS = (TRANSFORMERS, OPEN_CLIP)
 
-# What begins like a path is one, also after a kind of classifier; a name of the Hub does not.
+# A path begins with `.`, `/` or `~`, also after a kind of classifier. A name of the Hub does not.
 _FILES, _FOLDERS = "|".join(BEFORE_FILES), "|".join(BEFORE_FOLDERS)
 _LOCAL = re.compile(
     rf"(?:(?P<scheme>(?:{_FOLDERS})?{LOCAL}|{_FILES}|(?:{_FOLDERS})(?=[./~]))|(?=[./~]))(?P<path>.+)", re.DOTALL
 )
-# Of a chat model's server. Which host it was is no matter of whoever gets a dataset.
+# The address of a chat model's server, whose host is not published.
 _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
 _SERVER = f"{ELSEWHERE}http://server"
 
@@ -140,7 +133,7 @@ def nameless_problem(name: str | None) -> str | None:
 
 
 def judge_problem(name: str) -> str | None:
-    """Return a problem with the name of a second judge, which must look at new images, or None."""
+    """Return a problem with the name of a second judge, which must predict new images, or None."""
     if name.removeprefix(ELSEWHERE).startswith(PREDICTIONS):
         return f"found '{name}', a file of recorded predictions, expected a classifier that looks at images"
     if not judge_column(name, ""):
@@ -149,39 +142,19 @@ def judge_problem(name: str) -> str | None:
 
 
 def without_folders(name: str) -> str:
-    """Return a path as `./` and its last part, a server's address as one of elsewhere, other names unchanged."""
+    """Return `./` and the last part of a path, `elsewhere:http://server` for an address, other names unchanged."""
     if _ADDRESS.match(name.removeprefix(ELSEWHERE)):
         return _SERVER
     match = _LOCAL.fullmatch(name.removeprefix(ELSEWHERE))
     return f"{match['scheme'] or ''}./{Path(match['path']).name}" if match else name
 
 
-# https://huggingface.co/docs/hub/repositories-licenses
-# fmt: off
-HUB_LICENSES = frozenset(
-    {
-        "afl-3.0", "agpl-3.0", "apache-2.0", "apple-amlr", "apple-ascl", "artistic-2.0",
-        "bigcode-openrail-m", "bigscience-bloom-rail-1.0", "bigscience-openrail-m", "bsd",
-        "bsd-2-clause", "bsd-3-clause", "bsd-3-clause-clear", "bsl-1.0", "c-uda", "cc", "cc-by-2.0",
-        "cc-by-2.5", "cc-by-3.0", "cc-by-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0",
-        "cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0",
-        "cc-by-nd-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0", "cc0-1.0", "cdla-permissive-1.0",
-        "cdla-permissive-2.0", "cdla-sharing-1.0", "creativeml-openrail-m", "deepfloyd-if-license",
-        "ecl-2.0", "epl-1.0", "epl-2.0", "etalab-2.0", "eupl-1.1", "eupl-1.2",
-        "fair-noncommercial-research-license", "gemma", "gfdl", "gpl", "gpl-2.0", "gpl-3.0",
-        "grok2-community", "h-research", "intel-research", "isc", "lgpl", "lgpl-2.1", "lgpl-3.0",
-        "lgpl-lr", "llama2", "llama3", "llama3.1", "llama3.2", "llama3.3", "llama4", "lppl-1.3c", "mit",
-        "mpl-2.0", "ms-pl", "ncsa", "odbl", "odc-by", "ofl-1.1", "openmdw-1.0", "openrail",
-        "openrail++", "osl-3.0", "other", "pddl", "postgresql", "unknown", "unlicense", "wtfpl", "zlib",
-    }
-)
-# fmt: on
-
-# Of a spelling to one of the list (difflib's ratio), to ask whether that is meant.
+# Suggest a licence of the list above this ratio of difflib.
 _CLOSE = 0.7
 _MOST_SHOWN = 80
 
-# How people read them; those of Creative Commons are spelled in `card/metadata.py`.
+# The Hub's identifiers of licences (https://huggingface.co/docs/hub/repositories-licenses) and their names. The names
+# of Creative Commons' are made in `card/metadata.py`.
 # fmt: off
 LICENSE_NAMES = {
     "afl-3.0": "Academic Free License 3.0", "agpl-3.0": "GNU AGPL 3.0", "apache-2.0": "Apache License 2.0",
@@ -211,13 +184,19 @@ LICENSE_NAMES = {
     "osl-3.0": "Open Software License 3.0", "pddl": "Public Domain Dedication and License", "postgresql": "PostgreSQL",
     "unlicense": "The Unlicense", "wtfpl": "WTFPL", "zlib": "zlib",
 }
+_UNNAMED_LICENSES = (
+    "cc-by-2.0", "cc-by-2.5", "cc-by-3.0", "cc-by-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0",
+    "cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0",
+    "cc-by-sa-3.0", "cc-by-sa-4.0", "cc0-1.0", "other", "unknown",
+)
 # fmt: on
+HUB_LICENSES = frozenset((*LICENSE_NAMES, *_UNNAMED_LICENSES))
 
 
 def hub_license(license: str) -> str | None:
     """Return the Hub's spelling of a licence (`cc-by-4.0` for "CC BY 4.0"); None for one that it does not list."""
     known = " ".join(license.split()).lower()
-    joined = re.sub(r"[ _]+", "-", known)  # and no more: "gpl-3.0+" is another one
+    joined = re.sub(r"[ _]+", "-", known)  # "gpl-3.0+" is another licence
     for spelled in (known, joined, re.sub(r"-licen[cs]e(?=-|$)|-version(?=-)|^the-", "", joined)):
         if spelled in HUB_LICENSES:
             return spelled
@@ -225,7 +204,7 @@ def hub_license(license: str) -> str | None:
 
 
 def license_note(license: str) -> str | None:
-    """Return a note that the Hub does not list a recipe's licence, with the nearest one, or None."""
+    """Return a note that the Hub does not list a recipe's licence, or None."""
     if hub_license(license) is not None:
         return None
     shown = license if len(license) <= _MOST_SHOWN else f"{license[: _MOST_SHOWN - 2]} …"
@@ -242,10 +221,7 @@ def license_slug(text: str) -> str:
 
 
 _MOST_NAMES_SHOWN = 20
-
-
-# A list of labels of which each is another is no list of classes, but of captions.
-MOST_LABELS = 20_000
+MOST_LABELS = 20_000  # a longer list is of captions, not of classes
 
 
 def plain_name(name: str) -> str:
@@ -260,11 +236,10 @@ def label_by_name(class_id: str, name: str, labels: Sequence[str]) -> tuple[int,
     return exact or tuple(label for label, known in enumerate(labels) if plain_name(known) == plain)
 
 
-def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], place: str) -> list[str]:
-    """Return what classes say of their source labels that the names of these labels contradict, a line for each class.
+def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], dataset: str) -> list[str]:
+    """Return a problem for each class whose name belongs to another label than its source label.
 
-    A name that no label has says nothing: people call classes by other names than datasets do. `labels` are the names
-    by label, `place` is whose they are.
+    labels: the names by label in the input dataset. A class with a name of its own is no problem.
     """
     by_name: dict[str, list[int]] = {}
     for label, name in enumerate(labels):
@@ -274,41 +249,37 @@ def disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], place: 
     for cls in classes:
         where = f"source.classes[{cls.label}]: '{cls.name[:80]}' has the source_label {cls.source_label}"
         if cls.source_label >= len(labels):
-            problems.append(f"{where}, and {place} has the labels 0 to {len(labels) - 1}")
+            problems.append(f"{where}, and {dataset} has the labels 0 to {len(labels) - 1}")
             continue
-        own = labels[cls.source_label]
-        if cls.id == own or plain_name(cls.name) in {plain_name(own), *map(plain_name, own.split(","))}:
+        label_name = labels[cls.source_label]
+        if cls.id == label_name or plain_name(cls.name) in map(plain_name, (label_name, *label_name.split(","))):
             continue
         meant = [by_id[cls.id]] if cls.id in by_id else by_name.get(plain_name(cls.name), [])
         if meant and cls.source_label not in meant:
             numbers = " or ".join(map(str, meant[:3]))
-            problems.append(f"{where}, which is '{own[:80]}' in {place}; write {numbers}")
+            problems.append(f"{where}, which is '{label_name[:80]}' in {dataset}; write {numbers}")
     return problems
 
 
-def refuse_disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], place: str) -> None:
-    """Raise UserError if the names of an input dataset's labels say that classes have the source labels of others."""
-    problems = disagreements(classes, labels, place)
+def refuse_disagreements(classes: Sequence[RecipeClass], labels: Sequence[str], dataset: str) -> None:
+    """Raise UserError with the `disagreements`, if there are any."""
+    problems = disagreements(classes, labels, dataset)
     if problems:
-        raise UserError(
-            first_of(problems),
-            "Leave source_label out to take it from the name, or write the numbers of the input dataset.",
-        )
+        hint = "Leave source_label out to take it from the name, or write the numbers of the input dataset."
+        raise UserError(first_of(problems), hint)
 
 
-def named_problem(name: str, found: Sequence[int], labels: Sequence[str], place: str) -> str | None:
+def named_problem(name: str, matches: Sequence[int], labels: Sequence[str], dataset: str) -> str | None:
     """Return a problem unless exactly one label has the class's name."""
-    if len(found) == 1:
+    if len(matches) == 1:
         return None
-    if found:
-        return (
-            f"'{name[:80]}' is the name of the labels {', '.join(map(str, found[:10]))} of {place}; write source_label"
-        )
+    if matches:
+        numbers = ", ".join(map(str, matches[:10]))
+        return f"'{name[:80]}' is the name of the labels {numbers} of {dataset}; write source_label"
     near = did_you_mean(name, labels) if len(labels) <= MOST_LABELS else ""
-    return f"no label of {place} is called '{name[:80]}'{near} (its labels: {shown_labels(labels)})"
+    return f"no label of {dataset} is called '{name[:80]}'{near} (its labels: {shown_labels(labels)})"
 
 
 def shown_labels(values: Sequence[object]) -> str:
-    """List the first labels or classes."""
     shown = [str(value)[:80] for value in values[:_MOST_NAMES_SHOWN]]
     return some_of(shown, _MOST_NAMES_SHOWN, count=len(values)) or "none"

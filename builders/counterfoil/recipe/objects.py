@@ -1,7 +1,6 @@
-"""Images with objects, for detectors: what a recipe says of their boxes, and which changes leave boxes in place.
+"""Images with objects, for detectors: the columns of boxes, and the checks of recipes with `source.objects`.
 
-A recipe with `source.objects` has one class, which stands for every image, so that cells, seeds, shards and hashes are
-those of any recipe. What is told apart in an image are the `source.categories` of its objects.
+Such a recipe has one class, of every image; the `source.categories` are those of its objects.
 """
 
 from __future__ import annotations
@@ -20,18 +19,21 @@ OBJECTS = "objects"
 EVERY_IMAGE: Mapping[str, Any] = {"id": "images", "name": "image", "source_label": 0}
 # LVIS has 1,203 categories, Objects365 has 365.
 MOST_CATEGORIES = 10_000
-# Corruptions that move pixels: a box would no longer lie around its object.
+# Corruptions that move pixels, so that a box no longer surrounds its object.
 MOVING = frozenset(("zoom_blur", "elastic_transform", "rotation"))
-_COVERING = "occlusion"
 
 
 def is_every_image(classes: Any) -> bool:
     """Return whether a list of classes, of any form, is the class of every image."""
-    return [dict(EVERY_IMAGE)] == [_written(entry) for entry in sequence(classes)]
+    empty = (None, (), [])
+    entries = [
+        {key: value for key, value in mapping(entry).items() if value not in empty} for entry in sequence(classes)
+    ]
+    return entries == [dict(EVERY_IMAGE)]
 
 
 def categories_problem(names: Sequence[str]) -> str | None:
-    """Return what is wrong with the names of categories, or None."""
+    """Return a problem with the names of categories, or None."""
     if len(names) > MOST_CATEGORIES:
         return f"found {len(names):,} categories, expected at most {MOST_CATEGORIES:,}"
     for name in names:
@@ -49,9 +51,9 @@ def object_columns(objects: str | None) -> dict[str, Column]:
 
 
 def objects_feature(names: Sequence[str]) -> dict[str, Any]:
-    """Return the type of the column of objects, in the form that `datasets.Features.from_dict` reads.
+    """Return the type of the column of objects for `datasets.Features.from_dict`.
 
-    A struct of lists, as the Hub's viewer and the examples of transformers have it.
+    It is a struct of lists, as in the Hub's viewer and the examples of transformers.
     """
     values = {
         "id": {"dtype": "int64", "_type": "Value"},
@@ -69,7 +71,7 @@ def no_objects() -> dict[str, list[Any]]:
 
 
 def object_problems(parts: RecipeParts) -> Iterator[RecipeProblem]:
-    """Yield what does not go with boxes: other classes, images that are drawn, screened or cut, pixels that move."""
+    """Yield problems of a recipe with boxes: other classes, images that are drawn, screened or cut, moved pixels."""
     if parts.source.get("objects") is None:
         for key in ("categories", "boxes"):
             if parts.source.get(key) not in (None, (), [], "coco"):
@@ -109,12 +111,6 @@ def object_problems(parts: RecipeParts) -> Iterator[RecipeProblem]:
 
 
 def object_notes(corruptions: Sequence[str | None]) -> tuple[str, ...]:
-    """Return what must be known of boxes under these corruptions."""
-    if _COVERING not in corruptions:
-        return ()
-    return ("occlusion covers part of each image: boxes stay, also of objects that can no longer be seen",)
-
-
-def _written(entry: Any) -> dict[str, Any]:
-    """Return a class without the keys that are empty."""
-    return {key: value for key, value in mapping(entry).items() if value not in (None, (), [])}
+    """Return notes on boxes under these corruptions."""
+    note = "occlusion covers part of each image: boxes stay, also of objects that can no longer be seen"
+    return (note,) if "occlusion" in corruptions else ()

@@ -1,4 +1,4 @@
-"""The parts of a recipe of any form, for checks across its sections: what is of another form counts as empty."""
+"""The parts of a recipe of any form, for checks across its sections; a part of another form counts as empty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RecipeProblem = tuple[RecipePath, str]
 class RecipeParts:
     """The parts of a recipe of any form, and the kind of its generator.
 
-    specs: what the base and each shift say, and where. ids: those of classes, by their place in the list.
+    specs: the path and mapping of the base and of each shift. ids: class ids by their index in the list.
     """
 
     def __init__(self, recipe: Mapping[str, Any], kind: GeneratorKind) -> None:
@@ -24,28 +24,29 @@ class RecipeParts:
             mapping(recipe.get(name)) for name in ("source", "generator", "prompts", "screen", "samples")
         )
         self.classes = sequence(self.source.get("classes"))
-        found = ((index, mapping(entry).get("id")) for index, entry in enumerate(self.classes))
-        self.ids = {index: class_id for index, class_id in found if isinstance(class_id, str)}
+        ids = ((index, mapping(entry).get("id")) for index, entry in enumerate(self.classes))
+        self.ids = {index: class_id for index, class_id in ids if isinstance(class_id, str)}
         self.known = tuple(self.ids.values())
         self.every = set(self.known)
         self.shifts = mapping(self.prompts.get("shifts"))
-        own: list[tuple[RecipePath, Any]] = [(("prompts", "shifts", name), spec) for name, spec in self.shifts.items()]
-        self.of_shifts = [(place, mapping(spec)) for place, spec in own]
+        self.of_shifts: list[tuple[RecipePath, Mapping[str, Any]]] = [
+            (("prompts", "shifts", name), mapping(spec)) for name, spec in self.shifts.items()
+        ]
         self.specs = [(("prompts", "base"), mapping(self.prompts.get("base"))), *self.of_shifts]
 
     def ids_of(self, spec: Mapping[str, Any]) -> set[str]:
-        """Return the ids of classes that a base or a shift has."""
+        """Return the class ids of a base or a shift."""
         chosen = spec.get("classes")
-        return self.every if chosen is None else {each for each in sequence(chosen) if isinstance(each, str)}
+        return self.every if chosen is None else {item for item in sequence(chosen) if isinstance(item, str)}
 
     def templates(self) -> Iterator[tuple[RecipePath, str, Mapping[str, Any]]]:
-        """Yield each text that is filled with classes: its path, the text, and the base or shift with the classes."""
-        for path, own in self.specs:
-            default = "style_object_caption" if own.get("style") is True else "object_caption"
-            used = [((*path, "prompt"), own.get("prompt")), ((*path, "object_caption"), own.get("object_caption"))]
-            if own.get("object_caption") is None:
-                used.append((("screen", default), self.screen.get(default)))
-            yield from ((place, text, own) for place, text in used if isinstance(text, str))
+        """Yield the path and text of each template of a class, and the base or shift that it is for."""
+        for path, spec in self.specs:
+            default = "style_object_caption" if spec.get("style") is True else "object_caption"
+            texts = {(*path, "prompt"): spec.get("prompt"), (*path, "object_caption"): spec.get("object_caption")}
+            if spec.get("object_caption") is None:
+                texts["screen", default] = self.screen.get(default)
+            yield from ((text_path, text, spec) for text_path, text in texts.items() if isinstance(text, str))
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

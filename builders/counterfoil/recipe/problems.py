@@ -1,4 +1,4 @@
-"""Turn validation errors into lines for users: key, file and line, value found, expectation, nearest valid name."""
+"""Turn validation errors into lines for users: key, file and line, value, expectation, nearest valid name."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ from counterfoil.recipe.parts import RecipePath, RecipeProblem
 from counterfoil.recipe.section import Section
 from counterfoil.recipe.strict_yaml import LocatedList, LocatedMapping, Origin
 
-# Only so many errors are explained: a recipe of nonsense has tens of thousands.
-MOST_PROBLEMS = 300
-# Bounds the value in a message, which may have any length.
-_LONGEST_MESSAGE = 800
+MOST_PROBLEMS = 300  # a recipe of nonsense has tens of thousands
+_LONGEST_MESSAGE = 800  # a message contains a value of any length
 _TYPES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -32,9 +30,9 @@ def problem_lines(
     error: ValidationError,
     across: Callable[[Mapping[str, Any]], Iterable[RecipeProblem]] = cross_section_problems,
 ) -> list[str]:
-    """Return every problem of a recipe that failed validation, in the order of its files and lines.
+    """Return every problem of a recipe, or of a file like one, in the order of its files and lines.
 
-    `across` checks between sections; files that are written like recipes pass another check.
+    across: checks between sections.
     """
     problems: dict[tuple[RecipePath, str], None] = {}
     errors = error.errors(include_url=False)
@@ -42,13 +40,13 @@ def problem_lines(
         path: RecipePath = ()
         value: Any = raw
         for part in details["loc"]:
-            # Stop at a value that is not a mapping: a bare number may replace a whole threshold.
+            # A bare number may replace a whole threshold.
             if not isinstance(value, Mapping | list | tuple) or part == "[key]":
                 break
             path, value = (*path, part), _child(value, part)
         if details["type"] == "too_short" and len(details["input"]) >= details.get("ctx", {}).get("min_length", 1):
             continue  # its invalid items are reported one by one
-        if details["loc"] or details["type"] != "value_error":  # the recipe's own check is repeated below
+        if details["loc"] or details["type"] != "value_error":  # `across` reports these
             problems[path, _message(model, raw, path, details)] = None
     for path, message in islice(across(raw), MOST_PROBLEMS):
         problems[path, message] = None
@@ -105,38 +103,37 @@ def _message(model: type[BaseModel], raw: LocatedMapping, path: RecipePath, deta
     if error_type == "value_error":
         return str(details.get("ctx", {}).get("error", details["msg"]))
     if error_type == "extra_forbidden":
-        # If a bare name replaces a section, the path is that of the name, and the keys are those of the section.
         whole = tuple(details["loc"])
-        bare = path != whole
-        section = _without_none(_annotation(_place_at(model, whole[:-1] if bare else path[:-1])))
+        is_name = path != whole  # a bare name in place of a section with that key
+        section = _without_none(_annotation(_field_at(model, whole[:-1])))
         keys = list(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
-        what = f"unknown name {quoted(str(whole[-1]))}" if bare else "unknown key"
-        return f"{what}{did_you_mean(str(whole[-1]), keys)} ({'names' if bare else 'keys'} here: {', '.join(keys)})"
-    field = _place_at(model, details["loc"])
+        unknown = f"unknown name {quoted(str(whole[-1]))}" if is_name else "unknown key"
+        known = f"{'names' if is_name else 'keys'} here: {', '.join(keys)}"
+        return f"{unknown}{did_you_mean(str(whole[-1]), keys)} ({known})"
+    field = _field_at(model, details["loc"])
     expected = _expected(field, details)
     if error_type == "missing":
         about = field.description if isinstance(field, FieldInfo) else None
         return f"missing, expected {expected}" + (f": {about}" if about else "")
-    detail = details["input"]
-    text = f"found {_shown(detail)}, expected {expected}"
+    value = details["input"]
+    text = f"found {_shown(value)}, expected {expected}"
     around: Any = raw
     for part in path[:-1]:
         around = _child(around, part)
-    if detail is None and isinstance(around, Mapping):  # a null meant to delete, under a mistaken name
+    if value is None and isinstance(around, Mapping):  # a null meant to delete, under a mistaken name
         siblings = [key for key in around if key != path[-1]]
         return text + did_you_mean(str(path[-1]), siblings)
-    if expected.startswith("text") and isinstance(detail, int | float):
+    if expected.startswith("text") and isinstance(value, int | float):
         return f"{text}; put it in quotes"
-    if isinstance(detail, str) and error_type.startswith(("int", "float", "bool")) and detail.strip():
-        return f"{text}; write it without quotes" if _reads_as(detail, error_type) else text
+    if isinstance(value, str) and error_type.startswith(("int", "float", "bool")):
+        unquoted = value in ("true", "false") if error_type.startswith("bool") else _is_number(value)
+        return f"{text}; write it without quotes" if unquoted else text
     if error_type == "literal_error":
-        return text + did_you_mean(str(detail), [str(choice) for choice in _choices(_annotation(field))])
+        return text + did_you_mean(str(value), [str(choice) for choice in _choices(_annotation(field))])
     return text
 
 
-def _reads_as(text: str, error_type: str) -> bool:
-    if error_type.startswith("bool"):
-        return text in ("true", "false")
+def _is_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:
@@ -161,32 +158,28 @@ def _shown(value: Any) -> str:
 
 
 def _expected(field: Any, details: ErrorDetails) -> str:
-    error_type = details["type"]
-    if error_type == "too_short":
-        return "at least one item"
-    if error_type == "string_too_long":
-        return f"text of at most {details.get('ctx', {}).get('max_length')} characters"
-    if error_type == "string_too_short":
-        return "text that is not empty"
-    if error_type == "finite_number":
-        return "a finite number"
-    if error_type == "multiple_of":
-        return f"a multiple of {details.get('ctx', {}).get('multiple_of')}"
+    context = details.get("ctx", {})
+    match details["type"]:
+        case "too_short":
+            return "at least one item"
+        case "string_too_long":
+            return f"text of at most {context.get('max_length')} characters"
+        case "string_too_short":
+            return "text that is not empty"
+        case "finite_number":
+            return "a finite number"
+        case "multiple_of":
+            return f"a multiple of {context.get('multiple_of')}"
     if field is None:
         return details["msg"].removeprefix("Input should be ")
-    return _described(_annotation(field)) + (_bounds(field) if isinstance(field, FieldInfo) else "")
-
-
-def _described(annotation: Any) -> str:
-    choices = _choices(annotation)
-    if choices:
-        return " or ".join(str(choice) for choice in choices)
-    plain = _without_none(annotation)
-    if plain in _TYPES:
-        return _TYPES[plain]
+    bounds = _bounds(field) if isinstance(field, FieldInfo) else ""
+    plain = _without_none(_annotation(field))
+    if choices := _choices(plain):
+        return " or ".join(map(str, choices)) + bounds
     if get_origin(plain) is tuple:
-        return "a list"
-    return plain.written_as if isinstance(plain, type) and issubclass(plain, Section) else "a mapping of keys"
+        return f"a list{bounds}"
+    is_section = isinstance(plain, type) and issubclass(plain, Section)
+    return (plain.written_as if is_section else _TYPES.get(plain, "a mapping of keys")) + bounds
 
 
 def _bounds(field: FieldInfo) -> str:
@@ -222,7 +215,7 @@ def _without_none(annotation: Any) -> Any:
     return annotation
 
 
-def _place_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
+def _field_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
     """Return the field or the item's type at a path; None if the schema lacks it."""
     field: Any = model
     for part in path:
@@ -231,7 +224,7 @@ def _place_at(model: type[BaseModel], path: Sequence[str | int]) -> Any:
             field = plain.model_fields.get(str(part))
         elif get_origin(plain) in (dict, tuple):
             field = get_args(plain)[1 if get_origin(plain) is dict else 0]
-            if get_origin(field) is typing.Annotated:  # bounds of an item stand as those of a field do
+            if get_origin(field) is typing.Annotated:  # the bounds of an item, in the form of a field's
                 field = FieldInfo.from_annotation(field)
         else:
             return None

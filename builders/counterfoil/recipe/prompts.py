@@ -1,8 +1,4 @@
-"""Classes and shifts with every default filled in, and the texts made from them: templates, checked and filled.
-
-A template holds `{class}`, `{parent}`, `{category}` and `{caption}`. A shift is drawn by its prompt or an
-embedding, or is a known corruption of rows.
-"""
+"""Classes and shifts with every default filled in, and templates of their texts, checked and filled."""
 
 from __future__ import annotations
 
@@ -20,6 +16,7 @@ from counterfoil.recipe.severity import MOST_SEVERE, REALISED, SEVERITY, By, lev
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_output import CellSamples
     from counterfoil.recipe.schema_prompts import (
+        BaseSpec,
         EmbeddingSpec,
         ObjectThresholdSpec,
         Prompted,
@@ -32,26 +29,25 @@ if TYPE_CHECKING:
 
 CLASS = "class"
 CLASS_ID = "class_id"
-# What a class list may say of a class beside its name, and prompts may use.
+# Words of a class beside its name, which prompts may use.
 ABOUT_CLASS = ("parent", "category")
-# What prompts that edit a real image may hold: the caption of that image.
+# The caption of a real image, which prompts that edit it may use.
 CAPTION = "caption"
 LONGEST_KEY = 200
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 def fill(template: str, class_text: str, about: Sequence[str | None] = (), caption: str | None = None) -> str:
-    """Return the template with `{class}` replaced by a class name or a placeholder token.
+    """Return the template filled with a class name or a placeholder token; inserted text is never read as a template.
 
-    `about` are the class's words for `ABOUT_CLASS`, `caption` that of the image that is edited; ValueError for
-    a template that uses one that is None. What is filled in is never read as a template.
+    about: the class's words for `ABOUT_CLASS`. caption: of the image that is edited. ValueError for a missing word.
     """
     words = {CLASS: class_text, CAPTION: caption} | dict(zip(ABOUT_CLASS, about, strict=False))
 
-    def word(found: re.Match[str]) -> str:
-        text = words.get(found[1])
+    def word(match: re.Match[str]) -> str:
+        text = words.get(match[1])
         if text is None:
-            raise ValueError(f"no {found[1]} to fill '{template}' with")
+            raise ValueError(f"no {match[1]} to fill '{template}' with")
         return text
 
     return _PLACEHOLDER.sub(word, template)
@@ -59,25 +55,23 @@ def fill(template: str, class_text: str, about: Sequence[str | None] = (), capti
 
 def uses(template: str | None) -> tuple[str, ...]:
     """Return the words of `ABOUT_CLASS` in a template."""
-    if template is None:
-        return ()
-    found = set(_PLACEHOLDER.findall(template))
-    return tuple(word for word in ABOUT_CLASS if word in found)
+    names = _PLACEHOLDER.findall(template or "")
+    return tuple(word for word in ABOUT_CLASS if word in names)
 
 
 def asks_caption(template: str | None) -> bool:
-    """Return whether a template asks for the caption of an image."""
-    return template is not None and CAPTION in _PLACEHOLDER.findall(template)
+    """Return whether a template uses the caption of an image."""
+    return CAPTION in _PLACEHOLDER.findall(template or "")
 
 
 def template_problem(
     template: str, *, with_class: bool | None, about_class: bool = False, captioned: bool = False
 ) -> str | None:
-    """Return what is wrong with a template, or None.
+    """Return a problem with a template, or None.
 
-    `with_class`: whether the template must hold `{class}` (prompts, object captions) or must not (the
-    caption of a shift, which says only the shift); None: it may. `about_class`: whether it may hold `{parent}` and
-    `{category}` too; `captioned`: and `{caption}`, in place of `{class}` also.
+    with_class: it must contain `{class}` (True), may contain it (None), or may not (False, the caption of a shift).
+    about_class: it may contain `{parent}` and `{category}`. captioned: it may contain `{caption}`, also in place of
+    `{class}`.
     """
     if not template.strip():
         return "is empty, expected text"
@@ -116,13 +110,12 @@ def embedding_key_problem(template: str) -> str | None:
 
 
 def own_key(shift: str, template: str) -> str:
-    """Return the template of a shift's keys in a dataset's own file, where keys of several files meet."""
+    """Return the template of a shift's keys in a dataset's own file, which has the vectors of all shifts."""
     return f"{shift}/{{{CLASS_ID}}}" if f"{{{CLASS_ID}}}" in template else shift
 
 
 BASE = "base"
-# Of five: enough to tell models apart, and far from unrecognisable.
-DEFAULT_SEVERITY = 3
+DEFAULT_SEVERITY = 3  # enough to tell models apart, and images stay recognisable
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +131,7 @@ class RecipeClass:
     category: str | None = None
 
     def text(self, template: str, placeholder: str | None = None, caption: str | None = None) -> str:
-        """Return a template filled with this class: with the placeholder token where there is one, else the name.
-
-        `caption` is that of an image that is edited; unknown, its place stays as it is written.
-        """
+        """Return a template filled with a placeholder token or the class's name; `{caption}` is kept without one."""
         words = [getattr(self, word) for word in ABOUT_CLASS]
         caption_text = f"{{{CAPTION}}}" if caption is None else caption
         return fill(template, self.name if placeholder is None else placeholder, words, caption_text)
@@ -153,16 +143,16 @@ class RecipeClass:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A shift, or the base, with the screen's defaults filled in.
+    """A shift, or the base, with the screen's defaults filled in. A shift with levels has one for each level.
 
-    `caption` is None where the shift is not screened, and then `threshold` is None too. `keep` are the keep rules, in
-    order; one that ranks a cell by a score that the shift does not have is left out, and for the base one that asks
-    classifiers. `candidates` is the most samples that a cell has, `accepted` its quota, if it has one.
-    `class_labels` are the labels of its classes in label order. `prompt` is None only where there is an `embedding`, or
-    where rows are corrupted: then a shift has a `corruption` and its `severity`, 1 to 5, or 0 for `match`.
-    Of a shift with levels there is one for each, whose `of` is the recipe's name for all of them: `level` as the recipe
-    lists it, a share of the way, or of CLIP's gain where `realised`; `scale` the share of the way, None until `build`
-    has found it; `by` which way, with which `lora`. `top` is the highest of them, and any shift without levels.
+    prompt: None only with an embedding or a corruption. caption, threshold: None if the shift is not screened.
+    class_labels: in label order. keep: keep rules in order, without those that need a score or answer that the shift
+    or base lacks. candidates: the most samples of a cell. accepted: the quota of a cell, if any. severity: of a
+    corruption, 1 to 5; 0 for `match`.
+
+    of: the recipe's name for all levels. level: as the recipe lists it, a share of the way, or of CLIP's gain if
+    `realised`. scale: the share of the way, None until `build` measured it. by, lora: the way to the level. top: it is
+    the highest level, or the shift has no levels.
     """
 
     name: str
@@ -191,7 +181,7 @@ class Shift:
 
     @property
     def step(self) -> str:
-        """Return the level of its shift in words; empty without levels."""
+        """Return the level in words; empty without levels and for the whole shift."""
         if self.level is None or (self.level == 1 and not self.realised):
             return ""
         return f"{100 * self.level:g} % of {'CLIP’s gain' if self.realised else 'the way'}"
@@ -200,34 +190,35 @@ class Shift:
 def resolve_shifts(
     class_ids: Sequence[str], prompts: Prompts, screen: Screen, samples: CellSamples, way: By
 ) -> tuple[Shift, ...]:
-    """Return the base, then every shift in the recipe's order, each of its levels; `way` is theirs that name none."""
-    labels = {class_id: label for label, class_id in enumerate(class_ids)}
-    every = tuple(range(len(labels)))
-    base = prompts.base.classes
-    chosen = every if base is None else tuple(sorted(labels[class_id] for class_id in base))
+    """Return the base, then every level of every shift in the recipe's order; `way` is the default way to levels."""
+    label_of = {class_id: label for label, class_id in enumerate(class_ids)}
+    every = tuple(range(len(label_of)))  # shared, so that thousands of shifts stay small
+
+    def labels(spec: BaseSpec | ShiftSpec) -> tuple[int, ...]:
+        return every if spec.classes is None else tuple(sorted(label_of[class_id] for class_id in spec.classes))
+
+    base = prompts.base
     shifts = [
         Shift(
             name=BASE,
             of=BASE,
-            prompt=prompts.base.prompt,
+            prompt=base.prompt,
             caption=None,
-            object_caption=_object_caption(screen, prompts.base),
-            style=prompts.base.style,
+            object_caption=_object_caption(screen, base),
+            style=base.style,
             threshold=None,
-            object_threshold=_object_threshold(screen, prompts.base),
-            class_labels=chosen,
+            object_threshold=_object_threshold(screen, base),
+            class_labels=labels(base),
             group=BASE,
             kind=None,
             keep=tuple(rule for rule in _rules(screen.keep, None) if not rule.judges()),
             candidates=samples.most_candidates,
             accepted=samples.accepted,
-            embedding=prompts.base.embedding,
+            embedding=base.embedding,
         )
     ]
     for name, spec in prompts.shifts.items():
-        # One shared tuple for "every class", so that thousands of shifts stay small.
-        chosen = every if spec.classes is None else tuple(sorted(labels[class_id] for class_id in spec.classes))
-        shifts += _levels(_shift(screen, spec.samples or samples, name, spec, chosen), spec, way)
+        shifts += _levels(_shift(screen, spec.samples or samples, name, spec, labels(spec)), spec, way)
     return tuple(shifts)
 
 
@@ -257,7 +248,7 @@ def limit_shifts(shifts: Sequence[Shift], limit: int, classes: int) -> tuple[Shi
 
 
 def _levels(whole: Shift, spec: ShiftSpec, way: By) -> list[Shift]:
-    """Return a shift's levels, or the shift alone. Levels have no threshold, which a mild one would fail."""
+    """Return a shift's levels, or the shift alone. Levels have no threshold, because mild ones would fail it."""
     if spec.severity is None or spec.severity.levels is None:
         return [whole]
     levels, corrupts = spec.severity.levels, whole.corruption is not None
@@ -280,20 +271,20 @@ def _levels(whole: Shift, spec: ShiftSpec, way: By) -> list[Shift]:
 
 
 def severity_columns(shifts: Sequence[Shift]) -> dict[str, Column]:
-    """Return the columns of tables where shifts have levels. Rows that are corrupted have the severity in any case."""
+    """Return the columns that drawn levels add to tables; `CorruptKind` adds that of severities."""
     drawn = [shift for shift in shifts if shift.level is not None and shift.corruption is None]
-    found = {}
+    columns = {}
     if drawn:
         how_far = "How far from the base to the whole shift: 0 is the base, 1 the whole shift; none without levels."
-        found[SEVERITY] = Column("float32", how_far)
+        columns[SEVERITY] = Column("float32", how_far)
     if any(shift.realised for shift in drawn):
         share = "Share of the gain in the screening CLIP's shift score for which the severity was chosen."
-        found[REALISED] = Column("float32", share)
-    return found
+        columns[REALISED] = Column("float32", share)
+    return columns
 
 
 def severity_of(shift: Shift, column: str) -> float | None:
-    """Return the value of such a column for all samples of a shift."""
+    """Return the value of one of these columns for all samples of a shift."""
     if shift.name == BASE:
         return 0.0
     value = shift.scale if column == SEVERITY else shift.level if shift.realised else None
@@ -303,10 +294,7 @@ def severity_of(shift: Shift, column: str) -> float | None:
 def prompt_for(
     shift: Shift, cls: RecipeClass, placeholder: str | None = None, caption: str | None = None
 ) -> str | None:
-    """Return the prompt of a cell: with the placeholder token where there is one, else the class's name.
-
-    `caption` is that of the image that is edited. None where it is drawn from an embedding alone.
-    """
+    """Return the prompt of a cell, with a placeholder token or the class's name; None for an embedding alone."""
     return None if shift.prompt is None else cls.text(shift.prompt, placeholder, caption)
 
 

@@ -1,5 +1,4 @@
-"""Tables of rows as CSV: rows of a pool by shift and class, chosen by a person or retrieved with ranks and scores; rows
-to edit, by class; and images drawn elsewhere, with their seeds and prompts."""
+"""Read and write tables of rows as CSV: rows that a recipe lists, retrieved or edited rows, images drawn elsewhere."""
 
 from __future__ import annotations
 
@@ -22,12 +21,9 @@ _EDITED = ["class_id", "row", "caption"]
 _GIVEN = [*_HEADER, "index", "seed", "prompt"]
 _MOST_PROBLEMS = 20
 MOST_LINES = 3_000_000
-# The longest caption, in characters. Models may read less: rows whose caption would cut a prompt are not chosen
-# (generate/kinds/edit.py).
-LONGEST_CAPTION = 1000
-# The longest prompt of an image drawn elsewhere, in characters; workflows write long prompts.
-LONGEST_PROMPT = 10_000
-# Seeds are stored as signed 64-bit integers. This value means no seed.
+LONGEST_CAPTION = 1000  # in characters; models may read less (generate/kinds/edit.py)
+LONGEST_PROMPT = 10_000  # of an image drawn elsewhere, in characters
+# Seeds are stored as signed 64-bit integers; -1 means no seed.
 MOST_SEED, NO_SEED = 2**63 - 1, -1
 
 ChosenRows = Mapping[str, Mapping[str, Sequence[int]]]
@@ -39,9 +35,9 @@ Value = TypeVar("Value")
 class PoolRow:
     """A row that a build chose from a pool or from the split that is edited.
 
-    rank: of a retrieved row, its rank in the whole pool by nearness to its prompt (1 is the nearest). score: its cosine
-    with the prompt, float32. caption: of an edited row, if prompts need one. index, seed, prompt: of an image drawn
-    elsewhere; seed None and prompt empty if unknown.
+    rank, score: of a retrieved row, its rank by nearness to its prompt in the whole pool, from 1, and its cosine with
+    it, float32. caption: of an edited row, if prompts need one. index, seed, prompt: of an image drawn elsewhere, as
+    far as known.
     """
 
     row: int
@@ -69,9 +65,8 @@ def read_rows_table(content: bytes, source: str) -> dict[str, dict[str, list[int
 
 def read_chosen_rows(content: bytes, source: str, kind: ChosenKind) -> dict[tuple[str | None, str], list[PoolRow]]:
     """Return the chosen rows by cell, in the file's order. Raise UserError with every invalid line."""
-    header, value = {"retrieved": (_RETRIEVED, _retrieved), "edited": (_EDITED, _edited), "given": (_GIVEN, _given)}[
-        kind
-    ]
+    forms = {"retrieved": (_RETRIEVED, _retrieved), "edited": (_EDITED, _edited), "given": (_GIVEN, _given)}
+    header, value = forms[kind]
     rows: dict[tuple[str | None, str], list[PoolRow]] = {}
     for names, row in _lines(content, source, header, header.index("row"), value):
         shift = None if kind == "edited" else names[0]
@@ -79,21 +74,12 @@ def read_chosen_rows(content: bytes, source: str, kind: ChosenKind) -> dict[tupl
     return rows
 
 
-def caption_problem(text: str) -> str | None:
-    """Return the problem with a caption of a table of rows, or None."""
-    if len(text) > LONGEST_CAPTION:
-        return f"a caption of {len(text):,} characters, expected at most {LONGEST_CAPTION:,}"
-    if not text.isprintable() or text != text.strip():
-        return f"the caption {text[:80]!r}, expected one line without control characters"
-    return None
-
-
 def rows_csv(rows: ChosenRows) -> bytes:
     """Write the table as `read_rows_table` reads it."""
-    return _text(
-        _HEADER,
-        ((shift, cls, row) for shift, by_class in rows.items() for cls, numbers in by_class.items() for row in numbers),
-    )
+    lines = []
+    for shift, by_class in rows.items():
+        lines += [(shift, class_id, row) for class_id, numbers in by_class.items() for row in numbers]
+    return _text(_HEADER, lines)
 
 
 def chosen_rows_csv(rows: RowsByCell, kind: ChosenKind) -> bytes:
@@ -108,8 +94,9 @@ def chosen_rows_csv(rows: RowsByCell, kind: ChosenKind) -> bytes:
 
 
 def _edited(cells: Sequence[str]) -> PoolRow | None:
-    row = _number(cells[0])
-    return None if row is None or caption_problem(cells[1]) is not None else PoolRow(row, caption=cells[1] or None)
+    row, caption = _number(cells[0]), cells[1]
+    sound = len(caption) <= LONGEST_CAPTION and caption.isprintable() and caption == caption.strip()
+    return PoolRow(row, caption=caption or None) if sound and row is not None else None
 
 
 def _retrieved(cells: Sequence[str]) -> PoolRow | None:

@@ -1,19 +1,11 @@
-"""What a recipe starts from: the input dataset with its classes or conditions, the class tokens, and the generator.
-
-A condition is what a row may have several of, or none, each a question of yes or no, as the fourteen findings of
-ChestX-ray14. It is two classes of the recipe, those that have it and those that do not, each with prompts, failures and
-a direction of its own (Jain et al. 2023, Appendix C.3).
-
-A generator renders samples, takes real images in their place, or edits those. What `generator.options` holds are plain
-values by name, bounded, for their author may be anybody.
-"""
+"""Sections of a recipe: the input dataset with its classes or conditions, the class tokens, and the generator."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
@@ -30,7 +22,7 @@ from counterfoil.recipe.names import (
 )
 from counterfoil.recipe.objects import EVERY_IMAGE, categories_problem, is_every_image
 from counterfoil.recipe.prompts import template_problem
-from counterfoil.recipe.section import Section, refuse
+from counterfoil.recipe.section import Section, checked, refuse
 
 
 class Conditions(Section):
@@ -38,6 +30,8 @@ class Conditions(Section):
 
     Without classes, images keep all their conditions, for classifiers that score each by itself.
     """
+
+    # As the findings of ChestX-ray14. Each is two classes of the recipe (Jain et al. 2023, Appendix C.3).
 
     labels: tuple[str, ...] = Field(
         default=(),
@@ -53,7 +47,7 @@ class Conditions(Section):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the conditions in order, as the input dataset calls them."""
+        """Return the conditions in order, by their names in the input dataset."""
         return self.labels or self.columns
 
     @model_validator(mode="after")
@@ -63,39 +57,28 @@ class Conditions(Section):
             raise ValueError(f"found {found}, expected one of them (null drops an inherited one)")
         if self.columns and self.others:
             raise ValueError("found others with columns, expected it with labels only (null drops an inherited one)")
-        twice = [name for name, times in Counter((*self.names, *self.others)).items() if times > 1]
-        refuse(f"found '{twice[0]}' again, expected each condition and other label once" if twice else None)
-        odd = [name for name in (*self.names, *self.others) if name != name.strip() or not name or "|" in name]
-        refuse(f"found '{odd[0]}', expected a name without `|`, and without spaces around it" if odd else None)
+        for name, times in Counter((*self.names, *self.others)).items():
+            if times > 1:
+                raise ValueError(f"found '{name}' again, expected each condition and other label once")
+            if name != name.strip() or not name or "|" in name:
+                raise ValueError(f"found '{name}', expected a name without `|`, and without spaces around it")
         return self
 
 
-def class_problem(names: Sequence[str], source_labels: Sequence[int | None]) -> str | None:
-    """Return a problem with classes beside these conditions of the input dataset, or None."""
-    if list(source_labels) == list(range(2 * len(names))):
-        return None
-    shown = ", ".join("none" if label is None else str(label) for label in source_labels[:8]) or "none"
-    shown += " …" if len(source_labels) > 8 else ""
-    last = 2 * len(names) - 1
-    return (
-        f"the classes have the source labels {shown}; expected two classes a condition, with source labels from 0 to"
-        f" {last} in order: 0 has '{names[0]}', 1 does not, and so on"
-    )
-
-
+# Options may come from a stranger's recipe.
 MOST_OPTIONS = 32  # no pipeline of diffusers takes as many
 LONGEST_OPTION_NAME = 60
 LONGEST_TEXT = 1000
 LONGEST_LIST = 32
-# Whole numbers are lengths, sides, layers and steps, which a pipeline makes tensors of: BRIA's 3,000 tokens are most.
+# Whole numbers are lengths, sides, layers and steps, which a pipeline makes tensors of; BRIA takes the most, 3,000.
 MOST_WHOLE = 4096
-# Pixels of a side of so many, and what is computed at once.
+# Pixels of the largest image, and what is computed at once.
 MOST_BY_NAME = {"max_area": MOST_WHOLE**2, "view_batch_size": 64, "parallel": 128}
-# Two underscores are what Python hides attributes behind.
+# Two underscores begin Python's hidden attributes.
 OPTION_NAME = r"(?!.*__)[A-Za-z][A-Za-z0-9_]*"
 
 _PLAIN_OPTION = {"type": ["string", "number", "boolean", "null"], "maxLength": LONGEST_TEXT}
-# What the validation below says, for editors.
+# The checks of `checked_options`, for editors.
 OPTIONS_SCHEMA: dict[str, Any] = {
     "maxProperties": MOST_OPTIONS,
     "propertyNames": {"pattern": f"^{OPTION_NAME}$", "maxLength": LONGEST_OPTION_NAME},
@@ -106,25 +89,23 @@ OPTIONS_SCHEMA: dict[str, Any] = {
 
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with every list as a tuple. Raise ValueError with all that is wrong with them.
+    """Return the options with every list as a tuple. Raise ValueError with every problem of their form.
 
-    Only the form: which names a pipeline takes is in its signature (`models/pipeline_settings.py`).
+    Which names a pipeline takes is in its signature (`models/pipeline_settings.py`).
     """
     if len(options) > MOST_OPTIONS:
         raise ValueError(f"found {len(options):,} options, expected at most {MOST_OPTIONS}")
     problems = []
     for name, value in options.items():
         if len(name) > LONGEST_OPTION_NAME or not re.fullmatch(OPTION_NAME, name):
-            problems.append(
-                f"found the name {quoted(name)}, expected letters, digits and single '_', at most {LONGEST_OPTION_NAME}"
-            )
-        elif isinstance(value, list | tuple):
-            if len(value) > LONGEST_LIST:
-                problems.append(f"{name}: found a list of {len(value):,}, expected at most {LONGEST_LIST}")
-            wrong = dict.fromkeys(_option_problem(name, each) for each in value)
-            problems += [f"{name}: {why}" for why in wrong if why is not None]
-        elif (why := _option_problem(name, value)) is not None:
-            problems.append(f"{name}: {why}")
+            expected = f"letters, digits and single '_', at most {LONGEST_OPTION_NAME}"
+            problems.append(f"found the name {quoted(name)}, expected {expected}")
+            continue
+        values = value if isinstance(value, list | tuple) else [value]
+        if len(values) > LONGEST_LIST:
+            problems.append(f"{name}: found a list of {len(values):,}, expected at most {LONGEST_LIST}")
+        wrong = dict.fromkeys(_option_problem(name, item) for item in values)
+        problems += [f"{name}: {problem}" for problem in wrong if problem is not None]
     if problems:
         raise ValueError("; ".join(problems))
     return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
@@ -143,18 +124,16 @@ def _option_problem(name: str, value: Any) -> str | None:
         case str():
             too_long = len(value) > LONGEST_TEXT
             return f"found {len(value):,} characters, expected at most {LONGEST_TEXT:,}" if too_long else None
-        case _:
-            kind = (
-                "a mapping"
-                if isinstance(value, Mapping)
-                else "a list in a list"
-                if isinstance(value, list | tuple)
-                else type(value).__name__
-            )
-            return f"found {kind}, expected a number, text, true, false, null or a list of these"
+    expected = "expected a number, text, true, false, null or a list of these"
+    match value:
+        case Mapping():
+            return f"found a mapping, {expected}"
+        case list() | tuple():
+            return f"found a list in a list, {expected}"
+    return f"found {type(value).__name__}, {expected}"
 
 
-# Generators of today draw up to about 2048 pixels a side. The limit is what readers of a stranger's dataset allocate.
+# Readers of a stranger's dataset allocate this side at most. Generators draw about 2048 pixels.
 LARGEST_SIDE = 4096
 
 # The neutral photograph prompts of textual inversion (Gal et al. 2022, appendix), with a class in the gap.
@@ -223,11 +202,7 @@ class ClassEntry(Section):
         description="A wider kind (`canine`) of a few for many classes: `{category}`.",
     )
 
-    @field_validator("id")
-    @classmethod
-    def _slug(cls, value: str) -> str:
-        refuse(class_id_problem(value))
-        return value
+    _slug = checked("id", by=class_id_problem)
 
     @field_validator("imagenet")
     @classmethod
@@ -237,7 +212,7 @@ class ClassEntry(Section):
         return value
 
 
-# Keys of a source that came later, and that an older recipe does not say.
+# Keys of a source that were added later, and that older datasets lack.
 _LATER_KEYS = ("exif", "objects", "categories", "boxes")
 
 
@@ -290,6 +265,9 @@ class Source(Section):
         " pixels, `yolo` the centre and the size as shares of the image. Folders of COCO or YOLO files say it.",
     )
 
+    _names_of_categories = checked("categories", by=categories_problem)
+    _has_a_name = checked("dataset", by=nameless_problem)
+
     @property
     def multilabel(self) -> bool:
         """Return whether each image is taken once, with all its conditions."""
@@ -302,13 +280,9 @@ class Source(Section):
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave a newer key out at its default: older datasets hold the same text."""
-        fields = type(self).model_fields
-        return {
-            name: value
-            for name, value in dump(self).items()
-            if name not in _LATER_KEYS or getattr(self, name) != fields[name].default
-        }
+        """Leave out a later key at its default, so that the text of older datasets is unchanged."""
+        unsaid = set(_LATER_KEYS) - set(written(self, _LATER_KEYS))
+        return {name: value for name, value in dump(self).items() if name not in unsaid}
 
     @model_validator(mode="before")
     @classmethod
@@ -318,22 +292,18 @@ class Source(Section):
             return {**values, "classes": (dict(EVERY_IMAGE),)}
         return values
 
-    @field_validator("categories")
-    @classmethod
-    def _names_of_categories(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        refuse(categories_problem(value))
-        return value
-
-    @field_validator("dataset")
-    @classmethod
-    def _has_a_name(cls, value: str) -> str:
-        refuse(nameless_problem(value))
-        return value
-
     @model_validator(mode="after")
     def _two_classes_a_condition(self) -> Source:
-        if self.conditions is not None and not self.multilabel:
-            refuse(class_problem(self.conditions.names, [entry.source_label for entry in self.classes or ()]))
+        if self.conditions is None or self.multilabel:
+            return self
+        labels, names = [entry.source_label for entry in self.classes or ()], self.conditions.names
+        if labels != list(range(2 * len(names))):
+            shown = ", ".join("none" if label is None else str(label) for label in labels[:8]) or "none"
+            raise ValueError(
+                f"the classes have the source labels {shown}{' …' if len(labels) > 8 else ''}; expected two classes a"
+                f" condition, with source labels from 0 to {2 * len(names) - 1} in order: 0 has '{names[0]}', 1 does"
+                " not, and so on"
+            )
         return self
 
 
@@ -408,14 +378,10 @@ class RetrievalClip(Section):
     model: str = Field(min_length=1, description="As screen.model.")
     weights: str | None = Field(default=None, description="As screen.weights.")
 
-    @field_validator("model")
-    @classmethod
-    def _has_a_name(cls, value: str) -> str:
-        refuse(nameless_problem(value))
-        return value
+    _has_a_name = checked("model", by=nameless_problem)
 
 
-# Sliders are published for scales up to 5; beyond, pictures are noise.
+# Sliders are published for scales up to 5; above this pictures are noise.
 _LARGEST_SCALE = 20.0
 _MOST_LORAS = 16
 
@@ -463,8 +429,7 @@ class Generator(Section):
         description="LoRA weights by name, used together, each at its scale. They need `counterfoil[lora]`.",
     )
     scheduler: str | None = Field(
-        default=None,
-        description="diffusers scheduler without the word Scheduler (`DDIM`); null keeps the model's.",
+        default=None, description="diffusers scheduler without the word Scheduler (`DDIM`); null keeps the model's."
     )
     steps: int = Field(default=50, ge=1, le=1000, description="Denoising steps.")
     guidance: float = Field(default=7.5, ge=0, description="Classifier-free guidance scale; 1 or less turns it off.")
@@ -584,11 +549,7 @@ class Generator(Section):
         default=None, description="kind retrieve: the CLIP that ranks the pool; null: the screen's."
     )
 
-    @field_validator("model", "adapter", "dataset", "captioner")
-    @classmethod
-    def _has_a_name(cls, value: str | None) -> str | None:
-        refuse(nameless_problem(value))
-        return value
+    _has_a_name = checked("model", "adapter", "dataset", "captioner", by=nameless_problem)
 
     @field_validator("options")
     @classmethod
@@ -602,12 +563,10 @@ class Generator(Section):
         missing = [name for name in kind.needed if not getattr(self, name)]
         refuse(f"missing {missing[0]}, which kind {self.kind} needs" if missing else None)
         refuse(kind.problem(self))
-        found = written(self, keys_of_others(self.kind))
-        refuse(
-            f"found {' and '.join(found)}, expected none with kind {self.kind} (null drops an inherited one)"
-            if found
-            else None
-        )
+        others = written(self, keys_of_others(self.kind))
+        if others:
+            listed = " and ".join(others)
+            raise ValueError(f"found {listed}, expected none with kind {self.kind} (null drops an inherited one)")
         return self
 
     @model_serializer(mode="wrap")
@@ -632,14 +591,13 @@ class Generator(Section):
     @classmethod
     def _shares(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
         if value is not None and not 0 <= value[0] < value[1] <= 1:
-            raise ValueError(
-                f"found [{value[0]:g}, {value[1]:g}], expected two shares of the steps, rising from 0 to 1"
-            )
+            shown = f"[{value[0]:g}, {value[1]:g}]"
+            raise ValueError(f"found {shown}, expected two shares of the steps, rising from 0 to 1")
         return value
 
     @model_validator(mode="after")
     def _guided_steps(self) -> Generator:
-        """Check that guidance in a part of the steps covers a step, and is above 1."""
+        """Check that guidance in a part of the steps is above 1 and covers a step."""
         if self.guidance_interval is None:
             return self
         begin, end = self.guidance_interval
@@ -652,15 +610,6 @@ class Generator(Section):
             raise ValueError(f"{shown}, but none of the {self.steps} steps begins in it")
         return self
 
-    @model_validator(mode="after")
-    def _compiled_where_they_stay(self) -> Generator:
-        if self.compile and self.offload == "sequential":
-            raise ValueError(
-                "compile is true and offload is sequential, which loads a block layer by layer;"
-                " expected offload model or none"
-            )
-        return self
-
     @field_validator("lora")
     @classmethod
     def _lora_names(cls, value: dict[str, Lora]) -> dict[str, Lora]:
@@ -670,7 +619,12 @@ class Generator(Section):
         return value
 
     @model_validator(mode="after")
-    def _no_enlarging(self) -> Generator:
+    def _settings_agree(self) -> Generator:
+        if self.compile and self.offload == "sequential":
+            raise ValueError(
+                "compile is true and offload is sequential, which loads a block layer by layer;"
+                " expected offload model or none"
+            )
         if self.size is not None and self.saved_size is not None and self.saved_size > self.size:
             raise ValueError(f"saved_size is {self.saved_size}, expected at most size ({self.size})")
         return self

@@ -1,17 +1,12 @@
-"""What a recipe says of mining: which classifier is audited on what, when a failure counts as found.
-
-And the settings of each method (`mine.settings`), known before anything heavy is imported, and what `mined_from`
-says of a shift.
-
-`mined_from` is free-form and may come from anybody, so that every part is looked at by itself, and what is of another
-form is as good as absent. Text is of printable characters alone: a card, a page and a terminal show it.
-"""
+"""Sections of a recipe on mining: which classifier is audited on what, each method's settings, and `mined_from`."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -20,15 +15,17 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from counterfoil.errors import UserError
 from counterfoil.recipe.keep.misclassified import FAILURE_MEANS, failure_problem
 from counterfoil.recipe.names import ELSEWHERE, LOCAL, TRANSFORMERS, did_you_mean, nameless_problem
+from counterfoil.recipe.parts import mapping, sequence
 from counterfoil.recipe.problems import problem_lines
 from counterfoil.recipe.prompts import RecipeClass, template_problem
+from counterfoil.recipe.rows_table import one_line
 from counterfoil.recipe.schema_prompts import free_form_problem
-from counterfoil.recipe.section import Section, refuse
+from counterfoil.recipe.section import Section, checked, refuse
 from counterfoil.recipe.strict_yaml import LocatedMapping
 
 LONGEST = 200
 MOST_CLASSES = 12
-# A set and the rest of its class; images rendered for it and their base; or both, rendered in pairs of equal noise.
+# The images of a test: a set and the rest of its class; images rendered for it and their base; both; pairs by noise.
 TESTED_ON = ("rows", "rendered", "both", "pairs")
 PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED = "perhaps wrong labels", "words untrusted"
 MARKS = (PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED)
@@ -38,9 +35,8 @@ MARKS = (PERHAPS_WRONG_LABELS, WORDS_UNTRUSTED)
 class MinedFacts:
     """The origin of a mined shift; None for facts that are missing or in another form.
 
-    set_rate, rest_rate: failure rates, as fractions by the rule `failure`, of the finding's images and of the images
-    that they were compared with. tested_on: the kind of these images, one of `TESTED_ON`. marks: doubts about the
-    finding, of `MARKS`.
+    set_rate, rest_rate: the shares of the finding's images and of those compared with them that fail by the rule
+    `failure`. tested_on: the kind of these images, one of `TESTED_ON`. marks: doubts about the finding, of `MARKS`.
     """
 
     words: str | None = None
@@ -60,10 +56,9 @@ class MinedFacts:
 
 
 def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
-    """Return the facts in a shift's `mined_from`, or empty facts without one."""
+    """Return the facts in a shift's `mined_from`, which may come from anybody; without one, empty facts."""
     record = record or {}
-    target = record.get("target")
-    classes = record.get("classes")
+    target, classes, marks = (record.get(key) for key in ("target", "classes", "marks"))
     return MinedFacts(
         words=shown_text(record.get("words")),
         caption=shown_text(record.get("caption")),
@@ -77,8 +72,8 @@ def mined_facts(record: Mapping[str, Any] | None) -> MinedFacts:
         q=_share(record.get("q")),
         tested_on=tested_on if (tested_on := record.get("tested_on")) in TESTED_ON else None,
         failure=shown_text(record.get("failure")),
-        marks=tuple(mark for mark in MARKS if isinstance(marks := record.get("marks"), list | tuple) and mark in marks),
-        classes=tuple(filter(None, map(shown_text, classes if isinstance(classes, list | tuple) else ()))),
+        marks=tuple(mark for mark in MARKS if mark in sequence(marks)),
+        classes=tuple(filter(None, map(shown_text, sequence(classes)))),
     )
 
 
@@ -86,8 +81,7 @@ def shown_text(value: Any) -> str | None:
     """Return a text in one printable line, cut if long; None for other types and empty texts."""
     if not isinstance(value, str):
         return None
-    # Unprintable characters control terminals, or reverse the direction of the text beside them.
-    line = " ".join("".join(letter if letter.isprintable() else " " for letter in value[: 4 * LONGEST]).split())
+    line = one_line(value[: 4 * LONGEST])
     return (line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…") or None
 
 
@@ -96,7 +90,7 @@ def _named(value: Any) -> str | None:
 
 
 def _part(value: Any, key: str) -> Any:
-    return value.get(key) if isinstance(value, Mapping) else None
+    return mapping(value).get(key)
 
 
 def _share(value: Any) -> float | None:
@@ -124,10 +118,7 @@ class Mine(Section):
         min_length=1,
         description="What to audit it on: splits of the source that it was not trained on, or one built dataset.",
     )
-    failure: str = Field(
-        default="top1",
-        description=f"What a failure is. {FAILURE_MEANS}",
-    )
+    failure: str = Field(default="top1", description=f"What a failure is. {FAILURE_MEANS}")
     margin: float = Field(
         default=0.05,
         ge=0,
@@ -163,23 +154,9 @@ class Mine(Section):
     )
     settings: dict[str, Any] = Field(default_factory=dict, description="The method's own settings.")
 
-    @field_validator("target")
-    @classmethod
-    def _has_a_name(cls, value: str | None) -> str | None:
-        refuse(nameless_problem(value))
-        return value
-
-    @field_validator("failure")
-    @classmethod
-    def _known_failure(cls, value: str) -> str:
-        refuse(failure_problem(value))
-        return value
-
-    @field_validator("settings")
-    @classmethod
-    def _plain_settings(cls, value: dict[str, Any]) -> dict[str, Any]:
-        refuse(free_form_problem(value))
-        return value
+    _has_a_name = checked("target", by=nameless_problem)
+    _known_failure = checked("failure", by=failure_problem)
+    _plain_settings = checked("settings", by=free_form_problem)
 
 
 _CLASS_PLACE = "{class}"
@@ -189,7 +166,7 @@ class MostDrawn(NamedTuple):
     """The most images that a method draws, for the estimate.
 
     a_hypothesis: images of one hypothesis, and as many of its base. described, base: of all hypotheses, which share the
-    base of a class. a_finding: additional pairs that estimate the rates of a confirmed finding.
+    base of a class. a_finding: pairs that estimate the rates of a confirmed finding.
     """
 
     a_hypothesis: int
@@ -200,7 +177,7 @@ class MostDrawn(NamedTuple):
 
 
 def drawn_for(sizes: Iterable[int], classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
-    """Return what `mine.confirm` draws for hypotheses with these numbers of classes; None if it draws nothing.
+    """Return what `mine.confirm` draws for hypotheses with these numbers of classes, or None.
 
     A hypothesis takes `mine.rendered` images, divided over its classes and rounded up; a class's base is drawn once.
     """
@@ -211,7 +188,7 @@ def drawn_for(sizes: Iterable[int], classes: Sequence[RecipeClass], mine: Mine) 
 
 
 class MethodSection(Section):
-    """The form of `mine.settings`: what a method can be told."""
+    """The form of `mine.settings`, for each method."""
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
         """Return the most images that its tests draw, or None."""
@@ -338,8 +315,8 @@ class BugsSettings(MethodSection):
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn:
         """Return the budget of the whole search, its base included."""
-        looked_at = len(classes if self.classes is None else self.classes)
-        return MostDrawn(self.pairs, looked_at * self.clusters, self.images, a_finding=self.estimate_pairs)
+        searched = len(classes if self.classes is None else self.classes)
+        return MostDrawn(self.pairs, searched * self.clusters, self.images, a_finding=self.estimate_pairs)
 
 
 CONTEXT = "context"
@@ -391,21 +368,16 @@ class ChatSettings(Section):
         " Questions in it are answered from it; the model is not asked again.",
     )
 
-    @field_validator("base_url")
-    @classmethod
-    def _is_an_address(cls, value: str | None) -> str | None:
-        if value is not None:
-            refuse(_address_problem(value))
-        return value
+    _is_an_address = checked("base_url", by=lambda address: _address_problem(address))
 
     @model_validator(mode="after")
-    def _somebody_answers(self) -> ChatSettings:
+    def _can_answer(self) -> ChatSettings:
         if self.model is None and self.base_url is not None:
             raise ValueError("base_url needs model: the name of a model served there")
         if self.model is None and self.answers is None:
             raise ValueError("found neither model nor answers, expected a chat model or recorded answers")
-        own = self.model is not None and self.model.startswith((TRANSFORMERS, LOCAL, "/", "./", "../", "~"))
-        if own and self.base_url is not None:
+        local = self.model is not None and self.model.startswith((TRANSFORMERS, LOCAL, "/", "./", "../", "~"))
+        if local and self.base_url is not None:
             raise ValueError(f"model '{self.model}' runs in this process, expected no base_url")
         return self
 
@@ -475,17 +447,8 @@ class ContextsSettings(MethodSection):
             return data
         return {**data, "prompt": _PROMPTS[data["axis"]]}
 
-    @field_validator("question")
-    @classmethod
-    def _asks_of_a_class(cls, value: str | None) -> str | None:
-        refuse(None if value is None else template_problem(value, with_class=True))
-        return value
-
-    @field_validator("prompt")
-    @classmethod
-    def _says_both(cls, value: str) -> str:
-        refuse(_prompt_problem(value))
-        return value
+    _asks_of_a_class = checked("question", by=partial(template_problem, with_class=True))
+    _names_both = checked("prompt", by=lambda prompt: _prompt_problem(prompt))
 
     @model_validator(mode="after")
     def _can_propose(self) -> ContextsSettings:
@@ -499,16 +462,13 @@ class ContextsSettings(MethodSection):
         return self
 
     def asked(self) -> str:
-        """Return the question to a chat model, with {class}. It certainly exists only if `chat` is set."""
+        """Return the question to a chat model, with {class}. KeyError for an unknown axis without a question."""
         return self.question if self.question is not None else QUESTIONS[self.axis]
 
     def caption(self, class_name: str, context: str) -> str:
         """Return the prompt of a class in a context; inserted text is never read as a template."""
         words = dict(zip(_CONTEXT_PLACES, (class_name, context), strict=True))
-        first, second = sorted(_CONTEXT_PLACES, key=self.prompt.index)
-        before, _, rest = self.prompt.partition(first)
-        between, _, after = rest.partition(second)
-        return f"{before}{words[first]}{between}{words[second]}{after}"
+        return re.sub("|".join(_CONTEXT_PLACES), lambda match: words[match[0]], self.prompt)
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
         return drawn_for([1] * (len(classes) * self.k), classes, mine)
@@ -524,7 +484,7 @@ def _prompt_problem(prompt: str) -> str | None:
 
 
 def _address_problem(address: str) -> str | None:
-    """Return a problem with an address that is stored in a file, or None. Possible keys are not shown."""
+    """Return a problem with an address that is stored in a file, or None; a key in it is not shown."""
     try:
         parts: Any = urlsplit(address.removeprefix(ELSEWHERE))
         host = parts.hostname
@@ -541,12 +501,12 @@ def _address_problem(address: str) -> str | None:
     return None
 
 
-MOST_ALPHA = 0.3  # Jain 2023, A.7: from 0 to 0.3; further on, nothing of the caption is left
+MOST_ALPHA = 0.3  # Jain 2023, A.7: above this nothing of the caption is left
 _Section = TypeVar("_Section", bound=Section)
 
 
-class MethodSettings(MethodSection):
-    """Settings of every method that chooses among captions."""
+class DirectionsSettings(MethodSection):
+    """The settings of the method `directions`."""
 
     captions: str | None = Field(
         default=None,
@@ -557,11 +517,6 @@ class MethodSettings(MethodSection):
     noun: Literal["class", "category", "hyponyms"] = Field(
         default="class", description="What captions call a class: its name, its category, or its hyponyms."
     )
-
-
-class DirectionsSettings(MethodSettings):
-    """The settings of the method `directions`."""
-
     score: Literal["difference", "shifted"] = Field(
         default="difference",
         description="How a caption c with reference r is scored: `difference`, (c - r) normalised, as the paper says; "
@@ -585,9 +540,7 @@ class DirectionsSettings(MethodSettings):
     )
 
     def most_drawn(self, classes: Sequence[RecipeClass], mine: Mine) -> MostDrawn | None:
-        """Return the budget for one hypothesis for each class, by its hardest caption, and one for each category of
-        several classes. (No caption draws images that are far from every caption.)
-        """
+        """Return the budget of a hypothesis for each class and for each category of several classes."""
         categories = Counter(cls.category for cls in classes if cls.category is not None)
         pooled = [size for size in categories.values() if size > 1 and self.pool]
         return drawn_for([*[1] * len(classes), *pooled], classes, mine)
@@ -616,29 +569,24 @@ METHOD_SETTINGS: Mapping[str, type[MethodSection]] = {
 
 
 def method_settings(mine: Mine) -> MethodSection:
-    """Return the settings of the method that `mine` names. Raise UserError for unknown keys and invalid values."""
+    """Return the settings of the method that `mine` names. UserError with every problem of them."""
     if mine.method not in METHOD_SETTINGS:
         raise unknown_method(mine.method, METHOD_SETTINGS)
     return validate_settings(METHOD_SETTINGS[mine.method], mine.settings, "mine.settings")
 
 
 def unknown_method(method: str, known: Mapping[str, Any]) -> UserError:
-    return UserError(
-        f"mine.method: found '{method}'{did_you_mean(method, known)}", f"Known methods: {', '.join(known)}."
-    )
+    problem = f"mine.method: found '{method}'{did_you_mean(method, known)}"
+    return UserError(problem, f"Known methods: {', '.join(known)}.")
 
 
-def validate_settings(section: type[_Section], values: Mapping[str, Any], place: str) -> _Section:
-    """Validate a section of a recipe and the command line. UserError with every problem."""
+def validate_settings(section: type[_Section], values: Mapping[str, Any], key: str) -> _Section:
+    """Validate a section of a recipe and the command line. UserError with every problem, after the section's key."""
     try:
         return section.model_validate(values)
     except ValidationError as error:
-        problems = problem_lines(section, LocatedMapping(values), error, across=lambda raw: ())
-        # A problem between keys belongs to the whole section.
-        between = [
-            error_entry
-            for error_entry in error.errors(include_url=False)
-            if not error_entry["loc"] and error_entry["type"] == "value_error"
-        ]
-        across = [f"{place}: {error_entry.get('ctx', {}).get('error', error_entry['msg'])}" for error_entry in between]
-        raise UserError([*(f"{place}.{problem}" for problem in problems), *across]) from error
+        problems = [f"{key}.{line}" for line in problem_lines(section, LocatedMapping(values), error, lambda raw: ())]
+        for details in error.errors(include_url=False):
+            if not details["loc"] and details["type"] == "value_error":  # a problem between keys
+                problems.append(f"{key}: {details.get('ctx', {}).get('error', details['msg'])}")
+        raise UserError(problems) from error

@@ -1,4 +1,4 @@
-"""What comes out: how many samples, how they are stored, scored and published."""
+"""Sections of a recipe: how many samples, and how they are stored, scored and published."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from counterfoil.recipe.keep import Column
 from counterfoil.recipe.names import GROUP_NAME, LONGEST_NAME, REPOSITORY, quoted
-from counterfoil.recipe.section import Section, refuse
+from counterfoil.recipe.section import Section, checked, refuse
 
 PAIRED_BY = "paired_by"
 PAIRS_SHARE = "samples.pairs is attention"  # how messages begin that are about pairs
@@ -27,9 +27,9 @@ def pair_columns(pairs: str) -> dict[str, Column]:
 MOST_AUTHORS = 1000
 LONGEST_LINE = 200  # of an author, a version, a contact, a DOI
 LONGEST_ADDRESS = 500
-# What may stand in an address (RFC 3986) but for braces and angles, which Markdown and BibTeX read otherwise.
+# The characters of an address (RFC 3986) except braces and angles, which Markdown and BibTeX interpret.
 ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
-FRAMEWORK = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")  # how all that the Hub lists are spelled
+FRAMEWORK = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")  # the spelling of all that the Hub lists
 DOI = re.compile(r"10\.\d{4,9}/[-._;()/:A-Za-z0-9]+")  # as Crossref finds nearly all of them
 
 
@@ -57,9 +57,7 @@ class CellSamples(Section):
     @property
     def most_candidates(self) -> int:
         """Return the most candidates that a cell can have."""
-        count = self.candidates if self.candidates is not None else self.at_most
-        assert count is not None
-        return count
+        return self.candidates or self.at_most or 0
 
 
 class HeldFromBase(Section):
@@ -79,11 +77,11 @@ class HeldFromBase(Section):
     )
 
     def holds(self, steps: int) -> bool:
-        """Return whether any of so many steps ends with a held part."""
+        """Return whether any of these steps ends with a held part."""
         return self.share > 0 and first_compared(steps) <= self.until * steps + 1e-6
 
 
-# The share of the steps after which base and shifted image are compared: one of so many.
+# Base and shifted image are first compared after a sixth of the steps.
 _COMPARED = 6
 
 
@@ -97,8 +95,7 @@ class Samples(CellSamples):
 
     seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of the recipe.")
     noise: Literal["paired", "independent"] = Field(
-        default="paired",
-        description="`paired`: a sample of a shift starts from the noise of its base sample.",
+        default="paired", description="`paired`: a sample of a shift starts from the noise of its base sample."
     )
     pairs: Literal["noise", "attention"] = Field(
         default="noise",
@@ -118,7 +115,7 @@ class Samples(CellSamples):
     )
 
 
-# Close to lossless to the eye, and what image libraries call high quality.
+# Image libraries call it high quality: close to lossless to the eye.
 DEFAULT_QUALITY = {"jpg": 95, "webp": 90}
 
 
@@ -175,9 +172,7 @@ class Evaluate(Section):
         " `onnx:…`, `predictions:…` or `lab:…`.",
     )
     min_images_per_class: int = Field(
-        default=5,
-        ge=1,
-        description="Leave out a class under a shift with fewer accepted images (Vendrow 2023: 5).",
+        default=5, ge=1, description="Leave out a class under a shift with fewer accepted images (Vendrow 2023: 5)."
     )
     outputs: Literal["all", "classes"] | None = Field(
         default=None,
@@ -212,6 +207,10 @@ class Publish(Section):
         " identifier of the Hub's list, and with a task for the base and each shift. null: no such file is written.",
     )
 
+    _address = checked("url", by=lambda url: _address_problem(url))
+    _version = checked("version", by=lambda text: _line_problem(text, "a version"))
+    _contact = checked("contact", by=lambda text: _line_problem(text, "a contact"))
+
     @field_validator("repo")
     @classmethod
     def _repository(cls, value: str | None) -> str | None:
@@ -221,21 +220,12 @@ class Publish(Section):
     @field_validator("authors")
     @classmethod
     def _names(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if value is not None:
-            if not 1 <= len(value) <= MOST_AUTHORS:
-                refuse(
-                    f"found {len(value):,} authors, expected from 1 to {MOST_AUTHORS:,} (null: the owner of"
-                    f" the repository)"
-                )
-            for author in value:
-                refuse(_line_problem(author, "an author"))
-                refuse("found braces without a name in them" if not author.strip("{} ") else None)
-        return value
-
-    @field_validator("version", "contact")
-    @classmethod
-    def _in_a_line(cls, value: str | None, info: ValidationInfo) -> str | None:
-        refuse(None if value is None else _line_problem(value, f"a {info.field_name}"))
+        if value is not None and not 1 <= len(value) <= MOST_AUTHORS:
+            expected = f"from 1 to {MOST_AUTHORS:,} (null: the owner of the repository)"
+            raise ValueError(f"found {len(value):,} authors, expected {expected}")
+        for author in value or ():
+            refuse(_line_problem(author, "an author"))
+            refuse("found braces without a name in them" if not author.strip("{} ") else None)
         return value
 
     @field_validator("evaluation_framework")
@@ -243,43 +233,36 @@ class Publish(Section):
     def _framework(cls, value: str | None) -> str | None:
         if value is not None and (len(value) > LONGEST_LINE or not FRAMEWORK.fullmatch(value)):
             raise ValueError(f"found {value[:80]!r}, expected an identifier of the Hub's list, such as 'math-arena'")
-        refuse(
-            "found 'inspect-ai', whose tasks hold questions and scorers for language models; for these, write eval.yaml"
-            " yourself"
-            if value == "inspect-ai"
-            else None
-        )
-        return value
-
-    @field_validator("url")
-    @classmethod
-    def _address(cls, value: str | None) -> str | None:
-        refuse(None if value is None else _address_problem(value))
+        if value == "inspect-ai":
+            raise ValueError(
+                "found 'inspect-ai', whose tasks hold questions and scorers for language models; for these, write"
+                " eval.yaml yourself"
+            )
         return value
 
     @field_validator("doi")
     @classmethod
     def _identifier(cls, value: str | None) -> str | None:
         if value is not None and (len(value) > LONGEST_LINE or not DOI.fullmatch(value)):
-            inside = re.search(r"10\.\d{4,9}/[-._;()/:A-Za-z0-9]+$", value[:LONGEST_LINE])
+            inside = re.search(rf"{DOI.pattern}$", value[:LONGEST_LINE])
             meant = f"; did you mean '{inside[0]}'?" if inside else ""
             raise ValueError(f"found {value[:80]!r}, expected a DOI such as '10.1234/abc', and no address{meant}")
         return value
 
 
-def _line_problem(text: str, what: str) -> str | None:
+def _line_problem(text: str, expected: str) -> str | None:
     """Return a problem with a line of text for people, or None."""
     if not text.strip():
-        return f"found nothing, expected {what}"
+        return f"found nothing, expected {expected}"
     if len(text) > LONGEST_LINE:
-        return f"found {len(text):,} characters, expected {what} of at most {LONGEST_LINE}"
-    if not text.isprintable():  # line breaks, and marks that turn the direction of writing, among others
-        return f"found {text[:80]!r}, expected {what} without control characters"
+        return f"found {len(text):,} characters, expected {expected} of at most {LONGEST_LINE}"
+    if not text.isprintable():  # line breaks, and marks that reverse the direction of writing, among others
+        return f"found {text[:80]!r}, expected {expected} without control characters"
     return None
 
 
 def _address_problem(address: str) -> str | None:
-    """Return a problem with a public address, or None. Possible secrets are not shown."""
+    """Return a problem with a public address, or None; a name or password in it is not shown."""
     try:
         parts = urlsplit(address) if len(address) <= LONGEST_ADDRESS and ADDRESS.fullmatch(address) else None
         sound = parts is not None and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -287,9 +270,6 @@ def _address_problem(address: str) -> str | None:
         parts, sound = None, False
     if parts is not None and (parts.username is not None or parts.password is not None):
         return "found an address with a name or a password in it, expected the plain one"
-    if not sound:
-        return (
-            f"found {address[:80]!r}, expected an address such as https://example.org/cranes (http or https, ASCII,"
-            f" at most {LONGEST_ADDRESS} characters)"
-        )
-    return None
+    form = f"http or https, ASCII, at most {LONGEST_ADDRESS} characters"
+    expected = f"an address such as https://example.org/cranes ({form})"
+    return None if sound else f"found {address[:80]!r}, expected {expected}"

@@ -1,12 +1,13 @@
-"""What a recipe says in words: the base, the shifts, and the captions, thresholds and keep rules that screen them."""
+"""Sections of a recipe: the base, the shifts, and the captions, thresholds and keep rules that screen them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, create_model, field_validator, model_serializer, model_validator
+from pydantic import Field, create_model, field_validator, model_serializer, model_validator
 
 from counterfoil.errors import UserError
 from counterfoil.recipe.corruptions import CORRUPTIONS, MATCH
@@ -14,7 +15,7 @@ from counterfoil.recipe.keep import KEEP_RULES, KeepRule
 from counterfoil.recipe.names import did_you_mean, group_name_problem, judge_problem, nameless_problem, quoted
 from counterfoil.recipe.prompts import CLASS_ID, embedding_key_problem, template_problem
 from counterfoil.recipe.schema_output import CellSamples
-from counterfoil.recipe.section import Section, refuse
+from counterfoil.recipe.section import Section, checked, refuse
 from counterfoil.recipe.severity import SeveritySpec
 
 
@@ -39,9 +40,7 @@ class ThresholdSpec(Section):
     @model_validator(mode="before")
     @classmethod
     def _number_is_value(cls, data: Any) -> Any:
-        if isinstance(data, int | float) and not isinstance(data, bool):
-            return {"value": data}
-        return data
+        return {"value": data} if isinstance(data, int | float) and not isinstance(data, bool) else data
 
     @model_validator(mode="after")
     def _one_of_both(self) -> ThresholdSpec:
@@ -69,7 +68,7 @@ class ObjectThresholdSpec(ThresholdSpec):
     @field_validator("classes", mode="before")
     @classmethod
     def _without_those_taken_out(cls, values: Any) -> Any:
-        """Drop nulls and sort, so that order changes no bytes."""
+        """Drop nulls and sort, because the order must change no bytes."""
         if not isinstance(values, Mapping):
             return values
         return {key: values[key] for key in sorted(values, key=str) if values[key] is not None} or None
@@ -130,8 +129,8 @@ DEFAULT_KEEP: tuple[Any, ...] = (KeepStep.model_validate("thresholds"),)
 def order_problem(steps: Sequence[Any] | None) -> str | None:
     """Return a problem with the order of steps, or None."""
     names = [step.name for step in steps or ()]
-    for place, name in enumerate(names):
-        missing = [other for other in KEEP_RULES[name].after if other not in names[:place]]
+    for index, name in enumerate(names):
+        missing = [other for other in KEEP_RULES[name].after if other not in names[:index]]
         if missing:
             return f"found '{name}', expected '{missing[0]}' before it"
     repeated = next((name for index, name in enumerate(names) if name in names[:index]), None)
@@ -139,46 +138,46 @@ def order_problem(steps: Sequence[Any] | None) -> str | None:
 
 
 def as_steps(value: Any) -> Any:
-    """Return a bare name or rule as a list of one, as recipes wrote it before there were several."""
+    """Return a bare name or a single rule as a list of one."""
     if isinstance(value, list | tuple) and not value:
         raise ValueError(f"found an empty list, expected at least one of: {', '.join(KEEP_RULES)}")
     return (value,) if isinstance(value, str | Mapping) else value
 
 
-DEEPEST = 8  # levels of mappings and lists, the outermost being the first
+DEEPEST = 8  # levels of mappings and lists, with the outermost
 MOST_VALUES = 1000  # keys count too
 MOST_CHARACTERS = 100_000  # of all keys and texts together
-# Past 2^53 readers of JSON that know floats alone lose digits.
+# Readers of JSON that use floats lose digits above 2^53.
 LARGEST = 2**53
 
 
 def free_form_problem(value: Any) -> str | None:
     """Return a problem with a value that must be plain JSON of bounded size, or None."""
     values = characters = 0
-    # A list of what is left and no recursion: depth is one of the things that are asked.
+    # Without recursion, which a deep value would exhaust.
     left: list[tuple[Any, int]] = [(value, 1)]
     while left:
-        one, depth = left.pop()
+        item, depth = left.pop()
         inside: list[Any] = []
-        match one:
+        match item:
             case Mapping():
-                if not all(isinstance(key, str) for key in one):
+                if not all(isinstance(key, str) for key in item):
                     return "found a key that is not text, expected text"
-                inside = [*one.keys(), *one.values()]
+                inside = [*item.keys(), *item.values()]
             case list() | tuple():
-                inside = list(one)
+                inside = list(item)
             case str():
-                characters += len(one)
+                characters += len(item)
             case None | bool():
                 pass
             case int():
-                if abs(one) > LARGEST:
+                if abs(item) > LARGEST:
                     return "found a whole number past 2^53, expected it in quotes"
             case float():
-                if not math.isfinite(one):
-                    return f"found {one}, expected finite numbers"
+                if not math.isfinite(item):
+                    return f"found {item}, expected finite numbers"
             case _:
-                return f"found {type(one).__name__}, expected mappings, lists, text, numbers, true, false or null"
+                return f"found {type(item).__name__}, expected mappings, lists, text, numbers, true, false or null"
         if inside and depth > DEEPEST:
             return f"nested too deeply, expected at most {DEEPEST} levels"
         values += len(inside)
@@ -186,11 +185,11 @@ def free_form_problem(value: Any) -> str | None:
             return f"found more than {MOST_VALUES:,} keys and values, expected at most these"
         if characters > MOST_CHARACTERS:
             return f"found more than {MOST_CHARACTERS:,} characters, expected at most these"
-        left += [(each, depth + 1) for each in inside]
+        left += [(part, depth + 1) for part in inside]
     return None
 
 
-# A shift that was found by looking for failures is `mined`, whatever it changes.
+# A shift that mining found is `mined`, whatever it changes.
 Kind = Literal[
     "background", "weather", "light", "colour", "co-occurrence", "style", "noise", "blur", "digital", "camera", "mined"
 ]  # fmt: skip
@@ -207,11 +206,7 @@ class EmbeddingSpec(Section):
         description="Key of the vector in the file. `{class_id}` stands for the id of each class.",
     )
 
-    @field_validator("key")
-    @classmethod
-    def _key(cls, value: str) -> str:
-        refuse(embedding_key_problem(value))
-        return value
+    _key = checked("key", by=embedding_key_problem)
 
 
 class Prompted(Section):
@@ -241,13 +236,8 @@ class Prompted(Section):
         " the others keep the screen's.",
     )
 
-    @field_validator("prompt", "object_caption")
-    @classmethod
-    def _template(cls, value: str | None, info: ValidationInfo) -> str | None:
-        captioned = info.field_name == "prompt"
-        if value is not None:
-            refuse(template_problem(value, with_class=None, about_class=True, captioned=captioned))
-        return value
+    _prompt = checked("prompt", by=partial(template_problem, with_class=None, about_class=True, captioned=True))
+    _object_caption = checked("object_caption", by=partial(template_problem, with_class=None, about_class=True))
 
 
 class BaseSpec(Prompted):
@@ -281,8 +271,7 @@ class ShiftSpec(Prompted):
     threshold: ThresholdSpec | None = Field(default=None, description="Shift threshold; null: that of the screen.")
     classes: tuple[str, ...] | None = Field(default=None, min_length=1, description="Class ids; null: every class.")
     group: str | None = Field(
-        default=None,
-        description="Directory, config and split that the shift is stored in; null: its own name.",
+        default=None, description="Directory, config and split that the shift is stored in; null: its own name."
     )
     keep: tuple[KeepStep, ...] | None = Field(default=None, description="Keep rules of this shift; null: the screen's.")
     samples: CellSamples | None = Field(
@@ -295,41 +284,18 @@ class ShiftSpec(Prompted):
         default=None, description="Where a mined shift came from, in any words and numbers. It changes no image."
     )
 
+    _mined_from = checked("mined_from", by=free_form_problem)
+    _keep = field_validator("keep", mode="before")(as_steps)
+    _keep_order = checked("keep", by=order_problem)
+    _caption = checked("caption", by=partial(template_problem, with_class=False))
+    _group = checked("group", by=partial(group_name_problem, what="group"))
+
     @field_validator("corruption")
     @classmethod
     def _known(cls, value: str | None) -> str | None:
         if value is not None and value not in (*CORRUPTIONS, MATCH):
             near = did_you_mean(value, [*CORRUPTIONS, MATCH]) or f" ({', '.join(CORRUPTIONS)})"
             refuse(f"found {quoted(value)}, expected the name of a corruption{near}")
-        return value
-
-    @field_validator("mined_from")
-    @classmethod
-    def _mined_from(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        refuse(free_form_problem(value))
-        return value
-
-    @field_validator("keep", mode="before")
-    @classmethod
-    def _keep(cls, value: Any) -> Any:
-        return as_steps(value)
-
-    @field_validator("keep")
-    @classmethod
-    def _keep_order(cls, value: Any) -> Any:
-        refuse(order_problem(value))
-        return value
-
-    @field_validator("caption")
-    @classmethod
-    def _caption(cls, value: str | None) -> str | None:
-        refuse(template_problem(value, with_class=False) if value is not None else None)
-        return value
-
-    @field_validator("group")
-    @classmethod
-    def _group(cls, value: str | None) -> str | None:
-        refuse(group_name_problem(value, "group") if value is not None else None)
         return value
 
 
@@ -372,20 +338,17 @@ class Screen(Section):
     keep_rejected: bool = Field(default=False, description="Store rejected images too (config `rejected`).")
     store_embeddings: bool = Field(default=False, description="Store the CLIP image embeddings.")
 
-    @field_validator("keep", mode="before")
-    @classmethod
-    def _keep(cls, value: Any) -> Any:
-        return as_steps(value)
-
-    @field_validator("keep")
-    @classmethod
-    def _keep_order(cls, value: Any) -> Any:
-        refuse(order_problem(value))
-        return value
+    _has_a_name = checked("model", by=nameless_problem)
+    _looks_at_images = checked("judge", by=judge_problem)
+    _keep = field_validator("keep", mode="before")(as_steps)
+    _keep_order = checked("keep", by=order_problem)
+    _captions = checked(
+        "object_caption", "style_object_caption", by=partial(template_problem, with_class=True, about_class=True)
+    )
 
     @property
     def clip(self) -> str:
-        """Return the model. UserError if there is none."""
+        """Return the model. Raise UserError if there is none."""
         if self.model is None:
             raise UserError(
                 "the recipe names no CLIP (screen.model)",
@@ -405,22 +368,4 @@ class Screen(Section):
     def _of_every_class(cls, value: ObjectThresholdSpec) -> ObjectThresholdSpec:
         alone = value.value is None and value.percentile is None
         refuse("found classes alone, expected also `value:` or `percentile:` for the others" if alone else None)
-        return value
-
-    @field_validator("model")
-    @classmethod
-    def _has_a_name(cls, value: str | None) -> str | None:
-        refuse(nameless_problem(value))
-        return value
-
-    @field_validator("judge")
-    @classmethod
-    def _looks_at_images(cls, value: str | None) -> str | None:
-        refuse(None if value is None else judge_problem(value))
-        return value
-
-    @field_validator("object_caption", "style_object_caption")
-    @classmethod
-    def _template(cls, value: str) -> str:
-        refuse(template_problem(value, with_class=True, about_class=True))
         return value

@@ -1,8 +1,7 @@
-"""How much of a shift: its levels, and by which way a picture gets there.
+"""The levels of a shift, and the way to them.
 
-A shift with levels is one shift of the plan for each of them, in one group; the whole of it goes by the shift's own
-name, and its pictures are those of the shift without levels. A trajectory is a base picture and the picture of its
-class and index at each level: one scene, for they start from the same noise.
+A plan has one shift for each level, in one group. The level 1 has the shift's own name, and the images of the shift
+without levels.
 """
 
 from __future__ import annotations
@@ -52,9 +51,8 @@ class SeverityLevels(Section):
     @field_validator("raw", "realised", "scales")
     @classmethod
     def _rising(cls, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        shown = None if values is None else [f"{value:g}" for value in values]
         if values is not None and any(later <= earlier for earlier, later in pairwise(values)):
-            refuse(f"found [{', '.join(shown or ())}], expected rising levels")
+            raise ValueError(f"found [{', '.join(f'{value:g}' for value in values)}], expected rising levels")
         return values
 
     @field_validator("raw", "realised")
@@ -81,7 +79,6 @@ class SeverityLevels(Section):
 
     @property
     def asked(self) -> tuple[float, ...]:
-        """Return the levels as the recipe lists them."""
         return self.raw or self.realised or ()
 
 
@@ -128,13 +125,7 @@ class SeveritySpec(Section):
 
 
 def level_name(shift: str, level: float, *, corrupts: bool = False) -> str:
-    """Return the name of a shift at a level: its own for the whole of it, else with the percentage or the severity.
-
-    Args:
-        shift: The shift's own name.
-        level: Above 0, up to 1.
-        corrupts: Whether the level is a severity of a corruption, in fifths: `fog_3` for 0.6.
-    """
+    """Return the name of a shift at a level: its own at 1, else as `red_50` for 0.5, or `fog_3` if it corrupts."""
     if level == 1:
         return shift
     return f"{shift}_{round(level * MOST_SEVERE)}" if corrupts else f"{shift}_{round(level * 100):02d}"

@@ -1,9 +1,6 @@
 """Strict YAML: safe, YAML 1.2 scalars, no duplicate or non-string keys, and a line number for every value.
 
-PyYAML's safe loader keeps the last of two equal keys silently, reads `5e-4` as text and `on` as true. Its composer
-recurses without a limit (fifty thousand brackets end the interpreter), and aliases make a small text expand without
-bound: so size, depth and the expanded number of values are taken from the parser's events, which need no recursion,
-before anything is composed.
+PyYAML's safe loader keeps the last of two equal keys, and reads `5e-4` as text and `on` as true.
 """
 
 from __future__ import annotations
@@ -16,9 +13,9 @@ import yaml
 
 from counterfoil.errors import UserError
 
-# The largest bundled recipe, a thousand ImageNet classes with it, has 120 kB, 14,000 values and a depth of 6.
+# The largest bundled recipe, with a thousand ImageNet classes, has 120 kB, 14,000 values and a depth of 6.
 MOST_CHARACTERS = 1_000_000
-MOST_VALUES = 200_000  # keys count too, and what an alias stands for as often as it stands there
+MOST_VALUES = 200_000  # keys count too, and the values of an alias each time
 DEEPEST = 40
 
 
@@ -61,7 +58,7 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # pyrefly: ignore[invalid-inheritance]
-    """PyYAML's safe loader with the scalars of YAML 1.2; libyaml's parser where it is built in."""
+    """PyYAML's safe loader with the scalars of YAML 1.2, and with libyaml's parser if it is installed."""
 
     yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}  # pyrefly: ignore[bad-override]
 
@@ -157,12 +154,15 @@ class _Reader:
 
 
 def refuse_unbounded(text: str, place: str) -> None:
-    """Raise UserError for a text that is too long or too deep, or has too many values with its aliases followed."""
+    """Raise UserError for a text that is too long or too deep, or has too many values with those of its aliases.
+
+    The parser's events need no recursion: PyYAML's composer recurses without limit, and expands every alias.
+    """
     if len(text) > MOST_CHARACTERS:
         raise UserError(f"{place}: has {len(text):,} characters, expected at most {MOST_CHARACTERS:,}")
     loader = _Loader(text)
     try:
-        # Of each open collection: the values in it so far, and its anchor.
+        # For each open collection, the number of values so far and its anchor.
         within: list[tuple[int, str | None]] = [(0, None)]
         anchored: dict[str, int] = {}
         while loader.check_event():
@@ -210,7 +210,7 @@ def read_yaml(text: str, place: str) -> Any:
         mark = error.problem_mark or error.context_mark
         where = f"{place}:{mark.line + 1}" if mark is not None else place
         what = " ".join(part for part in (error.context, error.problem) if part)
-        if "nesting depth" in what:  # libyaml's own limit, which some texts meet before ours
+        if "nesting depth" in what:  # libyaml's own limit
             raise UserError(f"{where}: nested too deeply, expected at most {DEEPEST} levels") from error
         raise UserError(f"{where}: not valid YAML: {what}") from error
     except yaml.YAMLError as error:

@@ -1,9 +1,8 @@
-"""How each kind of generator makes its images, in a file of its own (`kind.py` describes every method)."""
+"""Make the images of each kind of generator, each in its own file (`kind.py` describes every method)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from counterfoil.generate.kinds.corrupt import CorruptMaker
 from counterfoil.generate.kinds.diffusers import DiffusersMaker
@@ -12,11 +11,9 @@ from counterfoil.generate.kinds.edit import EditMaker
 from counterfoil.generate.kinds.kind import ChosenTable, ImageMaker, Materials
 from counterfoil.generate.kinds.retrieve import RetrieveMaker
 from counterfoil.generate.kinds.rows import RowsMaker
+from counterfoil.recipe import Recipe
 
-if TYPE_CHECKING:
-    from counterfoil.recipe import Recipe
-
-# The key of a kind (`recipe/kinds/`) → how its images are made.
+# The key of a kind (`recipe/kinds/`) → the maker of its images.
 MAKERS: Mapping[str, ImageMaker] = {
     "diffusers": DiffusersMaker(),
     "rows": RowsMaker(),
@@ -28,7 +25,6 @@ MAKERS: Mapping[str, ImageMaker] = {
 
 
 def maker_of(recipe: Recipe) -> ImageMaker:
-    """Return the maker of a recipe's images."""
     return MAKERS[recipe.kind.key]
 
 

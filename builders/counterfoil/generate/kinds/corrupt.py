@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from counterfoil.data.labels import conditions_of
+from counterfoil.data.labels import ConditionLabels, conditions_of
 from counterfoil.data.objects import objects_of
+from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import licences_of_rows, partners, pool_rows, rows_of_classes
+from counterfoil.data.tables import Rows
 from counterfoil.errors import UserError, some_of
 from counterfoil.generate.corruptions import SMALLEST_SIDE
 from counterfoil.generate.kinds.kind import ChosenTable, ImageMaker, Materials, in_drawn_order, left_out, pool_of_rows
 from counterfoil.generate.rows import CorruptedRows
 from counterfoil.plan import RowTable, rows_wanted
 from counterfoil.progress import report
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.objects import object_notes
 from counterfoil.recipe.rows_table import PoolRow
-
-if TYPE_CHECKING:
-    from counterfoil.data.labels import ConditionLabels
-    from counterfoil.data.pins import SourcePin
-    from counterfoil.data.tables import Rows
-    from counterfoil.recipe import Recipe
 
 _MOST_NAMED = 10
 
@@ -38,13 +35,10 @@ class CorruptMaker(ImageMaker):
         return object_notes([shift.corruption for shift in recipe.all_shifts()])
 
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
-        """Return rows that decode, so that none fails later.
-
-        A class that has fewer of them than are asked for gives all.
-        """
+        """Choose rows that decode; a class with fewer rows than candidates gives all."""
         rows = pool_rows(recipe, pool)
         if recipe.source.objects is not None:
-            objects_of(rows, recipe.source)  # what is wrong with boxes shows before any image is made
+            objects_of(rows, recipe.source)  # report invalid boxes before any image is made
         if recipe.source.multilabel:
             _conditions(recipe, rows)
         of_class, wanted, image = rows_of_classes(recipe, rows), rows_wanted(recipe), rows.image
@@ -74,7 +68,7 @@ class CorruptMaker(ImageMaker):
             lacks = " that decodes" + (" and has a partner under every shift" if matched else "")
             named = [f"source: class '{cls.id}' ({cls.name}) has no image in {rows.place}{lacks}" for cls in empty]
             raise UserError(named, "Drop the class from source.classes, or name another split: generator.split.")
-        edited = RowTable.of({(None, class_id): own for class_id, own in table.items() if own}, "edited")
+        edited = RowTable.of({(None, class_id): chosen for class_id, chosen in table.items() if chosen}, "edited")
         few = [cls.name for cls in recipe.classes if len(table[cls.id]) < wanted.get(cls.id, 0)]
         notes: list[str] = []
         if unreadable:
@@ -86,10 +80,9 @@ class CorruptMaker(ImageMaker):
         return ChosenTable(edited, {"sha256": edited.sha256}, tuple(notes))
 
     def renderer(self, materials: Materials) -> CorruptedRows:
-        """Return a renderer of unchanged and corrupted rows; a match reads the row's partner under its shift."""
         recipe, (pool, table) = materials.recipe, materials.rows
         rows = pool_of_rows(recipe, pool, table, labels=True)
-        matched = {name: found.image for name, found in partners(recipe, pool, rows).items()}
+        matched = {shift: partner.image for shift, partner in partners(recipe, pool, rows).items()}
         objects = None if recipe.source.objects is None else objects_of(rows, recipe.source)
         conditions = _conditions(recipe, rows) if recipe.source.multilabel else None
         return CorruptedRows(recipe, rows.image, licences_of_rows(recipe, rows, pool), matched, objects, conditions)

@@ -1,10 +1,9 @@
-"""Kind `diffusers`: the model and its adapter are pinned, and a `Renderer` draws."""
+"""Kind `diffusers`: pin a model and its adapter, and draw images from noise."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from counterfoil.errors import UserError
 from counterfoil.generate.image_embeddings import ImageEmbeddings, read_image_embeddings
@@ -14,19 +13,15 @@ from counterfoil.models import pin_model
 from counterfoil.models.adapters import adapter_width, load_adapter, pin_adapter
 from counterfoil.models.config_files import read_config
 from counterfoil.models.diffusion import INDEX, configurations, generator_pipeline, pipeline_family
+from counterfoil.models.generators import Family
 from counterfoil.models.loras import load_loras
 from counterfoil.models.pipeline_settings import has_settings_to_compare, own_problems, pipeline_problems
+from counterfoil.recipe import Recipe
 from counterfoil.recipe.kinds import GENERATOR
 from counterfoil.recipe.layering import without_folders
 
-if TYPE_CHECKING:
-    from counterfoil.models.generators import Family
-    from counterfoil.recipe import Recipe
-
 
 class DiffusersMaker(ImageMaker):
-    """Draws images from noise."""
-
     def pins(self, recipe: Recipe) -> dict[str, Any]:
         generator = recipe.generator
         pins = {GENERATOR: pin_model(generator.model, generator.revision).document()}
@@ -35,25 +30,23 @@ class DiffusersMaker(ImageMaker):
         return pins
 
     def check(self, recipe: Recipe, device: str | None = None) -> None:
-        """Raise UserError with all settings that the pipeline or this machine does not have."""
         problems = list(own_problems(recipe, device))
         if has_settings_to_compare(recipe):
             try:
                 folder = configurations(recipe.generator.model, recipe.generator.revision)
-                index, unet = (folder / place for place in (INDEX, Path("unet", "config.json")))
+                unet = folder / "unet" / "config.json"
                 parts = read_config(unet, recipe.generator.model) if unet.is_file() else None
-                problems += pipeline_problems(recipe, read_config(index, recipe.generator.model), parts)
+                problems += pipeline_problems(recipe, read_config(folder / INDEX, recipe.generator.model), parts)
             except UserError as error:
                 raise UserError([*problems, *error.problems], error.hint) from error
         if problems:
             raise UserError(problems)
 
     def embeddings(self, recipe: Recipe) -> ImageEmbeddings | None:
-        """Return the vectors that a recipe draws from; None where it draws from prompts alone.
+        """Return the vectors that a recipe draws from, or None. Read only configurations and headers of weights.
 
-        UserError, collected, for vectors that `read_image_embeddings` refuses, and for a generator that takes none,
-        needs others, or is given an adapter or a prompt that would do nothing. Reads configurations and heads of files
-        alone.
+        UserError with all problems of the vectors, and of a generator that takes none or others, or whose adapter or
+        prompts would have no effect.
         """
         embeddings = read_image_embeddings(recipe)
         generator = recipe.generator
@@ -97,15 +90,9 @@ def _problems(recipe: Recipe, embeddings: ImageEmbeddings | None, family: Family
             f"prompts: the embeddings have {embeddings.width:,} numbers, and '{taker}' takes {width:,}; expected"
             " vectors of the CLIP that it was made for"
         )
-    if family.takes == "every":
-        yield from _of_every_sample(recipe, family)
-
-
-def _of_every_sample(recipe: Recipe, family: Family) -> Iterator[str]:
-    """Yield problems of drawing each picture from an embedding: what is missing, or has no effect."""
-    for shift in recipe.all_shifts():
-        place = f"prompts.{'' if shift.name == 'base' else 'shifts.'}{shift.name}"
+    for shift in recipe.all_shifts() if family.takes == "every" else ():
+        key = f"prompts.{'' if shift.name == 'base' else 'shifts.'}{shift.name}"
         if shift.embedding is None:
-            yield f"{place}.embedding: missing, and {family.name} draws nothing without one"
+            yield f"{key}.embedding: missing, and {family.name} draws nothing without one"
         if shift.prompt is not None and not family.prompted:
-            yield f"{place}.prompt: {family.name} takes no prompt, expected null"
+            yield f"{key}.prompt: {family.name} takes no prompt, expected null"

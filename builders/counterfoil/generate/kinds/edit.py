@@ -1,11 +1,12 @@
-"""Kind `edit`: rows of the input dataset, with captions if prompts use them, drawn again under every shift."""
+"""Kind `edit`: draw rows of the input dataset again under every shift, with captions if prompts use them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from counterfoil.data.labelled_sources import every_row
+from counterfoil.data.pins import SourcePin
 from counterfoil.data.pool import licences_of_rows, pool_of, pool_rows, rows_of_classes
 from counterfoil.errors import UserError
 from counterfoil.generate.kinds.diffusers import DiffusersMaker
@@ -16,19 +17,14 @@ from counterfoil.models.devices import one_thread
 from counterfoil.models.diffusion import generator_pipeline, prompt_length
 from counterfoil.plan import RowTable, captions_asked, rows_wanted
 from counterfoil.prediction.captioning import caption_images
+from counterfoil.recipe import Recipe, RecipeClass
 from counterfoil.recipe.layering import without_folders
 from counterfoil.recipe.prompts import asks_caption, prompt_for
 from counterfoil.recipe.rows_table import LONGEST_CAPTION, MOST_BYTES, PoolRow, one_line
 from counterfoil.store.layout import user_cache
 
-if TYPE_CHECKING:
-    from counterfoil.data.pins import SourcePin
-    from counterfoil.recipe import Recipe, RecipeClass
-
 
 class EditMaker(DiffusersMaker):
-    """Draws rows of the input dataset again."""
-
     tags = (("synthetic",), ("edited",))
 
     def device_of_rows(self, recipe: Recipe, device: str) -> str:
@@ -37,14 +33,14 @@ class EditMaker(DiffusersMaker):
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
         """Choose rows with usable captions and prompts that the model reads whole; notes count the others.
 
-        Captions come from the recipe's column or captioner. Raise UserError with every class that has fewer rows than
-        candidates, and the errors of reading and captioning.
+        Captions come from the recipe's column or captioner. UserError with every class that has fewer rows than
+        candidates.
         """
         rows = pool_rows(recipe, pool)
         of_class, wanted = rows_of_classes(recipe, rows), rows_wanted(recipe)
         classes = [cls for cls in recipe.classes if cls.id in wanted]
         ordered = {cls.id: in_drawn_order(of_class(cls), recipe.samples.seed) for cls in classes}
-        captions: Mapping[int, str | None] | None = None  # by row; None where no row needs one
+        captions: Mapping[int, str | None] | None = None  # by row; None if no prompt uses one
         captioner: Mapping[str, Any] = {}
         without, cut, prompts = 0, 0, _Prompts(recipe)
         column = recipe.generator.caption_column
@@ -97,10 +93,7 @@ class EditMaker(DiffusersMaker):
 
 
 class _Prompts:
-    """The prompts that contain a row's caption, and the number of tokens that the model reads.
-
-    A class token counts as the name of its class.
-    """
+    """The prompts that contain a row's caption, and the number of tokens that the model reads."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._shifts = [shift for shift in recipe.all_shifts() if asks_caption(shift.prompt)]
@@ -109,11 +102,11 @@ class _Prompts:
         self.most = 0 if self._length is None else self._length.most
 
     def read_whole(self, cls: RecipeClass, caption: str | None) -> bool:
-        """Return whether the model reads every prompt of a row to its end."""
+        """Return whether the model reads every prompt of a row to its end; a class token counts as the class's name."""
         if self._length is None or caption is None:
             return True
-        own = [prompt_for(shift, cls, None, caption) for shift in self._shifts if cls.label in shift.class_labels]
-        prompts = [prompt for prompt in own if prompt is not None]
+        shifts = [shift for shift in self._shifts if cls.label in shift.class_labels]
+        prompts = [prompt_for(shift, cls, None, caption) or "" for shift in shifts]
         return not prompts or self._length.fits(prompts)
 
 

@@ -1,7 +1,4 @@
-"""How a kind of generator makes its images: what it pins, which rows it takes, what renders them, how a card names it.
-
-What a recipe asks of a kind stands in `recipe/kinds/`.
-"""
+"""Make the images of a kind of generator, which `recipe/kinds/` describes: its pins, its rows and their renderer."""
 
 from __future__ import annotations
 
@@ -33,24 +30,24 @@ _MOST_PROBLEMS = 20
 
 
 class ChosenTable(NamedTuple):
-    """The rows that a build chose, what the lock says of them, and what people must know of it."""
+    """The rows that a build chose, their pin in the lock, and notes for people."""
 
     table: RowTable
     pin: Mapping[str, Any]
     notes: tuple[str, ...] = ()
 
 
-# An input of a dataset on its card: what it does, its name, and what the lock says of it.
+# An input of a dataset on its card: its role, its name, and its pin in the lock.
 NamedInput = tuple[str, str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Materials:
-    """What a renderer is made from, as a lock pins it.
+    """The inputs of a renderer, as a lock pins them.
 
-    recipe: it says where models, and rows that are altered, lie here. tokens: by placeholder. revision,
-    adapter_revision: of the model and its adapter; None for the recipe's own. loras: by name, and their pins. pool,
-    table: what rows are taken from, and which.
+    recipe: with the paths of models and rows on this machine. tokens: by placeholder. revision, adapter_revision: of
+    the model and its adapter; None for the recipe's own. loras: by name, and their pins. pool, table: the source of
+    rows, and the chosen rows.
     """
 
     recipe: Recipe
@@ -65,16 +62,15 @@ class Materials:
 
     @property
     def rows(self) -> tuple[SourcePin, RowTable]:
-        """Return the pool and the table of chosen rows."""
         assert self.pool is not None and self.table is not None
         return self.pool, self.table
 
 
 class ImageMaker:
-    """How images of a kind are made. Where a method says nothing else, it does nothing, and its value is empty.
+    """Makes the images of a kind. A method that a kind does not override does nothing.
 
-    tags: on the Hub, before and after those that every dataset has. annotations: who made the labels, in the Hub's
-    words. names_pool: whether the pool is a source dataset there.
+    tags: on the Hub, before and after those of every dataset. annotations: the Hub's word for who made the labels.
+    names_pool: whether the pool is a source dataset on the Hub.
     """
 
     tags: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("synthetic",), ())
@@ -82,63 +78,56 @@ class ImageMaker:
     names_pool: ClassVar[bool] = False
 
     def check(self, recipe: Recipe, device: str | None = None) -> None:
-        """Raise UserError for settings that the kind's models or this machine (`device`, if known) do not have."""
+        """Raise UserError for settings that the kind's models, or this machine's `device`, do not support."""
 
     def embeddings(self, recipe: Recipe) -> ImageEmbeddings | None:
-        """Return the vectors that samples are drawn from, or None. UserError for unfit ones."""
+        """Return the vectors that samples are drawn from, or None. UserError for invalid ones."""
         return None
 
     def pins(self, recipe: Recipe) -> dict[str, Any]:
-        """Return the pins of the kind's models. Raises as pinning does."""
+        """Return the pins of the kind's models."""
         return {}
 
     def check_rows(self, recipe: Recipe, pool: SourcePin) -> None:
-        """Raise UserError, collected, for rows of the recipe that the pool does not have, or of another class."""
+        """Raise UserError with all rows of the recipe that the pool lacks, or that have another class."""
 
     def device_of_rows(self, recipe: Recipe, device: str) -> str:
         """Return the device that chooses rows in a build on `device`."""
         return "cpu"
 
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
-        """Return the rows of a recipe whose kind has a `table`; `models` are the lock's.
-
-        UserError where there are too few.
-        """
+        """Choose the rows of a kind with a `table`; `models` are the lock's. UserError for too few rows."""
         raise NotImplementedError
 
     def notes(self, recipe: Recipe) -> tuple[str, ...]:
-        """Return notes on the pool, whenever its rows were chosen."""
+        """Return notes on the pool, also when its rows were chosen before."""
         return ()
 
     def renderer(self, materials: Materials) -> Renderer | PoolRows:
-        """Return what gives batches of samples their images.
-
-        Raises what loading raises; UserError for a stranger's table.
-        """
+        """Load the renderer of samples. UserError for an invalid table, which may be a stranger's."""
         raise NotImplementedError
 
     def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[NamedInput]:
-        """Return the inputs that the kind itself has, for the card; `pinned` are those of the lock, any part absent."""
+        """Return the kind's own inputs for the card; `pinned` are those of the lock, any of which may be absent."""
         pool = pinned.get("pool") or {}
         name = f"{without_folders(recipe.generator.dataset or recipe.source.dataset)}, split {recipe.generator.split}"
         return [("pool", name, {**pool, "sha256": pool.get("content")})]
 
 
 def pool_of_rows(recipe: Recipe, pin: SourcePin, table: RowTable | None, *, labels: bool) -> Rows:
-    """Return the rows of a pool, of which a table, or the recipe, names some.
+    """Return the rows of a pool; check those that a table, or the recipe, names.
 
-    UserError, collected, for named rows that the pool does not have, or where `labels` are compared, of another class:
-    a table may be a stranger's. Raises as `pool_rows`.
+    UserError with all named rows that the pool lacks, or, with `labels`, that have another class.
     """
     rows = pool_rows(recipe, pin)
     of_class = rows_of_classes(recipe, rows) if labels else None
     classes = {cls.id: cls for cls in recipe.classes}
     problems: list[str] = []
-    for where, class_id, own in _named_rows(recipe, table):
+    for where, class_id, numbers in _named_rows(recipe, table):
         right = None if of_class is None else of_class(classes[class_id])
-        if beyond := [row for row in own if row >= rows.count]:
+        if beyond := [row for row in numbers if row >= rows.count]:
             problems.append(f"{where}: found row {beyond[0]}, and {rows.place} has {rows.count:,} rows")
-        elif right is not None and (others := [row for row in own if not right[row]]):
+        elif right is not None and (others := [row for row in numbers if not right[row]]):
             many = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
             problems.append(f"{where}: row {others[0]}{many} of {rows.place} has the label of another class")
     if problems:
@@ -151,18 +140,19 @@ def pool_of_rows(recipe: Recipe, pin: SourcePin, table: RowTable | None, *, labe
 
 
 def _named_rows(recipe: Recipe, table: RowTable | None) -> Iterator[tuple[str, str, Sequence[int]]]:
-    """Yield the place of listed rows, their class id and their numbers."""
+    """Yield where rows are named, their class id and their numbers."""
     if table is None:
         for shift, cells in (recipe.generator.rows or {}).items():
-            yield from ((f"generator.rows.{shift}.{class_id}", class_id, own) for class_id, own in cells.items())
+            for class_id, numbers in cells.items():
+                yield f"generator.rows.{shift}.{class_id}", class_id, numbers
         return
-    for (name, class_id), chosen in table.rows.items():
-        place = f"{ROWS}: " + ("" if name is None else f"'{name}' of ") + f"class '{class_id}'"
-        yield place, class_id, [row.row for row in chosen]
+    for (shift, class_id), chosen in table.rows.items():
+        cell = "" if shift is None else f"'{shift}' of "
+        yield f"{ROWS}: {cell}class '{class_id}'", class_id, [row.row for row in chosen]
 
 
 def in_drawn_order(of_class: NDArray[np.bool_], seed: int) -> list[int]:
-    """Return the rows of a class in the order of a hash of seed and row, so that counts change no other row."""
+    """Return the rows of a class in the order of a hash of seed and row, which does not depend on counts."""
     import numpy as np
 
     rows = np.flatnonzero(of_class).tolist()

@@ -12,14 +12,6 @@ from counterfoil.generate.screen.thresholds import (
 )
 
 __all__ = [
-    "FewImages",
-    "Scorer",
-    "ScreenDoubts",
-    "Thresholds",
-    "open_shifts",
-    "percentile_of",
-    "resolve_thresholds",
-    "screen_doubts",
-    "shift_scores",
-    "stored_thresholds",
-]
+    "FewImages", "Scorer", "ScreenDoubts", "Thresholds", "open_shifts", "percentile_of", "resolve_thresholds",
+    "screen_doubts", "shift_scores", "stored_thresholds",
+]  # fmt: skip

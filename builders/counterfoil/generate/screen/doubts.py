@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from counterfoil.generate.screen.known_classes import KnownClasses
 from counterfoil.generate.screen.thresholds import FROM_VALIDATION, Thresholds
+from counterfoil.recipe import Recipe
 from counterfoil.stats import wilson_interval
 from counterfoil.store.rows import unique_names
-
-if TYPE_CHECKING:
-    from counterfoil.recipe import Recipe
 
 _MOST_NAMED = 5
 _LONGEST_NAME = 60

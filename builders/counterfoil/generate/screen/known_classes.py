@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.recipe import Recipe
 from counterfoil.stats import chance_line, wilson_interval
-
-if TYPE_CHECKING:
-    from counterfoil.recipe import Recipe
 
 _ROWS_AT_ONCE = 1024  # of images × captions in float64
 _LONGEST_CAPTION = 10_000

@@ -10,20 +10,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from counterfoil.errors import RunFailure, UserError
 from counterfoil.generate.screen.known_classes import KnownClasses
-from counterfoil.recipe import sha256_json
+from counterfoil.recipe import ObjectThresholdSpec, Recipe, Shift, sha256_json
 from counterfoil.recipe.keep import OBJECT, SHIFT
 from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import THRESHOLDS
-
-if TYPE_CHECKING:
-    from counterfoil.recipe import ObjectThresholdSpec, Recipe, Shift
-
 
 ThresholdEntry = dict[str, Any]
 # All that a measured threshold depends on in a recipe: object caption (with `{class}`), class id and percentile.

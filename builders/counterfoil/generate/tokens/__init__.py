@@ -1,1 +1,1 @@
-"""Class tokens: learned, imported, and read from their files."""
+"""Class tokens: learn and import them, and read their files."""

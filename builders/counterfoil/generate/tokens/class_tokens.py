@@ -1,4 +1,4 @@
-"""Class tokens: one safetensors file a class, in a folder, of the lab or on the Hub; and the form of that file."""
+"""Read and write class tokens: one safetensors file for each class, in a folder, in the lab or on the Hub."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ MOST_VECTORS = 32
 WIDEST = 65_536
 LONGEST_PLACEHOLDER = 200
 _TWO_ENCODERS = ("clip_l", "clip_g")
-# What A1111's and kohya's programs call the vectors of one encoder; the word is the file's name there.
+# Names of tensors in files of A1111 and kohya, whose placeholder is the file's name.
 _NO_WORDS = frozenset(("emb_params", "clip_l", "clip_g", "*"))
-# One key only: safetensors writes its metadata in no fixed order, and equal tokens must be equal bytes.
+# One key only: safetensors writes metadata in no fixed order, and equal tokens must be equal bytes.
 _METADATA = "counterfoil"
 
 
@@ -51,7 +51,7 @@ def token_file_name(class_id: str) -> str:
 
 
 def placeholder_of(class_id: str, name: str) -> str:
-    """Return `<name-id>`, in letters that every tokenizer keeps; unique, as ids are."""
+    """Return `<name-id>` in letters that every tokenizer keeps."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return f"<{slug}-{class_id}>" if slug else f"<{class_id}>"
 
@@ -70,38 +70,38 @@ def token_bytes(token: TokenFile) -> bytes:
 
 
 def read_token_file(path: Path) -> TokenFile:
-    """Raise UserError if the file is no class token."""
+    """Raise UserError if the file is not a class token."""
     from safetensors import SafetensorError, safe_open
 
     try:
-        with open_regular(path) as found:
-            if os.fstat(found.fileno()).st_size > MOST_BYTES:
+        with open_regular(path) as opened:
+            if os.fstat(opened.fileno()).st_size > MOST_BYTES:
                 raise UnfitFile(f"has more than {MOST_BYTES:,} bytes, too many for a class token")
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
             notes = json.loads((file.metadata() or {}).get(_METADATA, "{}"))
     except (SafetensorError, OSError, ValueError, TypeError, RecursionError) as error:
-        said = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UserError(f"tokens: {path.name}: not a readable safetensors file ({said})") from error
+        cause = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UserError(f"tokens: {path.name}: not a readable safetensors file ({cause})") from error
     if not isinstance(notes, dict):
         raise UserError(f"tokens: {path.name}: its notes are {type(notes).__name__}, expected a mapping")
-    problem = next((p for name, tensor in tensors.items() if (p := _tensor_problem(name, tensor))), None)
-    if problem is None and "placeholder" in notes:
-        problem = _placeholder_problem(notes["placeholder"])
-    if problem:
-        raise UserError(f"tokens: {path.name}: {problem}")
+    problems = [_tensor_problem(name, tensor) for name, tensor in tensors.items()]
+    if "placeholder" in notes:
+        problems.append(_placeholder_problem(notes["placeholder"]))
+    for problem in problems:
+        if problem is not None:
+            raise UserError(f"tokens: {path.name}: {problem}")
     vectors = {name: tensor.reshape(-1, tensor.shape[-1]) for name, tensor in tensors.items() if tensor.ndim}
     if set(vectors) == set(_TWO_ENCODERS):
         placeholder = notes.get("placeholder") or f"<{path.stem}>"
         return TokenFile(placeholder, tuple(vectors[name] for name in _TWO_ENCODERS), notes)
     if len(vectors) != 1 or len(tensors) != 1:
         raise UserError(f"tokens: {path.name}: {len(tensors)} tensors, expected one class token")
-    name, own = next(iter(vectors.items()))
-    return TokenFile(f"<{path.stem}>" if name in _NO_WORDS else name, (own,), notes)
+    ((name, token_vectors),) = vectors.items()
+    return TokenFile(f"<{path.stem}>" if name in _NO_WORDS else name, (token_vectors,), notes)
 
 
 def _tensor_problem(name: str, tensor: torch.Tensor) -> str | None:
-    """Return why a tensor cannot be a class token, or None."""
     import torch
 
     if (problem := _placeholder_problem(name)) is not None:
@@ -118,7 +118,6 @@ def _tensor_problem(name: str, tensor: torch.Tensor) -> str | None:
 
 
 def _placeholder_problem(name: Any) -> str | None:
-    """Return why a text cannot stand for a class in a prompt, or None."""
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_PLACEHOLDER:
         return f"its placeholder is {name!r:.80}, expected 1 to {LONGEST_PLACEHOLDER} characters"
     if not name.isprintable() or any(letter.isspace() for letter in name):
@@ -126,27 +125,14 @@ def _placeholder_problem(name: Any) -> str | None:
     return None
 
 
-def read_token_files(files: Mapping[str, Path]) -> dict[str, TokenFile]:
-    """Read class id → token. UserError with every invalid file."""
-    tokens, problems = {}, []
-    for class_id, file in files.items():
-        try:
-            tokens[class_id] = read_token_file(file)
-        except UserError as error:
-            problems += error.problems
-    if problems:
-        raise UserError(problems)
-    return tokens
-
-
 _MOST_MANIFEST = 32_000_000  # bytes; a thousand classes take half a million
 
 
 @dataclass(frozen=True, slots=True)
 class ClassTokens:
-    """Tokens by class id: the placeholder, its vectors [n, width] for each text encoder, and the file they came in.
+    """Tokens by class id: the placeholder, its vectors [n, width] for each text encoder, and its file.
 
-    `manifest` is how they were learned or imported, where the folder tells it.
+    manifest: how they were learned or imported, if the folder has it.
     """
 
     placeholders: Mapping[str, str]
@@ -161,7 +147,7 @@ class ClassTokens:
         return {class_id: hashlib.sha256(content).hexdigest() for class_id, content in self.files.items()}
 
     def attachments(self) -> dict[str, bytes]:
-        """Return the files that travel with a dataset, by their path in it."""
+        """Return the files that a dataset includes, by path."""
         files = {f"{TOKENS}/{token_file_name(class_id)}": content for class_id, content in self.files.items()}
         return files if self.manifest is None else {**files, f"{TOKENS}/{TOKENS_MANIFEST}": self.manifest}
 
@@ -169,8 +155,8 @@ class ClassTokens:
 def read_class_tokens(recipe: Recipe) -> ClassTokens | None:
     """Return the tokens of every class of the recipe, or None for a recipe that prompts by name.
 
-    UserError where a class has no file, two share a placeholder, or a file is not a token.
-    ValueError for a recipe that learns its tokens (`tokens.learn_tokens` does).
+    UserError if a class has no file, two share a placeholder, or a file is not a token; ValueError for a recipe that
+    learns its tokens.
     """
     tokens = recipe.tokens
     if tokens is None:
@@ -181,7 +167,7 @@ def read_class_tokens(recipe: Recipe) -> ClassTokens | None:
 
 
 def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
-    """Return the tokens of a recipe's classes in a folder. Raises as `read_class_tokens`."""
+    """Return the tokens of a recipe's classes in a folder. Raise as `read_class_tokens`."""
     files = {cls.id: folder / token_file_name(cls.id) for cls in recipe.classes}
     missing = [f"tokens.path: {folder.name} has no {file.name}" for file in files.values() if not file.is_file()]
     if missing:
@@ -190,24 +176,29 @@ def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
             "Each class needs a file CLASS_ID.safetensors of one {placeholder: vectors}. `counterfoil tokens --import`"
             " reads .bin files; `tokens: null` prompts by class name.",
         )
-    read = read_token_files(files)
-    placeholders = {class_id: token.placeholder for class_id, token in read.items()}
+    tokens: dict[str, TokenFile] = {}
+    problems: list[str] = []
+    for class_id, file in files.items():
+        try:
+            tokens[class_id] = read_token_file(file)
+        except UserError as error:
+            problems += error.problems
+    if problems:
+        raise UserError(problems)
+    placeholders = {class_id: token.placeholder for class_id, token in tokens.items()}
     if len(set(placeholders.values())) < len(placeholders):
         raise UserError("tokens.path: two classes share a placeholder; each needs its own")
     manifest = folder / TOKENS_MANIFEST
     return ClassTokens(
         placeholders,
-        {class_id: token.vectors for class_id, token in read.items()},
+        {class_id: token.vectors for class_id, token in tokens.items()},
         {class_id: file.read_bytes() for class_id, file in files.items()},
         read_regular(manifest, _MOST_MANIFEST) if manifest.is_file() else None,
     )
 
 
 def token_folder(path: str, revision: str | None) -> Path:
-    """Return the folder of a name: itself or its `tokens/`, the lab's, or a repository of the Hub.
-
-    UserError where it is not there.
-    """
+    """Return the folder of a name: a local one or its `tokens/`, the lab's, or one fetched from the Hub."""
     refuse_elsewhere(path, "tokens.path")
     if path.startswith(LAB):
         return lab_tokens(path)
@@ -219,10 +210,11 @@ def token_folder(path: str, revision: str | None) -> Path:
     refuse_shadowed(path, "tokens.path")
     from huggingface_hub import snapshot_download
 
+    patterns = ["*.safetensors", TOKENS_MANIFEST]
+    patterns += [f"{TOKENS}/{pattern}" for pattern in patterns]
     try:
-        wanted = [f"{place}{pattern}" for place in ("", f"{TOKENS}/") for pattern in ("*.safetensors", TOKENS_MANIFEST)]
-        got = Path(snapshot_download(path, revision=revision, allow_patterns=wanted))
+        folder = Path(snapshot_download(path, revision=revision, allow_patterns=patterns))
     except Exception as error:
         known = known_cause(f"tokens.path: '{path}'", error)
         raise known or RunFailure(f"tokens.path: '{path}' could not be fetched: {error_line(error)}") from error
-    return got / TOKENS if (got / TOKENS).is_dir() else got
+    return folder / TOKENS if (folder / TOKENS).is_dir() else folder

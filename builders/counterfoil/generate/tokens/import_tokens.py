@@ -1,8 +1,7 @@
-"""Import class tokens released as files of torch: a zip or a folder of `{label}.bin`, as ImageNet* is (Vendrow 2023).
+"""Import class tokens from files of torch: a zip or a folder of `{label}.bin`, as of ImageNet* (Vendrow 2023).
 
 Each file is one tensor, alone or as diffusers (`{placeholder: tensor}`) and A1111 (`string_to_param`) save it. It is
-read with `weights_only=True`, so nothing in it can run. Members of an archive are looked up by the names that the
-recipe's labels give, never used as paths.
+read with `weights_only=True`, so it cannot run code, and names in an archive are never used as paths.
 """
 
 from __future__ import annotations
@@ -58,13 +57,13 @@ def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Pa
     folder = named_path(out)
     try_folder(folder)
     widths = text_widths(recipe.generator.model, recipe.generator.revision)
-    problems: list[str] = []
     if len(widths) != 1:
+        encoders = f"{recipe.generator.model} has {len(widths)} text encoders"
         raise UserError(
-            f"{recipe.generator.model} has {len(widths)} text encoders, but a bare tensor holds the vectors of"
-            f" only one",
+            f"{encoders}, but a bare tensor holds the vectors of only one",
             "Choose a Stable Diffusion 1.x or 2.x generator, or learn tokens for this one.",
         )
+    problems: list[str] = []
     tokens: dict[str, TokenFile] = {}
     with ExitStack() as stack:
         read = _reader(named_path(source), stack)
@@ -93,9 +92,14 @@ def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Pa
 
 
 def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
-    """Return a function from a file's name to its content, for a folder or a zip with the files at any one depth."""
+    """Return a function from a file's name to its content, for a folder or a zip with files at any depth."""
+
+    def read_in_folder(name: str) -> bytes:
+        path = source / name
+        return _checked(name, path.stat().st_size, path.read_bytes) if path.is_file() else _missing(source, name)
+
     if source.is_dir():
-        return lambda name: _from_folder(source, name)
+        return read_in_folder
     if not source.is_file():
         raise UserError(f"--import: there is no {source}", "Name a zip or a folder of {label}.bin files.")
     try:
@@ -116,23 +120,18 @@ def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
             return _checked(name, members[name].file_size, lambda: _unpacked(archive, members[name]))
         except CounterfoilError:
             raise
-        except Exception as error:  # whatever a damaged archive makes its reader raise: zlib.error, EOFError, …
+        except Exception as error:  # of any type: a damaged archive raises zlib.error, EOFError, …
             raise RunFailure(f"--import: {name} in {source.name} cannot be read: {error_line(error)}") from error
 
     return read
 
 
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """Return a member's content, of at most the size of a token whatever its header says."""
+    """Return a member's content, at most one byte more than a token may have, whatever its header says."""
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NotImplementedError("it is compressed in another way than released tokens")
     with archive.open(member) as file:
         return file.read(MOST_BYTES + 1)
-
-
-def _from_folder(folder: Path, name: str) -> bytes:
-    path = folder / name
-    return _checked(name, path.stat().st_size, path.read_bytes) if path.is_file() else _missing(folder, name)
 
 
 def _missing(source: Path, name: str) -> bytes:
@@ -146,30 +145,26 @@ def _checked(name: str, size: int, read: Callable[[], bytes]) -> bytes:
 
 
 def _vectors(name: str, content: bytes, width: int, model: str) -> torch.Tensor:
-    """Return the tensor of a file as float32 [n, width].
-
-    UserError for what is none, or larger than a token, or not finite.
-    """
+    """Return the tensor of a file as float32 [n, width]. UserError for other content, larger or not finite."""
     import torch
 
     try:
         _refuse_inflated(content)
         tensor = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a file of any content makes the reader raise
+    except Exception as error:  # of any type: the file may have any content
         raise UserError(f"--import: {name} is not a tensor that can be read safely") from error
     if isinstance(tensor, dict):
         named = tensor.get("string_to_param", tensor)
         tensor = next(iter(named.values())) if isinstance(named, dict) and len(named) == 1 else None
-    # A tensor of a few bytes may stand for one of any size, or hold its numbers in another way or nowhere.
+    # A few bytes may describe a tensor of any size, or one without numbers.
     plain = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu"
     if not plain or not tensor.is_floating_point() or tensor.ndim not in (1, 2):
         raise UserError(f"--import: {name} holds no vector or list of vectors of one token")
     if tensor.shape[-1] != width:
         raise UserError(f"--import: {name}: width {tensor.shape[-1]}, expected {width} by {model}'s text encoder")
-    if not 1 <= tensor.numel() // width <= MOST_VECTORS:
-        raise UserError(
-            f"--import: {name} holds {tensor.numel() // width:,} vectors, expected 1 to {MOST_VECTORS} of a token"
-        )
+    count = tensor.numel() // width
+    if not 1 <= count <= MOST_VECTORS:
+        raise UserError(f"--import: {name} holds {count:,} vectors, expected 1 to {MOST_VECTORS} of a token")
     vectors = tensor.detach().float().reshape(-1, width).clone()
     if not bool(torch.isfinite(vectors).all()):
         raise UserError(f"--import: {name} holds numbers that are not finite")
@@ -177,11 +172,12 @@ def _vectors(name: str, content: bytes, width: int, model: str) -> torch.Tensor:
 
 
 def _refuse_inflated(content: bytes) -> None:
-    """Raise ValueError for a torch file whose parts are packed, or declare more bytes than a token has."""
-    if zipfile.is_zipfile(io.BytesIO(content)):
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            parts = archive.infolist()
-        if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
-            raise ValueError("its parts are packed, as torch never writes them")
-        if sum(part.file_size for part in parts) > MOST_BYTES:
-            raise ValueError("its parts are larger than those of a token")
+    """Raise ValueError for a torch file whose parts are compressed, or declare more bytes than a token has."""
+    if not zipfile.is_zipfile(io.BytesIO(content)):
+        return
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        parts = archive.infolist()
+    if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+        raise ValueError("its parts are compressed, as torch never writes them")
+    if sum(part.file_size for part in parts) > MOST_BYTES:
+        raise ValueError("its parts are larger than those of a token")

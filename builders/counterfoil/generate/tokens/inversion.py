@@ -1,10 +1,7 @@
-"""Textual inversion (Gal et al. 2022; as in Vendrow 2023) of many classes in one batch, every weight frozen.
+"""Textual inversion (Gal et al. 2022; as in Vendrow 2023) of many classes in one batch, with every weight frozen.
 
-Each class has its own rows, its own random numbers and its own part of the loss, and groups are padded to a
-constant number of classes: a class's token is the same to the bit whoever shares its batch.
-
-A token depends on its class and the settings alone: its random numbers come from seed and class id, its loss is a
-sum's own term, and groups are padded to `classes_in_flight`, so whoever shares its batch changes no bit.
+A token depends only on its class and the settings: its random numbers come from seed and class id, its loss is its own
+term of a sum, and groups are padded to `classes_in_flight`. Other classes in the batch change no bit.
 """
 
 from __future__ import annotations
@@ -31,8 +28,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe import LearnSettings
 
 
-# The loss that is reported is the mean over this share of the steps, the last ones.
-_LAST_SHARE = 0.1
+_LAST_SHARE = 0.1  # of the steps, over which the reported loss is averaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +42,7 @@ class ClassToLearn:
 
 @dataclass(frozen=True, slots=True)
 class LearnedToken:
-    """The vectors [n, width] of a class for each text encoder, or the reason why there are none."""
+    """The vectors [n, width] of a class for each text encoder, their loss, and why learning failed, if it did."""
 
     class_id: str
     vectors: tuple[torch.Tensor, ...]
@@ -56,7 +52,7 @@ class LearnedToken:
 
 @dataclass(frozen=True, slots=True)
 class _Schedule:
-    """Which image, mirrored or not, under which template, at which time: each int64 [steps, batch]."""
+    """The images of each step, whether they are mirrored, their templates and times: each [steps, batch]."""
 
     rows: np.ndarray
     flips: np.ndarray
@@ -65,12 +61,12 @@ class _Schedule:
 
 
 def class_seed(seed: int, class_id: str) -> int:
-    """Return 63 bits that depend on the recipe's seed and the class alone."""
+    """Return 63 bits from the recipe's seed and the class."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{class_id}".encode()).digest()[:8], "big") >> 1
 
 
 def plan_steps(settings: LearnSettings, class_id: str, images: int, times: int) -> _Schedule:
-    """Yield the draws of a class: images in shuffled rounds, everything else independent."""
+    """Draw the schedule of a class: images in shuffled rounds, everything else independent."""
     rng = np.random.default_rng(class_seed(settings.seed, class_id))
     shape = (settings.steps, settings.batch_size)
     needed = settings.steps * settings.batch_size
@@ -84,10 +80,7 @@ def plan_steps(settings: LearnSettings, class_id: str, images: int, times: int) 
 
 
 class Inversion:
-    """Learns tokens with one loaded pipeline, a group of classes at a time.
-
-    The pipeline's tokenizers and text encoders are changed; do not render with it afterwards.
-    """
+    """Learns tokens with one loaded pipeline, a group of classes at a time; the pipeline cannot render afterwards."""
 
     def __init__(self, pipeline: Any, settings: LearnSettings, rendered_size: int | None = None) -> None:
         from diffusers import DDPMScheduler
@@ -100,11 +93,11 @@ class Inversion:
         self.noise: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
         self.latents = LatentCache(pipeline.vae, self.side)
         if self.device.type == "cuda":
-            # Recomputing activations costs a third more time and lets 8 classes at 768 px fit 24 GB.
+            # This takes a third more time, and 8 classes at 768 px fit 24 GB.
             pipeline.unet.enable_gradient_checkpointing()
 
     def start(self, words: str) -> list[torch.Tensor]:
-        """Return the initial vectors [vectors, width] of a token for each encoder. ValueError for no sub-token."""
+        """Return the initial vectors [vectors, width] of a token for each encoder. ValueError without sub-tokens."""
         return [mean.repeat(self.settings.vectors, 1) for mean in self.text.mean_of_words(words)]
 
     def learn(self, group: Sequence[ClassToLearn]) -> Doing[int, list[LearnedToken]]:
@@ -123,13 +116,13 @@ class Inversion:
         learned = []
         last = max(1, round(self.settings.steps * _LAST_SHARE))
         for slot, cls in enumerate(group):
-            own = tuple(rows[slot].detach().float().cpu().contiguous() for rows in vectors)
+            token = tuple(rows[slot].detach().float().cpu().contiguous() for rows in vectors)
             wrong = np.flatnonzero(~np.isfinite(losses[:, slot]))
             failure = f"the loss was not a number at step {wrong[0] + 1}" if wrong.size else None
-            if failure is None and not all(bool(torch.isfinite(part).all()) for part in own):
+            if failure is None and not all(bool(torch.isfinite(part).all()) for part in token):
                 failure = "the vectors are not numbers"
             loss = float(losses[-last:, slot].astype(np.float64).mean())
-            learned.append(LearnedToken(cls.class_id, own, loss, failure))
+            learned.append(LearnedToken(cls.class_id, token, loss, failure))
         return learned
 
     def _optimise(self, group: Sequence[ClassToLearn]) -> Doing[int, tuple[list[torch.Tensor], np.ndarray]]:
@@ -149,7 +142,7 @@ class Inversion:
         generators = [torch.Generator("cpu").manual_seed(class_seed(settings.seed, cls.class_id) ^ 1) for cls in group]
         losses = np.zeros((settings.steps, len(group)), np.float32)
         for step in range(settings.steps):
-            # Sum over classes: the part of each class has the gradient it would have alone.
+            # In a sum, the part of each class has the gradient that it has alone.
             by_class = self._losses(group, schedules, generators, step, self._pinned(parameters, norms))
             optimizer.zero_grad(set_to_none=True)
             by_class.sum().backward()
@@ -162,7 +155,7 @@ class Inversion:
             return self._pinned(parameters, norms), losses
 
     def _pinned(self, parameters: Sequence[torch.Tensor], norms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the vectors in use: at their starting norm where the recipe pins it (Vendrow 2023, released code)."""
+        """Return the vectors, at their starting norm if the recipe pins it (Vendrow 2023, released code)."""
         if not self.settings.pin_norm:
             return list(parameters)
         return [p / p.norm(dim=-1, keepdim=True) * norm for p, norm in zip(parameters, norms, strict=True)]
@@ -179,22 +172,26 @@ class Inversion:
         ids: list[list[torch.Tensor]] = [[] for _ in self.text.parts]
         for slot, schedule in enumerate(schedules):
             for template in schedule.templates[step]:
-                placed = self.text.ids_of(self.settings.templates[template], slot)
-                for numbers, own in zip(ids, placed, strict=True):
-                    numbers.append(own)
+                template_ids = self.text.ids_of(self.settings.templates[template], slot)
+                for batch, encoder_ids in zip(ids, template_ids, strict=True):
+                    batch.append(encoder_ids)
         clean, noise = self._draw(group, schedules, generators, step)
-        t = torch.from_numpy(np.concatenate([s.times[step] for s in schedules])).to(self.device)
+        t = torch.from_numpy(np.concatenate([schedule.times[step] for schedule in schedules])).to(self.device)
         noisy = self.noise.add_noise(clean, noise, t)
-        states, pooled = self.text.encode(
-            [torch.stack(numbers).to(self.device) for numbers in ids], [part.flatten(0, 1) for part in rows]
-        )
+        stacked = [torch.stack(batch).to(self.device) for batch in ids]
+        states, pooled = self.text.encode(stacked, [part.flatten(0, 1) for part in rows])
         added = None
         if pooled is not None:
             frame = torch.tensor([[self.side, self.side, 0, 0, self.side, self.side]], dtype=pooled.dtype)
             added = {"text_embeds": pooled, "time_ids": frame.repeat(len(pooled), 1).to(self.device)}
         unet = self.pipeline.unet
         predicted = unet(noisy.to(unet.dtype), t, states, added_cond_kwargs=added).sample
-        error = F.mse_loss(predicted.float(), self._target(clean, noise, t), reduction="none")
+        target = noise
+        if self.noise.config["prediction_type"] == "v_prediction":
+            target = self.noise.get_velocity(clean, noise, t)
+        elif self.noise.config["prediction_type"] != "epsilon":
+            target = clean
+        error = F.mse_loss(predicted.float(), target, reduction="none")
         return error.reshape(len(group), -1).mean(1)
 
     def _draw(
@@ -213,17 +210,9 @@ class Inversion:
         scale = self.pipeline.vae.config.scaling_factor
         return (torch.cat(clean) * scale).to(self.device), torch.cat(noise).to(self.device)
 
-    def _target(self, clean: torch.Tensor, noise: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        predicted = self.noise.config["prediction_type"]
-        if predicted == "epsilon":
-            return noise
-        if predicted == "v_prediction":
-            return self.noise.get_velocity(clean, noise, t)
-        return clean
-
 
 class _RowsBehind(nn.Module):
-    """An embedding table with rows of our own behind its ids; only the rows carry a gradient."""
+    """An embedding table with further rows after its ids; only these rows have a gradient."""
 
     def __init__(self, table: nn.Module, first_id: int) -> None:
         super().__init__()
@@ -245,7 +234,7 @@ class _RowsBehind(nn.Module):
 
 
 class TextSide:
-    """One or two tokenizers and text encoders of a pipeline, with `slots` × `vectors` places for class tokens."""
+    """One or two tokenizers and text encoders of a pipeline, with `slots` × `vectors` ids for class tokens."""
 
     def __init__(self, pipeline: Any, slots: int, vectors: int) -> None:
         self.slots, self.vectors = slots, vectors
@@ -254,25 +243,20 @@ class TextSide:
         self.tables: list[_RowsBehind] = []
         for suffix in ("", "_2"):
             encoder = getattr(pipeline, f"text_encoder{suffix}", None)
-            if encoder is not None:
-                self._add(getattr(pipeline, f"tokenizer{suffix}"), encoder)
+            if encoder is None:
+                continue
+            tokenizer = getattr(pipeline, f"tokenizer{suffix}")
+            names = [f"<place-{number}>" for number in range(slots * vectors)]
+            tokenizer.add_tokens(names)
+            ids = tokenizer.convert_tokens_to_ids(names)
+            if ids != list(range(ids[0], ids[0] + len(ids))):
+                raise ValueError("the tokenizer did not give new tokens consecutive ids")
+            table = _RowsBehind(encoder.get_input_embeddings(), ids[0])
+            encoder.set_input_embeddings(table)
+            self.parts.append((tokenizer, encoder))
+            self.tables.append(table)
         self.pooled = len(self.parts) == 2
         self._ids: dict[str, list[torch.Tensor]] = {}
-
-    def _add(self, tokenizer: Any, encoder: Any) -> None:
-        places = [f"<place-{number}>" for number in range(self.slots * self.vectors)]
-        tokenizer.add_tokens(places)
-        ids = tokenizer.convert_tokens_to_ids(places)
-        if ids != list(range(ids[0], ids[0] + len(ids))):
-            raise ValueError("the tokenizer did not give new tokens consecutive ids")
-        table = _RowsBehind(encoder.get_input_embeddings(), ids[0])
-        encoder.set_input_embeddings(table)
-        self.parts.append((tokenizer, encoder))
-        self.tables.append(table)
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        return tuple(table.weight.shape[1] for table in self.tables)
 
     def mean_of_words(self, words: str) -> list[torch.Tensor]:
         """Return for each encoder the mean embedding [width] of the words' sub-tokens. ValueError without any."""
@@ -289,28 +273,25 @@ class TextSide:
         """Return token ids [length] of a template with a slot's tokens in its gap, for each encoder."""
         if template not in self._ids:
             text = fill(template, " ".join(f"<place-{number}>" for number in range(self.vectors)))
-            found = [self._tokenise(tokenizer, text) for tokenizer, _ in self.parts]
-            for ids, table in zip(found, self.tables, strict=True):
+            first_slot = []
+            for (tokenizer, _), table in zip(self.parts, self.tables, strict=True):
+                length = tokenizer.model_max_length
+                out = tokenizer(text, padding="max_length", max_length=length, truncation=True, return_tensors="pt")
+                ids = out.input_ids[0]
                 refuse_unknown_ids(self._model, ids[ids < table.first_id], len(table.weight))
-            self._ids[template] = found
+                first_slot.append(ids)
+            self._ids[template] = first_slot
         moved = []
         for ids, table in zip(self._ids[template], self.tables, strict=True):
             moved.append(torch.where(ids >= table.first_id, ids + slot * self.vectors, ids))
         return moved
 
-    @staticmethod
-    def _tokenise(tokenizer: Any, text: str) -> torch.Tensor:
-        length = tokenizer.model_max_length
-        out = tokenizer(text, padding="max_length", max_length=length, truncation=True, return_tensors="pt")
-        return out.input_ids[0]
-
     def encode(
         self, ids: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return what the UNet is given: states [n, length, width] and, for two encoders, the pooled text [n, width].
+        """Return states [n, length, width] and, for two encoders, pooled text [n, width], as `encode_prompt` does.
 
-        `ids`: for each encoder [n, length]; `rows`: for each encoder [slots · vectors, width], with gradient.
-        The layers read are those of diffusers' own `encode_prompt`.
+        ids: for each encoder, [n, length]. rows: for each encoder, [slots · vectors, width], with gradient.
         """
         states, pooled = [], None
         for (_, encoder), table, numbers, row in zip(self.parts, self.tables, ids, rows, strict=True):
@@ -325,12 +306,12 @@ class TextSide:
         return torch.cat(states, -1), pooled
 
 
-_BATCH = 16  # images of one call of the VAE; short calls are padded, so that neighbours change no bit
+_BATCH = 16  # images in each call of the VAE; short calls are padded, so that neighbours change no bit
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingImages:
-    """The training images of a class: how many, and a function that decodes one as RGB."""
+    """The training images of a class: their number, and a function that decodes one as RGB."""
 
     count: int
     image: Callable[[int], Image.Image]
@@ -353,15 +334,15 @@ class LatentCache:
     def __init__(self, vae: Any, side: int) -> None:
         self.vae = vae
         self.side = side
-        self._places: dict[str, dict[tuple[int, bool], int]] = {}
+        self._indices: dict[str, dict[tuple[int, bool], int]] = {}
         self._means: dict[str, torch.Tensor] = {}
         self._deviations: dict[str, torch.Tensor] = {}
 
     def fill(self, class_id: str, images: TrainingImages, rows: np.ndarray, flips: np.ndarray) -> None:
-        """Encode what the draws of a class need, once. UserError with every image that cannot be decoded."""
-        if class_id in self._places:
+        """Encode the images of a class's schedule. UserError with every image that cannot be decoded."""
+        if class_id in self._indices:
             return
-        pairs = sorted({(int(r), bool(f)) for r, f in zip(rows.flat, flips.flat, strict=True)})
+        pairs = sorted({(int(row), bool(flip)) for row, flip in zip(rows.flat, flips.flat, strict=True)})
         means, deviations = [], []
         problems: dict[str, None] = {}
         for start in range(0, len(pairs), _BATCH):
@@ -369,33 +350,30 @@ class LatentCache:
             pixels = []
             for row, flip in part:
                 try:
-                    pixels.append(self._pixels(images, row, flip))
+                    square = centred_square(images.image(row), self.side)
+                    pixels.append(square[:, ::-1] if flip else square)
                 except UserError as error:
                     problems |= dict.fromkeys(error.problems)
             if problems:
-                continue  # the rest is only looked at, so that all of them are reported together
+                continue  # decode the rest, to report all problems together
             mean, deviation = self._encode(np.stack(pixels + [pixels[-1]] * (_BATCH - len(part))))
             means.append(mean[: len(part)])
             deviations.append(deviation[: len(part)])
         if problems:
             raise UserError(list(problems)[:20], "Remove or replace these rows of the input dataset.")
         self._means[class_id], self._deviations[class_id] = torch.cat(means), torch.cat(deviations)
-        self._places[class_id] = {pair: index for index, pair in enumerate(pairs)}
+        self._indices[class_id] = {pair: index for index, pair in enumerate(pairs)}
 
     def of(self, class_id: str, rows: np.ndarray, flips: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return mean and deviation, each float32 [n, channels, height, width], of n draws."""
-        places = self._places[class_id]
-        chosen = torch.tensor([places[int(r), bool(f)] for r, f in zip(rows, flips, strict=True)])
+        """Return mean and deviation, each float32 [n, channels, height, width], of n images."""
+        indices = self._indices[class_id]
+        chosen = torch.tensor([indices[int(row), bool(flip)] for row, flip in zip(rows, flips, strict=True)])
         return self._means[class_id][chosen], self._deviations[class_id][chosen]
 
     def drop(self, class_id: str) -> None:
         """Forget a class whose token is learned."""
-        for kept in (self._places, self._means, self._deviations):
-            kept.pop(class_id, None)
-
-    def _pixels(self, images: TrainingImages, row: int, flip: bool) -> np.ndarray:
-        square = centred_square(images.image(row), self.side)
-        return square[:, ::-1] if flip else square
+        for cache in (self._indices, self._means, self._deviations):
+            cache.pop(class_id, None)
 
     def _encode(self, pixels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the posterior of uint8 [n, side, side, 3], float32 on the CPU: 300 KB an image of 768 pixels."""
@@ -409,5 +387,5 @@ class LatentCache:
             posterior = vae.encode(images).latent_dist
             if dtype != before:
                 vae.to(before)
-        # Clones: what inference mode made may not take part in a later graph.
+        # Tensors of inference mode cannot take part in a later graph, so clone them.
         return posterior.mean.cpu().float().clone(), posterior.std.cpu().float().clone()

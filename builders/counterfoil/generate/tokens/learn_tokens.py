@@ -1,8 +1,4 @@
-"""Learn or import the class tokens of a recipe into a folder, class by class; run again to resume.
-
-A class is learned when its file exists; a killed run loses at most the classes in flight. The folder refuses
-other settings, another generator or another input dataset, with the differences.
-"""
+"""Learn the class tokens of a recipe into a folder, or resume there: a class is learned when its file exists."""
 
 from __future__ import annotations
 
@@ -12,9 +8,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from counterfoil.data.open_source import open_source
+from counterfoil.data.open_source import SourceSplit, open_source
 from counterfoil.data.pins import SourcePin
 from counterfoil.data.resolved_classes import resolve_classes
 from counterfoil.documents import differences, document_bytes
@@ -34,9 +30,9 @@ from counterfoil.generate.tokens.class_tokens import (
 )
 from counterfoil.models import pin_model
 from counterfoil.models.devices import computing_on, stack_of
-from counterfoil.models.diffusion import load_pipeline, pipeline_family
+from counterfoil.models.diffusion import load_pipeline, load_tokenizers, pipeline_family
 from counterfoil.progress import tell
-from counterfoil.recipe import Recipe, RecipeClass, load_recipe
+from counterfoil.recipe import LearnSettings, Recipe, RecipeClass, load_recipe
 from counterfoil.recipe.names import refuse_disagreements
 from counterfoil.regular_files import named_path
 from counterfoil.store.atomic import make_folder, remove_durably, try_folder, write_atomically
@@ -44,18 +40,14 @@ from counterfoil.store.directory_lock import MARKS, FolderMark, directory_lock, 
 from counterfoil.store.layout import PRIVATE, TEMPORARY_SUFFIX, TOKENS
 from counterfoil.store.lock import read_lock
 
-if TYPE_CHECKING:
-    from counterfoil.data.open_source import SourceSplit
-    from counterfoil.recipe import LearnSettings
-
 _LEARNING = f"{PRIVATE}/tokens"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenProgress:
-    """How far learning is: classes and optimisation steps (of one group of classes) of this run.
+    """The progress of a run: classes, and optimisation steps of groups of classes.
 
-    lost: sentences about workers and devices that were lost so far, while the run goes on.
+    lost: sentences about workers and devices that failed while the run continues.
     """
 
     classes_done: int
@@ -67,7 +59,7 @@ class TokenProgress:
 
 @dataclass(frozen=True, slots=True)
 class TokenResult:
-    """The tokens in a folder after a run: loss by class id, classes learned in this run, why others have no token."""
+    """The tokens in a folder after a run: loss by class id, classes learned in this run, and why others failed."""
 
     folder: Path
     losses: Mapping[str, float | None]
@@ -76,7 +68,7 @@ class TokenResult:
     manifest_sha256: str
 
 
-# What a worker finds of a group: by class id the loss of each token, and why others have none.
+# By class id of a group: the loss of each token, and why others failed.
 _Learned = tuple[dict[str, float], dict[str, str]]
 
 
@@ -84,8 +76,8 @@ _Learned = tuple[dict[str, float], dict[str, str]]
 class LearningTask:
     """Everything that a worker needs to learn groups of classes, as plain data that pickles (an `engines.Work`).
 
-    `mark` proves that the worker sees the same folder. With `deliver` nothing is written: each file is delivered as its
-    name and content.
+    mark: proves that the worker sees the same folder. deliver: send the name and content of each file to the main
+    process instead of writing it.
     """
 
     recipe: Recipe
@@ -110,7 +102,7 @@ class LearningTask:
     def ready(self) -> Iterator[Callable[[Sequence[str]], Doing[Any, _Learned]]]:
         """Load pipeline and input dataset; yield a function that learns a group of class ids step by step.
 
-        UserError if this worker's stack differs from that of the folder's tokens, or its folder is another one.
+        UserError if this worker's stack is not that of the folder's tokens, or it sees another folder.
         """
         if self.mark is not None:
             self.mark.refuse_unseen()
@@ -125,7 +117,7 @@ class LearningTask:
         generator = recipe.generator
         identity = {**self.identity, "stack": stack_of(self.device, generator.dtype, _together(settings))}
         if lines := differences(self.identity, identity):
-            raise _made_otherwise(f"{self.folder}: its tokens come from another stack than this worker's:", lines)
+            raise _other_settings(f"{self.folder}: its tokens come from another stack than this worker's:", lines)
         pipeline = load_pipeline(
             generator.model,
             revision=self.identity["generator"]["revision"] or generator.revision,
@@ -142,29 +134,25 @@ class LearningTask:
             rows = {cls.id: split.rows_of(cls.source_label) for cls in chosen}
 
             def images(class_id: str) -> TrainingImages:
-                return TrainingImages(len(rows[class_id]), lambda place: split.image(int(rows[class_id][place])))
+                return TrainingImages(len(rows[class_id]), lambda index: split.image(int(rows[class_id][index])))
 
-            tokens = yield from inversion.learn(
-                [ClassToLearn(cls.id, settings.initial_word or cls.name, images(cls.id)) for cls in chosen]
-            )
+            words = {cls.id: settings.initial_word or cls.name for cls in chosen}
+            tokens = yield from inversion.learn([ClassToLearn(cls.id, words[cls.id], images(cls.id)) for cls in chosen])
+            losses: dict[str, float] = {}
+            failed: dict[str, str] = {}
             for cls, token in zip(chosen, tokens, strict=True):
-                if token.failure is None:
-                    notes = {
-                        **identity,
-                        "class_id": cls.id,
-                        "initial_words": settings.initial_word or cls.name,
-                        "images": len(rows[cls.id]),
-                        "loss": token.loss,
-                    }
-                    content = token_bytes(TokenFile(placeholder_of(cls.id, cls.name), token.vectors, notes))
-                    if self.deliver:
-                        yield Delivered((token_file_name(cls.id), content))
-                    else:
-                        write_atomically(self.folder / token_file_name(cls.id), content)
-            return (
-                {token.class_id: token.loss for token in tokens if token.failure is None},
-                {token.class_id: token.failure for token in tokens if token.failure is not None},
-            )
+                if token.failure is not None:
+                    failed[cls.id] = token.failure
+                    continue
+                losses[cls.id] = token.loss
+                made_from = {"class_id": cls.id, "initial_words": words[cls.id], "images": len(rows[cls.id])}
+                notes = {**identity, **made_from, "loss": token.loss}
+                content = token_bytes(TokenFile(placeholder_of(cls.id, cls.name), token.vectors, notes))
+                if self.deliver:
+                    yield Delivered((token_file_name(cls.id), content))
+                else:
+                    write_atomically(self.folder / token_file_name(cls.id), content)
+            return losses, failed
 
         return learn
 
@@ -201,8 +189,8 @@ def learn_tokens(
     recipe = load_recipe(recipe, overrides)
     _settings(recipe)  # refuse a recipe that learns no tokens before anything else
     recipe = resolve_classes(recipe)
-    made_by, here = engine_and_device(device, workers, engine)
-    return _learn(recipe, named_path(out), here, made_by)
+    resolved_engine, first_device = engine_and_device(device, workers, engine)
+    return _learn(recipe, named_path(out), first_device, resolved_engine)
 
 
 def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenResult:
@@ -261,17 +249,18 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
 def class_tokens(recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True) -> ClassTokens | None:
     """Return the class tokens of a build in `out`: none, those of a folder or the Hub, or learned ones.
 
-    Tokens of the directory are never learned again; only their settings must agree. Without `learn`, tokens are read
-    that were learned before (`learned_before`).
+    Tokens of the directory are never learned again; only their settings must agree. Without `learn`, read tokens that
+    were `learned_before`.
     """
     if recipe.tokens is None or recipe.tokens.learn is None:
         return read_class_tokens(recipe)
     folder = learned_before(recipe, out) if not learn or _has_tokens(recipe, out) else None
-    if folder is not None:
+    if folder is None:
+        folder = learning_folder(out)
+        _learn(recipe, folder, device, engine)
+    else:
         _known(recipe, folder, _identity(recipe, folder))
-        return read_token_folder(recipe, folder)
-    _learn(recipe, learning_folder(out), device, engine)
-    return read_token_folder(recipe, learning_folder(out))
+    return read_token_folder(recipe, folder)
 
 
 def learning_folder(out: Path) -> Path:
@@ -298,43 +287,33 @@ def _is_whole(recipe: Recipe, folder: Path) -> bool:
 
 
 def _settings(recipe: Recipe) -> LearnSettings:
-    if recipe.tokens is None or recipe.tokens.learn is None:
-        does, how = "does not say how to learn them", "{learn: {}}"
-        if recipe.tokens is not None:
-            does, how = f"takes those of {recipe.tokens.path}", "{path: null, learn: {}}"
-        raise UserError(
-            f"tokens: this recipe {does}",
-            f"Give it `tokens: {how}`, for example by --set 'tokens={how}'.",
-        )
-    return recipe.tokens.learn
+    if recipe.tokens is not None and recipe.tokens.learn is not None:
+        return recipe.tokens.learn
+    does, how = "does not say how to learn them", "{learn: {}}"
+    if recipe.tokens is not None:
+        does, how = f"takes those of {recipe.tokens.path}", "{path: null, learn: {}}"
+    hint = f"Give it `tokens: {how}`, for example by --set 'tokens={how}'."
+    raise UserError(f"tokens: this recipe {does}", hint)
 
 
 def _identity(recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """Return the inputs of a token beside its class and the stack, with the recorded input dataset."""
-    settings = _settings(recipe)
+    """Return the inputs of a token beside its class and the stack; the input dataset as the folder's tokens pin it."""
+    files = [folder / token_file_name(cls.id) for cls in recipe.classes]
+    first = next((path for path in files if path.is_file()), None)
+    recorded = None if first is None else read_token_file(first).notes.get("source")
     generator = recipe.generator
     identity = {
         "method": "textual inversion",
         "generator": pin_model(generator.model, generator.revision).document(),
-        "source": open_source(recipe.source, _recorded_source(recipe, folder)).pin.document()
-        | {"split": recipe.source.train_split},
-        "settings": settings.model_dump(mode="json") | {"rendered_size": generator.size},
+        "source": open_source(recipe.source, recorded).pin.document() | {"split": recipe.source.train_split},
+        "settings": _settings(recipe).model_dump(mode="json") | {"rendered_size": generator.size},
     }
     return json.loads(json.dumps(identity))
 
 
 def _together(settings: LearnSettings) -> int:
-    """Return the images in a batch of all classes in flight, the batch size in the stack."""
+    """Return the images of all classes in flight, which is the batch size in the stack."""
     return settings.batch_size * settings.classes_in_flight
-
-
-def _recorded_source(recipe: Recipe, folder: Path) -> Any:
-    """Return the pin of the input dataset in the folder's first token, or None."""
-    for cls in recipe.classes:
-        path = folder / token_file_name(cls.id)
-        if path.is_file():
-            return read_token_file(path).notes.get("source")
-    return None
 
 
 def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -347,35 +326,34 @@ def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[st
         notes = read_token_file(path).notes
         recorded = {key: notes.get(key) for key in identity}
         if lines := differences(recorded, identity):
-            raise _made_otherwise(f"{folder} holds tokens that were made with other settings ({path.name}):", lines)
+            raise _other_settings(f"{folder} holds tokens that were made with other settings ({path.name}):", lines)
         known[cls.id] = notes
     return known
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what a killed run left half-written; only the holder of the folder's lock may."""
+    """Remove the half-written files of a killed run; only the holder of the folder's lock may."""
     for name in (token_file_name("*"), TOKENS_MANIFEST, MARKS, ".try.*"):
         for left in folder.glob(f"{name}.*{TEMPORARY_SUFFIX}"):
             remove_durably(left)
 
 
-def _made_otherwise(what: str, lines: Sequence[str]) -> UserError:
-    return UserError(
-        [what, *(f"  {line}" for line in lines)],
-        "Learn into another folder, or restore the settings that these were learned with.",
-    )
+def _other_settings(problem: str, lines: Sequence[str]) -> UserError:
+    hint = "Learn into another folder, or restore the settings that these were learned with."
+    return UserError([problem, *(f"  {line}" for line in lines)], hint)
 
 
 def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -> None:
-    """Refuse, all at once and before any model loads, classes that cannot be learned."""
+    """Raise UserError, before any model loads, with all classes that cannot be learned."""
     names = split.rows.class_names(recipe.source.label_column)
     if names is not None and split.conditions is None:
         refuse_disagreements(pending, names, split.name)
     settings = _settings(recipe)
-    family, _ = pipeline_family(recipe.generator.model, recipe.generator.revision)
+    model, revision = recipe.generator.model, recipe.generator.revision
+    family, _ = pipeline_family(model, revision)
     if not family.learns_tokens:
         raise UserError(
-            f"tokens.learn: '{recipe.generator.model}' is {family.name}, for which class tokens cannot be learned",
+            f"tokens.learn: '{model}' is {family.name}, for which class tokens cannot be learned",
             "Prompt by class name, with `tokens: null`"
             + (", or name tokens that were learned for its CLIP." if family.takes_tokens else "."),
         )
@@ -383,46 +361,34 @@ def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -
     for cls in pending:
         count = len(split.rows_of(cls.source_label))
         if count < settings.min_images:
-            problems.append(
-                f"class '{cls.id}' ({cls.name}): {count} training images in {split.name},"
-                f" expected at least {settings.min_images} (tokens.learn.min_images)"
-            )
-    hint = "Drop these classes, give them images, or lower tokens.learn.min_images."
-    if not problems:
-        problems = _unreadable_words(recipe, pending)
-        hint = "Set tokens.learn.initial_word, or write the name in letters that the tokenizer knows."
+            expected = f"expected at least {settings.min_images} (tokens.learn.min_images)"
+            problems.append(f"class '{cls.id}' ({cls.name}): {count} training images in {split.name}, {expected}")
     if problems:
+        hint = "Drop these classes, give them images, or lower tokens.learn.min_images."
         raise UserError(first_of(problems), hint)
-
-
-def _unreadable_words(recipe: Recipe, pending: Sequence[RecipeClass]) -> list[str]:
-    from counterfoil.models.diffusion import load_tokenizers
-
-    initial = _settings(recipe).initial_word
-    tokenizers = load_tokenizers(recipe.generator.model, recipe.generator.revision)
-    problems = []
-    for words, place in [(initial, "tokens.learn.initial_word")] if initial else [(c.name, c.id) for c in pending]:
-        for tokenizer in tokenizers:
-            if not tokenizer(words, add_special_tokens=False)["input_ids"]:
-                problems.append(f"{place}: '{words}' tokenises to nothing that {recipe.generator.model} knows")
-                break
-    return problems
+    words = {cls.id: cls.name for cls in pending}
+    if settings.initial_word:
+        words = {"tokens.learn.initial_word": settings.initial_word}
+    tokenizers = load_tokenizers(model, revision)
+    for key, text in words.items():
+        if not all(tokenizer(text, add_special_tokens=False)["input_ids"] for tokenizer in tokenizers):
+            problems.append(f"{key}: '{text}' tokenises to nothing that {model} knows")
+    if problems:
+        hint = "Set tokens.learn.initial_word, or write the name in letters that the tokenizer knows."
+        raise UserError(first_of(problems), hint)
 
 
 def _write_manifest(
     recipe: Recipe, folder: Path, identity: Mapping[str, Any], failed: Mapping[str, str]
 ) -> tuple[dict[str, float], str]:
-    """Write manifest.json: how the tokens were made, and for each class its hash and loss, or why it has none."""
+    """Write manifest.json, with the hash and loss of each token or why it failed; return losses and its own hash."""
     classes: dict[str, dict[str, Any]] = {}
     for cls in recipe.classes:
         path = folder / token_file_name(cls.id)
         if path.is_file():
-            token = read_token_file(path)
-            classes[cls.id] = {
-                "placeholder": token.placeholder,
-                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-                **{key: token.notes.get(key) for key in ("initial_words", "images", "loss")},
-            }
+            token, sha256 = read_token_file(path), hashlib.sha256(path.read_bytes()).hexdigest()
+            notes = {key: token.notes.get(key) for key in ("initial_words", "images", "loss")}
+            classes[cls.id] = {"placeholder": token.placeholder, "sha256": sha256, **notes}
         elif cls.id in failed:
             classes[cls.id] = {"failed": failed[cls.id]}
     content = document_bytes({**identity, "classes": classes})

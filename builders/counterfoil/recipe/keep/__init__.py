@@ -29,28 +29,7 @@ KEEP_RULES: dict[str, type[KeepRule]] = {
 }
 
 __all__ = [
-    "ACCEPTED",
-    "CLIP_SCORES",
-    "FAILED",
-    "KEEP_RULES",
-    "OBJECT",
-    "OPEN",
-    "SHIFT",
-    "SOURCE_SIMILARITY",
-    "SURPLUS",
-    "Column",
-    "KeepRule",
-    "MisclassifiedRule",
-    "SameImageRule",
-    "ThresholdsRule",
-    "TopRule",
-    "Verdict",
-    "VisibleRule",
-    "before_judges",
-    "decide_cell",
-    "drawn",
-    "filled_at",
-    "keeps_image",
-    "passing",
-    "similarity",
-]
+    "ACCEPTED", "CLIP_SCORES", "FAILED", "KEEP_RULES", "OBJECT", "OPEN", "SHIFT", "SOURCE_SIMILARITY", "SURPLUS",
+    "Column", "KeepRule", "MisclassifiedRule", "SameImageRule", "ThresholdsRule", "TopRule", "Verdict", "VisibleRule",
+    "before_judges", "decide_cell", "drawn", "filled_at", "keeps_image", "passing", "similarity",
+]  # fmt: skip

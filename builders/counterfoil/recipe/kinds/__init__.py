@@ -1,4 +1,4 @@
-"""The kinds of generator, each in a file of its own: what a recipe asks of them (`kind.py` describes every fact)."""
+"""The kinds of generator, each in its own file (`kind.py` describes every fact)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from counterfoil.recipe.kinds.rows import RowsKind
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Generator
 
-# Each with its name in a recipe. Of two of one name the second is the kind where `rows` is null.
+# Each with its name in a recipe. Of two with one name, the second is the kind of a generator without `rows`.
 KINDS: Sequence[GeneratorKind] = (
     DiffusersKind("diffusers"),
     RowsKind("rows"),
@@ -31,16 +31,16 @@ def kind_of(generator: Generator | Mapping[str, Any]) -> GeneratorKind:
     """Return the kind of a recipe's generator, also of a mapping of any form."""
     values = generator if isinstance(generator, Mapping) else {"kind": generator.kind, "rows": generator.rows}
     name = "diffusers" if values.get("kind") is None else values["kind"]
-    own = [kind for kind in KINDS if kind.name == name]
-    if not own:
+    named = [kind for kind in KINDS if kind.name == name]
+    if not named:
         return GeneratorKind(name)
-    return own[-1] if values.get("rows") is None else own[0]
+    return named[-1] if values.get("rows") is None else named[0]
 
 
 def keys_of_others(name: str) -> list[str]:
-    """Return the keys that no kind of this name reads, and another does; each once."""
-    own = {key for kind in KINDS if kind.name == name for key in kind.keys}
-    return [key for key in dict.fromkeys(key for kind in KINDS for key in kind.keys) if key not in own]
+    """Return the keys that only kinds of other names read."""
+    read = {key for kind in KINDS if kind.name == name for key in kind.keys}
+    return [key for key in dict.fromkeys(key for kind in KINDS for key in kind.keys) if key not in read]
 
 
 __all__ = [

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from counterfoil.recipe.prompts import Shift
     from counterfoil.recipe.schema_inputs import Generator
 
-_SIDE, _A_SECOND = 256, 40.0  # images of this side by one core: nine corruptions, decoded, encoded and stored
+_SIDE, _A_SECOND = 256, 40.0  # images of this side by one core, decoded, corrupted, encoded and stored
 
 
 class CorruptKind(AlteringKind):
-    """Real images, untouched and corrupted, which need no words and no screen."""
+    """Real images, unchanged and corrupted, which need no words and no screen."""
 
     keys = ("size", "split", "license_column")
     corrupts = True
@@ -38,11 +38,10 @@ class CorruptKind(AlteringKind):
     }
 
     def may_share_split(self, parts: RecipeParts) -> bool:
-        """Allow it for a folder without splits: its photographs may all be new to a model (`init` warns)."""
+        """Allow it for a folder without splits, whose photographs may all be new to a model (`init` warns)."""
         return parts.source.get("validation_split", "validation") == parts.source.get("train_split", "train")
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        """Require a corruption for each shift, and no prompts or embeddings."""
         if parts.recipe.get("tokens") is not None:
             yield ("tokens",), "rows that are corrupted are not drawn from prompts, expected null"
         for path, spec in parts.specs:
@@ -65,7 +64,6 @@ class CorruptKind(AlteringKind):
         return super().columns(generator) | {SEVERITY: Column("int32", severity)}
 
     def made_by(self, shift: Shift) -> str:
-        """Return the corruption and its severity."""
         if shift.name == BASE:
             return "each row unchanged"
         if shift.corruption == MATCH or shift.corruption is None:

@@ -25,7 +25,6 @@ class DiffusersKind(GeneratorKind):
     levels = ("prompt", "steps", "lora")
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        """Yield problems of images that are drawn beside their base."""
         if parts.samples.get("pairs") != "attention":
             return
         if parts.samples.get("noise", "paired") != "paired":
@@ -33,21 +32,14 @@ class DiffusersKind(GeneratorKind):
         size = parts.generator.get("batch_size")
         if isinstance(size, int) and not isinstance(size, bool) and size % 2:
             near = f"{size + 1}" if size == 1 else f"{size - 1} or {size + 1}"
-            yield (
-                ("generator", "batch_size"),
-                f"found {size}; {PAIRS_SHARE}: a batch holds bases and as many shifted images, expected an even number,"
-                f" such as {near}",
-            )
+            shared = f"{PAIRS_SHARE}: a batch holds bases and as many shifted images"
+            yield ("generator", "batch_size"), f"found {size}; {shared}, expected an even number, such as {near}"
         if parts.generator.get("compile") is True:
-            yield (
-                ("generator", "compile"),
-                f"{PAIRS_SHARE}: compiled blocks attend only to their own image, expected false",
-            )
+            message = f"{PAIRS_SHARE}: compiled blocks attend only to their own image, expected false"
+            yield ("generator", "compile"), message
         if parts.generator.get("adapter") is not None:
-            yield (
-                ("generator", "adapter"),
-                f"{PAIRS_SHARE}: an adapter has its own attention, expected null (null drops an inherited one)",
-            )
+            message = f"{PAIRS_SHARE}: an adapter has its own attention, expected null (null drops an inherited one)"
+            yield ("generator", "adapter"), message
         for path, _ in embedding_specs(parts.recipe):
             yield path, f"{PAIRS_SHARE}: a batch of pairs is drawn only from prompts, expected null"
         yield from _held_problems(parts.samples.get("held"), parts.generator.get("steps"))
@@ -58,15 +50,15 @@ def _held_problems(held: Any, steps: Any) -> Iterator[RecipeProblem]:
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         return
     try:
-        asked = HeldFromBase.model_validate(dict(mapping(held)))
-    except ValueError:  # reported as what it is
+        settings = HeldFromBase.model_validate(dict(mapping(held)))
+    except ValueError:  # the section reports it
         return
-    if asked == HeldFromBase() or not asked.share or not asked.until or asked.holds(steps):
+    if settings == HeldFromBase() or not settings.share or not settings.until or settings.holds(steps):
         return
     first = first_compared(steps)
     ends = "one ends" if steps == 1 else f"{first} of {steps} ends"
-    yield (
-        ("samples", "held", "until"),
-        f"found {asked.until:g}, with which no step holds a part: base and shifted image are first compared as step"
-        f" {ends}; expected at least {-(-1000 * first // steps) / 1000:g}, or 0 to hold none",
+    message = (
+        f"found {settings.until:g}, with which no step holds a part: base and shifted image are first compared as step"
+        f" {ends}; expected at least {-(-1000 * first // steps) / 1000:g}, or 0 to hold none"
     )
+    yield ("samples", "held", "until"), message

@@ -1,4 +1,4 @@
-"""Kind `rows` without `rows`: images that were drawn elsewhere, all of a folder or table that says what each is."""
+"""Kind `rows` without `rows`: all images of a folder or table that were drawn elsewhere, and whose columns say how."""
 
 from __future__ import annotations
 

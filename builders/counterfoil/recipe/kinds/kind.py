@@ -1,13 +1,12 @@
-"""What a kind of generator is to a recipe: which keys it reads, where images come from, what it adds and refuses.
+"""Describe a kind of generator: which keys it reads, where images come from, what it adds and refuses.
 
-How a kind makes its images stands in `generate/kinds/`. Whoever asks about a kind asks for one of these facts by its
-name, so that a new kind answers in its own two files.
+`generate/kinds/` makes the images. Other code reads these facts by name, so a new kind changes only its own two files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from counterfoil.recipe.keep import Column
 from counterfoil.recipe.rows_table import ChosenKind
@@ -16,34 +15,34 @@ if TYPE_CHECKING:
     from counterfoil.recipe.parts import RecipeParts, RecipeProblem
     from counterfoil.recipe.prompts import Shift
     from counterfoil.recipe.schema_inputs import Generator
+    from counterfoil.recipe.section import Section
     from counterfoil.recipe.severity import By
 
-# The column that says which row of its pool, or of the input dataset, an image is or was made from.
+# The column with the number of the row that an image is, or was made from.
 ROW = "source_row"
-# What a lock's models call the model that draws images, and the CLIP that ranks a pool.
+# Keys of a lock's models: the model that draws images, and the CLIP that ranks a pool.
 GENERATOR, RETRIEVAL = "generator", "retrieval"
 
 
 class GeneratorKind:
-    """A kind of generator. An instance of this class itself is a kind that there is not, in a recipe of any form.
+    """A kind of generator. An instance of this class itself stands for an unknown kind, in a recipe of any form.
 
-    name: as `generator.kind` spells it. key: as the kind's files are called. keys: of the section, those that it reads
-    and not every kind does. needed: those that it cannot do without.
+    name: its name in `generator.kind`. key: the name of its files. keys: keys of the section that it reads and not
+    every kind reads. needed: keys that it requires.
 
-    draws: a model draws the images, also from real ones; others are rows as they are, or computed from them.
-    takes_rows: each sample is, or is made from, a row of real images, of which there are only so many.
-    alters_rows: it is made from a row of the input dataset, the same one under the base and every shift.
-    drawn_elsewhere: columns of a table say what each image is. corrupts: a shift is a corruption of a row.
-    unchanged_base: base images are the rows themselves, so their labels hold and their source shows nothing new.
-    table: what a lock calls the table of rows that a build chooses, where it chooses any. counts_rows: that table says
-    how many candidates a cell has. fewer_rows: these may be fewer than the recipe asks for.
+    draws: a model draws the images, from noise or from real ones. takes_rows: each sample is a row of real images, or
+    is made from one. alters_rows: it is made from a row of the input dataset, the same under the base and every shift.
+    drawn_elsewhere: columns of a table describe each image. corrupts: a shift is a corruption of a row. unchanged_base:
+    base images are the rows themselves, so their labels hold and the source shows nothing new.
+    table: key of a lock's inputs for the rows that a build chooses, if it chooses any. counts_rows: that table decides
+    how many candidates a cell has. fewer_rows: these may be fewer than the recipe's.
 
-    models: what a lock's models call those that the kind needs. prompted: the base and each shift need a prompt or an
-    embedding. needs_screen: a CLIP has to screen. levels: the ways to a level of a shift, the default one first.
-    libraries: packages that bytes depend on with this kind alone. rate: of a kind that draws nothing, images per second
-    where known, in words too. usual_side: of images without a size, in pixels. holds: what a dataset of it has, in
-    words. row_columns: columns of every row that say where it came from. meanings: what a column of `ROW_COLUMNS`
-    (`store/rows.py`) means with this kind, where that differs.
+    models: keys of a lock's models that the kind needs. prompted: the base and each shift need a prompt or an
+    embedding. needs_screen: a CLIP must screen. levels: the ways to a level of a shift, the default first.
+    libraries: packages on which bytes depend only with this kind. rate: images per second of a kind that draws nothing,
+    if known, and in words. usual_side: in pixels, of images without a size. holds: the images of its datasets, in
+    words. row_columns: columns of every row that give its origin. meanings: the meaning of columns of `ROW_COLUMNS`
+    (`store/rows.py`) that differ with this kind.
     """
 
     keys: ClassVar[tuple[str, ...]] = ()
@@ -99,22 +98,22 @@ class GeneratorKind:
 
     def columns(self, generator: Generator) -> dict[str, Column]:
         """Return the columns that it adds to every row."""
-        found = dict(self.row_columns)
+        columns = dict(self.row_columns)
         if generator.license_column:
-            found["license"] = Column("string", "Licence of the row, as given by its dataset.")
+            columns["license"] = Column("string", "Licence of the row, as given by its dataset.")
         elif self.alters_rows:
-            found["license"] = Column("string", "Licence of the row's input dataset, if known.")
-        return found
+            columns["license"] = Column("string", "Licence of the row's input dataset, if known.")
+        return columns
 
     def made_by(self, shift: Shift) -> str:
-        """Return what makes a shift, or the base, for people: its prompt, an image embedding, or both."""
+        """Return in words what makes a shift or the base: its prompt, an image embedding, or both."""
         parts = [shift.prompt, None if shift.embedding is None else "an image embedding"]
         drawn = " and ".join(part for part in parts if part is not None)
         return f"{drawn}, {shift.step}" if shift.step else drawn
 
 
 class AlteringKind(GeneratorKind):
-    """A kind whose samples are made from rows of the input dataset, of images that no classifier has learned from."""
+    """A kind whose samples are made from rows of the input dataset that no classifier has learned from."""
 
     alters_rows = True
     table = "edited"
@@ -128,18 +127,18 @@ class AlteringKind(GeneratorKind):
         return False
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        split, train = (parts.generator.get("split", "train"), parts.source.get("train_split", "train"))
+        split, train = parts.generator.get("split", "train"), parts.source.get("train_split", "train")
         if split == train and not self.may_share_split(parts):
-            yield (
-                ("generator", "split"),
+            message = (
                 f"found '{split}', which classifiers learn from (source.train_split), expected a split that they have"
-                f" not seen, such as '{parts.source.get('validation_split', 'validation')}'",
+                f" not seen, such as '{parts.source.get('validation_split', 'validation')}'"
             )
+            yield ("generator", "split"), message
         if parts.samples.get("noise", "paired") != "paired":
             yield ("samples", "noise"), "all samples of a row start from that row, expected paired"
 
 
-def written(generator: Generator, keys: Sequence[str]) -> list[str]:
-    """Return the keys that are not at their default."""
-    fields: Mapping[str, Any] = type(generator).model_fields
-    return [key for key in keys if getattr(generator, key) != fields[key].get_default(call_default_factory=True)]
+def written(section: Section, keys: Iterable[str]) -> list[str]:
+    """Return the keys of a section that are not at their default."""
+    fields = type(section).model_fields
+    return [key for key in keys if getattr(section, key) != fields[key].get_default(call_default_factory=True)]

@@ -12,7 +12,7 @@ from counterfoil.recipe.kinds.rows import POOL, RowsKind
 if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Generator
 
-# The columns that say the how-manieth a row is to its prompt in its pool, and how near.
+# The columns of a row's rank in its pool by nearness to the prompt, and of its cosine with it.
 RANK, SCORE = "retrieval_rank", "retrieval_score"
 
 
@@ -26,8 +26,7 @@ class RetrieveKind(RowsKind):
     row_columns: ClassVar[Mapping[str, Column]] = {
         **RowsKind.row_columns,
         RANK: Column(
-            "int64",
-            "Place of the row among all images of the pool, the nearest to the prompt first; 1 is the nearest.",
+            "int64", "Place of the row among all images of the pool, the nearest to the prompt first; 1 is the nearest."
         ),
         SCORE: Column("float32", "Cosine of the row and the prompt in the CLIP that ranked the pool."),
     }

@@ -1,4 +1,4 @@
-"""Kind `rows`: chosen rows of a pool, by shift and class. And what all kinds have in common whose images are rows."""
+"""Kind `rows`: chosen rows of a pool, by shift and class; and the base of all kinds whose images are rows."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Generator
 
 POOL = ("dataset", "config", "split", "image_column", "license_column")
-# What only images that were drawn elsewhere have.
+# Keys of images that were drawn elsewhere.
 GIVEN = ("shift_column", "prompt_column", "seed_column", "index_column")
 
 
 class RowsKind(GeneratorKind):
-    """Rows of a pool that the recipe names one by one, or in a table."""
+    """Rows of a pool that the recipe lists, or a table names.
+
+    noiseless: samples have no noise to share.
+    """
 
     keys = (*POOL, "label_column", "labels", "rows")
     row_columns: ClassVar[Mapping[str, Column]] = {ROW: Column("int64", "Number of the row in its pool.")}
-    # Whether samples have no noise that could be shared.
     noiseless: ClassVar[bool] = True
     no_tokens: ClassVar[str] = "rows of a pool are not drawn from prompts, expected null"
 
     def problem(self, generator: Generator) -> str | None:
         if not generator.rows:
             return "missing rows, which kind rows needs; or dataset: images that were drawn elsewhere"
-        found = written(generator, GIVEN)
-        return f"found {' and '.join(found)}, expected none with rows" if found else None
+        keys = written(generator, GIVEN)
+        return f"found {' and '.join(keys)}, expected none with rows" if keys else None
 
     def reads_labels(self, generator: Generator) -> bool:
         return generator.labels == "column"
 
     def problems(self, parts: RecipeParts) -> Iterator[RecipeProblem]:
-        """Check the rows of a pool: known shifts and classes, each row once in its cell."""
         if self.noiseless and parts.samples.get("noise") != "independent":
             yield ("samples", "noise"), "rows of a pool have no noise to share, expected independent"
         if parts.recipe.get("tokens") is not None:
@@ -53,13 +54,11 @@ class RowsKind(GeneratorKind):
                 continue
             chosen = parts.ids_of(mapping(parts.shifts.get(name)))
             for class_id, rows in mapping(classes).items():
-                own = [row for row in sequence(rows) if isinstance(row, int)]
+                numbers = [row for row in sequence(rows) if isinstance(row, int)]
                 if parts.every and class_id not in chosen:
-                    yield (
-                        (*where, class_id),
-                        f"found '{class_id}', expected a class of the shift{did_you_mean(str(class_id), list(chosen))}",
-                    )
-                elif any(row < 0 for row in own):
-                    yield (*where, class_id), f"found {min(own)}, expected rows from 0"
-                elif len(set(own)) < len(own):
+                    near = did_you_mean(str(class_id), list(chosen))
+                    yield (*where, class_id), f"found '{class_id}', expected a class of the shift{near}"
+                elif any(row < 0 for row in numbers):
+                    yield (*where, class_id), f"found {min(numbers)}, expected rows from 0"
+                elif len(set(numbers)) < len(numbers):
                     yield (*where, class_id), "found a row again, expected each once"
