@@ -1,8 +1,4 @@
-"""`build`: make a dataset directory from a recipe: resolve inputs, hand spans of shards to workers, close the dataset.
-
-`build` and `regenerate` share `make_dataset`. A process that makes one part of the plan's shards (`--shards K/N`) does
-not close the dataset; it reports how much of the whole is done.
-"""
+"""Build a dataset directory from a recipe: resolve inputs, give spans of shards to workers, close the dataset."""
 
 from __future__ import annotations
 
@@ -45,11 +41,11 @@ from counterfoil.store.replacement import settle_directory
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """The result of building a part: its shards, the finished shards of the whole plan, and this run's speed.
+    """The result of building a part.
 
     shards, shards_made: shards of the part, and those made in this run. all_shards, all_done: shards of the whole plan,
-    and those finished when the part ended; other parts may still be running. closed: True if the dataset is complete.
-    notes: sentences about what could not be measured.
+    and those finished when the part ended. closed: the dataset is complete. notes: sentences about what could not be
+    measured.
     """
 
     directory: Path
@@ -65,7 +61,7 @@ class PartResult:
 
     @property
     def images_per_second(self) -> float | None:
-        """Rendering speed of this run, models loading included; None where nothing was left to render."""
+        """Rendering speed of this run, with the loading of models; None if it rendered nothing."""
         return self.images_made / self.seconds if self.images_made and self.seconds > 0 else None
 
 
@@ -73,8 +69,7 @@ class PartResult:
 class BuildProgress:
     """The progress of a build: shards and images of this run, and the counts by shift and reason so far.
 
-    lost: sentences about workers and devices that failed while the build continues. there: images that earlier runs
-    made.
+    lost: sentences about workers and devices that failed while the build continues. there: images of earlier runs.
     """
 
     shards_done: int
@@ -88,12 +83,11 @@ class BuildProgress:
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """The result of a finished build: counts by shift and reason over the whole dataset, and this run's speed.
+    """The result of a finished build, with counts by shift and reason over the whole dataset.
 
-    open_shifts: shifts without a threshold yet (see `counterfoil calibrate`). few_images: classes whose object
-    threshold is a percentile of too few validation images. notes: sentences about what could not be measured.
-    screen_doubts: classes that CLIP may not know, as far as measured; None without doubts. preview: the most images a
-    shift, of a preview.
+    open_shifts: shifts without a threshold (see `counterfoil calibrate`). few_images: classes whose object threshold is
+    a percentile of too few validation images. notes: sentences about what could not be measured. screen_doubts: classes
+    that CLIP may not know, or None. preview: the most images of a shift, if this is a preview.
     """
 
     directory: Path
@@ -113,7 +107,7 @@ class BuildResult:
 
     @property
     def images_per_second(self) -> float | None:
-        """Rendering speed of this run, models loading included; None where nothing was left to render."""
+        """Rendering speed of this run, with the loading of models; None if it rendered nothing."""
         return self.images_made / self.seconds if self.images_made and self.seconds > 0 else None
 
 
@@ -188,29 +182,26 @@ def build(
     recipe = _limited(load_recipe(recipe, overrides), limit)
     refuse_foreign(out)
     try_folder(out)
-    recipe, on, made_by = _ready(recipe, out, device, workers, engine)
-    inputs = resolve_inputs(recipe, out, on, made_by)
+    recipe, first_device, resolved_engine = _ready(recipe, out, device, workers, engine)
+    inputs = resolve_inputs(recipe, out, first_device, resolved_engine)
     recipe = inputs.settled(recipe)
     if doubts := screen_doubts(recipe, inputs.thresholds):
         tell(doubts)
-    return make_dataset(recipe, inputs, out, device=on, engine=made_by, allow_mixed=allow_mixed)
+    return make_dataset(recipe, inputs, out, device=first_device, engine=resolved_engine, allow_mixed=allow_mixed)
 
 
 def _build_part(
     recipe: Recipe | str | Path,
     out: str | Path,
     part: PlanPart,
-    overrides: Sequence[str] = (),
-    device: str = "auto",
-    workers: int | None = None,
-    allow_mixed: bool = False,
-    engine: EngineChoice | None = None,
-    limit: int | None = None,
+    overrides: Sequence[str],
+    device: str,
+    workers: int | None,
+    allow_mixed: bool,
+    engine: EngineChoice | None,
+    limit: int | None,
 ) -> PartResult:
-    """Build one part of the plan's shards; the dataset stays open. Other processes may build other parts.
-
-    Raise UserError if the recipe has class tokens that are not learned yet.
-    """
+    """Build one part of the plan's shards; the dataset stays open. UserError for class tokens that are not learned."""
     out, words = named_path(out), "RECIPE"
     if not isinstance(recipe, Recipe):
         words = shlex.join([str(recipe), *(word for override in overrides for word in ("--set", override))])
@@ -219,28 +210,28 @@ def _build_part(
     # Try the private folder, because other parts may be opening the directory itself.
     make_folder(out / PRIVATE)
     try_folder(out / PRIVATE)
-    recipe, on, made_by = _ready(recipe, out, device, workers, engine)
+    recipe, first_device, resolved_engine = _ready(recipe, out, device, workers, engine)
     if recipe.tokens is not None and recipe.tokens.learn is not None and learned_before(recipe, out) is None:
+        command = f"counterfoil tokens {words} --out {shlex.quote(str(learning_folder(out)))}"
         raise UserError(
             f"tokens: {recipe.name} learns class tokens, which one part of a build cannot do",
-            f"Learn them once: `counterfoil tokens {words} --out {shlex.quote(str(learning_folder(out)))}`. Then every"
-            " part finds them there.",
+            f"Learn them once: `{command}`. Then every part finds them there.",
         )
     refuse_held_part(out, part)
     begun = read_lock(out) is not None
-    inputs = resolve_inputs(recipe, out, on, made_by, learn=False)
+    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=False)
     recipe = inputs.settled(recipe)
     if doubts := screen_doubts(recipe, inputs.thresholds):
         tell(doubts)
     try:
-        return _Build(recipe, inputs, out, on, made_by, allow_mixed).part(part)
+        return _Build(recipe, inputs, out, first_device, resolved_engine, allow_mixed).part(part)
     except UserError:
         lock = read_lock(out)
         if begun or lock is None or lock.hashes.get("inputs") == inputs.hash:
             raise
     # Another part has begun the directory. On another CPU a percentile can differ in the last digit: use the lock's.
-    inputs = resolve_inputs(recipe, out, on, made_by, learn=False)
-    return _Build(inputs.settled(recipe), inputs, out, on, made_by, allow_mixed).part(part)
+    inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=False)
+    return _Build(inputs.settled(recipe), inputs, out, first_device, resolved_engine, allow_mixed).part(part)
 
 
 def _limited(recipe: Recipe, limit: int | None) -> Recipe:
@@ -257,7 +248,7 @@ def _ready(
 ) -> tuple[Recipe, str, Engine]:
     """Run every check that needs no model; return the recipe with all its classes, the first device and the engine."""
     settle_directory(out)
-    made_by, first_device = engine_and_device(device, workers, engine)
+    resolved_engine, first_device = engine_and_device(device, workers, engine)
     recipe = resolve_classes(recipe, out)
     lock = read_lock(out)
     if lock is not None:  # the store also refuses another plan or screen, but only after models are loaded
@@ -267,8 +258,8 @@ def _ready(
     if recipe.generator.scheduler is not None:
         check_scheduler(recipe.generator.scheduler)  # report a mistake before tokens are learned
     if not (out / MANIFEST).is_file():
-        made_by.expect(imported_for(recipe))
-    return recipe, first_device, made_by
+        resolved_engine.expect(imported_for(recipe))
+    return recipe, first_device, resolved_engine
 
 
 def make_dataset(
@@ -284,16 +275,16 @@ def make_dataset(
 ) -> BuildResult:
     """Make the missing shards of a recipe's dataset from resolved inputs, and close the dataset.
 
-    recipe_yaml: the directory's own recipe if it is written already. repair: as for `DatasetStore.open`.
+    recipe_yaml: the directory's own recipe, if it is already written. repair: as for `DatasetStore.open`.
     """
-    build_of = _Build(recipe, inputs, out, device, engine, allow_mixed)
-    with build_of.opened(recipe_yaml=recipe_yaml, repair=repair) as store:
+    missing = _Build(recipe, inputs, out, device, engine, allow_mixed)
+    with missing.opened(recipe_yaml=recipe_yaml, repair=repair) as store:
         started = time.monotonic()
-        made = build_of.make_pending(store)
+        made = missing.make_pending(store)
         seconds = time.monotonic() - started
         manifest = close_dataset(store, recipe, store.plan.placeholders)
         by_name = counts_of(store.receipts())
-        # Use the recipe's order; receipts sort by name.
+        # In the recipe's order; receipts are in that of names.
         counts = {shift.name: by_name[shift.name] for shift in recipe.all_shifts() if shift.name in by_name}
     return BuildResult(
         directory=out,
@@ -329,18 +320,14 @@ class _Build:
     ) -> contextlib.AbstractContextManager[DatasetStore]:
         """Open the dataset's store, with the stack of this engine's workers."""
         recipe, inputs = self.recipe, self.inputs
-        generator = recipe.generator
-        stack = stack_where_done(
-            self.engine,
-            self.device,
-            generator.dtype,
-            generator.batch_size,
-            libraries_of(generator),
-            compiled=generator.compile,
-        )
+        settings = recipe.generator
+        libraries, batch_size = libraries_of(settings), settings.batch_size
+        where = self.engine, self.device
+        stack = stack_where_done(*where, settings.dtype, batch_size, libraries, compiled=settings.compile)
+        placeholders = inputs.tokens.placeholders if inputs.tokens else None
         return DatasetStore.open(
             self.out,
-            make_plan(recipe, inputs.tokens.placeholders if inputs.tokens else None, edited=inputs.counted(recipe)),
+            make_plan(recipe, placeholders, edited=inputs.counted(recipe)),
             {"plan": recipe.plan_hash, "screen": recipe.screen_hash, "inputs": inputs.hash},
             inputs.document,
             stack,
@@ -406,7 +393,8 @@ class _Build:
                 else:
                     receipts = [event.part]
                 new = {(receipt.group, receipt.shard, receipt.of): receipt for receipt in receipts}
-                new = {shard: receipt for shard, receipt in new.items() if shard not in made}
+                for shard in made.keys() & new.keys():
+                    del new[shard]
                 made |= new
                 counts = counts_of(new.values(), counts)
                 tell(BuildProgress(len(made), len(pending), drawn, images, counts, tuple(lost)))

@@ -28,9 +28,8 @@ def close_dataset(
 ) -> str:
     """Write card, figures, croissant.json and manifest of a dataset whose shards are all done; return its hash.
 
-    The card depends on the portable part of the recipe alone. `results` are the new files of the folder `into`. Whole
-    results of evaluations and reviews of this very data stay; others are removed. A kill leaves a finished dataset as
-    it was.
+    results: the new files of the folder `into`. Complete results of evaluations and reviews of this data are kept,
+    others are removed. A kill leaves a finished dataset as it was.
     """
     lock = read_lock(store.directory)
     if lock is None:
@@ -49,7 +48,7 @@ def close_dataset(
 
 
 def closed_dataset(directory: Path) -> SoundDataset:
-    """Read a finished dataset; close one that a killed run left open. UserError if shards are missing."""
+    """Read a finished dataset, or close one that a killed run left open. UserError if shards are missing."""
     dataset = read_dataset(directory, "receipts").sound()
     if not (directory / MANIFEST).is_file() and len(dataset.receipts) == dataset.plan.n_shards:
         close_again(directory)
@@ -64,10 +63,10 @@ def close_again(
     content: str | None = None,
     folder: SealedFolder = EVALUATED,
 ) -> str:
-    """Close a dataset whose shards are all done once more; return the manifest's hash.
+    """Close a dataset whose shards are all done again; return the manifest's hash.
 
-    `results` are files of an evaluation or a review by path below `folder`, made on data with this `content`.
-    UserError without a dataset or while another process works in it, RunFailure if its data have changed.
+    results: files of an evaluation or a review of data with this `content`, by path in `folder`. UserError without a
+    dataset or while another process works in it, RunFailure if its data have changed.
     """
     dataset = read_dataset(directory).sound()
     lock, recipe = dataset.lock, dataset.recipe

@@ -1,4 +1,4 @@
-"""Resolve the names in a recipe before the first image: pins, tokens, thresholds, and their lock."""
+"""Resolve the names in a recipe before the first image: pins, tokens, rows and thresholds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from counterfoil.building.judges import Pins, pin_judges, validation_answers
 from counterfoil.building.realised_levels import realised_scales, with_scales
@@ -37,7 +37,7 @@ from counterfoil.models.loras import check_loras, pin_lora
 from counterfoil.models.names import Pin
 from counterfoil.plan import RowTable
 from counterfoil.prediction.embedding import clip_embedder, embed
-from counterfoil.recipe import sha256_json
+from counterfoil.recipe import Recipe, sha256_json
 from counterfoil.recipe.kinds import GENERATOR
 from counterfoil.recipe.names import without_folders
 from counterfoil.recipe.rows_table import MOST_BYTES, ChosenKind, rows_csv
@@ -46,18 +46,14 @@ from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import EMBEDDINGS, ROWS, THRESHOLDS, user_cache
 from counterfoil.store.lock import LEVELS, Lock, read_lock
 
-if TYPE_CHECKING:
-    from counterfoil.recipe import Recipe
-
-
 _MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The pinned inputs of a build beside its recipe; `document` goes into lock.json and is hashed.
+    """The pinned inputs of a build beside its recipe.
 
-    notes: sentences on what could not be measured, and why.
+    document: their pins, for lock.json and the inputs hash. notes: sentences about what could not be measured.
     """
 
     document: Mapping[str, Any]
@@ -72,7 +68,7 @@ class Inputs:
         return sha256_json(self.document)
 
     def counted(self, recipe: Recipe) -> RowTable | None:
-        """Return the rows that are edited, corrupted or drawn elsewhere; the recipe has only their largest number."""
+        """Return the rows that are edited, corrupted or drawn elsewhere; the recipe has only their maximum number."""
         kind = recipe.kind
         if self.rows is None or kind.table is None or not kind.counts_rows:
             return None
@@ -84,7 +80,7 @@ class Inputs:
 
     @property
     def commits(self) -> dict[str, str | None]:
-        """Return the pinned commits of the generator, screen and adapter; None if not of the Hub, or not needed."""
+        """Return the pinned commits of the generator, screen and adapter, or None."""
         models = self.document["models"]
         return {name: (models.get(name) or {}).get("revision") for name in ("generator", "screen", "adapter")}
 
@@ -97,7 +93,7 @@ class Inputs:
         return self.document.get("judges") or {}
 
     def attachments(self) -> dict[str, bytes]:
-        """Return the files that travel with the dataset, by path, so that it can be made again."""
+        """Return the files by path that the dataset includes, so that it can be rebuilt."""
         files = {THRESHOLDS: self.thresholds.content()}
         if self.tokens is not None:
             files |= self.tokens.attachments()
@@ -108,22 +104,15 @@ class Inputs:
         return files
 
 
-def resolve_inputs(
-    recipe: Recipe,
-    out: Path,
-    device: str,
-    engine: Engine,
-    *,
-    learn: bool = True,
-) -> Inputs:
-    """Pin models, source, tokens and embeddings, choose rows to retrieve or edit, turn thresholds into numbers.
+def resolve_inputs(recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True) -> Inputs:
+    """Pin models, source, tokens and embeddings, choose rows to retrieve or edit, and resolve thresholds.
 
-    Without `learn`, class tokens are read as they were learned before. Thresholds of a directory that was begun with
-    the same pins are read from it, never computed again.
+    Without `learn`, read class tokens that were learned before. The thresholds of a directory that was begun with the
+    same pins are read and not computed again.
     """
     maker = maker_of(recipe)
     maker.check(recipe, None if engine.elsewhere else device)
-    embeddings = maker.embeddings(recipe)  # a mistake should not wait for tokens that are learned
+    embeddings = maker.embeddings(recipe)  # report mistakes before tokens are learned
     tokens = class_tokens(recipe, out, device, engine, learn=learn)
     lock = read_lock(out)
     source = open_source(recipe.source, None if lock is None else lock.inputs.get("source")).pin
@@ -134,10 +123,12 @@ def resolve_inputs(
     rows, row_notes = _rows_of(recipe, out, begun, pins, device)
     entries, classes = ({}, None) if begun is None else _measured_before(out, begun)
     screen = None if recipe.screen.model is None else Pin(**pins["models"]["screen"])
-    asked = (recipe, entries, device, screen, source, classes)
-    # In a separate process on a GPU, so that its memory is free for the workers.
-    measured = needs_validation(recipe, entries)
-    thresholds = called_on(device, thresholds_of, *asked) if measured else thresholds_of(*asked)
+    arguments = (recipe, entries, device, screen, source, classes)
+    if needs_validation(recipe, entries):
+        # On a GPU in a separate process, so that its memory is free for the workers.
+        thresholds = called_on(device, thresholds_of, *arguments)
+    else:
+        thresholds = thresholds_of(*arguments)
     notes = _with_judge_errors(pins, recipe, begun, source, device)
     pins["thresholds"] = thresholds.pin()
     return Inputs(pins, thresholds, tokens, rows, embeddings, (*row_notes, *notes))
@@ -148,7 +139,7 @@ def _scales_of(
 ) -> Mapping[str, Any]:
     """Return the share of the way for each realised level, from the lock of a directory begun alike, or measured."""
     if begun is not None and begun.hashes.get("plan") == recipe.plan_hash:
-        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):  # of another form
+        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):  # they have another form
             return with_scales(recipe, begun.inputs[LEVELS]).scales
     return called_on(device, realised_scales, recipe, device, pins, tokens)
 
@@ -188,7 +179,7 @@ def pins_of(
 def _rows_of(
     recipe: Recipe, out: Path, begun: Lock | None, pins: dict[str, Any], device: str
 ) -> tuple[bytes | None, tuple[str, ...]]:
-    """Return the file of rows that travels with the dataset, and notes; pin rows that a build chose."""
+    """Return the file of rows for the dataset, and notes; pin rows that a build chose."""
     kind, pool, maker = recipe.kind.table, SourcePin.of(pins.get("pool")), maker_of(recipe)
     if kind is None or pool is None:
         return rows_file(recipe), ()
@@ -202,12 +193,12 @@ def _rows_of(
 
 
 def rows_file(recipe: Recipe) -> bytes | None:
-    """Return the rows that a recipe lists, as the file that travels with the dataset; None if it lists none."""
+    """Return the file of the rows that a recipe lists, or None."""
     return None if recipe.generator.rows is None else rows_csv(recipe.generator.rows)
 
 
 def _known_rows(recipe: Recipe, kind: ChosenKind, out: Path, lock: Lock | None) -> ChosenTable | None:
-    """Return the rows of a directory that was begun, if its lock pins them; else None."""
+    """Return the rows of a directory that was begun, if its lock pins them."""
     pin = None if lock is None else lock.inputs.get(kind)
     if not isinstance(pin, Mapping):
         return None
@@ -229,8 +220,8 @@ def thresholds_of(
 ) -> Thresholds:
     """Return every threshold of a recipe; load CLIP and the input dataset, as pinned, only for unknown percentiles.
 
-    `screen` pins the CLIP model, `source` the input dataset. Embeddings of validation images are kept in the user's
-    cache. From them it is also measured whether CLIP knows the classes, unless `classes` was measured before.
+    Embeddings of validation images are cached. They also measure whether CLIP knows the classes, unless `classes` was
+    measured before.
     """
     if screen is None or not needs_validation(recipe, known):
         return resolve_thresholds(recipe, None, known).with_known(classes, recipe)
@@ -270,25 +261,20 @@ def _with_judge_errors(
     judge = recipe.screen.judge
     if judge is None:
         return ()
-    name = without_folders(judge)
+    name, reason = without_folders(judge), None
     if begun is not None:
-        counts, why = begun.inputs["judges"][name].get(VALIDATION), None
+        counts = begun.inputs["judges"][name].get(VALIDATION)
     else:
-        counts, why = called_on(device, validation_answers, recipe, judge, source, device)
+        counts, reason = called_on(device, validation_answers, recipe, judge, source, device)
     pins["judges"] = {**pins["judges"], name: {**pins["judges"][name], VALIDATION: counts}}
     if counts is not None:
         return ()
-    return (
-        f"The error rate of the judge {name} is unknown, so its plain disagreement is"
-        f" reported{f': {why}' if why else ''}",
-    )
+    note = f"The error rate of the judge {name} is unknown, so its plain disagreement is reported"
+    return (f"{note}: {reason}" if reason else note,)
 
 
 def _measured_before(directory: Path, lock: Lock) -> tuple[Mapping[Measured, ThresholdEntry], KnownClasses | None]:
-    """Return a directory's thresholds by caption, class and percentile, and whether CLIP knew the classes.
-
-    Empty if thresholds.json is absent, has another form or differs from its pin.
-    """
+    """Return a directory's measured thresholds and known classes; empty if thresholds.json does not match its pin."""
     try:
         thresholds = Thresholds.read(read_inside(directory, THRESHOLDS))
         if thresholds.pin() != lock.inputs.get("thresholds"):

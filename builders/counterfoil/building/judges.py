@@ -1,10 +1,7 @@
-"""Pin, load and ask the classifiers of keep rules and of the screen.
+"""Pin and load the classifiers of keep rules and of the screen, and record their answers to images as stored.
 
-A judge sees an image as it is stored, so its recorded answer is what an evaluation of the dataset finds.
-
-A second judge (`screen.judge`) decides nothing. It is asked about every image, also of the base. Its answers to the
-source's validation images are in its pin in the lock and never measured again, so no later command needs the source.
-An estimate of false labels assumes that it errs under a shift as it does there.
+A second judge (`screen.judge`) decides nothing and answers for every image. Its pin in the lock has its answers to the
+source's validation images, so no later command needs the source.
 """
 
 from __future__ import annotations
@@ -48,15 +45,14 @@ if TYPE_CHECKING:
 
 
 Pins = Mapping[str, Mapping[str, Any]]
-# Answers that failure rules read.
-_RANKED = 3
+_RANKED = 3  # answers that failure rules read
 
 
 def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
     """Return the pin of each judge by its name without folders: its weights, and which answers are right.
 
-    UserError, collected, for judges that do not exist, match no class or cannot answer a failure rule, and for a
-    second judge that is the screening model; RunFailure for one that cannot be loaded.
+    UserError with all judges that do not exist, match no class or cannot answer a failure rule, and a second judge that
+    is the screening model; RunFailure for one that cannot be loaded.
     """
     pins: dict[str, dict[str, Any]] = {}
     errors: list[CounterfoilError] = []
@@ -85,9 +81,9 @@ def _refuse_the_screen(recipe: Recipe, judge: str) -> None:
     """Raise UserError for a second judge with the weights of the screening CLIP, under any name."""
     if not judge.startswith(OPEN_CLIP) or recipe.screen.model is None:
         return
-    screen, own = pin_clip(recipe.screen.model, recipe.screen.weights), pin_zero_shot(judge)
-    same_files = own.sha256 is not None and own.sha256 == screen.sha256
-    if same_files or (own.revision is not None and own.revision == screen.revision):
+    screen, pin = pin_clip(recipe.screen.model, recipe.screen.weights), pin_zero_shot(judge)
+    same_files = pin.sha256 is not None and pin.sha256 == screen.sha256
+    if same_files or (pin.revision is not None and pin.revision == screen.revision):
         raise UserError(
             f"'{judge}' is the screening model '{screen.name}' under another name: it would agree with itself",
             "Name another model, or none.",
@@ -104,7 +100,7 @@ def _pin(classifier: Classifier, class_map: ClassMap) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Judges:
-    """The loaded judges of a plan. An answer depends only on the image and the batch size."""
+    """The loaded judges of a plan. An answer depends on the image and the batch size."""
 
     plan: Plan
     judges: Mapping[str, tuple[Classifier, ClassMap]]
@@ -131,7 +127,7 @@ class Judges:
         return cls(plan, judges, device)
 
     def answers(self, samples: Sequence[Sample], images: Sequence[bytes | None]) -> list[dict[str, float]]:
-        """Return what the judges of each image answer, by column; nothing for a missing image."""
+        """Return the answers to each image by column; none for a missing image."""
         answers: list[dict[str, float]] = [{} for _ in samples]
         recipe = self.plan.recipe
         for name in self.judges:
@@ -143,31 +139,28 @@ class Judges:
             if not rules:
                 continue
             labels = np.array([samples[index].label for index in rules])
-            asked = self._ask(name, [images[index] for index in rules], labels, list(rules.values()))
-            for index, columns in zip(rules, asked, strict=True):
-                answers[index] |= columns
+            columns = self._ask(name, [images[index] for index in rules], labels, list(rules.values()))
+            for index, answer in zip(rules, columns, strict=True):
+                answers[index] |= answer
         return answers
 
     def _ask(
         self, name: str, images: Sequence[bytes | None], labels: NDArray[np.int64], rules: Sequence[str]
     ) -> Iterator[dict[str, float]]:
-        """Yield the columns of a judge for each image, of which each has a label and a failure rule."""
+        """Yield the columns of a judge for each image with its label and failure rule."""
         import torch
 
         classifier, class_map = self.judges[name]
         transform = classifier.transform()
         tensors = [transform(rgb_image(image)) for image in images]
-        # Always full batches, since on most machines a batch's size moves the last bits of an answer.
+        # Fill the batch: on most machines its size changes the last bits of an answer.
         size = self.plan.recipe.generator.batch_size
         full = tensors + [tensors[-1]] * (size - len(tensors))
         logits = logits_of(classifier, torch.stack(full), self.device)[: len(images)]
         columns = answer_columns(logits.numpy(), labels, class_map, _RANKED)
         answers = Predictions(np.ones(len(images), dtype=bool), **columns)
-        failed = {
-            rule: failures(rule, answers, labels, self.plan.recipe.classes, class_map)
-            for rule in set(rules)
-            if rule != TOP1
-        }
+        classes = self.plan.recipe.classes
+        failed = {rule: failures(rule, answers, labels, classes, class_map) for rule in {*rules} - {TOP1}}
         for row, rule in enumerate(rules):
             answer = {
                 judge_column(name, ANSWER): int(columns["answers"][row, 0]),
@@ -187,8 +180,7 @@ def validation_answers(
 ) -> tuple[Mapping[str, Mapping[str, int]] | None, str | None]:
     """Count a judge's answers to validation images: class id → answered class id → images; or None, and why not.
 
-    At most 200 images a class, those whose keys have the lowest hashes. As for candidates, the judge answers with one
-    of all its outputs. Predictions are kept in the user's cache. Raises what loading the judge raises.
+    At most 200 images of a class, those whose keys have the lowest hashes. Predictions are cached.
     """
     if recipe.source.conditions is not None:
         return None, "rows of its source may have several labels or none"
@@ -218,7 +210,7 @@ def validation_answers(
 
 
 def measured(plan: Plan, samples: Sequence[Sample], images: Sequence[bytes | None]) -> list[dict[str, float]]:
-    """Return what the keep rules of each sample's shift measure of its image, by column."""
+    """Return the columns that the keep rules of each sample's shift measure of its image."""
     measures: list[dict[str, float]] = []
     for sample, image in zip(samples, images, strict=True):
         rules = [rule for rule in plan.shift(sample.shift).keep if rule.measures]
@@ -232,17 +224,13 @@ def measured(plan: Plan, samples: Sequence[Sample], images: Sequence[bytes | Non
 
 
 def asks_similarity(plan: Plan, sample: Sample) -> bool:
-    """Return whether a rule of the sample's shift compares its image with its row."""
     return any(SOURCE_SIMILARITY in rule.measures for rule in plan.shift(sample.shift).keep)
 
 
 def similarities(
     scorer: Scorer | None, embeddings: Mapping[int, np.ndarray], sources: Sequence[Image.Image | None]
 ) -> list[dict[str, float]]:
-    """Return the similarity of each image of a batch to its source, by column; nothing without image or source.
-
-    `embeddings` are those of the drawn images by index in the batch; `sources` has the batch's length.
-    """
+    """Return the similarity column of each image of a batch with a source; `embeddings` are by index in the batch."""
     columns: list[dict[str, float]] = [{} for _ in sources]
     compared = {index: source for index, source in enumerate(sources) if source is not None and index in embeddings}
     if scorer is None or not compared:

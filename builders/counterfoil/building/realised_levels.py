@@ -1,9 +1,7 @@
-"""Find the scale at which a shift reaches a fraction of its gain in CLIP score, before a build begins.
+"""Find the scales at which a shift reaches fractions of its gain in CLIP score (`levels: {realised: …}`).
 
-A level is a scale between the base's prompt (0) and the shift's prompt (1), and most of a shift may happen within a
-quarter of that. With `levels: {realised: …}` a level is a fraction of the gain in the mean shift score of the screen's
-CLIP, from the base (0) to the whole shift (1). Images of a few scenes are drawn at many scales, with another seed than
-the dataset's images. The lock pins the resulting scales.
+A scale goes from the base's prompt (0) to the shift's (1). Before a build begins, images of a few scenes are drawn at
+many scales, with another seed than the dataset's images.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,19 +17,16 @@ from numpy.typing import NDArray
 from counterfoil.errors import RunFailure
 from counterfoil.generate.render import Renderer
 from counterfoil.generate.screen import Scorer
+from counterfoil.generate.tokens.class_tokens import ClassTokens
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on
 from counterfoil.models.diffusion import generator_pipeline
 from counterfoil.models.loras import load_loras
-from counterfoil.plan import Between, make_plan, sample_seed
+from counterfoil.plan import Between, Plan, Sample, make_plan, sample_seed
 from counterfoil.plan.estimate import POINTS_A_SEARCH, SCENES_A_SEARCH
 from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.severity import SeverityLevels
-
-if TYPE_CHECKING:
-    from counterfoil.generate.tokens.class_tokens import ClassTokens
-    from counterfoil.plan import Plan, Sample
 
 # The scales at which each scene is drawn.
 POINTS = tuple((np.arange(POINTS_A_SEARCH) / (POINTS_A_SEARCH - 1)).tolist())
@@ -40,10 +35,10 @@ _CLEAR = 2.0
 
 
 def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> list[float]:
-    """Return the scales at which the mean score reaches these fractions of its whole gain.
+    """Return the scales at which the mean score reaches these fractions of its whole gain, linear between points.
 
-    scores: (scenes, points) of images at `POINTS`. The curve is linear between points. Raise ValueError with a message
-    for a score that does not rise, or that clearly falls between points.
+    scores: (scenes, points) of images at `POINTS`. ValueError for a score that does not rise, or clearly falls on the
+    way.
     """
     from scipy.optimize import isotonic_regression
 
@@ -51,20 +46,19 @@ def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> lis
         return float(differences.std(ddof=1) / np.sqrt(len(differences)))
 
     gained = scores[:, -1] - scores[:, 0]
+    means = scores.mean(axis=0)
     if not gained.mean() > _CLEAR * error(gained):
         raise ValueError(
-            f"the mean shift score goes from {scores[:, 0].mean():.3f} at the base to {scores[:, -1].mean():.3f}, which"
-            f" is no clear gain over {len(scores)} scenes"
+            f"the mean shift score goes from {means[0]:.3f} at the base to {means[-1]:.3f}, which is no clear gain over"
+            f" {len(scores)} scenes"
         )
     for point in range(1, len(POINTS)):
-        best = int(scores[:, :point].mean(axis=0).argmax())
+        best = int(means[:point].argmax())
         lost = scores[:, best] - scores[:, point]
         if lost.mean() > max(_CLEAR * error(lost), 0.05 * gained.mean()):
-            raise ValueError(
-                f"the mean shift score falls on the way, from {scores[:, best].mean():.3f} at {POINTS[best]:g} to"
-                f" {scores[:, point].mean():.3f} at {POINTS[point]:g}"
-            )
-    curve = isotonic_regression(scores.mean(axis=0)).x
+            fall = f"from {means[best]:.3f} at {POINTS[best]:g} to {means[point]:.3f} at {POINTS[point]:g}"
+            raise ValueError(f"the mean shift score falls on the way, {fall}")
+    curve = isotonic_regression(means).x
     # On a flat part of the curve, take its first point.
     steps, first = np.unique((curve - curve[0]) / (curve[-1] - curve[0]), return_index=True)
     reached = np.interp(shares, steps, np.asarray(POINTS)[first])
@@ -78,10 +72,9 @@ def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> lis
 def realised_scales(
     recipe: Recipe, device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
 ) -> dict[str, list[float]]:
-    """Return shift → the scale of each of its realised levels.
+    """Return shift → the scale of each realised level. RunFailure with every shift whose score does not rise.
 
-    Scales in the recipe are measured again: they belong to the dataset that the recipe comes from, and prompts,
-    generator or CLIP may differ. Raise RunFailure with every shift whose score does not rise.
+    Scales in the recipe are measured again, because its prompts, generator or CLIP may have changed.
     """
     scales: dict[str, list[float]] = {}
     problems: list[str] = []
@@ -120,7 +113,7 @@ def with_scales(recipe: Recipe, scales: Mapping[str, Sequence[float]] | None) ->
 def _measured(
     recipe: Recipe, shifts: Sequence[str], device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
 ) -> dict[str, NDArray[np.float64]]:
-    """Return shift → shift scores (scenes, points) of images that are drawn only for this."""
+    """Return shift → shift scores (scenes, points)."""
     from PIL import Image
 
     seed = sample_seed(recipe.samples.seed, "levels", 0, None)  # without a class
@@ -133,7 +126,7 @@ def _measured(
         renderer = Renderer(pipeline, search, loras=load_loras(pipeline, generator.lora, pins.get("loras") or {}))
         clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=models["screen"].get("revision"))
         scorer = Scorer(clip, plan)
-        found = {}
+        tables = {}
         for number, name in enumerate(shifts):
             scenes = _scenes(plan, name)
             samples = []
@@ -152,8 +145,8 @@ def _measured(
                 scores += [None if image is None else next(seen)[1] for image in images]
                 report("looking for levels", number * len(samples) + len(scores), len(shifts) * len(samples))
             table = np.array(scores, dtype=np.float64).reshape(len(scenes), len(POINTS))
-            found[name] = table[np.isfinite(table).all(axis=1)]
-    return found
+            tables[name] = table[np.isfinite(table).all(axis=1)]
+    return tables
 
 
 def _scenes(plan: Plan, shift: str) -> list[Sample]:

@@ -1,4 +1,4 @@
-"""Make shards: render batches that run across them, screen and encode each behind the next, decide every cell."""
+"""Make shards: render batches across them, screen and encode each while the next is rendered, and decide every cell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from counterfoil.plan import Cell, Plan, Sample, Shard
 
 _UNDECIDED = ""  # the reason of a candidate until its whole cell is screened
-_BEHIND = 1  # batches that are screened while the next is rendered: enough to hide the rest, and bounded memory
+_BEHIND = 1  # batches that are screened while the next is rendered; more would only need memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class Made:
 
 
 class ShardMaker:
-    """Renders, screens and encodes whole shards, with models that are loaded once.
+    """Renders, screens and encodes whole shards with loaded models.
 
-    Scoring and encoding run on one thread behind the renderer, in order: they overlap with the next batch and change
-    no result. With several `encoders`, as many threads encode the images of a batch while it is scored.
+    Scoring runs in order on one thread beside the renderer. encoders: threads that encode the images of a batch while
+    it is scored, if more than one.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ShardMaker:
         self._encoders = ThreadPoolExecutor(encoders, "encode") if encoders > 1 else None
 
     def make(self, shards: Sequence[Shard]) -> Generator[int | Made]:
-        """Yield the number of images of each rendered batch, and every shard once its last image is screened."""
+        """Yield the number of images of each rendered batch, and each shard after its last image is screened."""
         return _Making(self).steps(shards)
 
     def close(self) -> None:
@@ -71,17 +71,19 @@ class ShardMaker:
             self._encoders.shutdown(cancel_futures=True)
 
     def screened(self, batch: Sequence[Sample]) -> Future[list[Candidate]]:
-        """Render a batch, and screen it behind the batches before it."""
-        # Rows are read by this thread alone: a reader of datasets may not be one for several.
+        """Render a batch, and screen it after the batches before it."""
+        # Only this thread reads rows: a reader of datasets may not support several.
         return self._behind.submit(self._screen, batch, self.renderer.ahead(batch), self._compared(batch))
 
     def _compared(self, batch: Sequence[Sample]) -> list[Image.Image | None]:
         """Return the row's image of each edit that a keep rule compares with it; None for all others."""
-        if not isinstance(self.renderer, EditRenderer):
-            return [None for _ in batch]
-        asked = [asks_similarity(self.plan, sample) for sample in batch]
-        sources = iter(self.renderer.sources([sample for sample, asks in zip(batch, asked, strict=True) if asks]))
-        return [next(sources) if asks else None for asks in asked]
+        sources: list[Image.Image | None] = [None] * len(batch)
+        if isinstance(self.renderer, EditRenderer):
+            compared = [index for index, sample in enumerate(batch) if asks_similarity(self.plan, sample)]
+            images = self.renderer.sources([batch[index] for index in compared])
+            for index, image in zip(compared, images, strict=True):
+                sources[index] = image
+        return sources
 
     def decided(self, cell: Cell, rows: Sequence[Candidate]) -> Iterator[Candidate]:
         """Yield the candidates of a cell in order, each with its reason."""
@@ -103,7 +105,7 @@ class ShardMaker:
         def encode(index: int) -> bytes | None:
             return encode_image(pictures[index], recipe) if index in pictures else None
 
-        # Threads begin at once; without them, images are encoded when they are listed below.
+        # Threads start at once. Without them, images are encoded below.
         encoding = (map if self._encoders is None else self._encoders.map)(encode, range(len(batch)))
         scores: dict[int, tuple[float, float | None]] = {}
         embeddings: dict[int, np.ndarray] = {}
@@ -142,7 +144,7 @@ class ShardMaker:
 
 @dataclass(slots=True)
 class _Begun:
-    """A shard in progress: the candidates of each cell so far, and the number of samples on their way."""
+    """A shard in progress: the candidates of each cell so far, and the number of samples that are not screened."""
 
     shard: Shard
     candidates: dict[tuple[str, int], list[Candidate]] = field(default_factory=dict)
@@ -178,7 +180,7 @@ class _Making:
         yield from self._take(0)
 
     def _ask(self, begun: _Begun, samples: Iterable[Sample]) -> Iterator[int | Made]:
-        """Queue samples with those of any shard that are drawn the same way, until they fill a batch."""
+        """Queue samples with those of other shards that are drawn the same way, and render full batches."""
         for sample in samples:
             begun.coming += 1
             way = way_of(self.plan, sample.shift)
@@ -188,10 +190,7 @@ class _Making:
                 yield from self._render(batch)
 
     def _quota(self, begun: _Begun, cell: Cell, accepted: int) -> Iterator[int | Made]:
-        """Render full batches of indices 0, 1, 2 … until enough pass. Whole batches make the order irrelevant.
-
-        A short last batch waits with other samples: no decision follows it.
-        """
+        """Render full batches in order of index until enough pass; a short last batch waits with other samples."""
         rules, candidates = self.plan.shift(cell.shift).keep, begun.candidates[cell.shift, cell.label]
         passed = 0
         for batch in self.plan.batches(begun.shard, cell):
@@ -211,7 +210,7 @@ class _Making:
         yield from self._take(_BEHIND)
 
     def _take(self, left: int) -> Iterator[int | Made]:
-        """Take screened batches in order, until `left` are behind the renderer."""
+        """Take screened batches in order, until only `left` are in screening."""
         while len(self.behind) > left:
             for row in self.behind.popleft().result():
                 cell = (row.sample.shift, row.sample.label)

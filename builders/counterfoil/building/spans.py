@@ -1,8 +1,4 @@
-"""Which shards a worker makes in one go, so that batches run across them and little is padded.
-
-An image depends on its sample and on the size of its batch, so that a batch may hold samples of several shards. What
-is chosen here changes how long a build takes, and no byte. Pure: it reads numbers and gives numbers.
-"""
+"""Choose spans of shards for workers, so that batches run across shards and little is padded. It changes no byte."""
 
 from __future__ import annotations
 
@@ -12,34 +8,33 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, TypeAlias, overload
+from typing import Literal, TypeAlias
 
+from counterfoil.plan import Plan, Shard
 from counterfoil.plan.estimate import IMAGES_A_PAIR
-
-if TYPE_CHECKING:
-    from counterfoil.plan import Plan, Shard
+from counterfoil.plan.layout import LazySequence
 
 Span: TypeAlias = "tuple[Shard, ...]"
 # Samples of two ways are never in one batch.
 Way: TypeAlias = Literal["prompt", "vector", "pair"]
 
-# Batches of the longest spans; a shard that is longer is a span by itself. What is lost with a worker that is lost
-# stays bounded, and the one batch that a span pads is 1.6 % of it.
+# Batches of the longest spans, except of a longer shard. This bounds what is lost with a worker; the padding of one
+# batch is 1.6 % of it.
 LONGEST = 64
-# A span of less than the longest ends at the first shard where no more of its images than this are padding.
+# A shorter span ends at the first shard where at most this share of its images is padding.
 _LITTLE = 0.01
-# Shorter ones leave workers idle for less at the end, and pad more: the best is found by trying.
+# Shorter spans leave workers idle for less time at the end, but pad more, so all of these are tried.
 _LENGTHS = (4, 8, 16, 32, LONGEST, 2 * LONGEST)
-# The end of a long list is dealt as well as can be found: so many shards, and of the longest spans for each worker.
+# The end of a long list that is optimised: shards, and longest spans for each worker.
 _LEFT_SHARDS, _LEFT_SPANS = 500, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What there is to render of a shard: images by prompt alone, by a vector and of pairs, and full batches of quotas.
+    """The images of a shard by the way that they are drawn, and full batches of quotas.
 
-    Samples that are drawn in different ways never share a batch (`generate/render.py`), and a quota's batches are its
-    cell's own. A sample of a pair is two images, its own and that of its base beside it.
+    Samples of different ways never share a batch (`generate/render.py`), and neither do quotas of different cells. A
+    sample beside its base is two images.
     """
 
     by_prompt: int
@@ -65,21 +60,28 @@ def load_of(plan: Plan, shard: Shard) -> Load:
 
 def way_of(plan: Plan, shift: str) -> Way:
     """Return how samples of a shift are drawn: by prompts, from image embeddings, or in pairs with their base."""
-    own = plan.shift(shift)
-    return "vector" if own.embedding is not None else "pair" if plan.recipe.beside_base(own) else "prompt"
+    resolved = plan.shift(shift)
+    if resolved.embedding is not None:
+        return "vector"
+    return "pair" if plan.recipe.beside_base(resolved) else "prompt"
 
 
 def spans(plan: Plan, shards: Sequence[Shard], workers: int) -> Sequence[Span]:
-    """Return the shards in spans for workers that each take the next one when free; a lazy sequence, in order."""
+    """Return the shards in spans, as a lazy sequence in order, for workers that take the next span when free."""
     ends = cuts((load_of(plan, shard) for shard in shards), plan.recipe.generator.batch_size, workers)
-    return _Spans(shards, ends)
+
+    def span(number: int) -> Span:
+        first = ends[number - 1] if number else 0
+        return tuple(shards[index] for index in range(first, ends[number]))
+
+    return LazySequence(range(len(ends)), span)
 
 
 def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
-    """Return where each span ends, as positions behind its last shard.
+    """Return the position after the last shard of each span.
 
-    Of the ways that are tried the one whose last worker has ended first, counted in rendered batches with what is
-    padded; of these the one with the fewest batches, and of these the one with the most spans.
+    Of the tried divisions, take the one whose last worker ends first, counted in padded batches, then the one with the
+    fewest batches, then the one with the most spans.
     """
     batches = _Batches(loads, batch_size)
     count = len(batches)
@@ -88,7 +90,7 @@ def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
     idle = [0] * min(workers, count)
     begun = array("q")
     at = 0
-    # Spans of a long list, up to where the rest is short enough to be dealt with care.
+    # Spans of a long list, up to the end that is optimised.
     while count - at > _LEFT_SHARDS and batches.of(at, count) > _LEFT_SPANS * LONGEST * workers:
         at = batches.padding_little(at, LONGEST)
         begun.append(at)
@@ -102,7 +104,7 @@ def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
 
 
 class _Batches:
-    """Batches and images of any span, from sums over all shards before each."""
+    """Batches and images of any span, from cumulative sums over shards."""
 
     def __init__(self, loads: Iterable[Load], batch_size: int) -> None:
         self.size = batch_size
@@ -117,20 +119,19 @@ class _Batches:
         return len(self._full) - 1
 
     def of(self, start: int, end: int) -> int:
-        """Return the batches of the shards from `start` to before `end` as one span."""
+        """Return the batches of the shards [start, end) as one span."""
         alone = sum(-(-(sums[end] - sums[start]) // self.size) for sums in self._ways)
         return alone + self._full[end] - self._full[start]
 
     def images(self, start: int, end: int) -> int:
-        """Return the images of these shards, without padding."""
+        """Return the images of the shards [start, end), without padding."""
         drawn = sum(sums[end] - sums[start] for sums in self._ways)
         return drawn + self.size * (self._full[end] - self._full[start])
 
     def furthest(self, start: int, most: int) -> int:
-        """Return the end of the longest span of at most `most` batches, but of at least one shard."""
-        return max(
-            start + 1, bisect_right(range(len(self) + 1), most, lo=start, key=lambda end: self.of(start, end)) - 1
-        )
+        """Return the end of the longest span of at most `most` batches, or of one shard."""
+        end = bisect_right(range(len(self) + 1), most, lo=start, key=lambda end: self.of(start, end)) - 1
+        return max(start + 1, end)
 
     def padding_little(self, start: int, most: int) -> int:
         """Return the end of the first span of at most `most` batches that pads little, or that pads least."""
@@ -148,20 +149,20 @@ class _Batches:
 
 
 def _filled(batches: _Batches, start: int, idle: Sequence[int], longest: int) -> array[int]:
-    """Return the ends of spans that fill each worker to one level, the lowest that has space for all shards."""
+    """Return the ends of spans that fill each worker to the lowest level with space for all shards."""
     least = max(-(-(sum(idle) + batches.of(start, len(batches))) // len(idle)), max(idle))
-    low, high, found = least - 1, least, _up_to(batches, start, idle, longest, least)
-    while found is None:
+    low, high, ends = least - 1, least, _up_to(batches, start, idle, longest, least)
+    while ends is None:
         low, high = high, least + 2 * (high - least) + 1
-        found = _up_to(batches, start, idle, longest, high)
+        ends = _up_to(batches, start, idle, longest, high)
     while high - low > 1:
         level = (low + high) // 2
-        way = _up_to(batches, start, idle, longest, level)
-        if way is None:
+        lower = _up_to(batches, start, idle, longest, level)
+        if lower is None:
             low = level
         else:
-            high, found = level, way
-    return found
+            high, ends = level, lower
+    return ends
 
 
 def _up_to(batches: _Batches, start: int, idle: Sequence[int], longest: int, level: int) -> array[int] | None:
@@ -182,7 +183,7 @@ def _up_to(batches: _Batches, start: int, idle: Sequence[int], longest: int, lev
 
 
 def _score(batches: _Batches, start: int, idle: Sequence[int], ends: Sequence[int]) -> tuple[int, int, int]:
-    """Return when the last worker ends, all batches, and minus the spans: lower is better."""
+    """Return when the last worker ends, the batches, and minus the spans: lower is better."""
     free, total = list(idle), 0
     heapq.heapify(free)
     for first, last in pairwise([start, *ends]):
@@ -190,27 +191,3 @@ def _score(batches: _Batches, start: int, idle: Sequence[int], ends: Sequence[in
         heapq.heapreplace(free, free[0] + count)
         total += count
     return max(free), total, -len(ends)
-
-
-class _Spans(Sequence["Span"]):
-    """Spans by where they end; each is made when it is asked for."""
-
-    def __init__(self, shards: Sequence[Shard], ends: Sequence[int]) -> None:
-        self._shards = shards
-        self._ends = ends
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    @overload
-    def __getitem__(self, at: int) -> Span: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Span]: ...
-    def __getitem__(self, at: int | slice) -> Span | Sequence[Span]:
-        if isinstance(at, slice):
-            return [self[position] for position in range(*at.indices(len(self)))]
-        position = at + len(self) if at < 0 else at
-        if not 0 <= position < len(self):
-            raise IndexError(f"span {at} of {len(self)}")
-        first = self._ends[position - 1] if position else 0
-        return tuple(self._shards[index] for index in range(first, self._ends[position]))
