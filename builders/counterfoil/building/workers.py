@@ -1,11 +1,7 @@
-"""The work of a build's workers: load the models once, make spans, and write or send each whole shard.
+"""The work of a build's workers: load the models, make spans, and write or send each whole shard.
 
-A worker that shares no folder with the main process writes each shard into a temporary folder and sends its files. The
-main process writes them in the same way: whole files, the receipt last. A folder of the dataset's name on the worker's
-machine is never read.
-
-Bytes still depend on the *stack*: the worker that makes a shard measures it and stores it in the receipt. A worker
-whose stack is not the lock's is refused before it renders, unless `--allow-mixed`; so is another kind of GPU.
+A worker that shares no folder with the main process sends the files of each shard, and the main process writes them.
+A worker with another stack than the lock's is refused before it renders, unless `--allow-mixed`.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from counterfoil.building.judges import Judges, Pins
 from counterfoil.building.shard import Made, ShardMaker
@@ -34,6 +30,7 @@ from counterfoil.generate.screen import Scorer, Thresholds
 from counterfoil.models.clip import load_clip
 from counterfoil.models.devices import computing_on, holds_context, libraries_of, stack_of
 from counterfoil.plan import Plan, RowTable, Shard, make_plan
+from counterfoil.plan.layout import LazySequence
 from counterfoil.regular_files import named_path
 from counterfoil.store import Receipt, ShardWriter
 from counterfoil.store.atomic import remove_durably, write_atomically
@@ -61,14 +58,14 @@ def write_to_send(writer: ShardWriter, shard: Shard, candidates: Sequence[Candid
     """Write a shard in a temporary folder, to be sent to the main process."""
     with tempfile.TemporaryDirectory(prefix="counterfoil-shard-") as folder:
         directory = Path(folder)
-        (directory / LOCK).touch()  # without one a writer thinks that the dataset was removed
+        (directory / LOCK).touch()  # a writer stops without a lock
         receipt = replace(writer, directory=directory).write(shard, candidates)
         return ShardFiles(receipt, {file.path: (directory / file.path).read_bytes() for file in receipt.files})
 
 
 @dataclass(frozen=True, slots=True)
 class SpanToCollect:
-    """A span for a worker, and the receipts by id of its shards that a lost worker sent before."""
+    """A span for a worker, and the receipts by id of its shards that a lost worker sent."""
 
     span: Span
     came: Mapping[str, Receipt]
@@ -78,39 +75,31 @@ class SpanToCollect:
         return name_of_item(self.span)
 
 
-class SpansToCollect(Sequence[SpanToCollect]):
-    """Spans with the receipts so far: an engine asks again for a span whose worker was lost."""
+class SpansToCollect(LazySequence[SpanToCollect]):
+    """Spans with the receipts so far; an engine reads a span again if its worker was lost."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
+        super().__init__(range(len(spans)), self._with_receipts)
         self._spans = spans
         self._came: dict[str, Receipt] = {}
 
-    def __len__(self) -> int:
-        return len(self._spans)
-
-    @overload
-    def __getitem__(self, at: int) -> SpanToCollect: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[SpanToCollect]: ...
-    def __getitem__(self, at: int | slice) -> SpanToCollect | Sequence[SpanToCollect]:
-        if isinstance(at, slice):
-            return [self[index] for index in range(*at.indices(len(self)))]
-        span = self._spans[at]
+    def _with_receipts(self, number: int) -> SpanToCollect:
+        span = self._spans[number]
         return SpanToCollect(span, {shard.id: self._came[shard.id] for shard in span if shard.id in self._came})
 
     def note(self, shard: str, receipt: Receipt) -> None:
-        """Remember that a shard came and is written."""
+        """Remember the receipt of a shard that is written."""
         self._came[shard] = receipt
 
 
-def write_collected(writer: ShardWriter, came: ShardFiles, asked: Collection[tuple[str, int, int]]) -> None:
-    """Write a shard from a worker into the writer's directory, unless it was written before.
+def write_collected(writer: ShardWriter, came: ShardFiles, pending: Collection[tuple[str, int, int]]) -> None:
+    """Write a shard from a worker into the writer's directory, unless it is there.
 
-    `asked` are the shards that workers make: group, number, of how many. RunFailure for another shard, a damaged one,
-    or one that names files of others.
+    pending: group, number and count of the shards that workers make. RunFailure for another shard, a damaged one, or
+    one that names files of others.
     """
     receipt = came.receipt
-    if (receipt.group, receipt.shard, receipt.of) not in asked:
+    if (receipt.group, receipt.shard, receipt.of) not in pending:
         raise RunFailure(
             f"a worker sent a shard that was not requested: {receipt.shard} of {receipt.of} of {receipt.group[:80]!r}",
             "The shard was not written. Check that machine.",
@@ -127,7 +116,7 @@ def write_collected(writer: ShardWriter, came: ShardFiles, asked: Collection[tup
     for what in WHATS:
         path = shard_path(what, receipt.group, writer.split, receipt.shard, receipt.of, writer.format)
         if path not in came.contents:
-            remove_durably(directory / path)  # left by a run that was killed under another stack
+            remove_durably(directory / path)  # from a killed run under another stack
     for path, content in came.contents.items():
         write_atomically(directory / path, content)
     write_receipt(directory, receipt)
@@ -135,13 +124,13 @@ def write_collected(writer: ShardWriter, came: ShardFiles, asked: Collection[tup
 
 def _refuse_damaged(writer: ShardWriter, came: ShardFiles) -> None:
     receipt = came.receipt
-    name_of_item = {file.path: file for file in receipt.files}
-    place = (receipt.group, receipt.shard, receipt.of)
-    own = all((p := parse_shard_path(path)) is not None and (p.group, p.number, p.of) == place for path in name_of_item)
-    whole = name_of_item.keys() == came.contents.keys() and all(
-        hashlib.sha256(content).hexdigest() == name_of_item[path].sha256 for path, content in came.contents.items()
-    )
-    if not own or not whole or dict(receipt.hashes) != dict(writer.hashes):
+    expected = {file.path: file.sha256 for file in receipt.files}
+    sound = expected == {path: hashlib.sha256(content).hexdigest() for path, content in came.contents.items()}
+    for path in expected:
+        shard = parse_shard_path(path)
+        shard_id = None if shard is None else (shard.group, shard.number, shard.of)
+        sound = sound and shard_id == (receipt.group, receipt.shard, receipt.of)
+    if not sound or dict(receipt.hashes) != dict(writer.hashes):
         raise RunFailure(
             f"{receipt.path}: the files that a worker sent do not match their receipt",
             "The shard was not written. Run the same command again; if it happens again, check that machine.",
@@ -150,7 +139,7 @@ def _refuse_damaged(writer: ShardWriter, came: ShardFiles) -> None:
 
 def imported_for(recipe: Recipe) -> Sequence[str]:
     """Return the heavy modules that a worker imports for a recipe."""
-    always = (__name__, "pandas")  # pandas is what pyarrow looks for where it gets its first list
+    always = (__name__, "pandas")  # pyarrow imports pandas with its first list
     screens = () if recipe.screen.model is None else ("open_clip",)
     draws = ("diffusers.pipelines.auto_pipeline",) if recipe.kind.draws else ()
     return (*always, *screens, *draws)
@@ -160,10 +149,9 @@ def imported_for(recipe: Recipe) -> Sequence[str]:
 class Job:
     """Everything that a worker needs, as plain data that pickles (an `engines.Work`).
 
-    `commits` are the pinned commits of models, which workers load. Samples are drawn from `embeddings`. `loras` pin
-    added weights, `judges` classifiers, `pool` the images that rows are taken from; the file `rows` says which.
-    `writer` has the directory's stack; another one is refused unless `allow_mixed`. `mark` proves that the worker sees
-    the same directory.
+    commits: pinned commits of models. loras, judges, pool: pins of added weights, classifiers, and the images that rows
+    are taken from. rows: the file of chosen rows. writer: with the directory's stack; another stack needs
+    `allow_mixed`. mark: proves that the worker sees the same directory. collect: send shards to the main process.
     """
 
     recipe: Recipe
@@ -198,10 +186,10 @@ class Job:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Span | SpanToCollect], Doing[Any, list[Receipt]]]]:
-        """Load the models; yield a function that makes a span and yields the number of images as it goes.
+        """Load the models; yield a function that makes a span and yields the number of images of each step.
 
-        Each shard is written as soon as it is whole, and its receipt is `Delivered`. A shard that a lost worker wrote
-        or sent is not made again. UserError if this worker's stack or directory is refused, and what loading raises.
+        Each whole shard is written, and its receipt is `Delivered`. A shard that a lost worker wrote or sent is not
+        made again. UserError if this worker's stack or directory is refused.
         """
         if self.mark is not None:
             self.mark.refuse_unseen()
@@ -217,7 +205,7 @@ class Job:
                 for shard in span:
                     if receipt := came.get(shard.id) if self.collect else writer.made_before(shard):
                         receipts.append(receipt)
-                        yield receipt.rows["candidates"]  # finished before: counted at once
+                        yield receipt.rows["candidates"]
                         yield Delivered(receipt)
                     else:
                         left.append(shard)
@@ -246,18 +234,18 @@ class Job:
 
     def _writer_here(self) -> ShardWriter:
         """Return a writer whose receipts record the stack of this process, which may run on another machine."""
-        generator = self.recipe.generator
-        libraries = libraries_of(generator)
-        here = stack_of(self.device, generator.dtype, generator.batch_size, libraries, compiled=generator.compile)
+        settings = self.recipe.generator
+        libraries = libraries_of(settings)
+        stack = stack_of(self.device, settings.dtype, settings.batch_size, libraries, compiled=settings.compile)
         if not self.allow_mixed:
             try:
-                refuse_other_stack(self.writer.directory, self.writer.stack, here)
+                refuse_other_stack(self.writer.directory, self.writer.stack, stack)
             except UserError as error:
                 if not holds_context(self.device):
                     raise
-                # GPUs of one machine may be of several kinds: which of them differs is what --device needs.
+                # Name the GPU for --device: a machine may have GPUs of several kinds.
                 raise UserError([*error.problems, f"  (measured on {self.device})"], error.hint) from None
-        return replace(self.writer, stack=here)
+        return replace(self.writer, stack=stack)
 
     def _maker(self, plan: Plan) -> ShardMaker:
         screen = plan.recipe.screen
@@ -266,15 +254,15 @@ class Job:
             clip = load_clip(screen.model, screen.weights, self.device, revision=self.commits["screen"])
             scorer = Scorer(clip, plan)
         materials = Materials(
-            plan.recipe,
-            self.device,
-            self.tokens,
-            self.commits["generator"],
-            self.commits["adapter"],
-            (plan.recipe.generator.lora, self.loras),
-            self.embeddings,
-            self.pool,
-            plan.table,
+            recipe=plan.recipe,
+            device=self.device,
+            tokens=self.tokens,
+            revision=self.commits["generator"],
+            adapter_revision=self.commits["adapter"],
+            loras=(plan.recipe.generator.lora, self.loras),
+            embeddings=self.embeddings,
+            pool=self.pool,
+            table=plan.table,
         )
         return ShardMaker(
             plan,
