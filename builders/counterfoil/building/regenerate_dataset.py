@@ -1,7 +1,6 @@
-"""`build --from`: rebuild a dataset from its own files and compare it with the original, or repair it in place.
+"""Rebuild a dataset from its own files and compare it with the original, or repair it in place (`build --from`).
 
-Recipe, lock, thresholds and tokens are verified before they are used. The input dataset is not needed: the directory
-holds thresholds as numbers and tokens as vectors.
+The input dataset is not needed: the directory has thresholds as numbers and tokens as vectors.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ WANTED = (RECIPE, LOCK, THRESHOLDS, MANIFEST, f"{TOKENS}/**", "receipts/**", ROW
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A dataset, and what rebuilds it: its recipe with overrides, and its inputs."""
+    """A dataset, its recipe with overrides, and its inputs."""
 
     dataset: SoundDataset
     recipe: Recipe
@@ -74,9 +73,8 @@ class Original:
 def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool = True) -> Original:
     """Return the original in a directory, with `a.b=c` overrides that change none of its images and rows.
 
-    `own` is False for a published copy, in which no interrupted replacement is settled. Raise UserError if there is no
-    dataset or an override would change it. Raise RunFailure, with every damaged file, if a file that cannot be rebuilt
-    differs from the lock or the manifest.
+    own: False for a published copy, in which no interrupted replacement is settled. UserError without a dataset, or if
+    an override would change it; RunFailure with all damaged files that cannot be rebuilt.
     """
     dataset = read_dataset(directory, "words", "thresholds", "tokens", "embeddings", "rows", own=own).sound()
     recipe = _overridden(dataset, overrides)
@@ -92,10 +90,7 @@ def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool =
 
 
 def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
-    """Raise UserError if a model in a folder is missing, or has other content than the lock pins.
-
-    Models of the Hub are loaded at their pinned commits, so they are not checked.
-    """
+    """Raise UserError if a model in a folder is missing or not the one that the lock pins."""
     pins = lock.inputs["models"]
     problems: list[str] = []
     if recipe.kind.draws:
@@ -112,11 +107,8 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
         key = "screen.keep" if recipe.screen.judge is None else "screen.judge"
         problems.append(f"{key}: the judges are not those that {LOCK} pins")
     if problems:
-        raise UserError(
-            problems,
-            "Rebuilding needs the same weights. To use another model, build another dataset: `counterfoil build"
-            " RECIPE`.",
-        )
+        hint = "To use another model, build another dataset: `counterfoil build RECIPE`."
+        raise UserError(problems, f"Rebuilding needs the same weights. {hint}")
 
 
 def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
@@ -131,11 +123,8 @@ def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
         lines += differences(original.screen_document, recipe.screen_document) or ["screen: the hash differs"]
     # These change no image here, but the recipe would no longer name the origin of thresholds and tokens.
     for section in ("source", TOKENS):
-        before, after = (getattr(each, section) for each in (original, recipe))
-        lines += differences(_portable(before), _portable(after), section)
-    before, after = (
-        {s.name: s.embedding and s.embedding.model_dump() for s in r.all_shifts()} for r in (original, recipe)
-    )
+        lines += differences(_portable(getattr(original, section)), _portable(getattr(recipe, section)), section)
+    before, after = ({shift.name: _portable(shift.embedding) for shift in r.all_shifts()} for r in (original, recipe))
     lines += differences(before, after, "embedding")
     if lines:
         raise UserError(
@@ -159,7 +148,7 @@ _DESCRIBING = (CARD, CROISSANT, BENCHMARK)
 _WRITTEN = (*_DESCRIBING, RECIPE, LOCK, THRESHOLDS, TIMM_INFO, EMBEDDINGS, ROWS)
 _FOLDERS = (*WHATS, TOKENS, RECEIPTS, FIGURES)
 
-MOST_ROWS = 200  # whose pixels are compared, over all shards that differ
+MOST_ROWS = 200  # of all shards that differ, whose pixels are compared
 MOST_LISTED = 20
 
 Shards = Mapping[tuple[str, int], Receipt]
@@ -167,10 +156,7 @@ Shards = Mapping[tuple[str, int], Receipt]
 
 @dataclass(frozen=True, slots=True)
 class DecisionChange:
-    """A candidate with another decision of the screen: the original's (`there`) and the new one (`here`).
-
-    None if it was not rendered.
-    """
+    """A candidate with the original's decision (`there`) and another one (`here`); None if it was not rendered."""
 
     key: str
     there: str | None
@@ -179,10 +165,11 @@ class DecisionChange:
 
 @dataclass(frozen=True, slots=True)
 class RowDifferences:
-    """The differences between rows of differing shards. `rows` are the compared rows, at most 200, with two images.
+    """The differences between rows of differing shards.
 
-    same_bytes, same_pixels: rows with equal images. least_psnr, median_psnr: of the other rows, in decibels.
-    decisions: candidates of these shards with another decision. changed: the first of them.
+    rows: the number of compared rows, at most 200. same_bytes, same_pixels: rows with equal images. least_psnr,
+    median_psnr: of the other rows, in decibels. decisions: candidates with another decision. changed: the first of
+    them.
     """
 
     rows: int
@@ -198,10 +185,10 @@ class RowDifferences:
 class Comparison:
     """The comparison of a rebuilt dataset's files with the manifest of the original.
 
-    shard_files: the compared files of data, candidates and rejected. differing: those that differ, are missing or are
+    shard_files: the number of files of data, candidates and rejected. differing: those that differ, are missing or are
     new. others: other files of a build that differ. left_out: files that cannot be equal or that no build writes.
     stack: a line for each field of the stack that differs. unexplained: files, except cards, that differ although the
-    stack does not. rows: None if no row was compared, because nothing differs or the original's images are missing.
+    stack does not. rows: None if nothing differs or the original's images are missing.
     """
 
     shard_files: int
@@ -214,7 +201,7 @@ class Comparison:
 
     @property
     def identical(self) -> bool:
-        """Return whether all compared files are identical byte for byte."""
+        """Return whether all compared files have equal bytes."""
         return not self.differing and not self.others
 
 
@@ -223,47 +210,54 @@ def compare(
 ) -> Comparison | None:
     """Compare the dataset in `out` with its original; return None if the original has no manifest.
 
-    original_shards: the original's receipts, read before the rebuild. described: compare recipe and card, which is
-    pointless if overrides change their text. images: the original's images still exist.
+    original_shards: the original's receipts, read before the rebuild. described: compare recipe and card, whose text no
+    override changed. images: the original's images still exist.
     """
     rebuilt = read_manifest(out)
     lock = read_lock(out)
     if not original.dataset.listed or rebuilt is None or lock is None:
         return None
-    paths = sorted(original.dataset.listed.keys() | rebuilt.keys())
-    hashes = {path: [e and e.sha256 for e in (original.dataset.listed.get(path), rebuilt.get(path))] for path in paths}
-    other = {path for path, (before, after) in hashes.items() if before != after}
+    listed = original.dataset.listed
+    paths = sorted(listed.keys() | rebuilt.keys())
+    other = [
+        path
+        for path in paths
+        if path not in listed or path not in rebuilt or listed[path].sha256 != rebuilt[path].sha256
+    ]
     evaluated = any(path.startswith(f"{folder.name}/") for path in other for folder in SEALED_FOLDERS)
     left_out = {path for path in paths if path not in _WRITTEN and path.partition("/")[0] not in _FOLDERS}
     if evaluated or not described:
-        left_out |= {*_DESCRIBING} & set(paths)
+        left_out |= {*_DESCRIBING}
     if not described:
-        left_out |= {RECIPE} & set(paths)
+        left_out.add(RECIPE)
     if BENCHMARK not in rebuilt:  # a user wrote it
-        left_out |= {BENCHMARK} & set(paths)
-    differing = tuple(path for path in paths if path in other and _is_shard(path))
-    others = tuple(path for path in paths if path in other and not _is_shard(path) and path not in left_out)
-    after = {(receipt.group, receipt.shard): receipt for receipt in read_receipts(out)}
-    stacks = [differences(original.dataset.lock.stack, lock.stack)]
-    by_shard = {
-        shard: differences(
-            original_shards[shard].stack if shard in original_shards else original.dataset.lock.stack, receipt.stack
-        )
-        for shard, receipt in after.items()
-    }
-    stack = tuple(dict.fromkeys(line for lines in [*stacks, *by_shard.values()] for line in lines))
-    alike = [path for path in differing if not by_shard.get(_shard_of(path))]
+        left_out.add(BENCHMARK)
+    differing = tuple(path for path in other if _is_shard(path))
+    others = tuple(path for path in other if not _is_shard(path) and path not in left_out)
+    new_shards = {(receipt.group, receipt.shard): receipt for receipt in read_receipts(out)}
+    old_stack = original.dataset.lock.stack
+    lines = differences(old_stack, lock.stack)
+    same_stack: set[tuple[str, int]] = set()
+    for shard, receipt in new_shards.items():
+        before = original_shards[shard].stack if shard in original_shards else old_stack
+        of_shard = differences(before, receipt.stack)
+        lines = [*lines, *of_shard]
+        if not of_shard:
+            same_stack.add(shard)
+    rows = None
+    if images and differing:
+        rows = _compare_rows(original.dataset.directory, original_shards, out, new_shards, differing)
+    alike = [path for path in differing if _shard_of(path) in same_stack or _shard_of(path) not in new_shards]
+    # Another version of Counterfoil may word a card differently, and the stack does not record that version.
+    alike += [path for path in others if not lines and path not in _DESCRIBING]
     return Comparison(
         shard_files=sum(map(_is_shard, paths)),
         differing=differing,
         others=others,
-        left_out=tuple(path for path in sorted(left_out) if path in original.dataset.listed),
-        stack=stack,
-        # Another version of Counterfoil may word a card differently, and the stack does not record that version.
-        unexplained=(*alike, *(path for path in others if not stack and path not in _DESCRIBING)),
-        rows=_compare_rows(original.dataset.directory, original_shards, out, after, differing)
-        if images and differing
-        else None,
+        left_out=tuple(path for path in sorted(left_out) if path in listed),
+        stack=tuple(dict.fromkeys(lines)),
+        unexplained=tuple(alike),
+        rows=rows,
     )
 
 
@@ -279,33 +273,32 @@ def _shard_of(path: str) -> tuple[str, int]:
 def _compare_rows(
     directory: Path, original_shards: Shards, out: Path, new_shards: Shards, differing: Sequence[str]
 ) -> RowDifferences | None:
-    shards = [
-        shard
-        for shard in dict.fromkeys(map(_shard_of, differing))
-        if shard in new_shards and shard in original_shards and _at_hand(directory, shard, original_shards[shard])
-    ]
+    both = [shard for shard in dict.fromkeys(map(_shard_of, differing)) if shard in new_shards.keys() & original_shards]
+    shards = [shard for shard in both if _is_intact(directory, shard, original_shards[shard])]
     if not shards:
         return None
-    apart: list[float] = []
+    ratios: list[float] = []
     same_bytes = 0
     changed: list[DecisionChange] = []
     decisions = 0
     rows_of_shard = max(1, MOST_ROWS // len(shards))
     for shard in shards:
-        if len(apart) + same_bytes < MOST_ROWS:
+        if len(ratios) + same_bytes < MOST_ROWS:
             before = dict(islice(_images(directory, original_shards[shard]), rows_of_shard))
             for key, image in _images(out, new_shards[shard]):
-                if key in before:
-                    same_bytes += before[key] == image
-                    apart += [] if before[key] == image else [_apart(before[key], image)]
+                if key in before and before[key] == image:
+                    same_bytes += 1
+                elif key in before:
+                    ratios.append(_encoded_psnr(before[key], image))
         for change in _changed(directory, original_shards[shard], out, new_shards[shard]):
             decisions += 1
-            changed += [change] if len(changed) < MOST_LISTED else []
-    finite = [decibels for decibels in apart if decibels != float("inf")]
+            if len(changed) < MOST_LISTED:
+                changed.append(change)
+    finite = [decibels for decibels in ratios if decibels != float("inf")]
     return RowDifferences(
-        rows=same_bytes + len(apart),
+        rows=same_bytes + len(ratios),
         same_bytes=same_bytes,
-        same_pixels=len(apart) - len(finite),
+        same_pixels=len(ratios) - len(finite),
         least_psnr=min(finite, default=None),
         median_psnr=statistics.median(finite) if finite else None,
         decisions=decisions,
@@ -313,7 +306,7 @@ def _compare_rows(
     )
 
 
-def _apart(before: bytes, after: bytes) -> float:
+def _encoded_psnr(before: bytes, after: bytes) -> float:
     """Return the PSNR of two encoded images in decibels; 0 if one does not decode or the sizes differ."""
     try:
         before_pixels, after_pixels = decoded(before), decoded(after)
@@ -322,11 +315,11 @@ def _apart(before: bytes, after: bytes) -> float:
     return psnr(before_pixels, after_pixels) if before_pixels.shape == after_pixels.shape else 0.0
 
 
-def _at_hand(directory: Path, shard: tuple[str, int], receipt: Receipt) -> bool:
+def _is_intact(directory: Path, shard: tuple[str, int], receipt: Receipt) -> bool:
     """Return whether the original's files of a shard are present and unchanged."""
-    if any(_shard_of(file.path) != shard for file in receipt.files):
-        return False  # never open another path that a receipt names
-    return not any(file_faults(directory, receipt.files))
+    # Never open another path that a receipt names.
+    names_others = any(_shard_of(file.path) != shard for file in receipt.files)
+    return not names_others and not any(file_faults(directory, receipt.files))
 
 
 def _images(directory: Path, receipt: Receipt) -> Iterator[tuple[str, bytes]]:
@@ -337,10 +330,10 @@ def _images(directory: Path, receipt: Receipt) -> Iterator[tuple[str, bytes]]:
 
 
 def _changed(directory: Path, original_receipt: Receipt, out: Path, new_receipt: Receipt) -> Iterator[DecisionChange]:
-    before, after = (
-        {row["key"]: row["reason"] for row in read_shard(folder, receipt, ["key", "reason"], "candidates")}
-        for folder, receipt in ((directory, original_receipt), (out, new_receipt))
-    )
+    def decisions(folder: Path, receipt: Receipt) -> dict[str, str]:
+        return {row["key"]: row["reason"] for row in read_shard(folder, receipt, ["key", "reason"], "candidates")}
+
+    before, after = decisions(directory, original_receipt), decisions(out, new_receipt)
     for key in {**before, **after}:
         if before.get(key) != after.get(key):
             yield DecisionChange(key, before.get(key), after.get(key))
@@ -348,10 +341,7 @@ def _changed(directory: Path, original_receipt: Receipt, out: Path, new_receipt:
 
 @dataclass(frozen=True, slots=True)
 class Regeneration(BuildResult):
-    """The rebuilt dataset, and its comparison with the original; `comparison` is None if the original has no manifest.
-
-    `repaired` is True if it was rebuilt in the original's own directory.
-    """
+    """The rebuilt dataset, its comparison with the original if that has a manifest, and whether it was `repaired`."""
 
     comparison: Comparison | None = None
     repaired: bool = False
@@ -395,20 +385,20 @@ def regenerate(
     in_place = is_local and out.resolve() == located.directory.resolve()
     original = read_original(located.directory, overrides, own=is_local)
     settle_directory(out)
-    made_by, here_on = engine_and_device(device, workers, engine)
+    resolved_engine, first_device = engine_and_device(device, workers, engine)
     refuse_other_models(original.recipe, original.dataset.lock)
-    before = {
-        (stands.receipt.group, stands.receipt.shard): stands.receipt
-        for stands in standing_shards(located.directory, ())
-        if stands.receipt is not None and stands.receipt.path == stands.path
-    }
+    before = {}
+    for standing in standing_shards(located.directory, ()):
+        receipt = standing.receipt
+        if receipt is not None and receipt.path == standing.path:
+            before[receipt.group, receipt.shard] = receipt
     described = original.recipe_yaml == original.dataset.recipe_yaml
     result = make_dataset(
         original.recipe,
         original.inputs,
         out,
-        device=here_on,
-        engine=made_by,
+        device=first_device,
+        engine=resolved_engine,
         allow_mixed=allow_mixed,
         recipe_yaml=original.recipe_yaml,
         repair=original.dataset.listed if in_place else None,
