@@ -141,7 +141,10 @@ def test_a_column_names_groups_and_units(tmp_path: Path) -> None:
     for option in ("group_column", "unit_column", "label_column", "image_column"):
         options: dict[str, Any] = {option: "nothing"}
         with pytest.raises(UserError, match="no column 'nothing'") as refused:
-            labelled_source(folder, BOTH, **options)
+            if option == "group_column":
+                labelled_source(folder, BOTH, group_column="nothing")
+            else:
+                labelled_source(NamedDataset(str(folder), **options), BOTH)
         assert "image, label, weather, shop" in (refused.value.hint or "")
     empty = parquet(tmp_path / "empty", label=[8, 5], shop=["a", None])
     with pytest.raises(UserError, match="1 rows have no shop, such as row 1"):
