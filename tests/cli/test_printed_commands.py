@@ -224,7 +224,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         _photos(folder)
         _drawn(folder / "drawn")
         coco_folder(folder / "streets")
-        patches_folder(folder / "faces", names=FACES)
+        patches_folder(folder / "faces" / "validation", names=FACES)
         with contextlib.chdir(folder):
             _recipes()
             run("counterfoil build wardrobe-mini --out wardrobe-mini")
