@@ -34,13 +34,13 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument(
         "--write", type=Path, nargs="?", const=RESULTS, metavar="FILE", help="put the tables there as they come"
     )
-    asked = parser.parse_args(words[1:])
+    options = parser.parse_args(words[1:])
     tables, failed = {}, False
-    for page in bench.measure(asked):
+    for page in bench.measure(options):
         tables, failed = page.tables, page.failed
-        if asked.write is not None:
+        if options.write is not None:
             name = f"bench_{chosen} {page.variant}".rstrip()
-            results_page.write(asked.write, name, bench.TITLE, page.opening, tables, bench.PARTS, page.measured_in)
+            results_page.write(options.write, name, bench.TITLE, page.opening, tables, bench.PARTS, page.measured_in)
     print("\n".join(line for lines in tables.values() for line in (*lines, "")))
     return int(failed)
 

@@ -27,10 +27,10 @@ _MOST_TOLD = 12
 
 def files(folder: Path) -> dict[str, Path]:
     """Path below a folder → file, of the files that tell results."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix in _KINDS)
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix in _KINDS)
     return {
         str(path.relative_to(folder)): path
-        for path in found
+        for path in paths
         if not _LEFT_OUT.intersection(path.relative_to(folder).parts)
     }
 
@@ -51,23 +51,27 @@ def numbers(path: Path) -> set[float]:
 
 def _of_json(value: Any) -> Iterator[float]:
     if isinstance(value, dict):
-        for one in value.values():
-            yield from _of_json(one)
+        for item in value.values():
+            yield from _of_json(item)
     elif isinstance(value, list):
-        for one in value:
-            yield from _of_json(one)
+        for item in value:
+            yield from _of_json(item)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield float(value)
 
 
 def _of_text(text: str) -> set[float]:
-    return {float(one.replace(",", "").replace("−", "-")) for one in _NUMBER.findall(text) if one.strip("-−,.")}
+    return {
+        float(text_of_number.replace(",", "").replace("−", "-"))
+        for text_of_number in _NUMBER.findall(text)
+        if text_of_number.strip("-−,.")
+    }
 
 
 def missing(old: set[float], new: set[float]) -> list[float]:
     """The numbers that are not among others, to 1e-12 of themselves."""
-    rounded = {f"{one:.11e}" for one in new}
-    return sorted(one for one in old - new if f"{one:.11e}" not in rounded)
+    rounded = {f"{number:.11e}" for number in new}
+    return sorted(number for number in old - new if f"{number:.11e}" not in rounded)
 
 
 def cells_that_differ(old: Path, new: Path) -> list[str] | None:
@@ -87,21 +91,21 @@ def cells_that_differ(old: Path, new: Path) -> list[str] | None:
 
 def main(old: Path, new: Path) -> int:
     """Tell file by file what is lost; how many files lost a number."""
-    there, here = files(old), files(new)
+    old_files, new_files = files(old), files(new)
     runs: dict[str, set[float]] = {}
-    for name, path in here.items():
+    for name, path in new_files.items():
         runs.setdefault(name.split("/")[0].split(".")[0], set()).update(numbers(path))
     lost = 0
-    for name, path in there.items():
-        other = here.get(name)
+    for name, path in old_files.items():
+        other = new_files.get(name)
         if other is not None and path.suffix == ".csv" and (differ := cells_that_differ(path, other)) is not None:
-            told = differ
+            lost_numbers = differ
         else:
             gone = missing(numbers(path), set() if other is None else numbers(other))
             elsewhere = missing(set(gone), runs.get(name.split("/")[0].split(".")[0], set()))
-            told = [f"{one:.12g}" for one in elsewhere]
-        lost += bool(told)
-        state = "same" if not told else f"{len(told)} lost: {'; '.join(told[:_MOST_TOLD])}"
+            lost_numbers = [f"{number:.12g}" for number in elsewhere]
+        lost += bool(lost_numbers)
+        state = "same" if not lost_numbers else f"{len(lost_numbers)} lost: {'; '.join(lost_numbers[:_MOST_TOLD])}"
         print(f"{name}{'' if other else ' (gone)'}: {state}")
     return lost
 

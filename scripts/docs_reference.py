@@ -105,9 +105,11 @@ def _without_links(prose: str) -> str:
 def markdown_pages() -> dict[str, str]:
     """The Markdown of every page by its path, with what stands in place of directives of the site."""
     stored = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
-    own = {path: _with_columns(text) for path, text in {**stored, **pages()}.items()}
-    own["reference/python.md"] = re.sub(r"^::: (\S+)$", _documented, own["reference/python.md"], flags=re.MULTILINE)
-    return own
+    markdown = {path: _with_columns(text) for path, text in {**stored, **pages()}.items()}
+    markdown["reference/python.md"] = re.sub(
+        r"^::: (\S+)$", _documented, markdown["reference/python.md"], flags=re.MULTILINE
+    )
+    return markdown
 
 
 def _documented(directive: re.Match[str]) -> str:
@@ -238,7 +240,7 @@ def _value(value: Any) -> str:
     if value is PydanticUndefined or isinstance(value, BaseModel):
         return "as below"
     if isinstance(value, tuple):
-        value = [one.model_dump(exclude_unset=True) if isinstance(one, BaseModel) else one for one in value]
+        value = [item.model_dump(exclude_unset=True) if isinstance(item, BaseModel) else item for item in value]
     text = json.dumps(value, ensure_ascii=False)
     return f"`{text}`" if len(text) <= 60 else "a list of its own"
 

@@ -55,8 +55,8 @@ def main() -> int:
         seconds = time.monotonic() - began
     print("\n".join(["", *table(verdicts), ""]))
     causes = by_cause(verdicts)
-    for outcome, cause, found in causes:
-        print(f"{len(found):,} × {outcome}: {cause}\n    {bad_line(found[0])}")
+    for outcome, cause, verdicts_of_cause in causes:
+        print(f"{len(verdicts_of_cause):,} × {outcome}: {cause}\n    {bad_line(verdicts_of_cause[0])}")
     print(f"{len(cases):,} cases in {seconds:.0f} s with seed {arguments.seed}.")
     if arguments.write:
         kinds = f" --kinds {' '.join(arguments.kinds)}" if arguments.kinds else ""
@@ -121,7 +121,7 @@ def _judged(cases: Sequence[Case], work: Path, jobs: int, limits: Limits) -> lis
 
 def _run(cases: Sequence[Case], work: Path, built: Mapping[str, Path], jobs: int, limits: Limits) -> list[Verdict]:
     verdicts: list[Verdict] = []
-    told = time.monotonic()
+    printed = time.monotonic()
     jobs = max(1, min(jobs, len(cases)))
     fork = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(jobs, mp_context=fork, initializer=_begin, initargs=(work, dict(built), limits)) as pool:
@@ -129,8 +129,8 @@ def _run(cases: Sequence[Case], work: Path, built: Mapping[str, Path], jobs: int
             verdicts.append(verdict)
             if verdict.bad:
                 print(bad_line(verdict), flush=True)
-            if time.monotonic() - told > _SECONDS_BETWEEN_LINES:
-                told = time.monotonic()
+            if time.monotonic() - printed > _SECONDS_BETWEEN_LINES:
+                printed = time.monotonic()
                 print(f"{len(verdicts):,} of {len(cases):,}", file=sys.stderr, flush=True)
     return verdicts
 

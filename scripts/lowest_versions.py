@@ -29,17 +29,17 @@ def declared(project: dict[str, Any]) -> list[str]:
 
 def lowest(requirements: list[str]) -> dict[str, str]:
     """Name → lowest version. Exits with all that have none, or two."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     wrong: list[str] = []
     for requirement in requirements:
         bound = BOUND.fullmatch(requirement)
         if bound is None:
             wrong.append(f"{requirement}: write name>=version, with a version that scripts/test_lowest.sh has tested")
-        elif found.setdefault(bound["name"], bound["version"]) != bound["version"]:
-            wrong.append(f"{requirement}: elsewhere it is {bound['name']}>={found[bound['name']]}")
+        elif versions.setdefault(bound["name"], bound["version"]) != bound["version"]:
+            wrong.append(f"{requirement}: elsewhere it is {bound['name']}>={versions[bound['name']]}")
     if wrong:
         sys.exit("\n".join([f"error: {PROJECT.name}", *wrong]))
-    return found
+    return versions
 
 
 def lowest_python(project: dict[str, Any]) -> str:
@@ -59,21 +59,21 @@ def left_out(project: dict[str, Any]) -> set[str]:
 
 def compared(versions: dict[str, str], python: str, optional: set[str]) -> int:
     """Prints a line for each; 1 where one is not the lowest. Those that are optional may be absent."""
-    here = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    installed = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     wanted = {"python": python, **versions}
     for name in versions:
         try:
-            here[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            here[name] = "none"
+            installed[name] = "none"
     width, others = max(map(len, wanted)), 0
     for name, version in wanted.items():
-        is_lowest = plain(version) == plain(here[name])
-        told = "" if is_lowest else "  is not the lowest"
-        if here[name] == "none" and name in optional:
-            told = "  is left out"
-        others += told.endswith("lowest")
-        print(f"{name:<{width}}  >={version:<9}  {here[name]}{told}")
+        is_lowest = plain(version) == plain(installed[name])
+        remark = "" if is_lowest else "  is not the lowest"
+        if installed[name] == "none" and name in optional:
+            remark = "  is left out"
+        others += remark.endswith("lowest")
+        print(f"{name:<{width}}  >={version:<9}  {installed[name]}{remark}")
     return 1 if others else 0
 
 

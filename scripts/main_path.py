@@ -45,10 +45,10 @@ def counterfoil(*words: str | Path, environment: Mapping[str, str] | None = None
 
 def images_of(directory: Path) -> dict[str, dict[str, bytes]]:
     """Split → key → encoded image, as the store reads them."""
-    found: dict[str, dict[str, bytes]] = {}
+    images: dict[str, dict[str, bytes]] = {}
     for row in read_rows(directory, columns=["key", "shift", "image"]):
-        found.setdefault(row["shift"], {})[row["key"]] = row["image"]["bytes"]  # in this recipe each shift is a group
-    return found
+        images.setdefault(row["shift"], {})[row["key"]] = row["image"]["bytes"]  # in this recipe each shift is a group
+    return images
 
 
 def loaded(reader: Reader, streaming: bool) -> dict[str, dict[str, bytes]]:
@@ -64,15 +64,15 @@ def main() -> int:
         settings = [word for change in REDUCED for word in ("--set", change)]
         counterfoil("build", "wardrobe-mini", "--out", dataset, "--device", "cpu", "--workers", "1", *settings)
         counterfoil("verify", dataset, "--rerender", "2", "--device", "cpu")
-        told = counterfoil("evaluate", dataset, "--models", MODEL, "--device", "cpu", "--into-card", "--json")
-        if not any(row["measure"] == "drop" and row.get("value") for row in json.loads(told)["rows"]):
-            sys.exit(f"{told}\nfailed: no shift makes a difference to {MODEL}")
+        report = counterfoil("evaluate", dataset, "--models", MODEL, "--device", "cpu", "--into-card", "--json")
+        if not any(row["measure"] == "drop" and row.get("value") for row in json.loads(report)["rows"]):
+            sys.exit(f"{report}\nfailed: no shift makes a difference to {MODEL}")
         with LoopbackHub(work / "hub") as hub:
-            there = client_environment(hub, work / "home")
-            counterfoil("publish", dataset, REPO, "--yes", "--tag", "v1", environment=there)
+            environment = client_environment(hub, work / "home")
+            counterfoil("publish", dataset, REPO, "--yes", "--tag", "v1", environment=environment)
             if published(hub, repo=REPO) != contents(dataset):
                 sys.exit(f"failed: what {REPO} holds is not the directory")
-            counterfoil("verify", f"{REPO}@v1", environment=there)
+            counterfoil("verify", f"{REPO}@v1", environment=environment)
             began, expected = time.monotonic(), images_of(dataset)
             with Reader(hub, work / "reader") as reader:
                 if not expected or any(loaded(reader, streaming) != expected for streaming in (False, True)):

@@ -30,8 +30,8 @@ def saved(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
 def measured(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """The JSON of a path, measured where it is not there."""
     if not path.exists():
-        found = measure()
-        saved(path, lambda to: to.write((json.dumps(found, indent=1) + "\n").encode()))
+        result = measure()
+        saved(path, lambda to: to.write((json.dumps(result, indent=1) + "\n").encode()))
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -43,8 +43,8 @@ def digest_of(value: Any) -> str:
 def code_of(places: Iterable[Path]) -> str:
     """A hash of some files, and of all Python files of some folders."""
     digest = hashlib.sha256()
-    for place in places:
-        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+    for path in places:
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
@@ -55,10 +55,12 @@ def imported_by(proof: str, name: str, no_number: Collection[str]) -> list[Path]
     no_number: names of files that change no number, which are left out.
     """
     imports = re.compile(rf"^from {proof}(?:\.(\w+) import| import (.+))", re.MULTILINE)
-    found, waiting = set(), {name}
+    names, waiting = set(), {name}
     while waiting:
-        found |= waiting
-        texts = [(_SCRIPTS / proof / f"{one}.py").read_text(encoding="utf-8") for one in waiting]
-        named = {one for text in texts for pair in imports.findall(text) for one in (pair[0], *pair[1].split(", "))}
-        waiting = named - found - {"", *no_number}
-    return [_SCRIPTS / proof / f"{one}.py" for one in sorted(found)]
+        names |= waiting
+        texts = [(_SCRIPTS / proof / f"{module}.py").read_text(encoding="utf-8") for module in waiting]
+        named = {
+            module for text in texts for pair in imports.findall(text) for module in (pair[0], *pair[1].split(", "))
+        }
+        waiting = named - names - {"", *no_number}
+    return [_SCRIPTS / proof / f"{module}.py" for module in sorted(names)]

@@ -47,30 +47,30 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes of the recipe, as of `mine`")
     parser.add_argument("--renders", type=int, default=60, help="true renders a cell")
     parser.add_argument("--fresh", type=int, default=32, help="fresh pairs a finding")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     # Captions and features are of this proof alone, and may be large.
-    os.environ["XDG_CACHE_HOME"] = str(asked.kept.resolve() / "cache")
+    os.environ["XDG_CACHE_HOME"] = str(options.kept.resolve() / "cache")
     for group, (section, title) in SECTIONS.items():
-        targets = [target for target in asked.targets if target in PANELS[group]]
+        targets = [target for target in options.targets if target in PANELS[group]]
         if targets:
-            proving.tell(section, title, OPENING, tables(targets, asked), list(PARTS), asked.write)
+            proving.tell(section, title, OPENING, tables(targets, options), list(PARTS), options.write)
 
 
-def tables(targets: list[str], asked: argparse.Namespace) -> Iterator[proving.Table]:
+def tables(targets: list[str], options: argparse.Namespace) -> Iterator[proving.Table]:
     """Measure each part with all targets of a panel."""
-    seed = SETTINGS_SEED if asked.settings else PRINTED_SEED
-    run = Asked(seed, tuple(asked.set), asked.fresh, asked.renders)
-    proofs = [Proof(target, run, asked.kept.resolve(), asked.captioner) for target in targets]
+    seed = SETTINGS_SEED if options.settings else PRINTED_SEED
+    run = Asked(seed, tuple(options.set), options.fresh, options.renders)
+    proofs = [Proof(target, run, options.kept.resolve(), options.captioner) for target in targets]
     changed = f", with {', '.join(run.overrides)}" if run.overrides else ""
     measured_in = (
         f"{by_kind(targets)}, recipe `wardrobe-bugs`, `samples.seed` {run.seed}{changed}; the truth of"
         f" {run.renders} renders a cell, {run.fresh} fresh pairs a finding"
     )
-    for name in asked.parts:
+    for name in options.parts:
         results = {}
         for proof in proofs:
             began = time.monotonic()
-            results[proof.target] = PARTS[name].measure(proof, asked.arms)
+            results[proof.target] = PARTS[name].measure(proof, options.arms)
             print(f"{name} {proof.target}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         yield proving.Table(name, [f"### {PARTS[name].title}", "", *PARTS[name].table(results)], measured_in)
 

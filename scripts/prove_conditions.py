@@ -85,9 +85,9 @@ class Pictures:
         for garment in load_garments("audit").of_class(SHIRT).tolist():
             for _ in range(PICTURES):
                 striped, flower, red = (rng.random(len(CONDITIONS)) < HAS).tolist()
-                place = list(PLACES)[int(rng.integers(len(PLACES)))]
+                background = list(PLACES)[int(rng.integers(len(PLACES)))]
                 scene = Scene(
-                    "audit", garment, SHIRT, "red" if red else "blue", "striped" if striped else "plain", place,
+                    "audit", garment, SHIRT, "red" if red else "blue", "striped" if striped else "plain", background,
                     companion="flower" if flower else "none", seed=int(rng.integers(2**53)),
                 )  # fmt: skip
                 scenes.append(scene)
@@ -107,8 +107,8 @@ class Pictures:
     def failing(self, planted: Sequence[tuple[str, str, float]]) -> NDArray[np.float64]:
         """Return (n, classes) how likely the answer to a row of the class is wrong."""
         likely = np.full((len(self.places), len(CLASSES)), WRONG)
-        for name, place, more in planted:
-            likely[self.places == place, CLASSES.index(name)] += more
+        for name, background, more in planted:
+            likely[self.places == background, CLASSES.index(name)] += more
         return likely
 
 
@@ -125,17 +125,22 @@ def mined_answers(pictures: Pictures, name: str, seed: int) -> dict[str, Any]:
     ]
     file.write_text("\n".join([f"key,{','.join(CONDITIONS)}", *lines]) + "\n")
     tests = _mined(pictures.folder, file)
-    outcomes = [_outcome(tests, one, chance) for one in tests.tested]
+    outcomes = [_outcome(tests, hypothesis, chance) for hypothesis in tests.tested]
     confirmed = [outcome for outcome in outcomes if outcome["confirmed"]]
-    said = {(one["class"], PLACES[place]) for one in confirmed for place in PLACES if PLACES[place] in one["caption"]}
-    planted = [(class_name, PLACES[place]) for class_name, place, _ in PLANTED[name]]
+    named = {
+        (finding["class"], PLACES[background])
+        for finding in confirmed
+        for background in PLACES
+        if PLACES[background] in finding["caption"]
+    }
+    planted = [(class_name, PLACES[background]) for class_name, background, _ in PLANTED[name]]
     return {
         "planted": len(planted),
-        "named": len(said.intersection(planted)),
+        "named": len(named.intersection(planted)),
         "tested": len(outcomes),
         "confirmed": len(confirmed),
-        "false": sum(one["true"] <= Mine().margin for one in confirmed),
-        "elsewhere": sum(one["class"] not in dict(planted) for one in confirmed),
+        "false": sum(finding["true"] <= Mine().margin for finding in confirmed),
+        "elsewhere": sum(finding["class"] not in dict(planted) for finding in confirmed),
         "intervals": sum(outcome["interval"] is not None for outcome in outcomes),
         "covered": sum(
             outcome["interval"][0] <= outcome["true"] <= outcome["interval"][1]
@@ -148,7 +153,9 @@ def mined_answers(pictures: Pictures, name: str, seed: int) -> dict[str, Any]:
 def _mined(folder: Path, answers: Path) -> HypothesisTests:
     """Return the tests that `mine` makes of a folder's split, by the method `directions`."""
     captions = folder.parent / "captions.yaml"
-    captions.write_text("\n".join(["reference: a photo of a shirt", "captions:", *(f"  - {one}" for one in CAPTIONS)]))
+    captions.write_text(
+        "\n".join(["reference: a photo of a shirt", "captions:", *(f"  - {caption}" for caption in CAPTIONS)])
+    )
     classes = ", ".join(f"{{id: c{k}, name: {name}, source_label: {k}}}" for k, name in enumerate(CLASSES))
     sets = [
         f"source.dataset={folder}", f"source.classes=[{classes}]", "source.unit_column=shirt", "tokens=null",
@@ -187,9 +194,9 @@ def _outcome(tests: HypothesisTests, carried: Carried, chance: NDArray[np.float6
 def main() -> None:
     parser = proving.parser(__doc__, ["conditions"], "other sets of pictures, on which the program was tried")
     parser.add_argument("--kept", type=Path, default=Path(".train/conditions-proof"), help="what was measured")
-    asked = parser.parse_args()
-    found = tables(asked.kept, SETTINGS_SEEDS if asked.settings else SEEDS)
-    proving.tell("prove_conditions", "Conditions", OPENING, found, ["conditions"], asked.write)
+    options = parser.parse_args()
+    measured = tables(options.kept, SETTINGS_SEEDS if options.settings else SEEDS)
+    proving.tell("prove_conditions", "Conditions", OPENING, measured, ["conditions"], options.write)
 
 
 def tables(kept: Path, seeds: range) -> Iterator[proving.Table]:
@@ -204,7 +211,9 @@ def tables(kept: Path, seeds: range) -> Iterator[proving.Table]:
     rows = []
     for name in [*PLANTED, "all"]:
         sets = [[result[part] for part in PLANTED if name in (part, "all")] for result in results]
-        counts = {key: [sum(one[key] for one in own) for own in sets] for key in results[0]["nothing"]}
+        counts = {
+            key: [sum(outcome[key] for outcome in outcomes) for outcomes in sets] for key in results[0]["nothing"]
+        }
         cells = {key: f"{sum(of_set)}" for key, of_set in counts.items()}
         for key, of in (("named", "planted"), ("false", "confirmed"), ("covered", "intervals")):
             if sum(counts[of]):

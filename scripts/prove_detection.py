@@ -87,7 +87,7 @@ def coverage(seed: int) -> Iterator[proving.Table]:
                 {},
             )
         whole = populations[world][0]
-        scores = {name: best_f1_score(own[0]) for name, own in _by_detector(whole).items()}
+        scores = {name: best_f1_score(matches_of[0]) for name, matches_of in _by_detector(whole).items()}
         truth = {name: number.value for name, number in _numbers(_exact(_by_detector(whole), scores)).items()}
         choosers = [Images(matches) for matches in whole]
         held: dict[str, list[tuple[float, float, float]]] = {
@@ -97,28 +97,30 @@ def coverage(seed: int) -> Iterator[proving.Table]:
             chosen = rng.choice(POPULATION, images, replace=False)
             parts = _by_detector([chooser.chosen(chosen) for chooser in choosers])
             drawn = {
-                name: [bootstrap_scores(own, scores[name], number, REPLICATES) for own in matches]
+                name: [
+                    bootstrap_scores(detector_matches, scores[name], number, REPLICATES) for detector_matches in matches
+                ]
                 for name, matches in parts.items()
             }
             numbers = _numbers(drawn)
-            for name, one in numbers.items():
-                estimate = one.interval()
+            for name, resamples in numbers.items():
+                estimate = resamples.interval()
                 if estimate.low is not None and estimate.high is not None:
                     inside = estimate.low - 1e-12 <= truth[name] <= estimate.high + 1e-12
                     held[name].append((inside, estimate.high - estimate.low, estimate.value))
             two = ["drop of AP, middling", "deeper drop of AP, middling"]
             both = simultaneous_intervals([numbers[name] for name in two])
             inside = all(
-                one.low is not None and one.high is not None and one.low <= truth[name] <= one.high
-                for one, name in zip(both, two, strict=True)
+                interval.low is not None and interval.high is not None and interval.low <= truth[name] <= interval.high
+                for interval, name in zip(both, two, strict=True)
             )
             held["both drops of the middling one"].append((inside, np.nan, np.nan))
         titles.append(f"{WORLDS[world].name}, {images:,} images ({sets} sets)")
         for name, rows in held.items():
             inside, width, value = np.array(rows, np.float64).T
             share, across = 100 * float(inside.mean()), 100 * float(np.median(width))
-            told = f"**{share:.1f}**" if share < 93 else f"{share:.1f}"
-            covered.setdefault(name, []).append(told if np.isnan(across) else f"{told} ({across:.1f})")
+            cell = f"**{share:.1f}**" if share < 93 else f"{share:.1f}"
+            covered.setdefault(name, []).append(cell if np.isnan(across) else f"{cell} ({across:.1f})")
             if name.startswith("AP"):
                 too_high.setdefault(name, []).append(f"{100 * (float(value.mean()) - truth[name]):+.1f}")
         lines = [opening, "", *table(["number", *titles], ([name, *cells] for name, cells in covered.items()))]
@@ -137,10 +139,10 @@ def _exact(matches: Mapping[str, list[Matches]], scores: Mapping[str, float]) ->
     def exact(value: float) -> Drawn:
         return Drawn(float(value), np.zeros(2), 0.0, (0.0, 0.0), POPULATION)
 
-    def of(own: Matches, score: float) -> DetectorScores:
-        whole = average_precision(own)
+    def of(matches: Matches, score: float) -> DetectorScores:
+        whole = average_precision(matches)
         values = {name: exact(float(whole.measure(name))) for name in MEASURES}
-        return DetectorScores(values | {"F1": exact(image_f1(own, score).mean())}, ())
+        return DetectorScores(values | {"F1": exact(image_f1(matches, score).mean())}, ())
 
     return {name: [of(group, scores[name]) for group in groups] for name, groups in matches.items()}
 
@@ -179,10 +181,10 @@ def beside_pycocotools(seed: int) -> Iterator[proving.Table]:
             (scores.recall, reference.recall),
             (measures, reference.measures),
         )
-        for index, (own, other) in enumerate(pairs):
-            if (np.isnan(own) != np.isnan(other)).any():
+        for index, (ours, other) in enumerate(pairs):
+            if (np.isnan(ours) != np.isnan(other)).any():
                 furthest[index] = np.inf
-            furthest[index] = max(furthest[index], np.nan_to_num(np.abs(own - other), nan=0.0).max(initial=0.0))
+            furthest[index] = max(furthest[index], np.nan_to_num(np.abs(ours - other), nan=0.0).max(initial=0.0))
         ties = len(np.unique(detections.score)) < len(detections.score)
         bare = len(np.unique(objects.image)) < images
         full = len(detections.image) > 0 and np.unique(detections.image, return_counts=True)[1].max() > 100
@@ -208,7 +210,7 @@ def cost(seed: int) -> Iterator[proving.Table]:
         started = time.process_time()
         matches = match(objects, detections, images, categories)
         average_precision(matches)
-        own = time.process_time() - started
+        seconds_taken = time.process_time() - started
         started = time.process_time()
         bootstrap_scores(matches, best_f1_score(matches), seed, RESAMPLES)
         drawn = time.process_time() - started
@@ -219,13 +221,13 @@ def cost(seed: int) -> Iterator[proving.Table]:
             started = time.process_time()
             evaluation = evaluated(objects, detections, images, categories)
             seconds = time.process_time() - started
-            plain = [f"{seconds:.1f} s", f"{seconds / own:.0f}"]
+            plain = [f"{seconds:.1f} s", f"{seconds / seconds_taken:.0f}"]
             started = time.process_time()
             resampled(evaluation, np.random.default_rng(seed).integers(images, size=images))
             seconds = (time.process_time() - started) * RESAMPLES
             plain_drawn = [f"{seconds:,.0f} s", f"{seconds / drawn:.0f}"]
         boxes = f"{len(objects.image):,} objects, {len(detections.image):,} detections"
-        rows.append([f"{images:,} images, {boxes}", "match and score once", f"{own:.1f} s", *plain])
+        rows.append([f"{images:,} images, {boxes}", "match and score once", f"{seconds_taken:.1f} s", *plain])
         rows.append(["", f"{RESAMPLES:,} resamples, all measures", f"{drawn:.0f} s", *plain_drawn])
     lines = [
         "80 categories, seconds of one core, on a machine that others used too. *plain*: pycocotools; of resamples its"
@@ -241,10 +243,10 @@ PARTS = {"coverage": coverage, "pycocotools": beside_pycocotools, "cost": cost}
 
 
 def main() -> None:
-    asked = proving.parser(__doc__, PARTS, "another seed, on which settings are chosen; nothing is written")
-    options = asked.parse_args()
+    parser = proving.parser(__doc__, PARTS, "another seed, on which settings are chosen; nothing is written")
+    options = parser.parse_args()
     seed = SETTINGS_SEED if options.settings else PRINTED_SEED
-    tables = (one for part in options.parts for one in PARTS[part](seed))
+    tables = (table for part in options.parts for table in PARTS[part](seed))
     write = options.write and not options.settings
     proving.tell("prove_detection", TITLE, OPENING, tables, list(PARTS), write)
 

@@ -56,16 +56,18 @@ def main() -> None:
     parser.add_argument(
         "--biased", action="store_true", help="train Learning from Failure's classifiers too, a minute each"
     )
-    asked = parser.parse_args()
-    proving.tell("prove_directions", "Failure directions", OPENING, tables(asked), list(PARTS), asked.write)
+    options = parser.parse_args()
+    proving.tell("prove_directions", "Failure directions", OPENING, tables(options), list(PARTS), options.write)
 
 
-def tables(asked: argparse.Namespace) -> Iterator[proving.Table]:
+def tables(options: argparse.Namespace) -> Iterator[proving.Table]:
     """Measure each part in its worlds, in those that have a classifier."""
-    for name in asked.parts:
+    for name in options.parts:
         part = PARTS[name]
-        names = asked.worlds or (part.settings_worlds if asked.settings else part.worlds)
-        worlds = [audited for world in names if (audited := part.audited(world, asked.work, asked.kept)) is not None]
+        names = options.worlds or (part.settings_worlds if options.settings else part.worlds)
+        worlds = [
+            audited for world in names if (audited := part.audited(world, options.work, options.kept)) is not None
+        ]
         missing = [world for world in names if world not in [audited.name for audited in worlds]]
         if missing:
             print(f"{name}: {len(missing)} of {len(names)} worlds have no classifier", file=sys.stderr)
@@ -73,14 +75,14 @@ def tables(asked: argparse.Namespace) -> Iterator[proving.Table]:
         results: dict[str, dict[str, Any]] = {}
         for audited in worlds:
             began = time.monotonic()
-            if name == "ranking" and asked.biased:
+            if name == "ranking" and options.biased:
                 from directions_proof.biased import train_biased
 
                 train_biased(audited)
-            results[audited.name] = _kept(name, audited, asked.proof_rows)
+            results[audited.name] = _kept(name, audited, options.proof_rows)
             print(f"{name} {audited.name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         if results:
-            truth = f", the truth of {asked.proof_rows:,} rows of `proof` a world" if part.looks_at_proof else ""
+            truth = f", the truth of {options.proof_rows:,} rows of `proof` a world" if part.looks_at_proof else ""
             lines = [f"### {part.title}", "", *part.table(results)]
             yield proving.Table(name, lines, f"{by_kind(list(results))}{truth}")
 
@@ -97,8 +99,8 @@ def _kept(name: str, audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
 
 @cache
 def _code(part: str) -> str:
-    own = imported_by("directions_proof", PARTS[part].file, ("plan", "intervals"))
-    return code_of([*(PACKAGE / name for name in _BENEATH), *own])
+    files = imported_by("directions_proof", PARTS[part].file, ("plan", "intervals"))
+    return code_of([*(PACKAGE / name for name in _BENEATH), *files])
 
 
 if __name__ == "__main__":

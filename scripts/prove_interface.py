@@ -69,9 +69,9 @@ SEED = 200  # of the builds by name, token and retrieval; guidance 2 was chosen 
 class Proof:
     """What is drawn and looked at, in one folder; a part is a method."""
 
-    def __init__(self, asked: argparse.Namespace) -> None:
-        self.asked = asked
-        self.folder = proof_folder(asked.work)
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.asked = options
+        self.folder = proof_folder(options.work)
         self.judges = load_recipe("wardrobe-star").evaluate.models
 
     @cached_property
@@ -91,19 +91,19 @@ class Proof:
 
     def by(self, way: str, guidance: float) -> Looks:
         """Return what is seen on images that are prompted by `names` or by `tokens`."""
-        asked = self.asked
-        settings = (asked.work, way, asked.candidates)
+        options = self.asked
+        settings = (options.work, way, options.candidates)
         return self.answers(
-            build_folder(*settings, guidance, asked.seed).name,
-            lambda: dataset_images(build_prompted(*settings, asked.workers, guidance, asked.seed)),
+            build_folder(*settings, guidance, options.seed).name,
+            lambda: dataset_images(build_prompted(*settings, options.workers, guidance, options.seed)),
         ).looks
 
     def retrieved(self) -> Looks:
         """Return what is seen on images from the pool."""
-        asked = self.asked
+        options = self.asked
         return self.answers(
-            retrieved_folder(asked.work, asked.candidates, asked.pool).name,
-            lambda: dataset_images(build_retrieved(asked.work, asked.candidates, asked.workers, asked.pool)),
+            retrieved_folder(options.work, options.candidates, options.pool).name,
+            lambda: dataset_images(build_retrieved(options.work, options.candidates, options.workers, options.pool)),
         ).looks
 
     def ways(self) -> dict[str, Looks]:
@@ -113,11 +113,13 @@ class Proof:
 
     def drawn_pairs(self, ways: Sequence[str] = PAIRS, guidance: float = PROOF_GUIDANCE) -> dict[str, Answers]:
         """Return what is said of pairs, by how they are held together."""
-        asked = self.asked
+        options = self.asked
         return {
             way: self.answers(
-                pairs_folder(asked.work, way, asked.candidates, guidance).name,
-                lambda way=way: dataset_images(build_pairs(asked.work, way, asked.candidates, asked.workers, guidance)),
+                pairs_folder(options.work, way, options.candidates, guidance).name,
+                lambda way=way: dataset_images(
+                    build_pairs(options.work, way, options.candidates, options.workers, guidance)
+                ),
                 pair_shifts(),
             )
             for way in ways
@@ -128,23 +130,23 @@ class Proof:
         return self.answers("true-pairs", lambda: true_images(TRUE_PAIRS, marked=True), pair_shifts())
 
     def drops(self) -> list[str]:
-        asked = self.asked
+        options = self.asked
         truth = self.answers("truth", lambda: true_images(TRUE_UNITS, marked=True)).looks
         reports = {}
-        for guidance in asked.guidance:
+        for guidance in options.guidance:
             ways: dict[str, Looks] = {}
             for name in ("names", "tokens"):
                 looks = self.by(name, guidance)
                 ways |= {name: looks, f"{name} screened": looks.screened()}
             ways |= {"retrieved": self.retrieved(), "retrieved screened": self.retrieved().screened()}
             ways["control"] = self.answers("control", lambda: true_images(TRUE_UNITS, marked=False)).looks
-            settings = {"candidates": asked.candidates, "guidance": guidance, "seed": asked.seed}
-            own = ", the recipe's own" if guidance == own_guidance() else ""
-            reports[f"guidance {guidance:g}{own}"] = {
+            settings = {"candidates": options.candidates, "guidance": guidance, "seed": options.seed}
+            remark = ", the recipe's own" if guidance == own_guidance() else ""
+            reports[f"guidance {guidance:g}{remark}"] = {
                 "world_sha256": world_hash(), **settings, **compare(ways, truth),
             }  # fmt: skip
         self._keep("interface.json", list(reports.values()))
-        lines = ["### Drops against the truth", "", f"Seed {asked.seed}; {asked.candidates} candidates a cell.", ""]
+        lines = ["### Drops against the truth", "", f"Seed {options.seed}; {options.candidates} candidates a cell.", ""]
         lines += aims(reports)
         for name, report in reports.items():
             lines += ["", f"#### {name[0].upper()}{name[1:]}", "", *markdown(report).splitlines()]
@@ -161,8 +163,8 @@ class Proof:
             seen = validation_answers(self.viewer, TRUE_UNITS)
             saved(path, lambda to: np.savez_compressed(to, judges=seen["judges"], oracle=seen["oracle"]))
         with np.load(path) as arrays:
-            said = {name: arrays[name] for name in arrays.files}
-        return [*label_tables(compare_labels(self.ways(), said, self.judges)), "", self._told()]
+            answers = {name: arrays[name] for name in arrays.files}
+        return [*label_tables(compare_labels(self.ways(), answers, self.judges)), "", self._told()]
 
     def pairs(self) -> list[str]:
         return pair_tables(self._keep("pairs.json", compare_pairs(self.drawn_pairs(), self.true_pairs())))
@@ -187,8 +189,8 @@ class Proof:
         write_sheets(folder, noise, attention, build_folder(work, "edits", count, EDIT_GUIDANCE))
 
     def _told(self) -> str:
-        asked = self.asked
-        return f"Guidance {asked.guidance[0]:g}, seed {asked.seed}; {asked.candidates} candidates a cell."
+        options = self.asked
+        return f"Guidance {options.guidance[0]:g}, seed {options.seed}; {options.candidates} candidates a cell."
 
     def _keep(self, name: str, report: Any) -> Any:
         saved(self.folder / name, lambda to: to.write(f"{json.dumps(report, indent=1)}\n".encode()))
@@ -218,17 +220,18 @@ def main() -> None:
     parser.add_argument(
         "--sheets", type=Path, help="a folder for pairs.webp and edits.webp, of pairs as they were built"
     )
-    asked = parser.parse_args()
-    proof = Proof(asked)
+    options = parser.parse_args()
+    proof = Proof(options)
     print(f"world and models {world_hash()}\nin {proof.folder}", flush=True)
-    own = {"edits": EDIT_GUIDANCE, "pairs": PROOF_GUIDANCE, "pairs-own": own_guidance()}
-    of = f"the wardrobe and its eight classifiers, {asked.candidates} candidates a cell, guidance"
+    guidance = {"edits": EDIT_GUIDANCE, "pairs": PROOF_GUIDANCE, "pairs-own": own_guidance()}
+    of = f"the wardrobe and its eight classifiers, {options.candidates} candidates a cell, guidance"
     tables = (
-        proving.Table(part, PARTS[part](proof), f"{of} {own.get(part, asked.guidance[0]):g}") for part in asked.parts
+        proving.Table(part, PARTS[part](proof), f"{of} {guidance.get(part, options.guidance[0]):g}")
+        for part in options.parts
     )
-    proving.tell("prove_interface", "The interface", [], tables, list(PARTS), asked.write)
-    if asked.sheets is not None:
-        proof.sheets(asked.sheets)
+    proving.tell("prove_interface", "The interface", [], tables, list(PARTS), options.write)
+    if options.sheets is not None:
+        proof.sheets(options.sheets)
 
 
 if __name__ == "__main__":

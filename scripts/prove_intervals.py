@@ -67,13 +67,13 @@ def failures(rng: np.random.Generator, rows: Counts, rate: float, correlation: f
     """
     if of == "Beta":
         spread = (1 - correlation) / correlation
-        own = rng.beta(rate * spread, (1 - rate) * spread, len(rows))
+        unit_rates = rng.beta(rate * spread, (1 - rate) * spread, len(rows))
     elif of == "probit":
-        own = _probit(rng.normal(size=len(rows)), rate, _shared(rate, correlation))
+        unit_rates = _probit(rng.normal(size=len(rows)), rate, _shared(rate, correlation))
     else:
         whole = rng.random(len(rows)) < correlation
-        own = np.where(whole, rng.random(len(rows)) < rate, rate)
-    return rng.binomial(rows, own)
+        unit_rates = np.where(whole, rng.random(len(rows)) < rate, rate)
+    return rng.binomial(rows, unit_rates)
 
 
 def _probit(normal: NDArray[np.float64], rate: float, shared: float) -> NDArray[np.float64]:
@@ -156,12 +156,12 @@ def rates(seed: int, runs: int) -> list[str]:
                     widths.append([high - low for low, high in each[:2]])
             ratio = np.divide(*np.median(widths, axis=0)) if len(widths) >= 20 else np.nan
             cells.append((*(100 * inside / runs), ratio, 100 * constant / runs))
-        own, oracle, before, width, constant = np.transpose(cells)
-        within = int(((own >= 93) & (own <= 99)).sum())
+        coverage, oracle, before, width, constant = np.transpose(cells)
+        within = int(((coverage >= 93) & (coverage <= 99)).sum())
         lines.append(
-            f"| {units} | {kind}{'' if spread == 'Beta' else ', ' + spread} | {_three(own)} | {within} of {len(own)}"
-            f" | {int((own > 99).sum())} | {np.nanmedian(width):.2f}, {np.nanmax(width):.2f}"
-            f" | {int((width > 1.3).sum())} | {_three(oracle)} | {_three(before)} | {constant.max():.0f} % |"
+            f"| {units} | {kind}{'' if spread == 'Beta' else ', ' + spread} | {_three(coverage)}"
+            f" | {within} of {len(coverage)} | {int((coverage > 99).sum())}"
+            f" | {np.nanmedian(width):.2f}, {np.nanmax(width):.2f} | {int((width > 1.3).sum())} | {_three(oracle)} | {_three(before)} | {constant.max():.0f} % |"
         )
     return lines
 
@@ -191,8 +191,8 @@ def nulls(seed: int, runs: int) -> list[str]:
                 wrong = np.arange(len(row)) - np.repeat(np.cumsum(rows) - rows, rows) < failed[row]
                 rejected += score_test(*count_failures(wrong, row, row < units), margin) <= np.array(LEVELS)
             cells.append(100 * rejected / runs)
-        found = [f"{mean:.1f}, {most:.1f}" for mean, most in zip(np.mean(cells, 0), np.max(cells, 0), strict=True)]
-        lines.append(f"| {units}, {others} | {kind} | {margin:g} | {' | '.join(found)} |")
+        shares = [f"{mean:.1f}, {most:.1f}" for mean, most in zip(np.mean(cells, 0), np.max(cells, 0), strict=True)]
+        lines.append(f"| {units}, {others} | {kind} | {margin:g} | {' | '.join(shares)} |")
     return lines
 
 
@@ -212,20 +212,22 @@ def kid(seed: int, runs: int) -> list[str]:
     ]:
         rng = np.random.default_rng([seed, n, width, round(100 * shift)])
         far = _distance_of_normals(width, shift)
-        found, spread = [], []
+        estimates, spread = [], []
         for _ in range(runs):
-            one, other = rng.normal(0, 1, (n, width)), rng.normal(shift, 1, (m, width))
-            found.append(kernel_distance(one, other))
+            first, other = rng.normal(0, 1, (n, width)), rng.normal(shift, 1, (m, width))
+            estimates.append(kernel_distance(first, other))
             halves = [
-                subset_estimate(one[a], other[b], a, b).value
+                subset_estimate(first[a], other[b], a, b).value
                 for a, b in ((rng.permutation(n)[: n // 2], rng.permutation(m)[: m // 2]) for _ in range(SUBSETS))
             ]
             spread.append(np.diff(np.percentile(halves, [2.5, 97.5]))[0])
-        sd = float(np.std([one.value for one in found]))
-        inside = np.mean([one.low <= far <= one.high for one in found])
+        sd = float(np.std([estimate.value for estimate in estimates]))
+        inside = np.mean([estimate.low <= far <= estimate.high for estimate in estimates])
+        mean = np.mean([estimate.value for estimate in estimates])
+        mean_width = np.mean([estimate.high - estimate.low for estimate in estimates])
         lines.append(
-            f"| {n}, {m} | {width} | {shift:g} | {np.mean([one.value for one in found]):.4f} ({far:.4f}) | {sd:.4f}"
-            f" | {100 * inside:.0f} % | {np.mean([one.high - one.low for one in found]) / (3.92 * sd):.2f}"
+            f"| {n}, {m} | {width} | {shift:g} | {mean:.4f} ({far:.4f}) | {sd:.4f}"
+            f" | {100 * inside:.0f} % | {mean_width / (3.92 * sd):.2f}"
             f" | {np.mean(spread) / (3.92 * sd):.2f} |"
         )
     return lines
@@ -234,11 +236,11 @@ def kid(seed: int, runs: int) -> list[str]:
 def _distance_of_normals(width: int, shift: float) -> float:
     """MMD² of N(0, 1) and N(shift, 1) in each of `width` features, from the first three moments of x·y / width."""
 
-    def mean_kernel(both: float, one: float) -> float:
+    def mean_kernel(both: float, squares: float) -> float:
         """E (1 + s)³ of s = x·y / width: `both` is the product of their means, `one` the sum of squares of these."""
         first = both
-        second = (1 + one) / width + both**2
-        third = both**3 + 3 * both * (1 + one) / width + (6 * both) / width**2
+        second = (1 + squares) / width + both**2
+        third = both**3 + 3 * both * (1 + squares) / width + (6 * both) / width**2
         return 1 + 3 * first + 3 * second + third
 
     square = shift**2
@@ -260,13 +262,16 @@ def worlds(seed: int, runs: int) -> list[str]:
             covered, drawn_over = 0, 0
             for _ in range(10 * runs):
                 values = draw(rng, count)
-                one = mean_of(values.tolist())
-                covered += one.low <= truth <= one.high
+                estimate = mean_of(values.tolist())
+                covered += estimate.low <= truth <= estimate.high
                 again = values[rng.integers(0, count, (400, count))].mean(axis=1)
                 low, high = np.percentile(again, [2.5, 97.5])
                 drawn_over += low <= truth <= high
-            told = np.isfinite(mean_of(draw(rng, count).tolist()).low)
-            cells += [f"{10 * covered / runs:.1f} %" if told else "no interval", f"{10 * drawn_over / runs:.1f} %"]
+            has_interval = np.isfinite(mean_of(draw(rng, count).tolist()).low)
+            cells += [
+                f"{10 * covered / runs:.1f} %" if has_interval else "no interval",
+                f"{10 * drawn_over / runs:.1f} %",
+            ]
         lines.append(f"| {count} | {' | '.join(cells)} |")
     return lines
 
@@ -286,14 +291,14 @@ MODELS = ("new", "old")
 SHARED = 0.5
 
 
-def answered_of(right: NDArray[np.bool_], there: NDArray[np.bool_], seed: int = 0) -> AllAnswers:
+def answered_of(right: NDArray[np.bool_], present: NDArray[np.bool_], seed: int = 0) -> AllAnswers:
     """Answers (groups, classes, images, models) to images that are there (groups, classes, images), the base first.
 
     One class and index is one scene in all groups.
     """
-    groups, labels, indices = np.nonzero(there)
-    names = ("base", *(f"shift_{place}" for place in range(1, len(right))))
-    classes = tuple(RecipeClass(f"{one:02d}", f"class {one}", one, one, ()) for one in range(right.shape[1]))
+    groups, labels, indices = np.nonzero(present)
+    names = ("base", *(f"shift_{index}" for index in range(1, len(right))))
+    classes = tuple(RecipeClass(f"{label:02d}", f"class {label}", label, label, ()) for label in range(right.shape[1]))
     keys = tuple(f"{names[group]}-{label}-{index}" for group, label, index in zip(groups, labels, indices, strict=True))
     images = LabelledImages("drawn", "0" * 64, keys, labels, groups, names, lambda wanted: iter(()))
     planned = tuple(range(len(classes)))
@@ -316,12 +321,12 @@ def gated(
     groups, classes, models = shares.shape
     most = int(images.max())
     scene = rng.normal(size=(1, classes, most, 1))
-    own = rng.normal(size=(groups, classes, most, models))
-    liability = np.sqrt(SHARED) * scene + np.sqrt(1 - SHARED) * own
+    noise = rng.normal(size=(groups, classes, most, models))
+    liability = np.sqrt(SHARED) * scene + np.sqrt(1 - SHARED) * noise
     right = liability < stats.norm.ppf(shares)[:, :, None]
-    there = (rng.random((groups, classes, most)) < kept) & (np.arange(most) < images[:, None])
-    there[:, :, 0] = True
-    return judge_gate(answered_of(right, there, int(rng.integers(1 << 30))), lines, MODELS[:1], None)
+    present = (rng.random((groups, classes, most)) < kept) & (np.arange(most) < images[:, None])
+    present[:, :, 0] = True
+    return judge_gate(answered_of(right, present, int(rng.integers(1 << 30))), lines, MODELS[:1], None)
 
 
 def gate_world(of: str, count: int, spread: float, base: float) -> tuple[NDArray[np.float64], list[GateLine]]:
@@ -363,13 +368,13 @@ def gates(seed: int, runs: int, kinds: tuple[str, ...] = ("accuracies", "drops",
     ]
     sizes = {str(n): np.full(10, n) for n in (10, 30, 100)} | {"5 to 200": np.geomspace(5, 200, 10).astype(np.int64)}
     for of, base, images in product(kinds, (0.8, 0.95), sizes):
-        shares, asked = gate_world(of, 24, 0.8, base)
+        shares, gate_lines = gate_world(of, 24, 0.8, base)
         rng = np.random.default_rng([seed, len(images), int(sizes[images][0]), round(100 * base), len(of)])
-        found = [gated(rng, shares, sizes[images], asked) for _ in range(runs)]
-        verdicts = np.array([[one.verdict for one in each.judged] for each in found])
-        holds = np.array([[_holds(one.estimate, one.line) for one in each.judged] for each in found])
-        told = [(verdicts == "fail").any(axis=1), (verdicts == "pass").any(axis=1), holds.all(axis=1), holds]
-        cells = " | ".join(f"{100 * np.mean(one):.1f} %" for one in told)
+        results = [gated(rng, shares, sizes[images], gate_lines) for _ in range(runs)]
+        verdicts = np.array([[line.verdict for line in each.judged] for each in results])
+        holds = np.array([[_holds(line.estimate, line.line) for line in each.judged] for each in results])
+        flags = [(verdicts == "fail").any(axis=1), (verdicts == "pass").any(axis=1), holds.all(axis=1), holds]
+        cells = " | ".join(f"{100 * np.mean(flag):.1f} %" for flag in flags)
         lines.append(f"| {of} | {100 * base:.0f} % | {images} | {cells} |")
     return lines
 
@@ -390,12 +395,12 @@ def gate_sizes(seed: int, runs: int) -> list[str]:
     for (of, count), margin, images in product(
         (("drops", 1), ("drops", 6), ("drops, worse_than", 24)), (0.05, 0.1), (20, 50, 100, 200)
     ):
-        shares, asked = gate_world(of, count, 0.8, 0.9)
-        asked = [replace(one, limit=one.limit + margin) for one in asked]
+        shares, gate_lines = gate_world(of, count, 0.8, 0.9)
+        gate_lines = [replace(line, limit=line.limit + margin) for line in gate_lines]
         rng = np.random.default_rng([seed, images, count, round(100 * margin)])
-        found = [gated(rng, shares, np.full(10, images), asked) for _ in range(runs)]
-        decided = np.mean([[one.verdict != "undecided" for one in each.judged] for each in found])
-        passed = np.mean([each.verdict == "pass" for each in found])
+        results = [gated(rng, shares, np.full(10, images), gate_lines) for _ in range(runs)]
+        decided = np.mean([[line.verdict != "undecided" for line in each.judged] for each in results])
+        passed = np.mean([each.verdict == "pass" for each in results])
         what = f"{count} {'drop' if count == 1 else of}"
         lines.append(f"| {what} | {100 * margin:.0f} | {images} | {100 * decided:.0f} % | {100 * passed:.0f} % |")
     return lines
@@ -426,19 +431,19 @@ PARTS: dict[str, tuple[str, Callable[[int, int], list[str]]]] = {
 def main() -> None:
     parser = proving.parser(__doc__, PARTS, "the seed that settings were chosen on")
     parser.add_argument("--runs", type=int, default=1000, help="data sets of a cell")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     printed = {part: GATES_SEED if part.startswith("gate") else PRINTED_SEED for part in PARTS}
     opening = [
         f"The tables are of seed {PRINTED_SEED}, those of gates of seed {GATES_SEED}. Settings were chosen on others."
     ]
     tables = (
         proving.Table(
-            part, [f"### {title}", "", *measure(SETTINGS_SEED if asked.settings else printed[part], asked.runs)]
+            part, [f"### {title}", "", *measure(SETTINGS_SEED if options.settings else printed[part], options.runs)]
         )
-        for part in asked.parts
+        for part in options.parts
         for title, measure in [PARTS[part]]
     )
-    proving.tell("prove_intervals", "Intervals and tests", opening, tables, list(PARTS), asked.write)
+    proving.tell("prove_intervals", "Intervals and tests", opening, tables, list(PARTS), options.write)
 
 
 if __name__ == "__main__":

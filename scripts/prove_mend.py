@@ -49,57 +49,59 @@ def main() -> None:
     parser.add_argument(
         "--set", nargs="*", default=[], metavar="NAME=VALUE", help="other settings (mend_proof/plan.py)"
     )
-    asked = parser.parse_args()
-    kept, settings = asked.kept.resolve(), _settings(asked.set)
-    present, folders = [], (asked.work, LAB_WEIGHTS / "planted")
-    for name in asked.targets or (SETTINGS_WORLDS if asked.settings else (*WARDROBE, *CHOSEN_IN)):
+    options = parser.parse_args()
+    kept, settings = options.kept.resolve(), _settings(options.set)
+    present, folders = [], (options.work, LAB_WEIGHTS / "planted")
+    for name in options.targets or (SETTINGS_WORLDS if options.settings else (*WARDROBE, *CHOSEN_IN)):
         if name in WARDROBE or any((folder / name / "config.json").exists() for folder in folders):
             present.append(name)
         else:
             print(f"{name}: no classifier; python scripts/train_planted.py {name}", file=sys.stderr)
-    found = tables(present, asked, kept, settings)
-    proving.tell("prove_mend", "Contexts and mended heads", _opening(settings), found, list(PARTS), asked.write)
+    measured_tables = tables(present, options, kept, settings)
+    proving.tell(
+        "prove_mend", "Contexts and mended heads", _opening(settings), measured_tables, list(PARTS), options.write
+    )
 
 
-def tables(present: list[str], asked: argparse.Namespace, kept: Path, settings: Settings) -> Iterator[proving.Table]:
+def tables(present: list[str], options: argparse.Namespace, kept: Path, settings: Settings) -> Iterator[proving.Table]:
     """Measure each part in all runs of its targets."""
-    audits = cache(lambda name: audit_of(name, asked.work, kept))
-    runs = asked.runs or (SETTINGS_RUNS if asked.settings else RUNS)
+    audits = cache(lambda name: audit_of(name, options.work, kept))
+    runs = options.runs or (SETTINGS_RUNS if options.settings else RUNS)
 
     def measured_in(part: str, names: list[str], seed: int) -> dict[str, Any]:
         """What a part found in a run of one target, or of several together."""
         began, chosen = time.monotonic(), PARTS[part]
         folder = chosen.measured_as or part
         code = code_of_part(chosen.measure.__module__.rpartition(".")[2])
-        key = digest_of([code, [Target(name, asked.work, kept).sha256 for name in names], seed, repr(settings)])
+        key = digest_of([code, [Target(name, options.work, kept).sha256 for name in names], seed, repr(settings)])
         shown = names[0].replace(":", "-") if len(names) == 1 else "together"
 
         def measure() -> dict[str, Any]:
             several = [Run(audits(name), seed, settings) for name in names]
             return chosen.measure(several if chosen.together else several[0])
 
-        found = measured(kept / "results" / folder / f"{shown}-{seed}-{key}.json", measure)
+        result = measured(kept / "results" / folder / f"{shown}-{seed}-{key}.json", measure)
         if time.monotonic() - began > 1:
             print(f"{folder} {shown} {seed}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-        return found
+        return result
 
-    for name in asked.parts:
+    for name in options.parts:
         part = PARTS[name]
         names = [target for target in present if part.takes(target)]
         if not names:
             continue
-        found: Any
+        results: Any
         if part.together:
-            found = [measured_in(name, names, seed) for seed in runs[: part.runs]]
+            results = [measured_in(name, names, seed) for seed in runs[: part.runs]]
         else:
-            found = {
+            results = {
                 target: [measured_in(name, [target], seed) for seed in runs[: part.most_runs(target)]]
                 for target in names
             }
         used = [] if part.draws_nothing or part.only else [f"Pictures: {_SCREENS[settings.screen]}.", ""]
         yield proving.Table(
             name,
-            [f"### {part.title}", "", *used, *part.table(found)],
+            [f"### {part.title}", "", *used, *part.table(results)],
             f"{by_kind(names)}, runs {' '.join(map(str, runs))}, of classifiers the first {part.runs}",
         )
 
@@ -108,11 +110,11 @@ def _settings(changes: list[str]) -> Settings:
     known: dict[str, Any] = {}
     for change in changes:
         name, _, value = change.partition("=")
-        told = getattr(Settings(), name)
-        if isinstance(told, tuple):
-            known[name] = tuple(float(one) for one in value.split(","))
+        default = getattr(Settings(), name)
+        if isinstance(default, tuple):
+            known[name] = tuple(float(number) for number in value.split(","))
         else:
-            known[name] = type(told)(value)
+            known[name] = type(default)(value)
     return replace(Settings(), **known)
 
 

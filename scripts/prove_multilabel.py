@@ -64,10 +64,10 @@ class Population:
         shape = (POPULATION, len(SHARES))
         ease = rng.normal(size=(POPULATION, 1))  # of the image
         present = 0.4 * ease + rng.normal(size=shape) < np.sqrt(1.16) * np.array([_normal(share) for share in SHARES])
-        own = rng.normal(size=shape)
+        noise_of_group = rng.normal(size=shape)
         groups = []
         for group, skill in enumerate(skills):
-            noise = own if group == 0 else 0.8 * own + 0.6 * rng.normal(size=shape)
+            noise = noise_of_group if group == 0 else 0.8 * noise_of_group + 0.6 * rng.normal(size=shape)
             groups.append(skill * present + 0.9 * noise + 0.436 * ease)
         return cls(present, tuple(groups))
 
@@ -186,8 +186,8 @@ PARTS: Mapping[str, object] = {"coverage": coverage}
 
 
 def main() -> None:
-    asked = proving.parser(__doc__, PARTS, "another seed, on which settings are chosen; nothing is written")
-    options = asked.parse_args()
+    parser = proving.parser(__doc__, PARTS, "another seed, on which settings are chosen; nothing is written")
+    options = parser.parse_args()
     seed = SETTINGS_SEED if options.settings else PRINTED_SEED
     write = options.write and not options.settings
     proving.tell("prove_multilabel", TITLE, OPENING, coverage(seed), list(PARTS), write)

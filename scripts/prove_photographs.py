@@ -52,9 +52,12 @@ def equal(proof: PhotographProof) -> dict[str, Any]:
 
     datasets.disable_progress_bars()
     folder, prepare = proof.dataset("whole"), transform()
-    found: dict[str, Any] = {}
+    by_network: dict[str, Any] = {}
     for name in ("resnet20", "resnet56", "resnet20-ehanw-adversarial"):
-        network, told = load_network(proof.data / "cifar10-resnets" / f"{name}.safetensors"), proof.hits(folder, name)
+        network, stored_hits = (
+            load_network(proof.data / "cifar10-resnets" / f"{name}.safetensors"),
+            proof.hits(folder, name),
+        )
         differing, images, drop_error = 0, 0, 0.0
         shares: dict[str, float] = {}
         for shift in ("base", *WHOLE):
@@ -67,14 +70,14 @@ def equal(proof: PhotographProof) -> dict[str, Any]:
                     right += (network(batch).argmax(1).numpy() == labels[start : start + 64]).tolist()
             order = np.lexsort((keys, labels))
             plain = np.array(right)[order].reshape(len(CLASSES), -1)
-            differing += int((plain != told[shift]).sum())
+            differing += int((plain != stored_hits[shift]).sum())
             images += plain.size
             shares[shift] = float(plain.mean())
         rows = _rows(proof, folder, name, "drop")
         for shift in WHOLE:
             drop_error = max(drop_error, abs(rows[shift]["value"] - (shares["base"] - shares[shift])))
-        found[name] = {"images": images, "differing": differing, "base": shares["base"], "drop_error": drop_error}
-    return found
+        by_network[name] = {"images": images, "differing": differing, "base": shares["base"], "drop_error": drop_error}
+    return by_network
 
 
 def _rows(proof: PhotographProof, folder: Path, network: str, measure: str) -> dict[str, dict[str, Any]]:
@@ -87,7 +90,7 @@ def _rows(proof: PhotographProof, folder: Path, network: str, measure: str) -> d
     }
 
 
-def equal_table(found: dict[str, Any]) -> list[str]:
+def equal_table(by_network: dict[str, Any]) -> list[str]:
     lines = [
         "### Against a plain loop",
         "",
@@ -96,10 +99,10 @@ def equal_table(found: dict[str, Any]) -> list[str]:
         "| network | images | answered otherwise | accuracy on the base, % | largest difference of a drop, points |",
         "| :-- | --: | --: | --: | --: |",
     ]
-    for name, one in found.items():
+    for name, result in by_network.items():
         lines.append(
-            f"| {name} | {one['images']:,} | {one['differing']:,} | {100 * one['base']:.1f} |"
-            f" {100 * one['drop_error']:.4f} |"
+            f"| {name} | {result['images']:,} | {result['differing']:,} | {100 * result['base']:.1f} |"
+            f" {100 * result['drop_error']:.4f} |"
         )
     return lines
 
@@ -107,7 +110,7 @@ def equal_table(found: dict[str, Any]) -> list[str]:
 def intervals(proof: PhotographProof) -> dict[str, Any]:
     """How often the interval of a small random test set holds the drop of all photographs."""
     folder = proof.dataset("whole")
-    found: dict[str, Any] = {}
+    coverage: dict[str, Any] = {}
     for network in ("resnet44", "resnet56", "resnet20-ehanw-adversarial"):
         hits = proof.hits(folder, network)
         for shift in WHOLE:
@@ -120,13 +123,13 @@ def intervals(proof: PhotographProof) -> dict[str, Any]:
                         estimate = drops(
                             _test_set(hits, shift, size, rng, paired), paired=paired, seed=number, salt=shift
                         )
-                        one = estimate.interval(0)
-                        assert one.low is not None and one.high is not None
-                        held += one.low <= truth <= one.high
-                        widths.append(one.high - one.low)
+                        interval = estimate.interval(0)
+                        assert interval.low is not None and interval.high is not None
+                        held += interval.low <= truth <= interval.high
+                        widths.append(interval.high - interval.low)
                     key = f"{network} {shift} {size} {'pairs' if paired else 'apart'}"
-                    found[key] = {"held": held, "width": float(np.mean(widths))}
-    return found
+                    coverage[key] = {"held": held, "width": float(np.mean(widths))}
+    return coverage
 
 
 def _test_set(
@@ -144,7 +147,7 @@ def _test_set(
     return units
 
 
-def intervals_table(found: dict[str, Any]) -> list[str]:
+def intervals_table(coverage: dict[str, Any]) -> list[str]:
     lines = [
         "### Intervals on real images",
         "",
@@ -155,16 +158,16 @@ def intervals_table(found: dict[str, Any]) -> list[str]:
         "| network | corruption | " + " | ".join(f"{size} a class, pairs | {size}, apart" for size in SIZES) + " |",
         "| :-- | :-- |" + " --: |" * (2 * len(SIZES)),
     ]
-    networks = list(dict.fromkeys(key.split()[0] for key in found))
+    networks = list(dict.fromkeys(key.split()[0] for key in coverage))
     shares = []
     for network in networks:
         for shift in WHOLE:
             cells = []
             for size in SIZES:
                 for way in ("pairs", "apart"):
-                    one = found[f"{network} {shift} {size} {way}"]
-                    shares.append(one["held"] / TEST_SETS)
-                    cells.append(f"{100 * shares[-1]:.1f} ({100 * one['width']:.1f})")
+                    cell = coverage[f"{network} {shift} {size} {way}"]
+                    shares.append(cell["held"] / TEST_SETS)
+                    cells.append(f"{100 * shares[-1]:.1f} ({100 * cell['width']:.1f})")
             lines.append(f"| {network} | {shift} | {' | '.join(cells)} |")
     lines += [
         "",
@@ -186,8 +189,8 @@ def by_network(proof: PhotographProof, part: str, measure: Callable[..., Any], g
             network: pool.submit(measure, proof.weights(network), *given, proof.work / f"{part}-{network}")
             for network in waiting
         }
-        for network, one in running.items():
-            measured(files[network], one.result)
+        for network, future in running.items():
+            measured(files[network], future.result)
             print(f"{part}: {network}", flush=True)
     return {network: json.loads(file.read_text(encoding="utf-8")) for network, file in files.items()}
 
@@ -196,7 +199,7 @@ def mining_inputs(proof: PhotographProof) -> tuple[Path, Path]:
     """Return the recipe of all photographs, and the folder of every network's answers on them."""
     folder = proof.work / "answers"
     folder.mkdir(exist_ok=True)
-    paths = sorted(one.relative_to(proof.photographs).as_posix() for one in proof.photographs.rglob("*.jpg"))
+    paths = sorted(path.relative_to(proof.photographs).as_posix() for path in proof.photographs.rglob("*.jpg"))
     for network in NETWORKS:
         kept = proof.work / f"label-answers-{network}.npz"
         answers = label_answers(proof.weights(network), proof.photographs, paths, kept)

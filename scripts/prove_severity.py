@@ -65,10 +65,10 @@ class Proof:
             print(f"drawing {name}", flush=True)
             build(recipe_of(way, units, seed, guidance), self.folder / name, workers=self.workers)
             self.looking.look(LEVELS, units, drawn_pictures(self.folder / name)).save(path)
-        told = measured(
+        evaluated = measured(
             path.with_suffix(".json"), lambda: told_by(self.folder / name, self.folder / f"{name}-evaluation")
         )
-        return Seen.read(path), told
+        return Seen.read(path), evaluated
 
 
 Ways = Mapping[str, tuple[Seen, dict[str, Any]]]
@@ -85,7 +85,7 @@ def kept_table(ways: Ways, truth: Seen) -> list[str]:
         means.append([way, *(_percent(float(np.nanmean(cell))) for cell in cells)])
         rises.append([way, *map(_percent, monotone(seen))])
         of_side = np.nanmean(seen.sure, axis=(2, 3))[:, 1:]
-        sure.append([way, *(", ".join(map(_percent, own)) for own in of_side)])
+        sure.append([way, *(", ".join(map(_percent, shares)) for shares in of_side)])
     each = [f"{what} kept at {level}" for what in ("class", "colour") for level in levels]
     return [
         "### What a trajectory keeps",
@@ -104,22 +104,22 @@ def kept_table(ways: Ways, truth: Seen) -> list[str]:
 def truth_table(ways: Ways, truth: Seen) -> list[str]:
     """Return errors of curves and of the level of ten points, by way and axis."""
     rows = []
-    for way, (seen, told) in ways.items():
-        found = against_truth(told, seen, truth)
+    for way, (seen, evaluated) in ways.items():
+        errors = against_truth(evaluated, seen, truth)
         for axis in AXES:
-            one = found[axis]
+            axis_errors = errors[axis]
             rows.append(
                 [
                     way,
                     axis,
-                    f"{100 * one['curve']:.1f}",
-                    f"{100 * one['signed']:+.1f}",
-                    f"{_percent(one['covered'])} %",
-                    f"{one['ten']:.2f} (of {one['both reach']})",
-                    f"{one['ten complete']:.2f}",
-                    f"{_percent(one['reached'])} %",
-                    f"{_percent(one['ten covered'])} %",
-                    *(f"{100 * error:.1f}" for error in one["by shift"]),
+                    f"{100 * axis_errors['curve']:.1f}",
+                    f"{100 * axis_errors['signed']:+.1f}",
+                    f"{_percent(axis_errors['covered'])} %",
+                    f"{axis_errors['ten']:.2f} (of {axis_errors['both reach']})",
+                    f"{axis_errors['ten complete']:.2f}",
+                    f"{_percent(axis_errors['reached'])} %",
+                    f"{_percent(axis_errors['ten covered'])} %",
+                    *(f"{100 * error:.1f}" for error in axis_errors["by shift"]),
                 ]
             )
     titles = ["", "axis", "curve", "mean", "covered", "ten points", "in complete trajectories", "reached alike"]
@@ -141,11 +141,11 @@ def truth_table(ways: Ways, truth: Seen) -> list[str]:
 
 def rank_table(ways: Ways, truth: Seen) -> list[str]:
     """Return rank correlations over models, by shift."""
-    found = {way: ranked(told, truth) for way, (_, told) in ways.items()}
-    rows = [[way, *(f"{rank:.2f}" for rank in one["shifts"])] for way, one in found.items()]
+    correlations = {way: ranked(evaluated, truth) for way, (_, evaluated) in ways.items()}
+    rows = [[way, *(f"{rank:.2f}" for rank in result["shifts"])] for way, result in correlations.items()]
     rows += [
-        [f"half fail: truly, {way}", *(f"{true}, {drawn}" for true, drawn in one["medians"]), ""]
-        for way, one in found.items()
+        [f"half fail: truly, {way}", *(f"{true}, {drawn}" for true, drawn in result["medians"]), ""]
+        for way, result in correlations.items()
     ]
     return [
         "### Ranks of models",
@@ -162,13 +162,13 @@ def complete_table(ways: Ways, truth: Seen) -> list[str]:
     rows = []
     for way, (seen, _) in ways.items():
         for rejected in REJECTED:
-            one = survivors(seen, rejected)
+            drops = survivors(seen, rejected)
             away = [
                 cell
                 for what in ("screened", "complete")
-                for cell in (f"{100 * (one[what] - one['all']):+.1f}", f"{_percent(one[f'{what} share'])} %")
+                for cell in (f"{100 * (drops[what] - drops['all']):+.1f}", f"{_percent(drops[f'{what} share'])} %")
             ]
-            rows.append([way, f"{rejected:.0%}", f"{100 * one['all']:.1f}", *away])
+            rows.append([way, f"{rejected:.0%}", f"{100 * drops['all']:.1f}", *away])
     return [
         "### Complete trajectories only",
         "",
@@ -204,22 +204,22 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path(".train/severity-proof"))
     parser.add_argument("--workers", type=int, default=None)
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
-    asked = parser.parse_args()
-    proof = Proof(asked.work, asked.workers)
+    options = parser.parse_args()
+    proof = Proof(options.work, options.workers)
     print(f"in {proof.folder}", flush=True)
     truth = proof.truth()
-    if asked.settings:
+    if options.settings:
         ways = {
             f"guidance {guidance:g}, seed {seed}": proof.way("prompt", SETTINGS_UNITS, seed, guidance)
             for seed in SETTINGS_SEEDS
             for guidance in (2.0, 3.0)
         }
     else:
-        ways = {way: proof.way(way, UNITS.get(way, OTHERS), SEED, GUIDANCE) for way in asked.ways}
+        ways = {way: proof.way(way, UNITS.get(way, OTHERS), SEED, GUIDANCE) for way in options.ways}
     scenes = ", ".join(f"{UNITS.get(way, OTHERS)} scenes a class by {way}" for way in ways)
     of = f"seed {SEED}, guidance {GUIDANCE:g}, {scenes}, and {TRUE_UNITS} true ones"
-    tables = (proving.Table(part, PARTS[part](ways, truth), of) for part in asked.parts)
-    proving.tell("prove_severity", "Graded shifts", [], tables, list(PARTS), asked.write)
+    tables = (proving.Table(part, PARTS[part](ways, truth), of) for part in options.parts)
+    proving.tell("prove_severity", "Graded shifts", [], tables, list(PARTS), options.write)
 
 
 if __name__ == "__main__":

@@ -247,7 +247,7 @@ def group_of(test_file: Path, fixtures: Collection[str]) -> str | None:
 def _group_of_file(test_file: Path) -> str | None:
     groups = GROUPS.items()
     return next(
-        (name for name, one in groups if any(test_file.is_relative_to(ROOT / path) for path in one.tests)), None
+        (name for name, group in groups if any(test_file.is_relative_to(ROOT / path) for path in group.tests)), None
     )
 
 
@@ -268,11 +268,11 @@ def differs_from_upstream(root: Path, covers: Collection[str]) -> bool:
         return done.stdout.strip() if done.returncode == 0 else None
 
     before = git("merge-base", "HEAD", "@{upstream}") or "HEAD"
-    told = [
+    changed = [
         git("diff", "--name-only", before, "--", *covers),
         git("ls-files", "--others", "--exclude-standard", "--", *covers),
     ]
-    return told != ["", ""]
+    return changed != ["", ""]
 
 
 def due_groups(root: Path, passed: Path, groups: dict[str, ReleaseGroup]) -> list[str]:

@@ -39,7 +39,7 @@ def by_kind(names: Sequence[str]) -> str:
             seeds[name] = []
     counts = [(worlds, "world"), (len(names) - worlds, "classifier")]
     counted = " and ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count)
-    return f"{counted} ({'; '.join(' '.join([kind, *own]) for kind, own in seeds.items())})"
+    return f"{counted} ({'; '.join(' '.join([kind, *seeds_of_kind]) for kind, seeds_of_kind in seeds.items())})"
 
 
 def write(
@@ -59,17 +59,17 @@ def write(
     """
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     begin, end = f"<!-- {script}: begin -->", f"<!-- {script}: end -->"
-    before, after, own = f"{text.rstrip()}\n\n".lstrip(), "\n", ""
+    before, after, section = f"{text.rstrip()}\n\n".lstrip(), "\n", ""
     if begin in text and end in text:
-        before, _, own = text.partition(begin)
-        own, _, after = own.partition(end)
+        before, _, section = text.partition(begin)
+        section, _, after = section.partition(end)
     lines = [begin, f"## {title}: `scripts/{_command(script)}`", "", *opening, *([""] if opening else [])]
     for part in order:
         first, last = f"<!-- {script}: {part} -->", f"<!-- {script}: {part} ends -->"
         if part in tables:
             lines += [first, *tables[part], "", _written((measured_in or {}).get(part, "")), "", last, ""]
-        elif first in own and last in own:
-            stands = own[own.index(first) : own.index(last)].rstrip()
+        elif first in section and last in section:
+            stands = section[section.index(first) : section.index(last)].rstrip()
             lines += [stands, *([] if _WRITTEN in stands else ["", _UNTOLD]), "", last, ""]
     path.write_text(before + "\n".join([*lines, end]) + after, encoding="utf-8")
 

@@ -51,11 +51,11 @@ class Nouns:
         The way goes depth first, and takes several hypernyms in the order of their names: that gives the number of
         classes that Jain et al. print for each of the categories.
         """
-        one = self.by_id[noun]
-        if one.word in CATEGORIES:
-            return one.word
-        above = (self.category(hypernym) for hypernym in sorted(one.hypernyms, key=self._order))
-        return next((found for found in above if found is not None), None)
+        entry = self.by_id[noun]
+        if entry.word in CATEGORIES:
+            return entry.word
+        above = (self.category(hypernym) for hypernym in sorted(entry.hypernyms, key=self._order))
+        return next((category for category in above if category is not None), None)
 
     def kinds(self, nouns: Sequence[str]) -> Iterator[str]:
         """The nouns and everything that is a kind of them, once, the nearest first, else in the file's order.
@@ -69,9 +69,9 @@ class Nouns:
         seen, level = set(nouns), list(nouns)
         while level:
             yield from level
-            found = dict.fromkeys(kind for noun in level for kind in below.get(noun, ()) if kind not in seen)
-            seen |= set(found)
-            level = list(found)
+            kinds = dict.fromkeys(kind for noun in level for kind in below.get(noun, ()) if kind not in seen)
+            seen |= set(kinds)
+            level = list(kinds)
 
     def _order(self, noun: str) -> str:
         """As NLTK orders synsets, by names such as `free-reed_instrument.n.01`."""
@@ -89,8 +89,8 @@ def read_nouns(folder: Path) -> Nouns:
         if line.startswith("  "):  # a line of the notice, after its number
             notice.append(line.strip().partition(" ")[2].strip())
         else:
-            noun, found = _noun(line)
-            nouns[noun] = found
+            noun, entry = _noun(line)
+            nouns[noun] = entry
     if not any(line.startswith(_VERSION) for line in notice):
         raise SystemExit(f"{file}: not of {_VERSION.strip()}, by whose numbers ImageNet names its classes")
     return Nouns(nouns, tuple(notice))

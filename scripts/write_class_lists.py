@@ -113,15 +113,17 @@ def verify(recipe_name: str, dataset: str | None) -> list[str]:
     if len(names) != len(entries):
         problems.append(f"{recipe_name}: {len(entries)} classes, the dataset has {len(names)}")
     for entry in entries:
-        there = names[entry.source_label] if entry.source_label < len(names) else "nothing"
-        if not _same(entry.name, there):
-            problems.append(f"{recipe_name}: label {entry.source_label} is '{entry.name}' here and '{there}' there")
+        label_name = names[entry.source_label] if entry.source_label < len(names) else "nothing"
+        if not _same(entry.name, label_name):
+            problems.append(
+                f"{recipe_name}: label {entry.source_label} is '{entry.name}' here and '{label_name}' there"
+            )
     return problems
 
 
-def _same(name: str, there: str) -> bool:
+def _same(name: str, label_name: str) -> bool:
     """Names differ in case and in `_` for a space; ImageNet's list several, of which ours is the first."""
-    plain = there.replace("_", " ").casefold()
+    plain = label_name.replace("_", " ").casefold()
     return name.casefold() in (plain, plain.split(", ")[0])
 
 

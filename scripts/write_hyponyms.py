@@ -40,8 +40,8 @@ def common_names(nouns: Nouns, senses: dict[str, str], words: set[str], above: t
     """The names below some nouns, themselves included, nearest first."""
     for noun in nouns.kinds([senses[word] for word in above]):
         name = nouns.by_id[noun].word
-        own = name.lower().split()
-        if senses.get(name.lower()) == noun and words.issuperset(own) and _LEFT_OUT.isdisjoint(own):
+        words_of_name = name.lower().split()
+        if senses.get(name.lower()) == noun and words.issuperset(words_of_name) and _LEFT_OUT.isdisjoint(words_of_name):
             yield name
 
 

@@ -49,11 +49,11 @@ def git(checkout: Path, *words: str) -> str:
 
 def joined(checkout: Path) -> pa.Table:
     """A row a model and image size, best on ImageNet first."""
-    found: dict[tuple[str, int], dict[str, float]] = {}
+    accuracies: dict[tuple[str, int], dict[str, float]] = {}
     for column, name in TABLES.items():
         for row in csv.DictReader(io.StringIO(git(checkout, "show", f"HEAD:results/results-{name}.csv"))):
-            found.setdefault((row["model"], int(row["img_size"])), {})[column] = float(row["top1"])
-    rows = sorted(found.items(), key=lambda one: (-one[1].get("imagenet", 0.0), one[0]))
+            accuracies.setdefault((row["model"], int(row["img_size"])), {})[column] = float(row["top1"])
+    rows = sorted(accuracies.items(), key=lambda pair: (-pair[1].get("imagenet", 0.0), pair[0]))
     columns = {
         "model": pa.array([model for (model, _), _ in rows], pa.string()),
         "img_size": pa.array([size for (_, size), _ in rows], pa.int32()),

@@ -51,19 +51,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes of the recipe, as there")
 
 
-def measure(asked: argparse.Namespace) -> Iterator[Page]:
+def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Simulate, and look at what was kept of real runs."""
     opening = ["Pairs are of images that the screen accepts; an image of the base serves all hypotheses of a class."]
     design = Design()
-    rows, runs = simulated_rows(design, asked.runs), simulated_runs(design, asked.runs)
-    found = [row for row in rows if row.difference > 0]
+    rows, runs = simulated_rows(design, options.runs), simulated_runs(design, options.runs)
+    gains = [row for row in rows if row.difference > 0]
     tables = {
         "simulated": [
             "### Simulated hypotheses",
             "",
-            f"{asked.runs:,} tests a line, {design.hypotheses} hypotheses in the run, α = {design.alpha:g}, at most"
+            f"{options.runs:,} tests a line, {design.hypotheses} hypotheses in the run, α = {design.alpha:g}, at most"
             f" {design.most:,} pairs. *fixed*: McNemar's pairs of the same power. Over all lines the sequential test"
-            f" draws {saved(found):.2f} of the fixed number's pairs.",
+            f" draws {saved(gains):.2f} of the fixed number's pairs.",
             "",
             *table_of_rows(rows),
             "",
@@ -74,35 +74,35 @@ def measure(asked: argparse.Namespace) -> Iterator[Page]:
             "",
             *table_of_runs(runs),
         ],
-        "estimates": _estimates(asked.runs),
+        "estimates": _estimates(options.runs),
     }
     yield Page(opening, tables)
-    if asked.targets:
-        kept = asked.kept.resolve()
+    if options.targets:
+        kept = options.kept.resolve()
         os.environ["XDG_CACHE_HOME"] = str(kept / "cache")
-        run = Asked(PRINTED_SEED, tuple(asked.set))
-        proofs = [Proof(target, run, kept, asked.captioner) for target in asked.targets]
+        run = Asked(PRINTED_SEED, tuple(options.set))
+        proofs = [Proof(target, run, kept, options.captioner) for target in options.targets]
         tables["real"] = ["### Real runs, replayed", "", *_real(proofs)]
         tables["yield"] = ["### Findings an image", "", *_yield(proofs)]
-        yield Page(opening, tables, dict.fromkeys(("real", "yield"), by_kind(asked.targets)))
+        yield Page(opening, tables, dict.fromkeys(("real", "yield"), by_kind(options.targets)))
 
 
 def _estimates(runs: int) -> list[str]:
     rows, families = simulated_estimates(runs=runs)
     ten = [row for row in rows if row.difference == 0.1]
     offs, covered = [100 * row.test.off for row in ten], [row.test.covered for row in ten]
-    told = [row for row in rows if row.confirmed >= FEWEST]
+    reported = [row for row in rows if row.confirmed >= FEWEST]
     return [
         "### What is told of findings",
         "",
         f"{runs:,} runs a base, each of {len(RUN)} hypotheses with the differences"
-        f" {', '.join(f'{one:+g}' for one in sorted(set(RUN)))} ({RUN.count(0.0)} show nothing);"
+        f" {', '.join(f'{effect:+g}' for effect in sorted(set(RUN)))} ({RUN.count(0.0)} show nothing);"
         f" at most {DESIGN.most} pairs, α = {DESIGN.alpha:g}. *test*: differences and 95 % intervals of the pairs that"
         " tested; *off*: the mean of what is told less the truth, in points, with its standard error; *fresh*: of pairs"
         " drawn once after the test. *perhaps under*: of the confirmed, those told to be perhaps under 5 points."
         f" At +0.1 the test's pairs are {min(offs):.0f} to {max(offs):.0f} points off and covered"
         f" {min(covered):.0%} to {max(covered):.0%}; over all lines fresh pairs are covered"
-        f" {min(row.fresh.covered for row in told):.1%} to {max(row.fresh.covered for row in told):.1%}.",
+        f" {min(row.fresh.covered for row in reported):.1%} to {max(row.fresh.covered for row in reported):.1%}.",
         "",
         *table_of_estimates(rows),
         "",
@@ -121,13 +121,13 @@ def _estimates(runs: int) -> list[str]:
 def _real(proofs: Sequence[Proof]) -> list[str]:
     rows = []
     for proof in proofs:
-        one = replayed(proof.run("bugs"), proof.audit.mine.fdr)
-        if one is None:
+        replay = replayed(proof.run("bugs"), proof.audit.mine.fdr)
+        if replay is None:
             rows.append([proof.target, 0, "", "", "", ""])
             continue
-        ends = ["–", "–"] if one.fixed is None else [f"{one.fixed}", f"{one.pairs / one.fixed:.2f}"]
+        ends = ["–", "–"] if replay.fixed is None else [f"{replay.fixed}", f"{replay.pairs / replay.fixed:.2f}"]
         tested = len(proof.run("bugs").tested)
-        rows.append([proof.target, tested, f"{one.confirmed:.0%}", f"{one.pairs:.0f}", *ends])
+        rows.append([proof.target, tested, f"{replay.confirmed:.0%}", f"{replay.pairs:.0f}", *ends])
     return [
         "*fixed*: the pairs of each hypothesis with which exact McNemar tests would confirm as many of the run, if true"
         " rates are as measured.",

@@ -54,62 +54,62 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--skip-memory", action="store_true")
 
 
-def measure(asked: argparse.Namespace) -> Iterator[Page]:
+def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Build so many candidates, then so many more, and at the end measure memory."""
     os.environ.pop("OMP_NUM_THREADS", None)
-    splits = better_splits(asked)
+    splits = better_splits(options)
     ways = {name: f"{processes} × {threads}" for name, (processes, threads) in splits.items()}
     titles = ["Candidates", "Images", "Bare", "Loop", "Build", "Whole command", "Build / bare", "Build / loop"]
     opening = [
-        f"`python scripts/bench.py build --candidates {' '.join(map(str, asked.candidates))} --rounds {asked.rounds}"
-        f" --steps {asked.steps}`, in one run."
+        f"`python scripts/bench.py build --candidates {' '.join(map(str, options.candidates))}"
+        f" --rounds {options.rounds} --steps {options.steps}`, in one run."
     ]
     head = [
-        f"Images a second at {asked.steps} steps: bare models in batches ({ways['bare']} processes × threads), one"
-        f" call an image ({ways['loop']}), and `counterfoil build` with {asked.cores} workers.",
+        f"Images a second at {options.steps} steps: bare models in batches ({ways['bare']} processes × threads), one"
+        f" call an image ({ways['loop']}), and `counterfoil build` with {options.cores} workers.",
         "",
     ]
     rows: list[list[str]] = []
-    told: list[str] = []
-    for candidates in asked.candidates:
-        rows.append(measured(candidates, splits, asked))
+    lines: list[str] = []
+    for candidates in options.candidates:
+        rows.append(measured(candidates, splits, options))
         print(f"| {' | '.join(rows[-1])} |", flush=True)
-        told = [*head, *table(titles, [*rows, ["aim", *[""] * 5, "≥ 0.95", "≥ 1.8"]], words=0)]
-        yield Page(opening, {"speed": told})
-    if not asked.skip_memory:
-        few, many = peak_memory(500, asked.cores), peak_memory(5000, asked.cores)
+        lines = [*head, *table(titles, [*rows, ["aim", *[""] * 5, "≥ 0.95", "≥ 1.8"]], words=0)]
+        yield Page(opening, {"speed": lines})
+    if not options.skip_memory:
+        few, many = peak_memory(500, options.cores), peak_memory(5000, options.cores)
         more = f"Peak memory at 500 and at 5000 images: {few:.2f} GB, {many:.2f} GB ({many / few - 1:+.1%})."
-        yield Page(opening, {"speed": [*told, "", more]})
+        yield Page(opening, {"speed": [*lines, "", more]})
 
 
-def measured(candidates: int, splits: Splits, asked: argparse.Namespace) -> list[str]:
+def measured(candidates: int, splits: Splits, options: argparse.Namespace) -> list[str]:
     """Return a row of the table: bare models and builds of so many candidates by turns, on the better of the splits."""
-    images, steps, cores = candidates * CELLS, asked.steps, asked.cores
+    images, steps, cores = candidates * CELLS, options.steps, options.cores
     bare_images, bare_seconds = bare_run(images, steps, *splits["bare"], BATCH, True)
     built, seconds, whole = 0, 0.0, 0.0
-    for _ in range(asked.rounds):
+    for _ in range(options.rounds):
         done = build_run(candidates, steps, cores)
         built, seconds, whole = built + done[0], seconds + done[1], whole + done[2]
         again = bare_run(images, steps, *splits["bare"], BATCH, True)
         bare_images, bare_seconds = bare_images + again[0], bare_seconds + again[1]
-    loop_images, loop_seconds = bare_run(asked.loop_images, steps, *splits["loop"], 1, False)
+    loop_images, loop_seconds = bare_run(options.loop_images, steps, *splits["loop"], 1, False)
     bare, loop, build = bare_images / bare_seconds, loop_images / loop_seconds, built / seconds
-    row = [f"{candidates}", f"{built // asked.rounds:,}", *(f"{rate:.2f}" for rate in (bare, loop, build))]
+    row = [f"{candidates}", f"{built // options.rounds:,}", *(f"{rate:.2f}" for rate in (bare, loop, build))]
     return [*row, f"{built / whole:.2f}", f"{build / bare:.3f}", f"{build / loop:.2f}"]
 
 
-def better_splits(asked: argparse.Namespace) -> Splits:
+def better_splits(options: argparse.Namespace) -> Splits:
     """Return the processes and threads by which the bare models, and the loop, are faster."""
-    found = {}
+    fastest = {}
     for name, batch in (("bare", BATCH), ("loop", 1)):
-        images = max(asked.loop_images, batch * asked.cores)
+        images = max(options.loop_images, batch * options.cores)
         rates = {}
-        for split in ((asked.cores, 1), (1, asked.cores)):
-            done, seconds = bare_run(images, asked.steps, *split, batch, False)
+        for split in ((options.cores, 1), (1, options.cores)):
+            done, seconds = bare_run(images, options.steps, *split, batch, False)
             rates[split] = done / seconds
             print(f"{name}, {split[0]} × {split[1]} threads: {rates[split]:.2f} images a second", flush=True)
-        found[name] = max(rates, key=lambda split: rates[split])
-    return found
+        fastest[name] = max(rates, key=lambda split: rates[split])
+    return fastest
 
 
 def bare(images: int, steps: int, threads: int, batch: int, ready: Any) -> None:

@@ -38,28 +38,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
 
 
-def measure(asked: argparse.Namespace) -> Iterator[Page]:
+def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Time the loops and a build for each number of workers, a row after another."""
-    made = asked.images * (1 + len(CORRUPTIONS))
+    made = options.images * (1 + len(CORRUPTIONS))
     opening = ["Ratios are of images a second, so more is faster."]
-    told = [f"`python scripts/bench.py corrupt --images {asked.images}`, in one run on {CORES} cores.", ""]
+    head = [f"`python scripts/bench.py corrupt --images {options.images}`, in one run on {CORES} cores.", ""]
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        save_windows(folder / "photographs", asked.images)
+        save_windows(folder / "photographs", options.images)
         loop = alone(loop_seconds, folder / "photographs", ours)
         rows.append(["loop", "1", f"{made:,}", f"{loop:.1f}", f"{made / loop:.1f}", "1.00", ""])
-        yield Page(opening, {PARTS[0]: [*told, *table(TITLES, rows)]})
+        yield Page(opening, {PARTS[0]: [*head, *table(TITLES, rows)]})
         published_seconds = alone(loop_seconds, folder / "photographs", published)
         if published_seconds is not None:
             ratio = f"{loop / published_seconds:.2f}"
             speed = f"{made / published_seconds:.1f}"
             rows.append(["published", "1", f"{made:,}", f"{published_seconds:.1f}", speed, ratio, ""])
-        for workers in asked.workers:
+        for workers in options.workers:
             seconds, held = alone(build_seconds, folder / "photographs", folder / f"built-{workers}", workers)
             numbers = [f"{seconds:.1f}", f"{made / seconds:.1f}", f"{loop / seconds:.2f}", f"{held / 1e9:.1f} GB"]
             rows.append(["build", str(workers), f"{made:,}", *numbers])
-            yield Page(opening, {PARTS[0]: [*told, *table(TITLES, rows)]})
+            yield Page(opening, {PARTS[0]: [*head, *table(TITLES, rows)]})
 
 
 def ours(pixels: np.ndarray, name: str, seed: int) -> np.ndarray:

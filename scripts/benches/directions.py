@@ -40,13 +40,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=2)
 
 
-def measure(asked: argparse.Namespace) -> Iterator[Page]:
+def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Fit each world by both ways."""
     load = os.getloadavg()[0]
     titles = ["classes", "plain", "own", "ratio", "plain, processor", "own, processor", "ratio"]
     titles += ["classes of another C", "furthest decision"]
     opening = [
-        f"`python scripts/bench.py directions --workers {asked.workers}`. Classes × rows of width {WIDTH}, fitted"
+        f"`python scripts/bench.py directions --workers {options.workers}`. Classes × rows of width {WIDTH}, fitted"
         " without permutations: *plain* is scikit-learn class after class, *own*"
         " `fit_directions` with the start of its workers.",
         f"The machine's load was {load:.1f} on {os.cpu_count()} cores before. *Processor* counts the seconds of all"
@@ -54,7 +54,7 @@ def measure(asked: argparse.Namespace) -> Iterator[Page]:
     ]
     rows = []
     for classes, count in WORLDS:
-        rows.append(measured(classes, count, asked.workers))
+        rows.append(measured(classes, count, options.workers))
         yield Page(opening, {"fitting": table(titles, rows)})
 
 
@@ -62,18 +62,18 @@ def measured(classes: int, rows: int, workers: int) -> list[str]:
     """Return the cells of one line of the table."""
     points, right, labels = world(classes, rows)
     fit = DirectionFit(SEED, permutations=0, fewest_errors=2)
-    found, *own = timed(lambda: fit_directions(points, right, labels, classes, None, fit, workers))
+    directions, *fast_times = timed(lambda: fit_directions(points, right, labels, classes, None, fit, workers))
     of_class = [labels == label for label in range(classes)]
     expected, *usual = timed(lambda: [plain(points[mine], right[mine]) for mine in of_class])
     other_c, furthest = 0, 0.0
-    for mine, direction, (C, model) in zip(of_class, found, expected, strict=True):
+    for mine, direction, (C, model) in zip(of_class, directions, expected, strict=True):
         assert isinstance(direction, Direction), direction
         other_c += direction.C != C
         away = np.abs(direction.decision(points[mine]) - model.decision_function(points[mine])).max()
         furthest = max(furthest, float(away))
     seconds = [
         cell
-        for slow, fast in zip(usual, own, strict=True)
+        for slow, fast in zip(usual, fast_times, strict=True)
         for cell in (f"{slow:.1f} s", f"{fast:.1f} s", f"{slow / fast:.1f}")
     ]
     return [f"{classes:,} × {rows:,}", *seconds, f"{other_c}", f"{furthest:.0e}"]

@@ -62,27 +62,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--share", type=float, default=1.0, help="of the photographs, for a quick look")
 
 
-def measure(asked: argparse.Namespace) -> Iterator[Page]:
+def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Score the lab's pictures, or photographs, a row after another."""
-    if asked.photographs:
-        part, command = "photographs", f"--photographs --data ZIP --share {asked.share:g}"
-        measured = photograph_rows(asked.share, asked.data, asked.workers)
+    if options.photographs:
+        part, command = "photographs", f"--photographs --data ZIP --share {options.share:g}"
+        measured = photograph_rows(options.share, options.data, options.workers)
         aim = "Aims: .95 of the best loop at 224 pixels, 1.0 of six loops, cores busy for 90 % of the time."
     else:
-        part, command = "speed", f"--images {asked.images} --models {' '.join(map(str, asked.models))}"
-        measured = lab_rows(asked.images, asked.models, asked.workers)
+        part, command = "speed", f"--images {options.images} --models {' '.join(map(str, options.models))}"
+        measured = lab_rows(options.images, options.models, options.workers)
         aim = "Aim: 1.5 times with the lab's eight, more where decoding is heavy."
     opening = [
         "Ratios are of the plain loops' seconds, so more is faster. *Busy* is the share of all cores that the"
         " machine was busy during the evaluation, *memory* the most that its processes held together, shared pages"
         " counted in each.",
     ]
-    told = [f"`python scripts/bench.py evaluate {command}`, in one run on {CORES} cores. {aim}", ""]
+    head = [f"`python scripts/bench.py evaluate {command}`, in one run on {CORES} cores. {aim}", ""]
     rows = []
     for row in measured:
         rows.append(row)
         print(f"| {' | '.join(row)} |", flush=True)
-        yield Page(opening, {part: [*told, *table(TITLES, rows)]})
+        yield Page(opening, {part: [*head, *table(TITLES, rows)]})
 
 
 def save_pictures(folder: Path, images: int, side: int, suffix: str) -> None:
@@ -117,8 +117,10 @@ def save_models(folder: Path, count: int) -> list[str]:
         weights = load_file(target / "model.safetensors")
         draw = torch.Generator().manual_seed(index)
         moved = {
-            key: own * (1 + 1e-3 * torch.rand((), generator=draw)).to(own.dtype) if own.is_floating_point() else own
-            for key, own in weights.items()
+            key: tensor * (1 + 1e-3 * torch.rand((), generator=draw)).to(tensor.dtype)
+            if tensor.is_floating_point()
+            else tensor
+            for key, tensor in weights.items()
         }
         save_file(moved, target / "model.safetensors")
         made.append(f"local-dir:{target}")
@@ -197,7 +199,7 @@ def loops(
     return time.monotonic() - started
 
 
-def timed_evaluation(folder: Path, names: Sequence[str], recipe: str | None, workers: int, place: Path) -> list[float]:
+def timed_evaluation(folder: Path, names: Sequence[str], recipe: str | None, workers: int, work: Path) -> list[float]:
     """Seconds of the pass and of all, the share of all cores that the machine was busy, and bytes of its processes."""
     import datasets  # noqa: F401 (the loops' libraries are imported before they begin, and so is this one)
     import psutil
@@ -208,16 +210,16 @@ def timed_evaluation(folder: Path, names: Sequence[str], recipe: str | None, wor
     from counterfoil.progress import listening
 
     torch.set_num_threads(CORES)
-    os.environ["XDG_CACHE_HOME"] = str(place / "cache")
-    told: list[tuple[str, float]] = []
+    os.environ["XDG_CACHE_HOME"] = str(work / "cache")
+    stages: list[tuple[str, float]] = []
     with watched_memory(os.getpid()) as most:
         started, before = time.monotonic(), psutil.cpu_times()
-        with listening(lambda stage: told.append((stage.name, time.monotonic()))):
-            evaluate(folder, names, recipe=recipe, out=place / "out", device="cpu", batch_size=BATCH, workers=workers)
+        with listening(lambda stage: stages.append((stage.name, time.monotonic()))):
+            evaluate(folder, names, recipe=recipe, out=work / "out", device="cpu", batch_size=BATCH, workers=workers)
         seconds, after = time.monotonic() - started, psutil.cpu_times()
     idle = after.idle + getattr(after, "iowait", 0) - before.idle - getattr(before, "iowait", 0)
-    measuring = [moment for name, moment in told if name == "measuring"]
-    shutil.rmtree(place / "cache")
+    measuring = [moment for name, moment in stages if name == "measuring"]
+    shutil.rmtree(work / "cache")
     return [measuring[0] - started, seconds, 1 - idle / (seconds * (os.cpu_count() or 1)), most[0]]
 
 

@@ -68,36 +68,36 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, help="where the weights lie for a while; default: a temporary folder")
 
 
-def measure(asked: argparse.Namespace) -> Iterator[Page]:
+def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Measure a part after another; a page for each row."""
     import torch
 
     from counterfoil.models.devices import resolve_device
 
-    resolved = resolve_device(asked.device)
-    if not resolved.startswith("cuda") and not asked.tiny:
+    resolved = resolve_device(options.device)
+    if not resolved.startswith("cuda") and not options.tiny:
         raise SystemExit("These architectures take a GPU; on a CPU: --tiny")
-    if asked.tiny and asked.write == SCRIPTS / "RESULTS.md":
+    if options.tiny and options.write == SCRIPTS / "RESULTS.md":
         raise SystemExit("--tiny measures nothing worth writing down there; --write FILE takes another file")
     device = torch.cuda.get_device_name(resolved) if resolved.startswith("cuda") else "a CPU"
-    clip = architectures.tiny_clip_sizes() if asked.tiny else architectures.clip_sizes()
-    said = f" --steps {asked.steps}{' --compile' if asked.compile else ''}{' --tiny' if asked.tiny else ''}"
-    opening = [f"`python scripts/bench.py gpu --parts {' '.join(asked.parts)}{said}`, each part in one run."]
+    clip = architectures.tiny_clip_sizes() if options.tiny else architectures.clip_sizes()
+    flags = f" --steps {options.steps}{' --compile' if options.compile else ''}{' --tiny' if options.tiny else ''}"
+    opening = [f"`python scripts/bench.py gpu --parts {' '.join(options.parts)}{flags}`, each part in one run."]
     tables: dict[str, list[str]] = {}
     failed, present = False, ""
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        for part in sorted(asked.parts, key=PARTS.index):
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        for part in sorted(options.parts, key=PARTS.index):
             name = "xl" if part == "xl" else "sd15"
-            architecture = architectures.tiny(ARCHITECTURES[name]) if asked.tiny else ARCHITECTURES[name]
+            architecture = architectures.tiny(ARCHITECTURES[name]) if options.tiny else ARCHITECTURES[name]
             settings = Settings(
                 folder=folder,
                 device=resolved,
                 side=architecture.side,
-                steps=2 if asked.tiny else asked.steps // (3 if name == "xl" else 1),
-                batch=asked.batch or architecture.batch,
-                seconds=asked.seconds,
-                compiled=asked.compile,
-                tiny=asked.tiny,
+                steps=2 if options.tiny else options.steps // (3 if name == "xl" else 1),
+                batch=options.batch or architecture.batch,
+                seconds=options.seconds,
+                compiled=options.compile,
+                tiny=options.tiny,
             )
             if name != present:
                 for stale in ("pipeline", "dataset", "killed"):
@@ -115,7 +115,7 @@ def measure(asked: argparse.Namespace) -> Iterator[Page]:
                 rows.append(row)
                 failed = failed or row[0].startswith("**failed")
                 tables[part] = [*title, "", *table(HEAD, rows)]
-                yield Page(opening, tables, variant="compiled" if asked.compile else "", failed=failed)
+                yield Page(opening, tables, variant="compiled" if options.compile else "", failed=failed)
 
 
 def _until_it_fails(measured: Iterator[Row]) -> Iterator[Row]:
@@ -128,9 +128,9 @@ def _until_it_fails(measured: Iterator[Row]) -> Iterator[Row]:
 def figures_of(way: str, settings: Settings) -> Figures:
     """Return what one way measures, in a process of its own."""
     began = time.monotonic()
-    found = json_of("gpu_bench.ways", way, given=as_json(settings), HF_HUB_OFFLINE="1")
-    print(f"{way}: {found} in {time.monotonic() - began:.0f} s", file=sys.stderr)
-    return found
+    figures = json_of("gpu_bench.ways", way, given=as_json(settings), HF_HUB_OFFLINE="1")
+    print(f"{way}: {figures} in {time.monotonic() - began:.0f} s", file=sys.stderr)
+    return figures
 
 
 def passes(architecture: Architecture, steps: int) -> int:
@@ -185,9 +185,9 @@ def others(part: str, settings: Settings) -> Iterator[Row]:
     """Rows of what is no way to images."""
     figures = figures_of(part, replace(settings, images=8 * settings.batch))
     if part == "killed":
-        said = f"{figures['receipts']:.0f} of {figures['shards']:.0f} shards were done when it was killed"
+        progress = f"{figures['receipts']:.0f} of {figures['shards']:.0f} shards were done when it was killed"
         same = f"{figures['files'] - figures['different']:.0f} of {figures['files']:.0f} files are the same"
-        yield (f"{said}; {same}", "", "", "", "all")
+        yield (f"{progress}; {same}", "", "", "", "all")
     elif part == "tokens":
         name = "`counterfoil tokens`, four classes together, steps"
         yield (name, f"{figures['rate']:.3g}", "", memory(figures), "")

@@ -72,15 +72,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change the recipe")
 
 
-def measure(asked: argparse.Namespace) -> Iterator[Page]:
+def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Draw by each interval in turn, and compare with guidance at every step."""
-    changes = [f"samples.candidates={asked.candidates}", "screen.judge=null", *asked.set]
+    changes = [f"samples.candidates={options.candidates}", "screen.judge=null", *options.set]
     with one_thread():
-        ways = drawn_ways(changes, [None, *asked.intervals])
+        ways = drawn_ways(changes, [None, *options.intervals])
         lines = interval_table(ways)
     generator = ways[0].plan.recipe.generator
     opening = [
-        f"`python scripts/bench.py guidance --candidates {asked.candidates}`, in one run: `wardrobe-mini`,"
+        f"`python scripts/bench.py guidance --candidates {options.candidates}`, in one run: `wardrobe-mini`,"
         f" {ways[0].candidates:,} samples in {generator.steps} steps at guidance {generator.guidance:g}, from the"
         " same noise each time.",
         "UNet passes are those of one image. Seen by the lab's oracle, over all candidates; accepted by the screen."
@@ -116,8 +116,8 @@ def drawn_ways(changes: Sequence[str], intervals: Sequence[str | None]) -> list[
             renderer: Any = way
             before = passes
             with contextlib.closing(ShardMaker(way.plan, renderer, Scorer(clip, way.plan), inputs.thresholds)) as maker:
-                made = [one for one in maker.make([way.plan.shards[index]]) if isinstance(one, Made)]
-            rows = [row for one in made for row in one.candidates]
+                made = [outcome for outcome in maker.make([way.plan.shards[index]]) if isinstance(outcome, Made)]
+            rows = [row for outcome in made for row in outcome.candidates]
             way.passes += passes - before
             way.accepted += sum(row.reason == ACCEPTED for row in rows)
             way.candidates += len(rows)
@@ -163,6 +163,6 @@ def interval_table(ways: Sequence[Way]) -> list[str]:
     return table(titles, rows)
 
 
-def _share(found: int, of: int) -> str:
-    low, high = wilson_interval(int(found), of)
-    return f"{found / of:.1%} ({low:.1%} to {high:.1%})"
+def _share(count: int, of: int) -> str:
+    low, high = wilson_interval(int(count), of)
+    return f"{count / of:.1%} ({low:.1%} to {high:.1%})"

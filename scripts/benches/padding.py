@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Nothing can be chosen."""
 
 
-def measure(asked: argparse.Namespace) -> Iterator[Page]:
+def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Judge all plans."""
     rows = []
     for workers, shard_rows, size in product(WORKERS, ROWS, SIZES):

@@ -76,45 +76,45 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, help="where the datasets are written; default the system's own")
 
 
-def measure(asked: argparse.Namespace) -> Iterator[Page]:
+def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Build, resume where receipts are missing, close, and write cards."""
     opening = [
-        f"`python scripts/bench.py scale --shifts {asked.shifts} --workers {asked.workers} --rate {asked.rate}"
-        f" --card-shifts {asked.card_shifts}`. The machine's load was {os.getloadavg()[0]:.1f} on {os.cpu_count()}"
+        f"`python scripts/bench.py scale --shifts {options.shifts} --workers {options.workers} --rate {options.rate}"
+        f" --card-shifts {options.card_shifts}`. The machine's load was {os.getloadavg()[0]:.1f} on {os.cpu_count()}"
         " cores before.",
         "Workers are simulated, and write stubs of tables; all else is the code of a build, on real files. Aims:"
         " the driver under 1 GB, its time under 2 % of the run, 10,000 receipts taken up again in less than 10 s.",
     ]
-    with tempfile.TemporaryDirectory(prefix="counterfoil-scale-", dir=asked.folder) as kept:
+    with tempfile.TemporaryDirectory(prefix="counterfoil-scale-", dir=options.folder) as kept:
         out = Path(kept) / "dataset"
-        shards = asked.shifts * CLASSES * CANDIDATES // ROWS
-        made = _measured(build, out, asked.shifts, asked.workers, asked.rate)
+        shards = options.shifts * CLASSES * CANDIDATES // ROWS
+        made = _measured(build, out, options.shifts, options.workers, options.rate)
         resumed = []
         for missing in (shards // 100, shards // 2):
             for path in random.Random(0).sample(sorted((out / "receipts").iterdir()), missing):
                 path.unlink()
-            resumed.append((missing, _measured(build, out, asked.shifts, asked.workers, asked.rate)))
-        closed = _measured(close, out, asked.shifts)
+            resumed.append((missing, _measured(build, out, options.shifts, options.workers, options.rate)))
+        closed = _measured(close, out, options.shifts)
         of_local = _measured(local, Path(kept) / "local", 1, 2)
-        lines = [*_run(asked, made, of_local), "", *_resumed(shards, resumed), "", *_closed(closed)]
+        lines = [*_run(options, made, of_local), "", *_resumed(shards, resumed), "", *_closed(closed)]
         yield Page(opening, {"scale": lines})
-        if asked.card_shifts:
-            written = _measured(rows, Path(kept) / "rows", asked.card_shifts)
-            carded = _measured(card, Path(kept) / "rows", asked.card_shifts)
-            yield Page(opening, {"scale": [*lines, "", *_carded(asked, written, carded)]})
+        if options.card_shifts:
+            written = _measured(rows, Path(kept) / "rows", options.card_shifts)
+            carded = _measured(card, Path(kept) / "rows", options.card_shifts)
+            yield Page(opening, {"scale": [*lines, "", *_carded(options, written, carded)]})
 
 
 def _measured(phase: Callable[..., Numbers], out: Path, *numbers: int) -> Numbers:
     """Return what a function of this file measures in a process of its own."""
     print(f"{phase.__name__} …", file=sys.stderr, flush=True)
     started = time.perf_counter()
-    found = json_of("benches.scale", phase.__name__, out, *numbers, OMP_NUM_THREADS="1")
+    measured = json_of("benches.scale", phase.__name__, out, *numbers, OMP_NUM_THREADS="1")
     print(f"{phase.__name__}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
-    return found
+    return measured
 
 
-def _run(asked: argparse.Namespace, made: Numbers, local: Numbers) -> list[str]:
-    shards, samples = made["shards"], asked.shifts * CLASSES * CANDIDATES
+def _run(options: argparse.Namespace, made: Numbers, local: Numbers) -> list[str]:
+    shards, samples = made["shards"], options.shifts * CLASSES * CANDIDATES
     cells = {
         "the run, by its own clock": f"{made['clock'] / 60:.1f} min",
         "until the first shard is handed out, libraries loaded": f"{made['opened']:.1f} s",
@@ -123,7 +123,7 @@ def _run(asked: argparse.Namespace, made: Numbers, local: Numbers) -> list[str]:
             f"{1000 * local['driver'] / local['shards']:.2f} ms"
         ),
         "the driver's time, of the run": f"{(made['driver'] + made['opened']) / made['clock']:.2%}",
-        "waiting for the driver, of the workers' time": f"{made['waited'] / asked.workers / made['clock']:.3%}",
+        "waiting for the driver, of the workers' time": f"{made['waited'] / options.workers / made['clock']:.3%}",
         "events": f"{made['events']:,}",
         "the driver's peak of memory": _megabytes(made["peak"]),
         "… of it libraries, before the plan": _megabytes(made["idle"]),
@@ -131,14 +131,15 @@ def _run(asked: argparse.Namespace, made: Numbers, local: Numbers) -> list[str]:
         "… and once, to begin": f"{sum(made['opening'].values())}",
     }
     return [
-        f"{samples:,} samples in {shards:,} shards, {asked.workers:,} workers of {asked.rate} images a second each:",
+        f"{samples:,} samples in {shards:,} shards, {options.workers:,} workers of {options.rate} images"
+        " a second each:",
         "",
         *table(["what", "measured"], cells.items()),
     ]
 
 
 def _resumed(shards: int, resumed: list[tuple[int, Numbers]]) -> list[str]:
-    found = [
+    rows = [
         [f"{shards - missing:,}", f"{missing:,}", f"{numbers['opened']:.1f} s", _megabytes(numbers["peak"])]
         + [numbers["opening"][kind] for kind in KINDS]
         for missing, numbers in resumed
@@ -146,21 +147,21 @@ def _resumed(shards: int, resumed: list[tuple[int, Numbers]]) -> list[str]:
     return [
         "Run again where receipts are missing, until the first shard is handed out:",
         "",
-        *table(["receipts there", "missing", "time", "peak of memory", *KINDS], found, words=0),
+        *table(["receipts there", "missing", "time", "peak of memory", *KINDS], rows, words=0),
     ]
 
 
 def _closed(closed: Numbers) -> list[str]:
-    asked = ", ".join(f"{closed['files'][kind]:,} {kind}" for kind in KINDS)
+    requests = ", ".join(f"{closed['files'][kind]:,} {kind}" for kind in KINDS)
     return [
         f"The end without the card, over {closed['receipts']:,} receipts: read and counted in {closed['read']:.1f} s;"
         f" read again, every file held against them, and the manifest written in {closed['finished']:.1f} s, with"
-        f" {_megabytes(closed['peak'])} at most ({asked}).",
+        f" {_megabytes(closed['peak'])} at most ({requests}).",
     ]
 
 
-def _carded(asked: argparse.Namespace, written: Numbers, carded: Numbers) -> list[str]:
-    times = asked.shifts / asked.card_shifts
+def _carded(options: argparse.Namespace, written: Numbers, carded: Numbers) -> list[str]:
+    times = options.shifts / options.card_shifts
     return [
         f"The whole end with card, figures and croissant.json, over {carded['samples']:,} real rows in"
         f" {written['shards']:,} shards: {carded['closed']:.1f} s and {_megabytes(carded['peak'])} at most, of which"
@@ -218,13 +219,13 @@ def build(out: Path, shifts: int, workers: int, rate: float) -> Numbers:
     shards = 0
     display = BuildDisplay()
 
-    def hear(told: BuildProgress) -> None:
+    def hear(progress: BuildProgress) -> None:
         nonlocal opening, shards
-        display.update(told)
-        shards = told.shards
+        display.update(progress)
+        shards = progress.shards
         if not opening:
             opening = files.since(before)
-        if told.shards_done == told.shards:
+        if progress.shards_done == progress.shards:
             raise _Enough
 
     with contextlib.suppress(_Enough), contextlib.redirect_stderr(io.StringIO()), display, listening(hear):

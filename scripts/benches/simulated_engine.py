@@ -186,19 +186,26 @@ def write_stub(writer: ShardWriter, shard: Shard) -> Receipt:
     for what, count in rows.items():
         if count:
             path = shard_path(what, shard.group, writer.split, shard.number, shard.of, writer.format)
-            place = writer.directory / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(_STUB)
+            target = writer.directory / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(_STUB)
             files.append(StoredFile(path, len(_STUB), _STUB_SHA256, count))
     counts: dict[str, Counter[str]] = {}
     for cell in shard.cells:
         accepted = cell.candidates // 2
         counts.setdefault(cell.shift, Counter()).update({ACCEPTED: accepted, "low_object": cell.candidates - accepted})
-    told = {shift: dict(reasons) for shift, reasons in counts.items()}
+    reasons_by_shift = {shift: dict(reasons) for shift, reasons in counts.items()}
     receipt = Receipt(
-        shard.group, shard.number, shard.of, rows, told, tuple(files), dict(writer.hashes), dict(writer.stack)
+        shard.group,
+        shard.number,
+        shard.of,
+        rows,
+        reasons_by_shift,
+        tuple(files),
+        dict(writer.hashes),
+        dict(writer.stack),
     )
-    place = writer.directory / receipt.path
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(receipt.content())
+    target = writer.directory / receipt.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(receipt.content())
     return receipt

@@ -37,21 +37,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=3)
 
 
-def measure(asked: argparse.Namespace) -> Iterator[Page]:
+def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Run both ways in turn."""
     load = os.getloadavg()[0]
-    found: dict[str, list[list[float]]] = {way: [] for way in WAYS}
-    for _ in range(asked.runs):
+    times: dict[str, list[list[float]]] = {way: [] for way in WAYS}
+    for _ in range(options.runs):
         for way in WAYS:
-            found[way].append(json_of("benches.start", way, asked.workers, OMP_NUM_THREADS="1"))
-    spawned, forked = ([statistics.median(column) for column in zip(*found[way], strict=True)] for way in WAYS)
+            times[way].append(json_of("benches.start", way, options.workers, OMP_NUM_THREADS="1"))
+    spawned, forked = ([statistics.median(column) for column in zip(*times[way], strict=True)] for way in WAYS)
     rows = [
         [f"{name} build", f"{slow:.1f} s", f"{fast:.1f} s", f"{slow / fast:.1f}"]
         for name, slow, fast in zip(("first", "second"), spawned, forked, strict=True)
     ]
     opening = [
-        f"Seconds to the first image with {asked.workers} workers on {os.cpu_count()} cores: medians over {asked.runs}"
-        f" of each way, run in turn. The machine's load was {load:.1f} before."
+        f"Seconds to the first image with {options.workers} workers on {os.cpu_count()} cores: medians over"
+        f" {options.runs} of each way, run in turn. The machine's load was {load:.1f} before."
     ]
     yield Page(opening, {"start": table(["", *WAYS, "ratio"], rows)})
 
@@ -69,8 +69,8 @@ def seconds_to_the_first_image(way: str, workers: int) -> list[float]:
         for name in ("first", "second"):
             started = time.perf_counter()
 
-            def hear(told: object) -> None:
-                if isinstance(told, BuildProgress) and told.images_done:
+            def hear(event: object) -> None:
+                if isinstance(event, BuildProgress) and event.images_done:
                     raise _Drawn
 
             with contextlib.suppress(_Drawn), listening(hear):

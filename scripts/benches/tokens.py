@@ -46,21 +46,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu")
 
 
-def measure(asked: argparse.Namespace) -> Iterator[Page]:
+def measure(options: argparse.Namespace) -> Iterator[Page]:
     """Learn each number of classes by both ways."""
-    torch.set_num_threads(asked.threads)
+    torch.set_num_threads(options.threads)
     titles = ["Classes", "Threads", "One at a time", "Together", "Ratio", "Loss, one at a time", "Loss, together"]
-    opening = [f"`python scripts/bench.py tokens --steps {asked.steps} --threads {asked.threads}`, in one run."]
+    opening = [f"`python scripts/bench.py tokens --steps {options.steps} --threads {options.threads}`, in one run."]
     rows = []
-    for count in asked.classes:
+    for count in options.classes:
         classes = classes_of(count)
-        settings = LearnSettings(steps=asked.steps, learning_rate=5e-3, templates=TEMPLATES, classes_in_flight=count)
-        few = classes[: asked.plain_classes]
-        seconds, plain_tokens = plain(few, settings, asked.device)
-        own_seconds, own_tokens = together(classes, settings, asked.device)
+        settings = LearnSettings(steps=options.steps, learning_rate=5e-3, templates=TEMPLATES, classes_in_flight=count)
+        few = classes[: options.plain_classes]
+        seconds, plain_tokens = plain(few, settings, options.device)
+        own_seconds, own_tokens = together(classes, settings, options.device)
         alone, shared = seconds / len(few), own_seconds / count
-        losses = [loss_of(tokens, few, asked.device) for tokens in (plain_tokens, own_tokens)]
-        cells = [count, asked.threads, round(alone, 3), round(shared, 3), round(alone / shared, 2)]
+        losses = [loss_of(tokens, few, options.device) for tokens in (plain_tokens, own_tokens)]
+        cells = [count, options.threads, round(alone, 3), round(shared, 3), round(alone / shared, 2)]
         rows.append([*cells, *(round(loss, 5) for loss in losses)])
         print(rows[-1], flush=True)
         yield Page(opening, {"speed": table(titles, rows, words=0)})
@@ -112,14 +112,14 @@ def plain(classes: list[ClassToLearn], settings: LearnSettings, device: str) -> 
     encoder.resize_token_embeddings(len(tokenizer))
     for cls in classes:
         placeholder = f"<{cls.class_id}>"
-        place = tokenizer.convert_tokens_to_ids(placeholder)
+        token_id = tokenizer.convert_tokens_to_ids(placeholder)
         matrix = encoder.get_input_embeddings().weight
         ids = tokenizer(cls.initial_words, add_special_tokens=False)["input_ids"]
         with torch.no_grad():
-            matrix[place] = matrix[ids].mean(0)
+            matrix[token_id] = matrix[ids].mean(0)
         matrix.requires_grad_()
-        kept, norm = matrix.detach().clone(), matrix[place].detach().norm()
-        others = torch.arange(len(matrix), device=matrix.device) != place
+        kept, norm = matrix.detach().clone(), matrix[token_id].detach().norm()
+        others = torch.arange(len(matrix), device=matrix.device) != token_id
         optimizer = torch.optim.AdamW(
             [matrix], lr=settings.learning_rate, betas=(0.9, 0.999), weight_decay=settings.weight_decay
         )
@@ -145,8 +145,8 @@ def plain(classes: list[ClassToLearn], settings: LearnSettings, device: str) -> 
             optimizer.step()
             with torch.no_grad():
                 matrix[others] = kept[others]
-                matrix[place] *= norm / matrix[place].norm()
-        tokens[cls.class_id] = matrix[place].detach().cpu()[None].clone()
+                matrix[token_id] *= norm / matrix[token_id].norm()
+        tokens[cls.class_id] = matrix[token_id].detach().cpu()[None].clone()
         matrix.requires_grad_(False)
     return time.perf_counter() - started, tokens
 

@@ -83,12 +83,12 @@ class Panel:
     @cached_property
     def _keys(self) -> Mapping[str, str]:
         """What answers are kept under: the name, and which weights it stood for."""
-        found = {_ORACLE: f"{_ORACLE} {folder_sha256(ORACLE_FOLDER)[:12]}"}
+        keys = {_ORACLE: f"{_ORACLE} {folder_sha256(ORACLE_FOLDER)[:12]}"}
         for name in self.names:
             folder = local_folder(name)
             assert folder is not None
-            found[name] = f"{name} {folder_sha256(folder)[:12]}"
-        return found
+            keys[name] = f"{name} {folder_sha256(folder)[:12]}"
+        return keys
 
     def _kept(self, store: PictureStore, cell: PictureCell) -> dict[str, NDArray]:
         pictures = store[cell]

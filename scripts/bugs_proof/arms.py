@@ -61,15 +61,15 @@ def _bugs(audit: Audit, captioner: Captioner) -> Run:
     describer = ClusterDescriber(audit.recipe, audit.mine, audit.settings, captioner, (), drawer.images)
     classes = audit.recipe.classes
     with progress_printed(f"{audit.target} bugs"):
-        found = search_bugs(classes, drawer, drawer.look, describer, audit.mine, audit.settings)
+        search = search_bugs(classes, drawer, drawer.look, describer, audit.mine, audit.settings)
     return Run(
         target=audit.target,
         arm="bugs",
-        images=sum(one.asked.images for one in found.rounds),
-        rounds=tuple((one.asked.purpose, one.asked.images) for one in found.rounds),
-        tested=carried_of(found.tested, found.confirmed, found.shortened_to, drawer, audit.class_names),
-        left_out={one.id: one.reason for one in found.baseline if one.reason},
-        undescribed=len(found.undescribed),
+        images=sum(drawn.asked.images for drawn in search.rounds),
+        rounds=tuple((drawn.asked.purpose, drawn.asked.images) for drawn in search.rounds),
+        tested=carried_of(search.tested, search.confirmed, search.shortened_to, drawer, audit.class_names),
+        left_out={hypothesis.id: hypothesis.reason for hypothesis in search.baseline if hypothesis.reason},
+        undescribed=len(search.undescribed),
     )
 
 
@@ -100,8 +100,8 @@ def _other(
     return Run(
         target=audit.target,
         arm=arm,
-        images=sum(one.asked.images for one in rounds),
-        rounds=tuple((one.asked.purpose, one.asked.images) for one in rounds),
+        images=sum(drawn.asked.images for drawn in rounds),
+        rounds=tuple((drawn.asked.purpose, drawn.asked.images) for drawn in rounds),
         tested=carried_of(trials.tested, confirmed, {}, drawer, audit.class_names),
         left_out={},
         undescribed=0,
@@ -112,10 +112,10 @@ def _random(
     audit: Audit, drawer: ProofDrawer, base: DrawnRound | None, captioner: Captioner
 ) -> Iterator[tuple[int, Description]]:
     """Any context of any class, each once, in an order that the seed decides."""
-    every = [(cls.label, one) for cls in audit.recipe.classes for one in contexts(cls.label).values()]
+    every = [(cls.label, context) for cls in audit.recipe.classes for context in contexts(cls.label).values()]
     order = np.random.default_rng([audit.recipe.samples.seed, audit.mine.seed]).permutation(len(every))
-    for place in order.tolist():
-        yield every[place]
+    for index in order.tolist():
+        yield every[index]
 
 
 def _keywords(
@@ -143,7 +143,7 @@ def _keywords(
         if texts:
             scores = keyword_scores(features, base.failed[rows], np.stack(texts))
             scored += [(float(score), label, piece) for score, piece in zip(scores, pieces, strict=True) if score > 0]
-    for _, label, piece in sorted(scored, key=lambda one: (-one[0], one[1], one[2].words)):
+    for _, label, piece in sorted(scored, key=lambda entry: (-entry[0], entry[1], entry[2].words)):
         yield label, Description((piece,))
 
 
@@ -169,31 +169,35 @@ def _domino(
     shares = _shares(audit, drawer, base)
     clusters: list[list[FailureCluster]] = []
     for label in _looked_at(audit, base):
-        own = shares[:, list(audit.panel.right_of(audit.target)[label])].sum(axis=1)
-        arguments = (features, (base.labels == label).astype(np.int64), np.stack([1 - own, own], axis=1))
+        share_right = shares[:, list(audit.panel.right_of(audit.target)[label])].sum(axis=1)
+        arguments = (
+            features,
+            (base.labels == label).astype(np.int64),
+            np.stack([1 - share_right, share_right], axis=1),
+        )
         slices = fit_domino(*arguments, DominoSettings(), seed=audit.mine.seed)
         members = slices.scores(*arguments)
         failed = np.flatnonzero((base.labels == label) & base.failed)
         right = np.flatnonzero((base.labels == label) & ~base.failed)[: audit.settings.described]
         beside = tuple(base.keys[row] for row in right.tolist())
         of_class = []
-        for place in range(members.shape[1]):
+        for index in range(members.shape[1]):
             # What lies rather in the slice than out of it, the surest first.
-            inside = failed[members[failed, place] > 0]
-            inside = inside[np.argsort(-members[inside, place], kind="stable")]
+            inside = failed[members[failed, index] > 0]
+            inside = inside[np.argsort(-members[inside, index], kind="stable")]
             if len(inside) >= audit.settings.fewest_failures:
                 answered = np.bincount(base.answers[inside]).argmax()
                 keys = tuple(base.keys[row] for row in inside.tolist())
                 of_class.append(FailureCluster(label, keys, int(answered), beside))
         clusters.append(of_class)
     describer = ClusterDescriber(audit.recipe, audit.mine, audit.settings, captioner, (), drawer.images)
-    for place in range(max((len(cluster) for cluster in clusters), default=0)):
+    for index in range(max((len(cluster) for cluster in clusters), default=0)):
         for of_class in clusters:
-            if place < len(of_class):
+            if index < len(of_class):
                 with progress_printed("domino"):
-                    (described,) = describer([of_class[place]])
+                    (described,) = describer([of_class[index]])
                 if described.description is not None:
-                    yield of_class[place].label, described.description
+                    yield of_class[index].label, described.description
 
 
 def _shares(audit: Audit, drawer: ProofDrawer, base: DrawnRound) -> NDArray[np.float64]:

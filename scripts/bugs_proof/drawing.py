@@ -60,22 +60,22 @@ class ProofDrawer:
     cells: dict[str, tuple[DrawnCell, ...]] = field(default_factory=dict)
     images: dict[str, LabelledImages] = field(default_factory=dict)
 
-    def __call__(self, asked: RoundAsked) -> DrawnRound:
-        seed = self.drawer.seed(asked)
-        recipe = self._recipe(asked, seed)
+    def __call__(self, request: RoundAsked) -> DrawnRound:
+        seed = self.drawer.seed(request)
+        recipe = self._recipe(request, seed)
         plan = make_plan(recipe, None if self.store.tokens is None else self.store.tokens.placeholders)
         planned = list(_planned(plan))
         for done, total in self.store.of([(cell, samples) for _, cell, samples in planned]):
-            report(f"{asked.name}: images", done, total)
+            report(f"{request.name}: images", done, total)
         thresholds = self._thresholds(recipe)
-        drawn = tuple(self._screened(plan, thresholds, *one) for one in planned)
-        self.cells[f"{asked.name}/"] = drawn
+        drawn = tuple(self._screened(plan, thresholds, *cell) for cell in planned)
+        self.cells[f"{request.name}/"] = drawn
         base = plan.recipe.all_shifts()[0].name
-        if not any(len(one.indices) for one in drawn if one.shift == base):
-            return nothing_drawn(asked, seed)
-        found = self._round(asked, seed, recipe, drawn)
-        self.images[f"{asked.name}/"] = found.images
-        return found
+        if not any(len(cell.indices) for cell in drawn if cell.shift == base):
+            return nothing_drawn(request, seed)
+        result = self._round(request, seed, recipe, drawn)
+        self.images[f"{request.name}/"] = result.images
+        return result
 
     def pictures(self, drawn_cell: DrawnCell) -> Pictures:
         """The accepted pictures of a cell."""
@@ -85,19 +85,19 @@ class ProofDrawer:
     def look(self, keys: Sequence[str]) -> NDArray[np.float32]:
         """`Features`: those with which the screen looked at them."""
         report("features", len(keys), len(keys))
-        found: dict[str, NDArray[np.float32]] = {}
+        features_by_key: dict[str, NDArray[np.float32]] = {}
         for start, drawn in self.cells.items():
-            for one in drawn if any(key.startswith(start) for key in keys) else ():
-                features = self.pictures(one).features
-                named = (f"{start}{sample.key}" for sample in one.samples)
-                found |= dict(zip(named, features, strict=True))
-        return np.stack([found[key] for key in keys])
+            for cell in drawn if any(key.startswith(start) for key in keys) else ():
+                features = self.pictures(cell).features
+                named = (f"{start}{sample.key}" for sample in cell.samples)
+                features_by_key |= dict(zip(named, features, strict=True))
+        return np.stack([features_by_key[key] for key in keys])
 
-    def _recipe(self, asked: RoundAsked, seed: int) -> Recipe:
-        place = self.drawer.run.folder / asked.name
-        layer = self.drawer.layer(asked, seed)
+    def _recipe(self, request: RoundAsked, seed: int) -> Recipe:
+        folder = self.drawer.run.folder / request.name
+        layer = self.drawer.layer(request, seed)
         # Beside each other, since another run of the proof may ask for other cells in a round of this number.
-        path = place / f"{hashlib.sha256(layer.encode()).hexdigest()[:12]}.yaml"
+        path = folder / f"{hashlib.sha256(layer.encode()).hexdigest()[:12]}.yaml"
         saved(path, lambda to: to.write(layer.encode()))
         return load_recipe(path)
 
@@ -112,35 +112,35 @@ class ProofDrawer:
         verdicts = [Verdict({OBJECT: seen, SHIFT: None}, limits) for seen, _ in scores]
         reasons = decide_cell(shift.keep, verdicts, None)
         kept = [index for index, reason in enumerate(reasons) if reason == ACCEPTED]
-        return DrawnCell(shift_name, label, cell, np.asarray(kept, np.int64), tuple(samples[place] for place in kept))
+        return DrawnCell(shift_name, label, cell, np.asarray(kept, np.int64), tuple(samples[index] for index in kept))
 
-    def _round(self, asked: RoundAsked, seed: int, recipe: Recipe, drawn: Sequence[DrawnCell]) -> DrawnRound:
+    def _round(self, request: RoundAsked, seed: int, recipe: Recipe, drawn: Sequence[DrawnCell]) -> DrawnRound:
         names = tuple(shift.name for shift in recipe.all_shifts())
         target = self.drawer.run.mine.target or ""
-        answers = [self.panel.answers(self.store, one.cell, target)[one.indices] for one in drawn]
+        answers = [self.panel.answers(self.store, cell.cell, target)[cell.indices] for cell in drawn]
         right = self.panel.right_of(target)
-        failed = [~np.isin(answer, right[one.label]) for answer, one in zip(answers, drawn, strict=True)]
-        counts = [len(one.indices) for one in drawn]
-        labels = np.repeat([one.label for one in drawn], counts).astype(np.int64)
-        shifts = np.repeat([names.index(one.shift) for one in drawn], counts).astype(np.int64)
-        keys = tuple(sample.key for one in drawn for sample in one.samples)
-        images = self._images(asked, recipe, drawn, keys, labels, shifts, names)
+        failed = [~np.isin(answer, right[cell.label]) for answer, cell in zip(answers, drawn, strict=True)]
+        counts = [len(cell.indices) for cell in drawn]
+        labels = np.repeat([cell.label for cell in drawn], counts).astype(np.int64)
+        shifts = np.repeat([names.index(cell.shift) for cell in drawn], counts).astype(np.int64)
+        keys = tuple(sample.key for cell in drawn for sample in cell.samples)
+        images = self._images(request, recipe, drawn, keys, labels, shifts, names)
         return DrawnRound(
-            asked=asked,
+            asked=request,
             seed=seed,
             shift_names=names,
             shifts=shifts,
             labels=labels,
-            indices=np.concatenate([one.indices for one in drawn]).astype(np.int64),
+            indices=np.concatenate([cell.indices for cell in drawn]).astype(np.int64),
             failed=np.concatenate(failed),
             answers=np.concatenate(answers).astype(np.int64),
-            keys=tuple(f"{asked.name}/{key}" for key in keys),
+            keys=tuple(f"{request.name}/{key}" for key in keys),
             images=images,
         )
 
     def _images(
         self,
-        asked: RoundAsked,
+        request: RoundAsked,
         recipe: Recipe,
         drawn: Sequence[DrawnCell],
         keys: tuple[str, ...],
@@ -153,13 +153,13 @@ class ProofDrawer:
         )
 
         def read(wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-            for one in drawn:
-                pixels = self.store[one.cell].pixels
-                for sample, index in zip(one.samples, one.indices.tolist(), strict=True):
+            for drawn_cell in drawn:
+                pixels = self.store[drawn_cell.cell].pixels
+                for sample, index in zip(drawn_cell.samples, drawn_cell.indices.tolist(), strict=True):
                     if wanted is None or sample.key in wanted:
                         yield sample.key, encode_image(Image.fromarray(pixels[index]), recipe)
 
-        return LabelledImages(asked.name, content.hexdigest(), keys, labels, shifts, names, read)
+        return LabelledImages(request.name, content.hexdigest(), keys, labels, shifts, names, read)
 
     def _thresholds(self, recipe: Recipe) -> Thresholds:
         """Those of a round; a painting is screened by a caption of its own, which the mined recipe does not have."""
@@ -182,15 +182,15 @@ def _measured(recipe: Recipe, folder: Path) -> dict[Measured, ThresholdEntry]:
     """Percentiles that are known, of the mined recipe first: kept in the folder, and what this process found more."""
     path = folder / f"thresholds-{recipe.screen_hash[:12]}.json"
     if not path.exists():
-        found = _thresholds_of(recipe, {})
-        saved(path, lambda to: to.write(found.content()))
+        thresholds = _thresholds_of(recipe, {})
+        saved(path, lambda to: to.write(thresholds.content()))
     if path not in _MEASURED:
         _MEASURED[path] = _captioned(recipe, Thresholds.read(path.read_bytes()))
     return _MEASURED[path]
 
 
-def _captioned(recipe: Recipe, found: Thresholds) -> dict[Measured, ThresholdEntry]:
-    return dict(found.measured({shift.name: shift.object_caption for shift in recipe.all_shifts()}))
+def _captioned(recipe: Recipe, thresholds: Thresholds) -> dict[Measured, ThresholdEntry]:
+    return dict(thresholds.measured({shift.name: shift.object_caption for shift in recipe.all_shifts()}))
 
 
 def _thresholds_of(recipe: Recipe, known: Mapping[Measured, ThresholdEntry]) -> Thresholds:

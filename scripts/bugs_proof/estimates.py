@@ -84,9 +84,9 @@ def simulated_estimates(
     chosen = settings or BugsSettings(captioner="none")
     rows, families = [], []
     for index, (rate, similar) in enumerate(product(base_rates, alike)):
-        found = _run(rate, similar, differences, design, runs, np.random.default_rng([seed, index]), chosen)
-        rows += found[0]
-        families.append(found[1])
+        estimated = _run(rate, similar, differences, design, runs, np.random.default_rng([seed, index]), chosen)
+        rows += estimated[0]
+        families.append(estimated[1])
     return rows, families
 
 
@@ -99,8 +99,10 @@ def _run(
     rng: np.random.Generator,
     settings: BugsSettings,
 ) -> tuple[list[EstimatedRow], EstimatedFamily]:
-    true = np.asarray([one for one in differences if pair_shares(base_rate, one, alike) is not None])
-    shares = [pair_shares(base_rate, one, alike) or (0.0, 0.0) for one in true.tolist()]
+    true = np.asarray(
+        [difference for difference in differences if pair_shares(base_rate, difference, alike) is not None]
+    )
+    shares = [pair_shares(base_rate, difference, alike) or (0.0, 0.0) for difference in true.tolist()]
     counts, log_e, futile = _tested(shares, design, runs, rng)
     failing, rescued, pairs = counts
     difference = (failing - rescued) / pairs
@@ -126,16 +128,18 @@ def _run(
         EstimatedRow(
             base_rate,
             alike,
-            one,
-            int(confirmed[:, own].sum()),
-            confirmed[:, own].size,
-            _reported(counts[:, :, own], one, confirmed[:, own]),
-            _reported(fresh[:, :, own], one, confirmed[:, own]),
-            float(needed[:, own][confirmed[:, own]].mean()) if confirmed[:, own].any() else nan,
-            float((low[:, own] < design.margin)[confirmed[:, own]].mean()) if confirmed[:, own].any() else nan,
+            difference,
+            int(confirmed[:, columns].sum()),
+            confirmed[:, columns].size,
+            _reported(counts[:, :, columns], difference, confirmed[:, columns]),
+            _reported(fresh[:, :, columns], difference, confirmed[:, columns]),
+            float(needed[:, columns][confirmed[:, columns]].mean()) if confirmed[:, columns].any() else nan,
+            float((low[:, columns] < design.margin)[confirmed[:, columns]].mean())
+            if confirmed[:, columns].any()
+            else nan,
         )
-        for one in sorted(set(true[true > 0].tolist()))
-        for own in [np.flatnonzero(true == one)]
+        for difference in sorted(set(true[true > 0].tolist()))
+        for columns in [np.flatnonzero(true == difference)]
     ]
     some = of_run > 0
     family = EstimatedFamily(
@@ -178,10 +182,10 @@ def _bounds(counts: Ints, confirmed: Bools, level: Floats) -> tuple[Floats, Floa
     """Of the confirmed ones, their differences' intervals; all of (-1, 1) for the others."""
     failing, rescued, pairs = counts
     low, high = np.full(confirmed.shape, -1.0), np.full(confirmed.shape, 1.0)
-    for one in np.unique(level[confirmed]).tolist():
-        own = confirmed & (level == one)
-        low[own] = -tango_uppers(rescued[own], failing[own], pairs[own], (1 + one) / 2)
-        high[own] = tango_uppers(failing[own], rescued[own], pairs[own], (1 + one) / 2)
+    for tested_level in np.unique(level[confirmed]).tolist():
+        members = confirmed & (level == tested_level)
+        low[members] = -tango_uppers(rescued[members], failing[members], pairs[members], (1 + tested_level) / 2)
+        high[members] = tango_uppers(failing[members], rescued[members], pairs[members], (1 + tested_level) / 2)
     return low, high
 
 
@@ -227,7 +231,7 @@ def table_of_estimates(rows: Sequence[EstimatedRow]) -> list[str]:
 
 def small_differences(runs: int, seed: int = 0) -> list[tuple[float, float, list[float]]]:
     """(base rate, alike, shares confirmed) of the differences and the most pairs of `SMALL`, in its order."""
-    found = []
+    cells = []
     for index, (rate, alike) in enumerate(product(BASE_RATES, ALIKE)):
         confirmed = []
         for most, difference in SMALL:
@@ -239,18 +243,18 @@ def small_differences(runs: int, seed: int = 0) -> list[tuple[float, float, list
             # Alone among hypotheses that show nothing.
             found_so = (log_e >= np.log(len(RUN) / design.alpha)) & ~futile & (shown >= design.margin)
             confirmed.append(float(found_so.mean()))
-        found.append((rate, alike, confirmed))
-    return found
+        cells.append((rate, alike, confirmed))
+    return cells
 
 
-def table_of_small(found: Sequence[tuple[float, float, Sequence[float]]]) -> list[str]:
+def table_of_small(cells: Sequence[tuple[float, float, Sequence[float]]]) -> list[str]:
     """Markdown: a line for each base, a column for each difference."""
     lines = [
         f"| base | alike |{''.join(f' {difference:+g}, {most:,} pairs |' for most, difference in SMALL)}",
         f"| --: | --: |{' --: |' * len(SMALL)}",
     ]
     return lines + [
-        f"| {rate:g} | {alike:g} |{''.join(f' {share:.1%} |' for share in shares)}" for rate, alike, shares in found
+        f"| {rate:g} | {alike:g} |{''.join(f' {share:.1%} |' for share in shares)}" for rate, alike, shares in cells
     ]
 
 

@@ -26,7 +26,7 @@ def measure(proof: Proof) -> dict[str, Any]:
     """KID and FID of both sets to the source; nothing of fewer than 20 images."""
     from counterfoil.feature_stats import feature_statistics, frechet_distance, kernel_distance
 
-    audit, found = proof.audit, {}
+    audit, distances = proof.audit, {}
     findings = proof.run("bugs").findings
     labels = sorted({finding.label for finding in findings})
     if not labels:
@@ -41,8 +41,8 @@ def measure(proof: Proof) -> dict[str, Any]:
         if len(features) >= _FEWEST:
             kid = kernel_distance(features, source)
             fid = frechet_distance(feature_statistics(features), feature_statistics(source))
-            found[name] = {"images": len(features), "kid": kid.value, "low": kid.low, "high": kid.high, "fid": fid}
-    return found | {"source": len(source)}
+            distances[name] = {"images": len(features), "kid": kid.value, "low": kid.low, "high": kid.high, "fid": fid}
+    return distances | {"source": len(source)}
 
 
 def _features(proof: Proof, parts: list[tuple[int, Shown, bool]]) -> NDArray[np.float32]:
@@ -73,12 +73,12 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "| classifier | images that fail | KID | FID | base images | KID | FID |",
         "| -- | --: | --: | --: | --: | --: | --: |",
     ]
-    for target, one in results.items():
-        if {"failures", "base"} <= one.keys():
+    for target, distances in results.items():
+        if {"failures", "base"} <= distances.keys():
             cells = [
                 f"{each['images']} | {1000 * each['kid']:.1f} ({1000 * each['low']:.1f} to {1000 * each['high']:.1f})"
                 f" | {each['fid']:.2f}"
-                for each in (one["failures"], one["base"])
+                for each in (distances["failures"], distances["base"])
             ]
             lines.append(f"| {target} | {' | '.join(cells)} |")
     return lines

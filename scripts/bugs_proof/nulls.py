@@ -30,9 +30,12 @@ def measure(proof: Proof) -> dict[str, Any]:
 def exchanged(run: Run, alpha: float, margin: float, replicates: int = REPLICATES, seed: int = 0) -> dict[str, Any]:
     """The same of a run; every replicate exchanges each pair anew."""
     rng = np.random.default_rng(seed)
-    tested = [one for one in run.tested if one.looks]
+    tested = [finding for finding in run.tested if finding.looks]
     threshold = log(max(1, len(tested)) / alpha)
-    ends = [_ends(bits(one.own), bits(one.base), one.looks, threshold, margin, replicates, rng) for one in tested]
+    ends = [
+        _ends(bits(finding.own), bits(finding.base), finding.looks, threshold, margin, replicates, rng)
+        for finding in tested
+    ]
     runs = false = 0
     for replicate in range(replicates if ends else 0):
         rejected = e_bh([log_e[replicate] for log_e, _ in ends], alpha)
@@ -43,7 +46,7 @@ def exchanged(run: Run, alpha: float, margin: float, replicates: int = REPLICATE
 
 
 def _ends(
-    own: NDArray[np.bool_],
+    failed: NDArray[np.bool_],
     base: NDArray[np.bool_],
     looks: Sequence[tuple[int, float]],
     threshold: float,
@@ -52,8 +55,8 @@ def _ends(
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """(replicates,) the logarithm of the e-value where an exchanged test ends, and whether it ends as futile there."""
-    worse = rng.random((replicates, len(own))) < 0.5
-    apart = own ^ base
+    worse = rng.random((replicates, len(failed))) < 0.5
+    apart = failed ^ base
     pairs = np.asarray([count for count, _ in looks], np.int64)
     failing = np.concatenate([np.zeros((replicates, 1), np.int64), (worse & apart).cumsum(axis=1)], axis=1)[:, pairs]
     discordant = np.concatenate([[0], apart.cumsum()])[pairs]

@@ -83,7 +83,7 @@ class Proof:
     def fresh(self, findings: Sequence[Carried]) -> list[FreshPairs]:
         """Fresh pairs of some findings, in their order; those of equal words are the same ones."""
         audit = self.audit
-        wanted = {(one.label, one.description): f"fresh_{index:03d}" for index, one in enumerate(findings)}
+        wanted = {(finding.label, finding.description): f"fresh_{index:03d}" for index, finding in enumerate(findings)}
         if not wanted:
             return []
         drawer = audit.drawer("fresh")
@@ -92,18 +92,18 @@ class Proof:
         with progress_printed(f"{self.target} fresh"):
             drawn = drawer(RoundAsked(_FRESH_ROUND, "again", self.asked.fresh, cells, labels))
         shows = {(cell.shift, cell.label): cell for cell in drawer.cells[f"{drawn.asked.name}/"]}
-        found: dict[tuple[int, Description], FreshPairs] = {}
+        fresh_pairs: dict[tuple[int, Description], FreshPairs] = {}
         for (label, description), name in wanted.items():
             pairs = drawn.pairs(name)
-            own, base = shows[name, label], shows[drawn.shift_names[0], label]
-            found[label, description] = FreshPairs(
+            described, base = shows[name, label], shows[drawn.shift_names[0], label]
+            fresh_pairs[label, description] = FreshPairs(
                 count_pairs(drawn.failed[pairs.described], drawn.failed[pairs.base]),
                 drawn.failed[drawn.of(label, name)],
-                seen_with(audit, own.cell, label, named(description))[own.indices],
+                seen_with(audit, described.cell, label, named(description))[described.indices],
                 drawn.failed[drawn.of(label)],
                 seen_with(audit, base.cell, label, ())[base.indices],
             )
-        return [found[finding.label, finding.description] for finding in findings]
+        return [fresh_pairs[finding.label, finding.description] for finding in findings]
 
 
 def seen_with(audit: Audit, cell: PictureCell, label: int, claims: Claims) -> NDArray[np.bool_]:
@@ -116,8 +116,8 @@ def seen_with(audit: Audit, cell: PictureCell, label: int, claims: Claims) -> ND
 
 
 @cache
-def _truth(group: Group, asked: Asked, kept: Path) -> Truth:
-    return truth_of(Audit(PANELS[group][0], asked, kept))
+def _truth(group: Group, run: Asked, kept: Path) -> Truth:
+    return truth_of(Audit(PANELS[group][0], run, kept))
 
 
 @cache

@@ -43,7 +43,7 @@ class WorthCell:
 
 def worth_finding(proof: Proof) -> list[WorthCell]:
     """All of a target, largest drops first. Renders what is not rendered yet."""
-    found = []
+    worth = []
     _, base = proof.audit.baseline()
     for label, of_class in proof.truth.mix.items():
         left_out = class_baseline(base, proof.audit.recipe.classes[label]).reason is not None
@@ -51,10 +51,10 @@ def worth_finding(proof: Proof) -> list[WorthCell]:
             rate = proof.truth.rate(proof.target, label, claims)
             if rate.drop >= WORTH_FINDING:
                 planted = is_planted(proof.target, label, claims)
-                found.append(
+                worth.append(
                     WorthCell(label, claims, rate.drop, rate.error, shown(of_class, claims), planted, left_out)
                 )
-    return sorted(found, key=lambda cell: -cell.drop)
+    return sorted(worth, key=lambda cell: -cell.drop)
 
 
 def is_planted(target: str, label: int, claims: Claims) -> bool:
@@ -97,8 +97,8 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
     without: Counter[str] = Counter()
     left_out = 0
-    for target, one in results.items():
-        cells = one["cells"]
+    for target, result in results.items():
+        cells = result["cells"]
         reachable = [cell for cell in cells if cell["reachable"]]
         without.update(cell["claims"][0][0] for cell in cells if not cell["reachable"] and not cell["left_out"])
         left_out += sum(cell["left_out"] for cell in cells)

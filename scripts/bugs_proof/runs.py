@@ -62,7 +62,7 @@ class Carried:
 
     @property
     def description(self) -> Description:
-        pieces = (Piece(words, place) for words, place in self.pieces)  # pyrefly: ignore[bad-argument-type]
+        pieces = (Piece(words, slot) for words, slot in self.pieces)  # pyrefly: ignore[bad-argument-type]
         return Description(tuple(pieces))
 
     @property
@@ -94,7 +94,7 @@ class Run:
 
     @property
     def findings(self) -> tuple[Carried, ...]:
-        return tuple(one for one in self.tested if one.stands)
+        return tuple(finding for finding in self.tested if finding.stands)
 
 
 def replayed(run: Run, alpha: float) -> SimulatedRun | None:
@@ -105,13 +105,15 @@ def replayed(run: Run, alpha: float) -> SimulatedRun | None:
     points at a true difference of 10, `estimates.py`), which favours the fixed number.
     """
     rows = []
-    for one in run.tested:
-        count = one.count
+    for finding in run.tested:
+        count = finding.count
         if count.pairs:
             sequential = Sequential(
-                float(one.confirmed), float(one.state == "futile"), float(one.state == "open" and not one.confirmed),
+                float(finding.confirmed),
+                float(finding.state == "futile"),
+                float(finding.state == "open" and not finding.confirmed),
                 count.pairs,
-            )  # fmt: skip
+            )
             discordant = count.discordant / count.pairs
             rows.append(Row(count.base_rate, count.difference, float("nan"), discordant, sequential, None))
     return run_of(rows, Design(hypotheses=len(rows), alpha=alpha)) if rows else None
@@ -130,12 +132,12 @@ def carried_of(
     class_names: Sequence[str],
 ) -> tuple[Carried, ...]:
     """Hypotheses as they are kept."""
-    found = []
+    carried = []
     for trial in trials:
         hypothesis, rounds = trial.hypothesis, [pairs.drawn for pairs in trial.pairs]
-        own = [pairs.drawn.failed[pairs.described] for pairs in trial.pairs]
+        failed = [pairs.drawn.failed[pairs.described] for pairs in trial.pairs]
         base = [pairs.drawn.failed[pairs.base] for pairs in trial.pairs]
-        found.append(
+        carried.append(
             Carried(
                 name=hypothesis.name,
                 label=hypothesis.label,
@@ -146,14 +148,14 @@ def carried_of(
                 state=trial.state,
                 confirmed=hypothesis.name in confirmed,
                 shortened_to=shortened_to.get(hypothesis.name),
-                own=_text(own),
+                own=_text(failed),
                 base=_text(base),
                 looks=trial.looks,
                 pictures=tuple(_shown(drawer, drawn, hypothesis.name) for drawn in rounds),
                 beside=tuple(_shown(drawer, drawn, None, hypothesis.label) for drawn in rounds),
             )
         )
-    return tuple(found)
+    return tuple(carried)
 
 
 def kept_run(audit: Audit, arm: Arm, captioner: Path | None, make: Any) -> Run:
@@ -179,17 +181,17 @@ def _key(audit: Audit, arm: Arm, captioner: Path | None) -> str:
 @cache
 def _code(arm: Arm) -> str:
     bugs = sorted((PACKAGE / "mining" / "methods" / "bugs").glob("*.py"))
-    own = [Path(__file__).with_name("arms.py")] if arm != "bugs" else []
-    return code_of([*(file for file in bugs if file.name not in _NO_NUMBER), *own])
+    files = [Path(__file__).with_name("arms.py")] if arm != "bugs" else []
+    return code_of([*(file for file in bugs if file.name not in _NO_NUMBER), *files])
 
 
 def _text(parts: Sequence[NDArray[np.bool_]]) -> str:
-    return "".join(_BITS[bool(one)] for part in parts for one in part)
+    return "".join(_BITS[bool(bit)] for part in parts for bit in part)
 
 
 def _shown(drawer: ProofDrawer, drawn: DrawnRound, name: str | None, label: int | None = None) -> Shown:
     cells = drawer.cells[f"{drawn.asked.name}/"]
     shift = drawn.shift_names[0] if name is None else name
     wanted = label if name is None else drawn.asked.cells[name].label
-    one = next(cell for cell in cells if cell.shift == shift and cell.label == wanted)
-    return Shown(one.cell, tuple(one.indices.tolist()))
+    drawn_cell = next(cell for cell in cells if cell.shift == shift and cell.label == wanted)
+    return Shown(drawn_cell.cell, tuple(drawn_cell.indices.tolist()))

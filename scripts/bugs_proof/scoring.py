@@ -26,19 +26,19 @@ Results = Mapping[str, Mapping[str, Any]]
 def measure_search(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
     """How much each arm drew, tested and confirmed, and the findings' words."""
     _, base = proof.audit.baseline()
-    found: dict[str, Any] = {"base": [int(base.failed.sum()), len(base.failed)], "arms": {}}
+    measured: dict[str, Any] = {"base": [int(base.failed.sum()), len(base.failed)], "arms": {}}
     for arm in arms:
         run = proof.run(arm)
-        found["arms"][arm] = {
+        measured["arms"][arm] = {
             "images": run.images,
             "by_purpose": _by_purpose(run),
             "tested": len(run.tested),
-            "futile": sum(one.state == "futile" for one in run.tested),
+            "futile": sum(finding.state == "futile" for finding in run.tested),
             "findings": [_told(finding) for finding in run.findings],
             "left_out": dict(run.left_out),
             "undescribed": run.undescribed,
         }
-    return found
+    return measured
 
 
 def table_search(results: Results) -> list[str]:
@@ -47,9 +47,9 @@ def table_search(results: Results) -> list[str]:
         "| classifier | base fails | arm | images | tested | futile | findings | findings / 1000 images | such as |",
         "| -- | --: | -- | --: | --: | --: | --: | --: | -- |",
     ]
-    for target, one in results.items():
-        failed, images = one["base"]
-        for index, (arm, run) in enumerate(one["arms"].items()):
+    for target, result in results.items():
+        failed, images = result["base"]
+        for index, (arm, run) in enumerate(result["arms"].items()):
             examples = "; ".join(each["words"] for each in run["findings"][:3])
             head = f"{target} | {_percent(failed / max(1, images))}" if index == 0 else " | "
             each = 1000 * len(run["findings"]) / max(1, run["images"])
@@ -64,7 +64,7 @@ def measure_recall(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
     """Cells worth finding and whether each arm has a finding that names them, or names them alone."""
     every = worth_finding(proof)
     cells = [cell for cell in every if cell.reachable]
-    found: dict[str, Any] = {
+    measured: dict[str, Any] = {
         "cells": len(cells),
         "every": len(every),
         "planted": sum(cell.planted for cell in cells),
@@ -73,13 +73,13 @@ def measure_recall(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
     for arm in arms:
         findings = [(finding.label, finding.claims) for finding in proof.run(arm).findings]
         named = [_named(cell, findings) for cell in cells]
-        found["arms"][arm] = {
+        measured["arms"][arm] = {
             "named": sum(named),
             "alone": sum((cell.label, cell.claims) in findings for cell in cells),
             "planted": sum(yes for yes, cell in zip(named, cells, strict=True) if cell.planted),
             "every": sum(_named(cell, findings) for cell in every),
         }
-    return found
+    return measured
 
 
 def _named(cell: WorthCell, findings: Sequence[tuple[int, Claims]]) -> bool:
@@ -93,12 +93,12 @@ def table_recall(results: Results) -> list[str]:
         "| -- | --: | --: | --: | --: | -- |",
     ]
     for arm in _arms(results):
-        own = [(result["arms"][arm], result) for result in results.values() if arm in result["arms"]]
-        shares = [share_of([(run[what], one["cells"]) for run, one in own]) for what in ("named", "alone")]
+        runs = [(result["arms"][arm], result) for result in results.values() if arm in result["arms"]]
+        shares = [share_of([(run[what], result["cells"]) for run, result in runs]) for what in ("named", "alone")]
         cells = [share.text(percent=True) for share in shares]
-        planted = sum(run["planted"] for run, _ in own), sum(one["planted"] for _, one in own)
-        every = share_of([(run["every"], one["every"]) for run, one in own]).text(percent=True)
-        each = ", ".join(f"{run['named']} / {one['cells']}" for run, one in own)
+        planted = sum(run["planted"] for run, _ in runs), sum(result["planted"] for _, result in runs)
+        every = share_of([(run["every"], result["every"]) for run, result in runs]).text(percent=True)
+        each = ", ".join(f"{run['named']} / {result['cells']}" for run, result in runs)
         lines.append(f"| {ARMS[arm]} | {' | '.join(cells)} | {planted[0]} / {planted[1]} | {every} | {each} |")
     return lines
 
@@ -107,15 +107,15 @@ def measure_precision(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
     """Of each finding both true differences; None where a truth cannot judge it."""
     runs = {arm: proof.run(arm).findings for arm in arms}
     fresh = iter(proof.fresh([finding for findings in runs.values() for finding in findings]))
-    found: dict[str, Any] = {"arms": {}}
+    measured: dict[str, Any] = {"arms": {}}
     for arm, findings in runs.items():
         rows = []
-        for one in findings:
+        for finding in findings:
             drawn = next(fresh)
-            rate = proof.truth.rate(proof.target, one.label, one.claims) if renderable(one.claims) else None
+            rate = proof.truth.rate(proof.target, finding.label, finding.claims) if renderable(finding.claims) else None
             rows.append(
                 {
-                    **_told(one),
+                    **_told(finding),
                     "rendered": None if rate is None else rate.drop,
                     "rendered_error": None if rate is None else rate.error,
                     "seen": drawn.seen_difference,
@@ -123,8 +123,8 @@ def measure_precision(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
                     "fresh": drawn.count.difference if drawn.count.pairs else None,
                 }
             )
-        found["arms"][arm] = rows
-    return found
+        measured["arms"][arm] = rows
+    return measured
 
 
 def table_precision(results: Results) -> list[str]:
@@ -153,11 +153,11 @@ def measure_rates(proof: Proof) -> dict[str, Any]:
         for finding, drawn in zip(run.findings, proof.fresh(run.findings), strict=True)
         if drawn.count.pairs
     ]
-    for one in run.tested:
-        count = one.count
-        if count.pairs and renderable(one.claims):
-            true = proof.truth.rate(proof.target, one.label, one.claims)
-            rows.append([count.rate, count.base_rate, true.rate, true.base, one.confirmed])
+    for finding in run.tested:
+        count = finding.count
+        if count.pairs and renderable(finding.claims):
+            true = proof.truth.rate(proof.target, finding.label, finding.claims)
+            rows.append([count.rate, count.base_rate, true.rate, true.base, finding.confirmed])
     return {"rows": rows, "fresh": fresh}
 
 
@@ -183,10 +183,10 @@ def table_rates(results: Results) -> list[str]:
     return lines
 
 
-def _ratio(rows: Sequence[Sequence[float]], own: int, base: int) -> str:
+def _ratio(rows: Sequence[Sequence[float]], column: int, base: int) -> str:
     """The mean rate of all as a multiple of their bases' mean."""
     below = sum(row[base] for row in rows)
-    return f"{sum(row[own] for row in rows) / below:.2f}" if below else "–"
+    return f"{sum(row[column] for row in rows) / below:.2f}" if below else "–"
 
 
 def _told(carried: Carried) -> dict[str, Any]:
@@ -202,10 +202,10 @@ def _told(carried: Carried) -> dict[str, Any]:
 
 
 def _by_purpose(run: Run) -> dict[str, int]:
-    found: dict[str, int] = {}
+    images_by_purpose: dict[str, int] = {}
     for purpose, images in run.rounds:
-        found[purpose] = found.get(purpose, 0) + images
-    return found
+        images_by_purpose[purpose] = images_by_purpose.get(purpose, 0) + images
+    return images_by_purpose
 
 
 def _right(rows: Sequence[Sequence[Mapping[str, Any]]], what: str) -> str:

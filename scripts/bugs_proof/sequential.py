@@ -189,10 +189,10 @@ def simulated_row(
     shares = pair_shares(base_rate, difference, alike)
     if shares is None:
         return None
-    own = [seed, *(round(1e9 * share) for share in shares)]
-    found = simulate(shares, design, runs, own)
-    fixed = fixed_pairs(found.confirmed, [shares], design.level) if difference > 0 else None
-    return Row(base_rate, difference, alike, sum(shares), found, fixed)
+    seeds = [seed, *(round(1e9 * share) for share in shares)]
+    simulated = simulate(shares, design, runs, seeds)
+    fixed = fixed_pairs(simulated.confirmed, [shares], design.level) if difference > 0 else None
+    return Row(base_rate, difference, alike, sum(shares), simulated, fixed)
 
 
 def simulated_rows(
@@ -204,8 +204,8 @@ def simulated_rows(
     alike: Iterable[float] = ALIKE,
 ) -> list[Row]:
     """A row for each point of the grid that pairs can have."""
-    found = (simulated_row(*point, design or Design(), runs, seed) for point in grid(base_rates, alike, differences))
-    return [row for row in found if row is not None]
+    rows = (simulated_row(*point, design or Design(), runs, seed) for point in grid(base_rates, alike, differences))
+    return [row for row in rows if row is not None]
 
 
 def grid(
@@ -237,20 +237,20 @@ def simulated_runs(
 ) -> list[SimulatedRun]:
     """A run of hypotheses with these differences for each base rate, and for how alike pairs fail."""
     design = design or Design()
-    found = []
+    simulated = []
     for rate, similar in product(base_rates, alike):
         of_difference = {
             difference: simulated_row(rate, difference, similar, design, runs, seed)
             for difference in sorted(set(differences))
         }
         rows = [row for difference in differences if (row := of_difference[difference]) is not None]
-        found.append(run_of(rows, design))
-    return found
+        simulated.append(run_of(rows, design))
+    return simulated
 
 
-def saved(found: Sequence[Row] | Sequence[SimulatedRun]) -> float:
+def saved(rows: Sequence[Row] | Sequence[SimulatedRun]) -> float:
     """The sequential test's pairs as a share of McNemar's, over all that have a fixed number; NaN of none."""
-    pairs = [(one.sequential.pairs if isinstance(one, Row) else one.pairs, one.fixed) for one in found]
+    pairs = [(row.sequential.pairs if isinstance(row, Row) else row.pairs, row.fixed) for row in rows]
     known = [(drawn, fixed) for drawn, fixed in pairs if fixed is not None]
     return sum(drawn for drawn, _ in known) / sum(fixed for _, fixed in known) if known else float("nan")
 
@@ -271,15 +271,15 @@ def table_of_rows(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def table_of_runs(found: Sequence[SimulatedRun]) -> list[str]:
+def table_of_runs(runs: Sequence[SimulatedRun]) -> list[str]:
     """Markdown: a line a run."""
     lines = [
         "| base | alike | confirmed | pairs a hypothesis | fixed | ratio |",
         "| --: | --: | --: | --: | --: | --: |",
     ]
-    for one in found:
-        ends = _against(one.fixed, one.pairs)
-        lines.append(f"| {one.base_rate:g} | {one.alike:g} | {one.confirmed:.1%} | {one.pairs:.0f} | {ends} |")
+    for run in runs:
+        ends = _against(run.fixed, run.pairs)
+        lines.append(f"| {run.base_rate:g} | {run.alike:g} | {run.confirmed:.1%} | {run.pairs:.0f} | {ends} |")
     return lines
 
 

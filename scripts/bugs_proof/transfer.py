@@ -53,10 +53,10 @@ def _rendered(proof: Proof, name: str, findings: tuple[Carried, ...]) -> dict[st
 
 
 def _counts(failed: list[NDArray], other: list[NDArray], base: list[NDArray]) -> dict[str, list[int]]:
-    too = sum(int((own & their).sum()) for own, their in zip(failed, other, strict=True))
+    too = sum(int((first & second).sum()) for first, second in zip(failed, other, strict=True))
     return {
-        "too": [too, sum(int(own.sum()) for own in failed)],
-        "base": [sum(int(one.sum()) for one in base), sum(len(one) for one in base)],
+        "too": [too, sum(int(failures.sum()) for failures in failed)],
+        "base": [sum(int(failures.sum()) for failures in base), sum(len(failures) for failures in base)],
     }
 
 
@@ -75,14 +75,14 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
     for what, called in (("drawn", "generated"), ("rendered", "true renders")):
         for same, kin in ((True, "same family"), (False, "another family")):
-            own = [
+            pairs = [
                 other[what]
                 for result in results.values()
                 for other in result["others"].values()
                 if (other["family"] == result["family"]) == same and other[what]["too"][1]
             ]
-            if own:
-                too = share_of([tuple(one["too"]) for one in own]).text(percent=True)
-                base = share_of([tuple(one["base"]) for one in own]).text(percent=True)
-                lines.append(f"| {called} | {kin} | {len(own)} | {too} | {base} |")
+            if pairs:
+                too = share_of([tuple(pair["too"]) for pair in pairs]).text(percent=True)
+                base = share_of([tuple(pair["base"]) for pair in pairs]).text(percent=True)
+                lines.append(f"| {called} | {kin} | {len(pairs)} | {too} | {base} |")
     return lines

@@ -61,10 +61,10 @@ class Truth:
 
     def rate(self, target: str, label: int, claims: Claims) -> TrueRate:
         """Of a class with some claims; the base has none."""
-        own, base = self.failed(label, claims)[target], self.failed(label, BASE)[target]
-        more = own.astype(float) - base
+        claimed, base = self.failed(label, claims)[target], self.failed(label, BASE)[target]
+        more = claimed.astype(float) - base
         error = float(more.std(ddof=1) / np.sqrt(len(more)))
-        return TrueRate(len(own), float(own.mean()), float(base.mean()), error)
+        return TrueRate(len(claimed), float(claimed.mean()), float(base.mean()), error)
 
     def failed(self, label: int, claims: Claims) -> dict[str, NDArray[np.bool_]]:
         """Name → (count,) which scenes each classifier gets wrong."""
@@ -79,13 +79,13 @@ class Truth:
     def scenes(self, label: int, start: int = 0, stop: int | None = None) -> list[Scene]:
         """The base's scenes of a class, some of them."""
         garments = load_garments(GARMENTS).of_class(label)
-        of_class, found = self.mix[label], []
+        of_class, scenes = self.mix[label], []
         for index in range(start, self.count if stop is None else stop):
             rng = np.random.default_rng([_PURPOSE, label, index])
             attributes = dict(of_class[int(rng.integers(len(of_class)))])
             garment = int(garments[int(rng.integers(len(garments)))])
-            found.append(Scene(GARMENTS, garment, label, seed=int(rng.integers(2**53)), **attributes))
-        return found
+            scenes.append(Scene(GARMENTS, garment, label, seed=int(rng.integers(2**53)), **attributes))
+        return scenes
 
     def _chunk(self, label: int, claims: Claims, start: int) -> dict[str, NDArray[np.bool_]]:
         path = self.folder / self._hash / f"{label}-{_file(claims)}-{start}.npz"
@@ -120,14 +120,14 @@ def truth_of(audit: Audit) -> Truth:
 def mix_of(audit: Audit) -> dict[int, list[dict[str, str]]]:
     """By label, what the oracle reads of each accepted base image of the baseline, but for its class."""
     drawer, base = audit.baseline()
-    found: dict[int, list[dict[str, str]]] = {}
+    mix: dict[int, list[dict[str, str]]] = {}
     for cell in drawer.cells[f"{base.asked.name}/"]:
         seen = audit.panel.seen(audit.store, cell.cell)
-        found[cell.label] = [
+        mix[cell.label] = [
             {name: ATTRIBUTES[name][int(seen[name][index])] for name in ATTRIBUTES if name != "class"}
             for index in cell.indices.tolist()
         ]
-    return {label: of_class for label, of_class in found.items() if of_class}
+    return {label: of_class for label, of_class in mix.items() if of_class}
 
 
 def single_cells() -> Iterator[Claims]:
@@ -140,7 +140,7 @@ def single_cells() -> Iterator[Claims]:
 
 def shown(of_class: Sequence[Mapping[str, str]], claims: Claims) -> float:
     """The share of a class's base images that have the claims; 0 of none."""
-    return sum(set(claims) <= set(one.items()) for one in of_class) / max(1, len(of_class))
+    return sum(set(claims) <= set(attributes.items()) for attributes in of_class) / max(1, len(of_class))
 
 
 def cell_text(label: int, claims: Claims) -> str:

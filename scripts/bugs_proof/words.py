@@ -41,8 +41,8 @@ def named(description: Description) -> Claims:
     Two values of one attribute are both given: no scene has them both.
     """
     text = _BLACK_AND_WHITE.sub(" ", " ".join(piece.words for piece in description.pieces).lower())
-    found = {(attribute, value) for attribute, value, word in _WORDS if re.search(rf"\b(?:{word})\b", text)}
-    return tuple(sorted(found))
+    claims = {(attribute, value) for attribute, value, word in _WORDS if re.search(rf"\b(?:{word})\b", text)}
+    return tuple(sorted(claims))
 
 
 def renderable(claims: Claims) -> bool:
@@ -52,7 +52,7 @@ def renderable(claims: Claims) -> bool:
 
 def contexts(label: int) -> dict[tuple[str, str], Description]:
     """(attribute, value) → its description, of all that a caption of a class may tell beside a plain photo of it."""
-    name, found = CLASSES[label], {}
+    name, descriptions = CLASSES[label], {}
     for attribute, values in ATTRIBUTES.items():
         for value in values if attribute != "class" else ():
             attributes = {"class": name, "style": "photo"} | {attribute: value}
@@ -60,5 +60,5 @@ def contexts(label: int) -> dict[tuple[str, str], Description]:
                 continue
             pieces = pieces_of(caption_of(attributes), _PHOTO, name)
             if pieces:
-                found[attribute, value] = Description(pieces)
-    return found
+                descriptions[attribute, value] = Description(pieces)
+    return descriptions

@@ -47,7 +47,7 @@ def evaluated(objects: Objects, detections: Detections, images: int, categories:
         )
     ]
     # An id of 0 would count as no match.
-    said = [
+    detected = [
         {"id": number + 1, "image_id": image, "bbox": box, "category_id": category, "score": score}
         | {"area": box[2] * box[3], "iscrowd": 0}
         for number, (image, box, category, score) in enumerate(
@@ -55,7 +55,7 @@ def evaluated(objects: Objects, detections: Detections, images: int, categories:
         )
     ]
     with contextlib.redirect_stdout(io.StringIO()):
-        evaluation = COCOeval(_coco(true, images, categories), _coco(said, images, categories), "bbox")
+        evaluation = COCOeval(_coco(true, images, categories), _coco(detected, images, categories), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
     return evaluation

@@ -25,13 +25,13 @@ def hostile_set(rng: np.random.Generator, objects: int = 12) -> tuple[Objects, D
     other = rng.integers(categories, size=len(of))
     alone = int(rng.integers(0, objects))
     crowded = np.zeros(120 if n and rng.random() < 0.1 else 0, np.int64)
-    said_image = np.concatenate([image[of], rng.integers(images, size=alone), image[crowded]])
-    said_box = np.concatenate([moved, rng.integers(0, 100, (alone, 4)), box[crowded]])
-    said = [np.where(rng.random(len(of)) < 0.9, category[of], other), rng.integers(categories, size=alone)]
-    said_category = np.concatenate([*said, category[crowded]])
-    score = rng.integers(1, 8, len(said_image)) / 8
-    shuffled = rng.permutation(len(said_image))
-    detections = Detections.of(*(part[shuffled] for part in (said_image, said_box, said_category, score)))
+    detected_image = np.concatenate([image[of], rng.integers(images, size=alone), image[crowded]])
+    detected_box = np.concatenate([moved, rng.integers(0, 100, (alone, 4)), box[crowded]])
+    of_objects = [np.where(rng.random(len(of)) < 0.9, category[of], other), rng.integers(categories, size=alone)]
+    detected_category = np.concatenate([*of_objects, category[crowded]])
+    score = rng.integers(1, 8, len(detected_image)) / 8
+    shuffled = rng.permutation(len(detected_image))
+    detections = Detections.of(*(part[shuffled] for part in (detected_image, detected_box, detected_category, score)))
     return Objects.of(image, box, category, area, crowd), detections, images, categories
 
 

@@ -55,10 +55,10 @@ def made_matches(world: World, skills: Sequence[Skill], images: int, rng: np.ran
     made = []
     for skill in skills:
         if skill.perfect:
-            said = _perfect(image, box, category, skill.missed, rng)
+            detected = _perfect(image, box, category, skill.missed, rng)
         else:
-            said = _said(skill.level, image, box, category, ease, hardness, world.categories, rng)
-        matches = match(objects, Detections.of(*said), images, world.categories)
+            detected = _imperfect(skill.level, image, box, category, ease, hardness, world.categories, rng)
+        matches = match(objects, Detections.of(*detected), images, world.categories)
         counted = matches.counted.copy()
         counted[1:] = False
         made.append(replace(matches, counted=counted))
@@ -72,7 +72,7 @@ def _perfect(
     return image[seen], box[seen], category[seen], rng.uniform(0.9, 0.95, int(seen.sum()))
 
 
-def _said(
+def _imperfect(
     level: float,
     image: NDArray,
     box: NDArray,

@@ -64,12 +64,14 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
         planted = [_planted(scenes, rows.labels == label, cause, gap, rng) for label in range(len(audited.classes))]
         rates = [planted[label].rate(scene) for label, scene in zip(rows.labels.tolist(), scenes, strict=True)]
         failing = replace(rows, failed=rng.random(len(rates)) < rates)
-        for one in mined_rows(failing, audited.whitening, captions, audited.world.class_names, run, 0):
-            label = one.hypothesis.labels[0]
-            claims = claims_of(audited.world, label, one.hypothesis.caption)
-            own = [scenes[row] for row in np.flatnonzero(rows.labels == label).tolist()]
-            words = planted[label].difference(own, claims, one.hypothesis.role)
-            tested.append({"run": run, "gap": gap, "cause": cause, "attribute": words, **outcome_facts(one, audited)})
+        for outcome in mined_rows(failing, audited.whitening, captions, audited.world.class_names, run, 0):
+            label = outcome.hypothesis.labels[0]
+            claims = claims_of(audited.world, label, outcome.hypothesis.caption)
+            of_class = [scenes[row] for row in np.flatnonzero(rows.labels == label).tolist()]
+            words = planted[label].difference(of_class, claims, outcome.hypothesis.role)
+            tested.append(
+                {"run": run, "gap": gap, "cause": cause, "attribute": words, **outcome_facts(outcome, audited)}
+            )
     return {"tested": tested, "classes": len(audited.classes)}
 
 
@@ -110,27 +112,32 @@ def _rows(audited: AuditedWorld) -> tuple[Rows, list[Mapping[str, str]]]:
 
 def _planted(
     scenes: Sequence[Mapping[str, str]],
-    own: NDArray[np.bool_],
+    of_class: NDArray[np.bool_],
     cause: Cause,
     gap: float,
     rng: np.random.Generator,
 ) -> Planted:
     """A cause by chance: of `with` any colour or background that is frequent enough, of `without` the most frequent."""
-    rows = np.flatnonzero(own).tolist()
+    rows = np.flatnonzero(of_class).tolist()
     shares = {
         (attribute, value): sum(scenes[row][attribute] == value for row in rows) / len(rows)
         for attribute, values in (("background", BACKGROUNDS), ("colour", COLOURS))
         for value in values
     }
-    frequent = [one for one, share in shares.items() if share >= _LEAST_SHARE]
+    frequent = [value for value, share in shares.items() if share >= _LEAST_SHARE]
     if cause == "without":
-        frequent = [max(shares, key=lambda one: shares[one])]
+        frequent = [max(shares, key=lambda value: shares[value])]
     return Planted(*frequent[int(rng.integers(len(frequent)))], cause, gap)
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Markdown: false and true findings kept, by cause and role, and of those far from captions by class."""
-    tested = [one for world in results.values() for one in world["tested"] if one["attribute"] is not None]
+    tested = [
+        hypothesis
+        for world in results.values()
+        for hypothesis in world["tested"]
+        if hypothesis["attribute"] is not None
+    ]
     runs = RUNS * sum(world["classes"] for world in results.values())
     lines = [
         f"In each class one cause adds points to a failure rate of {USUAL:.0%}: {len(results)} worlds, {RUNS} runs of"
@@ -141,6 +148,12 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "| -- | --: | -- | --: | --: | --: | --: | --: |",
     ]
     for cause, gap, role in ((a, b, c) for a in ("with", "without") for b in GAPS for c in ("hard", "far_from")):
-        own = [one for one in tested if (one["cause"], one["gap"], one["role"]) == (cause, gap, role)]
-        lines.append(f"| {cause} the cause | +{100 * gap:.0f} | {role} | {len(own)} | {kept_cells(own)} |")
+        hypotheses = [
+            hypothesis
+            for hypothesis in tested
+            if (hypothesis["cause"], hypothesis["gap"], hypothesis["role"]) == (cause, gap, role)
+        ]
+        lines.append(
+            f"| {cause} the cause | +{100 * gap:.0f} | {role} | {len(hypotheses)} | {kept_cells(hypotheses)} |"
+        )
     return [*lines, "", *by_class(tested, {name: 2 * len(GAPS) * RUNS * len(results) for name in CLASSES})]

@@ -65,20 +65,22 @@ def says_context(world: PlantedWorld, caption: str) -> bool:
 @cache
 def _phrases() -> tuple[tuple[str, str, str], ...]:
     """(attribute, value, words) of all that a caption can claim beside the class."""
-    found: list[tuple[str, str, str]] = []
+    phrases: list[tuple[str, str, str]] = []
     for attribute in ("background", "weather", "light"):
         values = (value for value in ATTRIBUTES[attribute] if value not in ("clear", "day"))
-        found += [(attribute, value, caption_of({attribute: value})) for value in values]
-    found += [(name, value, value) for name in ("colour", "pattern") for value in ATTRIBUTES[name] if value != "plain"]
-    return (*found, ("companion", "person", "person and a"), ("companion", "flower", "and a flower"))
+        phrases += [(attribute, value, caption_of({attribute: value})) for value in values]
+    phrases += [
+        (name, value, value) for name in ("colour", "pattern") for value in ATTRIBUTES[name] if value != "plain"
+    ]
+    return (*phrases, ("companion", "person", "person and a"), ("companion", "flower", "and a flower"))
 
 
 def claims_of(world: PlantedWorld, label: int, caption: str) -> Mapping[str, str]:
     """Attribute → value of what a caption claims of a picture of a class; `class` where it tells the subtype."""
-    found = {attribute: value for attribute, value, words in _phrases() if says(caption, words)}
+    claims = {attribute: value for attribute, value, words in _phrases() if says(caption, words)}
     subtypes = world.subtypes[label]
     named = [name for name in subtypes if says(caption, name)]
-    return found | ({"class": named[0]} if len(subtypes) > 1 and named else {})
+    return claims | ({"class": named[0]} if len(subtypes) > 1 and named else {})
 
 
 def holding(world: PlantedWorld, split: str, rows: NDArray[np.int64], claims: Mapping[str, str]) -> NDArray[np.bool_]:
@@ -102,7 +104,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     candidates = captions.candidates[world.planted]
     texts = [captions.texts[row] for row in candidates]
     right = np.array([says_context(world, text) for text in texts])
-    found: dict[str, Any] = {"gap": gap_of(audited), "chance": float(right.mean()), "captions": len(texts)}
+    measured: dict[str, Any] = {"gap": gap_of(audited), "chance": float(right.mean()), "captions": len(texts)}
     for how in HOW:
         scores = caption_scores(
             direction, captions.vectors[captions.references[world.planted]], captions.vectors[candidates],
@@ -111,13 +113,13 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
         hard = np.argsort(scores, kind="stable")
         easy = np.argsort(-scores, kind="stable")
         order = easy if SIDE[world.kind] == "easy" else hard
-        found[how] = {
+        measured[how] = {
             "place": int(np.flatnonzero(right[order])[0]) + 1,
             "absent": _tells_absence(audited, texts[hard[0]]),
-            "hard": [texts[place] for place in hard[:_MOST_TOLD]],
-            "easy": [texts[place] for place in easy[:_MOST_TOLD]],
+            "hard": [texts[index] for index in hard[:_MOST_TOLD]],
+            "easy": [texts[index] for index in easy[:_MOST_TOLD]],
         }
-    return found
+    return measured
 
 
 def direction_of(audited: AuditedWorld) -> Direction | None:
@@ -125,8 +127,8 @@ def direction_of(audited: AuditedWorld) -> Direction | None:
     if audited.world.planted is None:
         return None
     rows = audited.validation.of(audited.validation.labels == audited.world.planted)
-    found = fit_direction(audited.whitened(rows), ~rows.failed, rows.units, seed=0, permutations=0)
-    return found if isinstance(found, Direction) else None
+    direction = fit_direction(audited.whitened(rows), ~rows.failed, rows.units, seed=0, permutations=0)
+    return direction if isinstance(direction, Direction) else None
 
 
 def _tells_absence(audited: AuditedWorld, caption: str) -> bool:
@@ -142,9 +144,13 @@ def worlds_with_a_gap(
 ) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
     """Kind → what was measured in its worlds whose slice fails by 20 points or more, of kinds with such a world."""
     for kind in SIDE:
-        own = [one for name, one in results.items() if kind_of(name) == kind and (one.get("gap") or 0) >= WORTH_FINDING]
-        if own:
-            yield kind, own
+        with_gap = [
+            result
+            for name, result in results.items()
+            if kind_of(name) == kind and (result.get("gap") or 0) >= WORTH_FINDING
+        ]
+        if with_gap:
+            yield kind, with_gap
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -156,15 +162,17 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "| worlds | score | top 1 right | top 2 right | mean reciprocal rank | chance | absence |",
         "| -- | -- | --: | --: | --: | --: | --: |",
     ]
-    for kind, own in worlds_with_a_gap(results):
+    for kind, worlds in worlds_with_a_gap(results):
         for how in HOW:
-            places = [one[how]["place"] for one in own]
+            places = [world[how]["place"] for world in worlds]
             cells = [
-                mean_of([place == 1 for place in places], SHARE).text(percent=True),
-                mean_of([place <= 2 for place in places], SHARE).text(percent=True),
-                mean_of([1 / place for place in places], SHARE).text(),
-                f"{np.mean([one['chance'] for one in own]):.0%}".replace("%", " %"),
-                mean_of([one[how]["absent"] for one in own], SHARE).text(percent=True) if kind == "correlation" else "",
+                mean_of([rank == 1 for rank in places], SHARE).text(percent=True),
+                mean_of([rank <= 2 for rank in places], SHARE).text(percent=True),
+                mean_of([1 / rank for rank in places], SHARE).text(),
+                f"{np.mean([world['chance'] for world in worlds]):.0%}".replace("%", " %"),
+                mean_of([world[how]["absent"] for world in worlds], SHARE).text(percent=True)
+                if kind == "correlation"
+                else "",
             ]
-            lines.append(f"| {kind}: {SIDE[kind]} caption ({len(own)}) | {how} | {' | '.join(cells)} |")
+            lines.append(f"| {kind}: {SIDE[kind]} caption ({len(worlds)}) | {how} | {' | '.join(cells)} |")
     return lines

@@ -33,10 +33,12 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     reference = captions.vectors[captions.references[world.planted]]
     scores = caption_scores(direction, reference, captions.vectors[candidates], *audited.whitening, _HOW)
     rows = audited.test.of(audited.test.labels == world.planted)
-    hard, easy = (rows.features @ captions.vectors[candidates[place]] for place in (scores.argmin(), scores.argmax()))
+    hard, easy = (rows.features @ captions.vectors[candidates[index]] for index in (scores.argmin(), scores.argmax()))
     orders = {"hard": np.argsort(-hard), "easy": np.argsort(-easy), "far_from": np.argsort(easy)}
-    found = {name: {str(k): float((~rows.failed[order[:k]]).mean()) for k in NEAREST} for name, order in orders.items()}
-    return found | {"gap": gap_of(audited)}
+    accuracies = {
+        name: {str(k): float((~rows.failed[order[:k]]).mean()) for k in NEAREST} for name, order in orders.items()
+    }
+    return accuracies | {"gap": gap_of(audited)}
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -48,11 +50,11 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "| worlds | K | closest to the hard caption | farthest from the easy one |",
         "| -- | --: | --: | --: |",
     ]
-    for kind, own in worlds_with_a_gap(results):
+    for kind, worlds in worlds_with_a_gap(results):
         for k in map(str, NEAREST):
             cells = [
-                mean_of([(one["easy"][k] - one[which][k]) / one["gap"] for one in own], ANY).text()
+                mean_of([(world["easy"][k] - world[which][k]) / world["gap"] for world in worlds], ANY).text()
                 for which in ("hard", "far_from")
             ]
-            lines.append(f"| {kind} ({len(own)}) | {k} | {' | '.join(cells)} |")
+            lines.append(f"| {kind} ({len(worlds)}) | {k} | {' | '.join(cells)} |")
     return lines

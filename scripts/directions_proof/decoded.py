@@ -61,8 +61,8 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         f"| worlds | {' | '.join(f'α = {alpha:g}' for alpha in ALPHAS)} | other side, α = {_FARTHEST:g} |",
         f"| -- | {'--: | ' * len(ALPHAS)}--: |",
     ]
-    for kind, own in worlds_with_a_gap(results):
-        cells = [mean_of([one["seen"][str(alpha)] for one in own], SHARE).text() for alpha in ALPHAS]
-        cells.append(mean_of([one["other"] for one in own], SHARE).text())
-        lines.append(f"| {kind} ({len(own)}) | {' | '.join(cells)} |")
+    for kind, worlds in worlds_with_a_gap(results):
+        cells = [mean_of([world["seen"][str(alpha)] for world in worlds], SHARE).text() for alpha in ALPHAS]
+        cells.append(mean_of([world["other"] for world in worlds], SHARE).text())
+        lines.append(f"| {kind} ({len(worlds)}) | {' | '.join(cells)} |")
     return lines

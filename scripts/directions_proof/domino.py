@@ -59,10 +59,10 @@ class Mixture:
 
     def joint(self, points: _Floats, labels: _Floats, predictions: _Floats, settings: DominoSettings) -> _Floats:
         """(n, k) log-probability of each row and component together, with the settings' weights."""
-        found = _log_gaussian(points, self.means, self.variances) + np.log(self.shares)
-        found += settings.label_weight * np.log(labels @ self.labels.T + _EPSILON)
-        found += settings.prediction_weight * np.log(predictions @ self.predictions.T + _EPSILON)
-        return found
+        logs = _log_gaussian(points, self.means, self.variances) + np.log(self.shares)
+        logs += settings.label_weight * np.log(labels @ self.labels.T + _EPSILON)
+        logs += settings.prediction_weight * np.log(predictions @ self.predictions.T + _EPSILON)
+        return logs
 
 
 @dataclass(frozen=True, slots=True)

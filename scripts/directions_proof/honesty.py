@@ -74,8 +74,8 @@ def mined_rows(
     answered = other.answers[:, 0].astype(np.int64)
     held_out = LabelledRows(other.features, other.labels, other.failed, other.units, answered)
     after, before = (
-        confirm_sets([one.count(held_out) for one in several], MINE.margin, MINE.fdr)
-        for several in (hypotheses, [replace(one, outside=()) for one in hypotheses])
+        confirm_sets([hypothesis.count(held_out) for hypothesis in several], MINE.margin, MINE.fdr)
+        for several in (hypotheses, [replace(hypothesis, outside=()) for hypothesis in hypotheses])
     )
     return [Outcome(*each) for each in zip(hypotheses, after, before, strict=True)]
 
@@ -90,14 +90,14 @@ def measure(audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
     return {"tested": tested, "planted": planted, "classes": list(audited.world.class_names)}
 
 
-def _beside_truth(audited: AuditedWorld, one: Outcome, proof: Rows, renderer: Renderer) -> dict[str, Any]:
-    world, hypothesis, outcome = audited.world, one.hypothesis, one.after
-    own = proof.of(np.isin(proof.labels, hypothesis.labels))
-    rows = own.of(hypothesis.tested_on(own.features, own.labels))
+def _beside_truth(audited: AuditedWorld, mined: Outcome, proof: Rows, renderer: Renderer) -> dict[str, Any]:
+    world, hypothesis, outcome = audited.world, mined.hypothesis, mined.after
+    of_class = proof.of(np.isin(proof.labels, hypothesis.labels))
+    rows = of_class.of(hypothesis.tested_on(of_class.features, of_class.labels))
     inside = hypothesis.members(rows.features, rows.labels)
     claims = claims_of(world, hypothesis.labels[0], hypothesis.caption)
     difference = outcome.compared().difference
-    slice_share = float(own.members.mean())
+    slice_share = float(of_class.members.mean())
     return {
         "name": hypothesis.name,
         "labels": list(hypothesis.labels),
@@ -107,12 +107,12 @@ def _beside_truth(audited: AuditedWorld, one: Outcome, proof: Rows, renderer: Re
         "q": outcome.q,
         "class": world.class_names[hypothesis.labels[0]],
         "confirmed": outcome.confirmed,
-        "before": one.before.confirmed,
+        "before": mined.before.confirmed,
         "difference": difference.value,
         "interval": difference.interval,
         "reported_interval": difference.reported_interval,
         "true": _difference(rows.failed, inside),
-        "attribute": _of_words(audited, hypothesis, claims, own, renderer),
+        "attribute": _of_words(audited, hypothesis, claims, of_class, renderer),
         "lift": float(rows.members[inside].mean() / slice_share) if inside.any() and slice_share else None,
         "names_context": says_context(world, hypothesis.caption),
     }
@@ -144,12 +144,12 @@ def _planted(audited: AuditedWorld, tested: Sequence[Mapping[str, Any]], proof: 
     if world.planted is None:
         return None
     rows = proof.of(proof.labels == world.planted)
-    own = [one for one in tested if one["confirmed"] and world.planted in one["labels"]]
+    findings = [finding for finding in tested if finding["confirmed"] and world.planted in finding["labels"]]
     role = "far_from" if world.kind == "correlation" else "hard"
     return {
         "gap": _difference(rows.failed, rows.members),
-        "named": any(one["names_context"] and one["role"] == role for one in own),
-        "caught": any((one["lift"] or 0.0) >= _CAUGHT for one in own),
+        "named": any(finding["names_context"] and finding["role"] == role for finding in findings),
+        "caught": any((finding["lift"] or 0.0) >= _CAUGHT for finding in findings),
     }
 
 
@@ -168,16 +168,21 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
     kinds = list(dict.fromkeys(map(kind_of, results)))
     for kind in [*kinds, *(["all"] if len(kinds) > 1 else [])]:
-        worlds = [one for name, one in results.items() if kind in (kind_of(name), "all")]
+        worlds = [world for name, world in results.items() if kind in (kind_of(name), "all")]
         lines.append(_row(kind, worlds))
-    tested = [one for world in results.values() for one in world["tested"] if one["attribute"] is not None]
+    tested = [
+        hypothesis
+        for world in results.values()
+        for hypothesis in world["tested"]
+        if hypothesis["attribute"] is not None
+    ]
     audits = Counter(name for world in results.values() for name in world["classes"])
     return [*lines, "", *by_class(tested, audits)]
 
 
 def _row(kind: str, worlds: Sequence[Mapping[str, Any]]) -> str:
     slices = [world["planted"] for world in worlds if world["planted"] and world["planted"]["gap"]]
-    slices = [one for one in slices if one["gap"]["value"] >= WORTH_FINDING]
+    slices = [planted for planted in slices if planted["gap"]["value"] >= WORTH_FINDING]
     cells = [
         f"{kind} ({len(worlds)})",
         str(sum(len(world["tested"]) for world in worlds)),
@@ -187,26 +192,28 @@ def _row(kind: str, worlds: Sequence[Mapping[str, Any]]) -> str:
         share_of([_covered(world["tested"], "interval") for world in worlds]).text(percent=True),
         share_of([_covered(_reported(world), "reported_interval") for world in worlds]).text(percent=True),
         str(len(slices)),
-        share_of([(float(one["named"]), 1.0) for one in slices]).text(percent=True),
-        share_of([(float(one["caught"]), 1.0) for one in slices]).text(percent=True),
+        share_of([(float(planted["named"]), 1.0) for planted in slices]).text(percent=True),
+        share_of([(float(planted["caught"]), 1.0) for planted in slices]).text(percent=True),
     ]
     return f"| {' | '.join(cells)} |"
 
 
 def _reported(world: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [one for one in world["tested"] if one["confirmed"]]
+    return [hypothesis for hypothesis in world["tested"] if hypothesis["confirmed"]]
 
 
 def _false(world: Mapping[str, Any], truth: str, role: Role | None = None) -> tuple[float, float]:
     """(false, reported with that truth known), of one role or of all."""
-    own = [one for one in _reported(world) if role in (None, one["role"])]
-    known = [one[truth]["value"] for one in own if one[truth] is not None]
+    reported = [finding for finding in _reported(world) if role in (None, finding["role"])]
+    known = [finding[truth]["value"] for finding in reported if finding[truth] is not None]
     return float(sum(value <= MINE.margin for value in known)), float(len(known))
 
 
 def _covered(tested: Sequence[Mapping[str, Any]], interval: str) -> tuple[float, float]:
-    known = [one for one in tested if one["true"] is not None and one[interval] is not None]
-    return float(sum(one[interval][0] <= one["true"]["value"] <= one[interval][1] for one in known)), float(len(known))
+    known = [hypothesis for hypothesis in tested if hypothesis["true"] is not None and hypothesis[interval] is not None]
+    return float(
+        sum(hypothesis[interval][0] <= hypothesis["true"]["value"] <= hypothesis[interval][1] for hypothesis in known)
+    ), float(len(known))
 
 
 def by_class(tested: Sequence[Mapping[str, Any]], audits: Mapping[str, int]) -> list[str]:
@@ -218,18 +225,18 @@ def by_class(tested: Sequence[Mapping[str, Any]], audits: Mapping[str, int]) -> 
         "| class | audited | tested | false before | true before | false after | true after |",
         "| -- | --: | --: | --: | --: | --: | --: |",
     ]
-    far = [one for one in tested if one["role"] == "far_from"]
+    far = [hypothesis for hypothesis in tested if hypothesis["role"] == "far_from"]
     for name, count in audits.items():
-        own = [one for one in far if one["class"] == name]
-        lines.append(f"| {name} | {count} | {len(own)} | {kept_cells(own)} |")
+        of_class = [hypothesis for hypothesis in far if hypothesis["class"] == name]
+        lines.append(f"| {name} | {count} | {len(of_class)} | {kept_cells(of_class)} |")
     return [*lines, f"| all | {sum(audits.values())} | {len(far)} | {kept_cells(far)} |"]
 
 
 def kept_cells(tested: Sequence[Mapping[str, Any]]) -> str:
     """False and true ones kept before, then after, as cells."""
-    true = [one["attribute"]["value"] > MINE.margin for one in tested]
+    true = [hypothesis["attribute"]["value"] > MINE.margin for hypothesis in tested]
     counts = [
-        sum(one[when] and is_true == wanted for one, is_true in zip(tested, true, strict=True))
+        sum(hypothesis[when] and is_true == wanted for hypothesis, is_true in zip(tested, true, strict=True))
         for when in ("before", "after")
         for wanted in (False, True)
     ]

@@ -31,12 +31,12 @@ class Estimate:
 
     def text(self, digits: int = 2, percent: bool = False) -> str:
         """`.72 (.65 to .80)`, or in percent; without brackets where there is no interval."""
-        ends = (f"{one:.0%}".replace("%", " %") if percent else f"{one:.{digits}f}" for one in self._numbers())
+        ends = (f"{number:.0%}".replace("%", " %") if percent else f"{number:.{digits}f}" for number in self._numbers())
         return _bracketed(*ends)
 
     def points(self) -> str:
         """A difference of shares in points: `+3.8 (+2.5 to +5.4)`."""
-        return _bracketed(*(f"{100 * one:+.1f}" for one in self._numbers()))
+        return _bracketed(*(f"{100 * number:+.1f}" for number in self._numbers()))
 
     def _numbers(self) -> tuple[float, ...]:
         if not np.isfinite(self.value):
@@ -54,17 +54,17 @@ def mean_of(values: Sequence[float], possible: Range = DIFFERENCE) -> Estimate:
     There is none where all worlds have one value, unless that is an end of what is possible: a share that is 1 in
     all of n worlds is shown as n of n are.
     """
-    found = np.asarray(values, np.float64)
-    if not len(found):
+    numbers = np.asarray(values, np.float64)
+    if not len(numbers):
         return _without(float("nan"), 0)
-    value = float(found.mean())
+    value = float(numbers.mean())
     if possible == SHARE and value in SHARE:
-        return share_of([(one, 1.0) for one in found.tolist()])
-    deviation = float(found.std(ddof=1)) if len(found) >= FEWEST else 0.0
+        return share_of([(number, 1.0) for number in numbers.tolist()])
+    deviation = float(numbers.std(ddof=1)) if len(numbers) >= FEWEST else 0.0
     if not deviation > 0:
-        return _without(value, len(found))
-    half = float(stats.t.ppf(0.975, len(found) - 1)) * deviation / np.sqrt(len(found))
-    return Estimate(value, max(possible[0], value - half), min(possible[1], value + half), len(found))
+        return _without(value, len(numbers))
+    half = float(stats.t.ppf(0.975, len(numbers) - 1)) * deviation / np.sqrt(len(numbers))
+    return Estimate(value, max(possible[0], value - half), min(possible[1], value + half), len(numbers))
 
 
 def share_of(counts: Sequence[tuple[float, float]]) -> Estimate:

@@ -50,11 +50,11 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
     lessons = _lessons(audited, label, direction)
     test = audited.test
     pixels = _rendered(audited, "test", len(test.labels))
-    outputs, found = len(audited.classes), {}
+    outputs, measured = len(audited.classes), {}
     for name, lesson in lessons.items():
         model = tuned(audited.folder, outputs, lesson(), audited.world.seed)
-        found[name] = accuracies(model, pixels, test.labels, test.members, label)
-    return {"arms": found}
+        measured[name] = accuracies(model, pixels, test.labels, test.members, label)
+    return {"arms": measured}
 
 
 def _lessons(audited: AuditedWorld, label: int, direction: Direction) -> Mapping[str, Callable[[], Lesson]]:
@@ -67,26 +67,26 @@ def _lessons(audited: AuditedWorld, label: int, direction: Direction) -> Mapping
     least = -unsureness(of_class.true_confidence)
     anyhow = np.random.default_rng(audited.world.seed).random(len(least))
     weigh = _upweighted(audited, train, label, direction)
-    found: dict[str, Callable[[], Lesson]] = {PLAIN: lambda: plain}
+    lessons: dict[str, Callable[[], Lesson]] = {PLAIN: lambda: plain}
     for name, order in (("directions", decisions), ("confidence", least), ("random", anyhow)):
         chosen = hardest_rows(order, of_class.labels, ADDED, of_class.numbers).rows[label]
-        found[f"filter: {name}"] = lambda chosen=chosen: plain.with_more(_drawn(audited, chosen), label)
+        lessons[f"filter: {name}"] = lambda chosen=chosen: plain.with_more(_drawn(audited, chosen), label)
     for name, rows in weigh.items():
-        found[f"upweight: {name}"] = lambda rows=rows: plain.weighted(rows, FACTOR)
+        lessons[f"upweight: {name}"] = lambda rows=rows: plain.weighted(rows, FACTOR)
     for name, caption in _prompts(audited, label, direction).items():
-        found[f"synthetic: {name}"] = lambda caption=caption: plain.with_more(
+        lessons[f"synthetic: {name}"] = lambda caption=caption: plain.with_more(
             painted(caption, ADDED, audited.world.seed), label
         )
-    return found
+    return lessons
 
 
 def _upweighted(
     audited: AuditedWorld, train: Rows, label: int, direction: Direction
 ) -> Mapping[str, NDArray[np.bool_]]:
-    own = train.labels == label
+    of_class = train.labels == label
     return {
-        "directions": own & (direction.decision(audited.whitened(train)) < 0),
-        "the true slice": own & train.members,
+        "directions": of_class & (direction.decision(audited.whitened(train)) < 0),
+        "the true slice": of_class & train.members,
     }
 
 
@@ -121,16 +121,16 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "| worlds | arm | slice | rest of the class | all rows | slice, less nothing | slice, less |",
         "| -- | -- | --: | --: | --: | --: | --: |",
     ]
-    planted = {name: one["arms"] for name, one in results.items() if one and kind_of(name) != "corruption"}
-    control = {name: one["arms"] for name, one in results.items() if one and kind_of(name) == "corruption"}
+    planted = {name: world["arms"] for name, world in results.items() if world and kind_of(name) != "corruption"}
+    control = {name: world["arms"] for name, world in results.items() if world and kind_of(name) == "corruption"}
     for group, worlds in (("planted", planted), ("corruption", control)):
-        own = list(worlds.values())
-        for arm in own[0] if own else ():
-            shares = {which: [one[arm][which] for one in own] for which in ("slice", "rest", "all")}
+        measured = list(worlds.values())
+        for arm in measured[0] if measured else ():
+            shares = {which: [world[arm][which] for world in measured] for which in ("slice", "rest", "all")}
             cells = [mean_of(values, SHARE).text(percent=True) for values in shares.values()]
-            cells.append("" if arm == PLAIN else _gain(own, arm, PLAIN))
-            cells.append("; ".join(f"{other}: {_gain(own, arm, other)}" for other in _CONTROLS.get(arm, ())))
-            lines.append(f"| {f'{group} ({len(own)})' if arm == PLAIN else ''} | {arm} | {' | '.join(cells)} |")
+            cells.append("" if arm == PLAIN else _gain(measured, arm, PLAIN))
+            cells.append("; ".join(f"{other}: {_gain(measured, arm, other)}" for other in _CONTROLS.get(arm, ())))
+            lines.append(f"| {f'{group} ({len(measured)})' if arm == PLAIN else ''} | {arm} | {' | '.join(cells)} |")
     return lines
 
 

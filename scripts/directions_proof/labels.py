@@ -50,9 +50,11 @@ def _class_to_class(truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: 
 
 def _in_slice(truth: Labels, scenes: Mapping[str, NDArray[np.str_]], rng: np.random.Generator) -> Labels:
     first, second = rng.choice(int(truth.max()) + 1, 2, replace=False)
-    own = truth == first
-    slices = [own & (scenes[name] == value) for name in ("background", "colour") for value in np.unique(scenes[name])]
-    slices = [one for one in slices if _LEAST_SLICE <= one.sum() / own.sum() <= 1 / 2]
+    of_class = truth == first
+    slices = [
+        of_class & (scenes[name] == value) for name in ("background", "colour") for value in np.unique(scenes[name])
+    ]
+    slices = [members for members in slices if _LEAST_SLICE <= members.sum() / of_class.sum() <= 1 / 2]
     chosen = slices[int(rng.integers(len(slices)))]
     return np.where(chosen & (rng.random(len(truth)) < _SLICE), second, truth)
 
@@ -121,7 +123,7 @@ def _findings(
     rows = replace(rows, labels=labels, failed=answers != labels, answers=answers[:, None].astype(np.int32))
     names = audited.world.class_names
     seen = SeenLabels(rows.features, labels, rows.units, ~rows.failed, captions, _known(rows, captions))
-    found = []
+    findings = []
     for outcome in mined_rows(rows, audited.whitening, captions_of(audited), names, permutations=0):
         if not outcome.after.confirmed:
             continue
@@ -130,7 +132,7 @@ def _findings(
         inside = np.flatnonzero(inside & rows.failed)
         check, looked = seen.check(inside, answers[inside])
         listed = looked.rows[looked.mislabelled] if check.suspected else inside[:0]
-        found.append(
+        findings.append(
             {
                 "words": hypothesis.words,
                 "rows": len(inside),
@@ -143,17 +145,17 @@ def _findings(
                 "listed_flipped": int((labels != truth)[listed].sum()),
             }
         )
-    return found
+    return findings
 
 
 def _known(rows: Rows, captions: NDArray[np.float32]) -> NDArray[np.bool_]:
     """(classes,) which of them CLIP knows, by the check that mining makes."""
     ids = [str(label) for label in range(len(captions))]
-    images = {one: rows.features[rows.labels == int(one)] for one in ids}
-    known = known_classes("{class}", {one: one for one in ids}, captions, images)
+    images = {class_id: rows.features[rows.labels == int(class_id)] for class_id in ids}
+    known = known_classes("{class}", {class_id: class_id for class_id in ids}, captions, images)
     if known is None or known.is_near_chance(known.right, known.n):
         return np.zeros(len(ids), dtype=bool)
-    classes = [known.classes[one] for one in ids]
+    classes = [known.classes[class_id] for class_id in ids]
     return np.asarray([cls.margin >= 0 and not known.is_near_chance(cls.right, cls.n) for cls in classes])
 
 
@@ -172,10 +174,10 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for world in results.values():
         for run in world["runs"]:
             rows.setdefault((world["kind"], run["flips"], run["target"]), []).append(tuple(run["findings"]))
-    found = {key: [one for run in runs for one in run] for key, runs in sorted(rows.items(), key=_order)}
-    lines += [_row(key, findings) for key, findings in found.items() if findings]
-    unflipped = [finding for (_, flips, _), findings in found.items() if flips == UNFLIPPED for finding in findings]
-    every = [finding for findings in found.values() for finding in findings]
+    groups = {key: [finding for run in runs for finding in run] for key, runs in sorted(rows.items(), key=_order)}
+    lines += [_row(key, findings) for key, findings in groups.items() if findings]
+    unflipped = [finding for (_, flips, _), findings in groups.items() if flips == UNFLIPPED for finding in findings]
+    every = [finding for findings in groups.values() for finding in findings]
     return [*lines, _row(("all", UNFLIPPED, ""), unflipped), _row(("all", "", ""), every)]
 
 
@@ -187,15 +189,15 @@ def _order(row: tuple[tuple[str, str, str], Any]) -> tuple[int, str, str, str]:
 
 def _row(key: tuple[str, str, str], findings: Sequence[Mapping[str, Any]]) -> str:
     checked = [finding for finding in findings if finding["checked"]]
-    flipped = [one for one in checked if one["flipped"] > one["rows"] / 2]
-    others = [one for one in checked if one["flipped"] <= one["rows"] / 2]
+    flipped = [finding for finding in checked if finding["flipped"] > finding["rows"] / 2]
+    others = [finding for finding in checked if finding["flipped"] <= finding["rows"] / 2]
     listed, right = (sum(finding[name] for finding in findings) for name in ("listed", "listed_flipped"))
     cells = [
         *key,
         str(len(findings)),
         str(len(findings) - len(checked)),
         str(len(flipped)),
-        _percent(sum(one["marked"] for one in flipped), len(flipped)),
+        _percent(sum(finding["marked"] for finding in flipped), len(flipped)),
         str(len(others)),
         _percent(sum(other["marked"] for other in others), len(others)),
         _percent(right, listed),

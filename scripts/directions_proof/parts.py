@@ -46,10 +46,10 @@ class Part:
     def audited(self, name: str, classifiers: Path, kept: Path) -> AuditedWorld | None:
         """A world and its classifier; None where it needs a classifier that there is not."""
         of_wardrobe = name in CLASSIFIERS
-        place = LAB_WEIGHTS if of_wardrobe else classifiers
-        if self.classified and not (place / name / "config.json").exists():
+        folder = LAB_WEIGHTS if of_wardrobe else classifiers
+        if self.classified and not (folder / name / "config.json").exists():
             return None
-        return (AuditedWardrobe if of_wardrobe else AuditedWorld)(name, place, kept)
+        return (AuditedWardrobe if of_wardrobe else AuditedWorld)(name, folder, kept)
 
     def measure(self, audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
         """Return what is measured in one world."""

@@ -43,9 +43,9 @@ def measure(audited: AuditedWardrobe) -> dict[str, Any]:
     for answers in (REAL, PERFECT):
         for run in range(RUNS):
             rng = np.random.default_rng([_SEED, run, *audited.name.encode(), answers == REAL])
-            cells, found = _run(audited, answers, rng)
+            cells, reported = _run(audited, answers, rng)
             planted += cells
-            findings += found
+            findings += reported
     return {"planted": planted, "findings": findings}
 
 
@@ -53,29 +53,34 @@ def _run(
     audited: AuditedWardrobe, answers: str, rng: np.random.Generator
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     rows, attributes = audited.validation, audited.attributes
-    own = rows.failed if answers == REAL else np.zeros(len(rows.labels), bool)
-    failed, chances, cells = own.copy(), np.zeros(len(own)), {}
+    unplanted = rows.failed if answers == REAL else np.zeros(len(rows.labels), bool)
+    failed, chances, cells = unplanted.copy(), np.zeros(len(unplanted)), {}
     for label in range(len(audited.classes)):
         of_class = np.flatnonzero(rows.labels == label)
-        cell = plant(own[of_class], {name: values[of_class] for name, values in attributes.items()}, rng)
+        cell = plant(unplanted[of_class], {name: values[of_class] for name, values in attributes.items()}, rng)
         if cell is None:
             continue
         members = holds(attributes, cell["cell"]) & (rows.labels == label)
         chances[members] = cell["chance"]
-        failed |= members & (rng.random(len(own)) < cell["chance"])
+        failed |= members & (rng.random(len(unplanted)) < cell["chance"])
         cells[label] = cell | {"members": members}
     outcomes = mined_rows(
         replace(rows, failed=failed), audited.whitening, captions_of(audited), audited.world.class_names,
         seed=int(rng.integers(2**32)), permutations=0,
     )  # fmt: skip
     reported = [outcome.hypothesis for outcome in outcomes if outcome.after.confirmed]
-    inside = {one.name: np.isin(rows.labels, one.labels) & one.members(rows.features, rows.labels) for one in reported}
+    inside = {
+        finding.name: np.isin(rows.labels, finding.labels) & finding.members(rows.features, rows.labels)
+        for finding in reported
+    }
     planted = []
     for label, cell in cells.items():
-        sets = [one for one in reported if label in one.labels]
+        sets = [finding for finding in reported if label in finding.labels]
         of_class = rows.labels == label
-        caught = [cell["members"][inside[one.name]].mean() >= CAUGHT * cell["share"] for one in sets]
-        right = [one.role == "hard" and _tells(audited.world, label, one.caption, cell["cell"]) for one in sets]
+        caught = [cell["members"][inside[finding.name]].mean() >= CAUGHT * cell["share"] for finding in sets]
+        right = [
+            finding.role == "hard" and _tells(audited.world, label, finding.caption, cell["cell"]) for finding in sets
+        ]
         gap = failed[cell["members"]].mean() - failed[of_class & ~cell["members"]].mean()
         planted.append(
             {
@@ -92,11 +97,11 @@ def _run(
         return planted, []
     findings = [
         {
-            "role": one.role,
-            "set": _difference(chances, inside[one.name], np.isin(rows.labels, one.labels)),
-            "words": _of_words(audited, one, cells),
+            "role": finding.role,
+            "set": _difference(chances, inside[finding.name], np.isin(rows.labels, finding.labels)),
+            "words": _of_words(audited, finding, cells),
         }
-        for one in reported
+        for finding in reported
     ]
     return planted, findings
 
@@ -128,7 +133,7 @@ def cells_of(attributes: Attributes) -> Iterator[Cell]:
     for name, values in attributes.items():
         yield from ({name: value} for value in np.unique(values).tolist() if _UNSAID.get(name) != value)
     name, beside, value = _PAIRED
-    yield from ({name: own, beside: value} for own in np.unique(attributes[name]).tolist())
+    yield from ({name: first, beside: value} for first in np.unique(attributes[name]).tolist())
 
 
 def holds(attributes: Attributes, claims: Mapping[str, str]) -> NDArray[np.bool_]:
@@ -155,14 +160,16 @@ def difference_of_words(
 
 def _of_words(audited: AuditedWardrobe, finding: Hypothesis, cells: Mapping[int, Mapping[str, Any]]) -> float:
     """The largest difference that a finding's words make in its classes."""
-    found = [0.0]
+    differences = [0.0]
     for label in finding.labels:
         if label in cells:
             of_class = audited.validation.labels == label
-            own = {name: values[of_class] for name, values in audited.attributes.items()}
+            of_the_class = {name: values[of_class] for name, values in audited.attributes.items()}
             claims = claims_of(audited.world, label, finding.caption)
-            found.append(difference_of_words(own, cells[label]["cell"], cells[label]["chance"], claims, finding.role))
-    return max(found)
+            differences.append(
+                difference_of_words(of_the_class, cells[label]["cell"], cells[label]["chance"], claims, finding.role)
+            )
+    return max(differences)
 
 
 def _difference(chances: NDArray[np.float64], inside: NDArray[np.bool_], of_classes: NDArray[np.bool_]) -> float:
@@ -199,29 +206,31 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "| -- | --: | --: | --: |",
     ]
     for name, roles in (*((role.replace("_", " "), (role,)) for role in ROLES), ("all", ROLES)):
-        own = [[one for one in world["findings"] if one["role"] in roles] for world in results.values()]
+        kept = [[finding for finding in world["findings"] if finding["role"] in roles] for world in results.values()]
         false = [
-            share_of([(sum(one[what] <= MINE.margin for one in each), len(each)) for each in own]).text(percent=True)
+            share_of([(sum(finding[what] <= MINE.margin for finding in each), len(each)) for each in kept]).text(
+                percent=True
+            )
             for what in ("set", "words")
         ]
-        lines.append(f"| {name} | {sum(map(len, own))} | {' | '.join(false)} |")
+        lines.append(f"| {name} | {sum(map(len, kept))} | {' | '.join(false)} |")
     return lines
 
 
 def _cell(results: Mapping[str, Mapping[str, Any]], answers: str, shares: tuple[float, float], gap: float) -> str:
     """`76 % (70 % to 81 %); named 61 %; of 120`."""
-    own = [
+    cells = [
         [
-            one
-            for one in world["planted"]
-            if (one["answers"], one["gap"]) == (answers, gap) and shares[0] <= one["share"] < shares[1]
+            cell
+            for cell in world["planted"]
+            if (cell["answers"], cell["gap"]) == (answers, gap) and shares[0] <= cell["share"] < shares[1]
         ]
         for world in results.values()
     ]
-    count = sum(map(len, own))
+    count = sum(map(len, cells))
     if not count:
         return "–"
     caught, named = (
-        share_of([(sum(one[what] for one in each), len(each)) for each in own]) for what in ("caught", "named")
+        share_of([(sum(cell[what] for cell in each), len(each)) for each in cells]) for what in ("caught", "named")
     )
     return f"{caught.text(percent=True)}; named {100 * named.value:.0f} %; of {count}"

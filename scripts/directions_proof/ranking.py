@@ -36,14 +36,14 @@ Scores = tuple[NDArray[np.float64], NDArray[np.float64]]  # (validation rows, ra
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
     """By method, what its ranking is worth in this world: means over the classes that hold the slice."""
-    found = [_of_class(audited, label) for label in planted_labels(audited)]
-    found = [one for one in found if one is not None]
+    classes = [_of_class(audited, label) for label in planted_labels(audited)]
+    classes = [measures for measures in classes if measures is not None]
     methods = {
-        name: {each: float(np.mean([one[name][each] for one in found])) for each in _MEASURES}
-        for name in (found[0] if found else ())
-        if all(name in one for one in found)
+        name: {each: float(np.mean([measures[name][each] for measures in classes])) for each in _MEASURES}
+        for name in (classes[0] if classes else ())
+        if all(name in measures for measures in classes)
     }
-    return {"methods": methods, "classes": len(found), "gap": gap_of(audited)}
+    return {"methods": methods, "classes": len(classes), "gap": gap_of(audited)}
 
 
 def gap_of(audited: AuditedWorld) -> float | None:
@@ -79,30 +79,30 @@ def _pair(scores: Scores, validation: Rows, test: Rows):
 
 
 def _rankings(audited: AuditedWorld, label: int, validation: Rows, test: Rows) -> Mapping[str, Scores]:
-    found: dict[str, Scores] = {}
+    rankings: dict[str, Scores] = {}
     direction = fit_direction(
         audited.whitened(validation), ~validation.failed, validation.units, seed=0, permutations=0
     )
-    found[OURS] = _both_ways(*(-_decided(audited, direction, rows) for rows in (validation, test)))
-    found["confidence"] = _both_ways(*(unsureness(rows.true_confidence) for rows in (validation, test)))
+    rankings[OURS] = _both_ways(*(-_decided(audited, direction, rows) for rows in (validation, test)))
+    rankings["confidence"] = _both_ways(*(unsureness(rows.true_confidence) for rows in (validation, test)))
     splits = (("validation", validation), ("test", test))
     early = [(audited.confidence_of(audited.early_folder, split), rows) for split, rows in splits]
     unsure = [unsureness(shares[rows.numbers]) for shares, rows in early if shares is not None]
     if len(unsure) == len(splits):
-        found["confidence, stopped early"] = _both_ways(*unsure)
+        rankings["confidence, stopped early"] = _both_ways(*unsure)
     biased = [(audited.confidence_of(audited.biased_folder, split), rows) for split, rows in splits]
     relative = [
         relative_difficulty(shares[rows.numbers], rows.true_confidence) for shares, rows in biased if shares is not None
     ]
     if len(relative) == len(splits):
-        found["learning from failure"] = _both_ways(*relative)
+        rankings["learning from failure"] = _both_ways(*relative)
     for name, (settings, fitted_on) in _DOMINO.items():
         sliced = _domino(audited.validation if fitted_on == "all" else validation, label, validation, test, settings)
-        found[name] = sliced[0][:, :RANKINGS], sliced[1][:, :RANKINGS]
+        rankings[name] = sliced[0][:, :RANKINGS], sliced[1][:, :RANKINGS]
         if settings.slices > RANKINGS:
             every = with_complements(sliced[0]), with_complements(sliced[1])
-            found[f"{name}, all {settings.slices} slices and their complements"] = every
-    return found
+            rankings[f"{name}, all {settings.slices} slices and their complements"] = every
+    return rankings
 
 
 def _decided(audited: AuditedWorld, direction: Direction | str, rows: Rows) -> NDArray[np.float64]:
@@ -131,29 +131,29 @@ def _domino(
 
 def groups(results: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     """Names of groups of worlds → worlds: each kind, and those of it whose slice fails by 20 points or more."""
-    found: dict[str, list[str]] = {}
+    worlds_by_group: dict[str, list[str]] = {}
     for kind in dict.fromkeys(map(kind_of, results)):
-        own = [name for name in results if kind_of(name) == kind and results[name]["methods"]]
-        wide = [name for name in own if (results[name]["gap"] or 0.0) >= WORTH_FINDING]
-        found |= {kind: own} if own else {}
-        found |= {f"{kind}, gap ≥ 20 points": wide} if wide and len(wide) < len(own) else {}
-    return found
+        worlds = [name for name in results if kind_of(name) == kind and results[name]["methods"]]
+        wide = [name for name in worlds if (results[name]["gap"] or 0.0) >= WORTH_FINDING]
+        worlds_by_group |= {kind: worlds} if worlds else {}
+        worlds_by_group |= {f"{kind}, gap ≥ 20 points": wide} if wide and len(wide) < len(worlds) else {}
+    return worlds_by_group
 
 
 def summary(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Estimate]]]:
     """group → method → measure → mean over worlds; `less` is the paired difference of directions' average precision."""
-    found: dict[str, dict[str, dict[str, Estimate]]] = {}
+    means: dict[str, dict[str, dict[str, Estimate]]] = {}
     for group, names in groups(results).items():
         worlds = [results[name]["methods"] for name in names]
         for method in worlds[0]:
-            own = [world for world in worlds if method in world]
+            having = [world for world in worlds if method in world]
             estimates = {
-                each: mean_of([world[method][each] for world in own], POSITIVE if each == "lift" else SHARE)
+                each: mean_of([world[method][each] for world in having], POSITIVE if each == "lift" else SHARE)
                 for each in _MEASURES
             }
-            ours = [world[OURS]["average_precision"] - world[method]["average_precision"] for world in own]
-            found.setdefault(group, {})[method] = estimates | {"less": mean_of(ours)}
-    return found
+            ours = [world[OURS]["average_precision"] - world[method]["average_precision"] for world in having]
+            means.setdefault(group, {})[method] = estimates | {"less": mean_of(ours)}
+    return means
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -163,10 +163,10 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "| -- | -- | --: | --: | --: | --: | --: | --: |",
     ]
     for group, methods in summary(results).items():
-        for method, found in methods.items():
-            cells = [found["at_10"].text(), found["at_25"].text(), found["average_precision"].text()]
-            cells += [found["lift"].text(), found["found"].text(percent=True)]
-            cells.append("" if method == OURS else found["less"].text())
-            worlds = f"{group} ({found['at_10'].worlds})" if method == OURS else ""
+        for method, measures in methods.items():
+            cells = [measures["at_10"].text(), measures["at_25"].text(), measures["average_precision"].text()]
+            cells += [measures["lift"].text(), measures["found"].text(percent=True)]
+            cells.append("" if method == OURS else measures["less"].text())
+            worlds = f"{group} ({measures['at_10'].worlds})" if method == OURS else ""
             lines.append(f"| {worlds} | {method} | {' | '.join(cells)} |")
     return lines

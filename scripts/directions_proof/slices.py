@@ -79,8 +79,8 @@ def with_complements(scores: NDArray[np.floating]) -> _Floats:
 
 def match(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> int:
     """Which of (n, s) scores fits a slice best: highest average precision, the first of equal ones."""
-    found = [average_precision(column, members) for column in np.asarray(scores, np.float64).T]
-    return int(np.argmax(found))
+    precisions = [average_precision(column, members) for column in np.asarray(scores, np.float64).T]
+    return int(np.argmax(precisions))
 
 
 def judged(

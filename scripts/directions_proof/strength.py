@@ -25,16 +25,16 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Markdown: the rank correlation, and the means of each planted strength."""
     fitted = [result for result in results.values() if result["strength"] is not None and result["gap"] is not None]
-    found = rank_correlation([(one["strength"], one["gap"]) for one in fitted])
+    correlation = rank_correlation([(world["strength"], world["gap"]) for world in fitted])
     lines = [
-        f"Spearman of the direction's score with the gap measured on test: {found.text()}, over {len(fitted)} worlds"
-        f" of {len(results)} (the others have no direction: too few errors).",
+        f"Spearman of the direction's score with the gap measured on test: {correlation.text()}, over {len(fitted)}"
+        f" worlds of {len(results)} (the others have no direction: too few errors).",
         "",
         "| P(context \\| class) in train | worlds | score | gap |",
         "| --: | --: | --: | --: |",
     ]
-    for planted in sorted({one["planted"] for one in fitted}):
-        own = [one for one in fitted if one["planted"] == planted]
-        score, gap = (sum(one[name] for one in own) / len(own) for name in ("strength", "gap"))
-        lines.append(f"| {planted:g} | {len(own)} | {score:.2f} | {gap:+.2f} |")
+    for planted in sorted({world["planted"] for world in fitted}):
+        alike = [world for world in fitted if world["planted"] == planted]
+        score, gap = (sum(world[name] for world in alike) / len(alike) for name in ("strength", "gap"))
+        lines.append(f"| {planted:g} | {len(alike)} | {score:.2f} | {gap:+.2f} |")
     return lines

@@ -72,10 +72,10 @@ def tuned(folder: Path, outputs: int, lesson: Lesson, seed: int) -> nn.Module:
         images = augment(lesson.pixels[rows], rng).contiguous(memory_format=torch.channels_last)
         with torch.autocast("cpu", torch.bfloat16):
             logits = model(images)
-        targets, own = torch.from_numpy(lesson.labels[rows]), weights[torch.from_numpy(rows)]
+        targets, row_weights = torch.from_numpy(lesson.labels[rows]), weights[torch.from_numpy(rows)]
         losses = F.cross_entropy(logits.float(), targets, label_smoothing=0.05, reduction="none")
         optimizer.zero_grad(set_to_none=True)
-        (losses * own).mean().backward()
+        (losses * row_weights).mean().backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     return model.eval()

@@ -143,9 +143,9 @@ class AuditedWorld:
         """(n,) what another classifier of this world gives the label; None where there is none in the folder."""
         if not (folder / "config.json").exists():
             return None
-        found = self._predictions(self._images(split), folder)
+        predictions = self._predictions(self._images(split), folder)
         self._forget_pictures(split)
-        return np.asarray(found.true_confidence, np.float64)
+        return np.asarray(predictions.true_confidence, np.float64)
 
     def _images(self, split: str, most: int | None = None) -> LabelledImages:
         images = labelled_source(f"lab:planted/{self.name}:{split}", self.classes, unit_column="garment")
@@ -173,7 +173,7 @@ class AuditedWorld:
         maps = {name: map_classes(self.classes, describe_classifier(name, self.classes))}
         scored = score_models(
             images, [name], maps, self.kept / "predictions", "cpu", BATCH,
-            lambda one: load_classifier(one, classes=self.classes), logits=True,
+            lambda path: load_classifier(path, classes=self.classes), logits=True,
         )  # fmt: skip
         return scored[name].predictions
 
@@ -193,9 +193,9 @@ def clip() -> ClipModel:
 def pictures(world: PlantedWorld, split: str, count: int, path: Path) -> NDArray[np.uint8]:
     """The first `count` pictures of a split, uint8 [count, 64, 64, 3], mapped from a file that is written once."""
     if path.exists():
-        found = np.load(path, mmap_mode="r")
-        if len(found) >= count:
-            return found
+        stored = np.load(path, mmap_mode="r")
+        if len(stored) >= count:
+            return stored
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part.npy")
     array = np.lib.format.open_memmap(part, "w+", np.uint8, (count, 64, 64, 3))
@@ -211,11 +211,11 @@ def _rendered_once(world: PlantedWorld, split: str, count: int, path: Path):
     assert count <= ROWS[split]
 
     def read(keys: tuple[str, ...], wanted: frozenset[str] | None) -> Iterator[tuple[str, bytes | None]]:
-        found = pictures(world, split, count, path)
+        stored = pictures(world, split, count, path)
         for row, key in enumerate(keys):
             if wanted is None or key in wanted:
                 stream = io.BytesIO()
-                Image.fromarray(found[row]).save(stream, "BMP")
+                Image.fromarray(stored[row]).save(stream, "BMP")
                 yield key, stream.getvalue()
 
     return read

@@ -50,9 +50,9 @@ def archive(bench: Bench) -> Prepared:
         bench.tell("gzip")
         content = gzip.compress(content)
     elif draw < 0.08:
-        place = chance.randrange(len(content) // 512) * 512
-        bench.tell(f"cut at {place}")
-        content = content[:place]
+        position = chance.randrange(len(content) // 512) * 512
+        bench.tell(f"cut at {position}")
+        content = content[:position]
     elif draw < 0.2:
         content = _with_odd_header(content, bench)
     path.write_bytes(content)
@@ -70,8 +70,8 @@ def _chosen(members: list[Member], bench: Bench, suffix: str = "") -> int:
     return bench.chance.choice(places or [0])
 
 
-def _with_content(members: list[Member], place: int, content: bytes) -> list[Member]:
-    return [*members[:place], (members[place][0], content), *members[place + 1 :]]
+def _with_content(members: list[Member], index: int, content: bytes) -> list[Member]:
+    return [*members[:index], (members[index][0], content), *members[index + 1 :]]
 
 
 def _name(members: list[Member], bench: Bench) -> list[Member]:
@@ -99,42 +99,42 @@ def _kind(members: list[Member], bench: Bench) -> list[Member]:
 
 
 def _document(members: list[Member], bench: Bench) -> list[Member]:
-    place = _chosen(members, bench, ".json")
+    index = _chosen(members, bench, ".json")
     try:
-        tree = json.loads(members[place][1])
+        tree = json.loads(members[index][1])
     except (ValueError, RecursionError):
         return members
-    tree, told = mutated(tree, bench.chance, json_fragment, bench.chance.choice((1, 2)))
-    bench.tell(*told)
-    return _with_content(members, place, json_text(tree, canonical=False).encode("utf-8", "surrogatepass"))
+    tree, changes = mutated(tree, bench.chance, json_fragment, bench.chance.choice((1, 2)))
+    bench.tell(*changes)
+    return _with_content(members, index, json_text(tree, canonical=False).encode("utf-8", "surrogatepass"))
 
 
 def _label(members: list[Member], bench: Bench) -> list[Member]:
-    place = _chosen(members, bench, ".cls")
+    index = _chosen(members, bench, ".cls")
     odd = bench.chance.choice(_LABELS)
-    bench.tell(f"{members[place][0].name} ← {odd[:20]!r}")
-    return _with_content(members, place, odd)
+    bench.tell(f"{members[index][0].name} ← {odd[:20]!r}")
+    return _with_content(members, index, odd)
 
 
 def _image(members: list[Member], bench: Bench) -> list[Member]:
-    place = _chosen(members, bench, ".jpg")
+    index = _chosen(members, bench, ".jpg")
     what, content = odd_picture(bench.chance, bench.shared)
-    bench.tell(f"{members[place][0].name} ← {what}")
-    return _with_content(members, place, content)
+    bench.tell(f"{members[index][0].name} ← {what}")
+    return _with_content(members, index, content)
 
 
 def _order(members: list[Member], bench: Bench) -> list[Member]:
     """A member is gone, there twice, or elsewhere."""
-    place = _chosen(members, bench)
+    index = _chosen(members, bench)
     how = bench.chance.choice(("gone", "twice", "moved"))
-    bench.tell(f"{members[place][0].name} {how}")
-    rest = [*members[:place], *members[place + 1 :]]
+    bench.tell(f"{members[index][0].name} {how}")
+    rest = [*members[:index], *members[index + 1 :]]
     if how == "gone":
         return rest
     if how == "twice":
-        return [*members[:place], *members[place : place + 1], *members[place:]]
+        return [*members[:index], *members[index : index + 1], *members[index:]]
     other = bench.chance.randrange(len(rest) + 1)
-    return [*rest[:other], members[place], *rest[other:]]
+    return [*rest[:other], members[index], *rest[other:]]
 
 
 def _headers(members: list[Member], bench: Bench) -> list[Member]:
@@ -161,9 +161,9 @@ def _sparse(members: list[Member], bench: Bench) -> list[Member]:
 
 
 def _large(members: list[Member], bench: Bench) -> list[Member]:
-    place = _chosen(members, bench)
-    bench.tell(f"{members[place][0].name} of 30 MB")
-    return _with_content(members, place, members[place][1] + b" " * 30_000_000)
+    index = _chosen(members, bench)
+    bench.tell(f"{members[index][0].name} of 30 MB")
+    return _with_content(members, index, members[index][1] + b" " * 30_000_000)
 
 
 _CHANGES: tuple[Callable[[list[Member], Bench], list[Member]], ...] = (
@@ -185,11 +185,11 @@ def _with_odd_header(content: bytes, bench: Bench) -> bytes:
     """Another size, kind or name in a header, whose checksum is right again."""
     chance = bench.chance
     headers = [at for at in range(0, len(content) - 512, 512) if content[at + 257 : at + 262] == b"ustar"]
-    place = chance.choice(headers or [0])
-    header = bytearray(content[place : place + 512])
+    start = chance.choice(headers or [0])
+    header = bytearray(content[start : start + 512])
     field, value = chance.choice(_FIELDS)
     header[field : field + len(value)] = value
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header)
-    bench.tell(f"header at {place}: {value[:12]!r} at {field}")
-    return content[:place] + bytes(header) + content[place + 512 :]
+    bench.tell(f"header at {start}: {value[:12]!r} at {field}")
+    return content[:start] + bytes(header) + content[start + 512 :]

@@ -59,15 +59,15 @@ class Sentry:
 
     def seen(self) -> list[str]:
         """What was opened since the last look, each path once."""
-        found: dict[str, None] = {}
+        opened: dict[str, None] = {}
         while True:
             try:
                 content = os.read(self._events, 1 << 16)
             except BlockingIOError:
-                return list(found)
-            place = 0
-            while place < len(content):
-                watched, _, _, length = _EVENT.unpack_from(content, place)
-                name = content[place + _EVENT.size : place + _EVENT.size + length].rstrip(b"\0")
-                found[str(self._folders.get(watched, Path()) / os.fsdecode(name))] = None
-                place += _EVENT.size + length
+                return list(opened)
+            position = 0
+            while position < len(content):
+                watched, _, _, length = _EVENT.unpack_from(content, position)
+                name = content[position + _EVENT.size : position + _EVENT.size + length].rstrip(b"\0")
+                opened[str(self._folders.get(watched, Path()) / os.fsdecode(name))] = None
+                position += _EVENT.size + length

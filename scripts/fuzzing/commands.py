@@ -20,7 +20,7 @@ def dataset_step(bench: Bench, among: Sequence[str]) -> Step:
     """One of these commands on the dataset directory of a case."""
     chance = bench.chance
     json = ("--json",) if chance.random() < 0.2 else ()
-    name = chance.choices(among, [_OFTEN[one] for one in among])[0]
+    name = chance.choices(among, [_OFTEN[command] for command in among])[0]
     match name:
         case "evaluate":
             # Mostly one that the person names; else those of the dataset's own recipe.
@@ -49,5 +49,5 @@ def on_the_dataset(bench: Bench, seal: float = 0.6, *, other_recipe: bool = Fals
         sealed(bench.folder / NAME)
         bench.tell("sealed")
         if other_recipe:
-            among = [one for one in among if one not in ("build", "repair")]
+            among = [command for command in among if command not in ("build", "repair")]
     return Prepared(bench.told, [dataset_step(bench, among)])

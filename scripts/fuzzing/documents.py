@@ -37,10 +37,10 @@ def _mutate(bench: Bench, directory: Path, name: str) -> None:
     chance = bench.chance
     if name in ("receipts", "tokens"):
         suffix = "json" if name == "receipts" else "safetensors"
-        there = sorted((directory / name).glob(f"*.{suffix}"))
-        if not there:
+        files = sorted((directory / name).glob(f"*.{suffix}"))
+        if not files:
             return
-        name = chance.choice(there).relative_to(directory).as_posix()
+        name = chance.choice(files).relative_to(directory).as_posix()
     bench.tell(f"{name}:")
     path = directory / name
     try:
@@ -74,15 +74,15 @@ _DEFAULTS: dict[str, Any] = {
 
 def _json(tree: Any, bench: Bench, directory: Path) -> bytes:
     chance = bench.chance
-    paths = [place for place in places(tree) if place[-1] == "path" or (place and place[0] in ("new", "gone"))]
-    told: list[str] = []
+    paths = [path for path in places(tree) if path[-1] == "path" or (path and path[0] in ("new", "gone"))]
+    changes: list[str] = []
     if paths and chance.random() < 0.5:
         chosen = [path for path in paths if isinstance(at(tree, path), str)]
-        told += replace_leaves(tree, chance.sample(chosen, min(len(chosen), 2)), lambda: _path(bench, directory))
-    if not told or chance.random() < 0.4:
+        changes += replace_leaves(tree, chance.sample(chosen, min(len(chosen), 2)), lambda: _path(bench, directory))
+    if not changes or chance.random() < 0.4:
         tree, more = mutated(tree, chance, json_fragment, chance.choice((1, 1, 2, 3)))
-        told += more
-    bench.tell(*told)
+        changes += more
+    bench.tell(*changes)
     return _encoded(json_text(tree, canonical=chance.random() < 0.7), chance)
 
 
@@ -109,9 +109,9 @@ def _card(text: str, bench: Bench) -> bytes:
         header = yaml_text(tree, chance)
         return f"---\n{header}---\n{body}".encode("utf-8", "surrogatepass")
     odd = odd_value(chance)
-    place = chance.randrange(len(text))
-    bench.tell(f"{odd!r} at {place}")
-    return (text[:place] + str(odd) + text[place + chance.choice((0, 5, 500)) :]).encode("utf-8", "surrogatepass")
+    position = chance.randrange(len(text))
+    bench.tell(f"{odd!r} at {position}")
+    return (text[:position] + str(odd) + text[position + chance.choice((0, 5, 500)) :]).encode("utf-8", "surrogatepass")
 
 
 def _lines(text: str, bench: Bench) -> bytes:
@@ -119,21 +119,21 @@ def _lines(text: str, bench: Bench) -> bytes:
     chance = bench.chance
     lines = text.splitlines()
     for _ in range(chance.choice((1, 1, 2))):
-        place = chance.randrange(len(lines))
+        index = chance.randrange(len(lines))
         match chance.choice(("cell", "cell", "cell", "gone", "twice", "order", "number")):
             case "gone":
-                lines = [line for number, line in enumerate(lines) if number != place] or [""]
+                lines = [line for number, line in enumerate(lines) if number != index] or [""]
             case "twice":
-                lines.insert(place, lines[place])
+                lines.insert(index, lines[index])
             case "order":
                 chance.shuffle(lines)
             case "number":
-                lines[place] = ",".join([lines[place].split(",")[0], str(chance.choice((-1, 10**14, 2**63, 1e3))), ""])
+                lines[index] = ",".join([lines[index].split(",")[0], str(chance.choice((-1, 10**14, 2**63, 1e3))), ""])
             case _:
-                cells = lines[place].split(",")
+                cells = lines[index].split(",")
                 cells[chance.randrange(len(cells))] = str(odd_value(chance))
-                lines[place] = ",".join(cells)
-        bench.tell(f"line {place}")
+                lines[index] = ",".join(cells)
+        bench.tell(f"line {index}")
     return _encoded("\n".join(lines) + "\n", chance)
 
 
@@ -141,11 +141,11 @@ def _token(content: bytes, bench: Bench) -> bytes:
     """A safetensors file with another header: what it says of its tensors, or how long it is."""
     chance = bench.chance
     length = int.from_bytes(content[:8], "little")
-    tree, told = mutated(json.loads(content[8 : 8 + length]), chance, json_fragment, chance.choice((1, 2)))
-    bench.tell(*told)
+    tree, changes = mutated(json.loads(content[8 : 8 + length]), chance, json_fragment, chance.choice((1, 2)))
+    bench.tell(*changes)
     header = _encoded(json_text(tree, canonical=False), chance)
-    said = chance.choice((len(header),) * 4 + (0, length, len(header) + 1, 2**31, 2**63, 2**64 - 1))
-    return said.to_bytes(8, "little") + header + content[8 + length :]
+    length_written = chance.choice((len(header),) * 4 + (0, length, len(header) + 1, 2**31, 2**63, 2**64 - 1))
+    return length_written.to_bytes(8, "little") + header + content[8 + length :]
 
 
 def random_bytes(bench: Bench) -> Prepared:

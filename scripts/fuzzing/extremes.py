@@ -17,8 +17,8 @@ Tree = dict[str, Any]
 def extreme(tree: Tree, chance: random.Random) -> str:
     """One such change of a recipe's tree; what it is, in words."""
     change = chance.choice(_CHANGES)
-    told = change(tree, chance)
-    return told if len(told) <= 150 else f"{told[:130]}…({len(told)})"
+    words = change(tree, chance)
+    return words if len(words) <= 150 else f"{words[:130]}…({len(words)})"
 
 
 def _section(tree: Tree, *names: str) -> Tree:
@@ -113,23 +113,23 @@ def _shift(tree: Tree, chance: random.Random) -> str:
 def _shifts(tree: Tree, chance: random.Random) -> str:
     shifts = _section(tree, "prompts", "shifts")
     how = chance.choice(("one more", "renamed", "many", "none", "only base", "few in one group"))
-    one = {"prompt": "a {class} here", "caption": "here", "threshold": 0.1}
+    shift = {"prompt": "a {class} here", "caption": "here", "threshold": 0.1}
     match how:
         case "one more":
-            shifts[chance.choice(("x", "a" * 64, "__", "0", "con", _short(chance)))] = one
+            shifts[chance.choice(("x", "a" * 64, "__", "0", "con", _short(chance)))] = shift
         case "renamed":
             name = _shift(tree, chance)
             shifts[f"{name}_2"] = shifts.pop(name)
         case "many":
             count = chance.choice((200, 1_500))
-            shifts |= {f"s{number}": one for number in range(count)}
+            shifts |= {f"s{number}": shift for number in range(count)}
             return f"{count} more shifts"
         case "none":
             tree["prompts"]["shifts"] = {}
         case "only base":
             del tree["prompts"]["shifts"]
         case _:
-            shifts |= {f"g{number}": {**one, "group": "together"} for number in range(5)}
+            shifts |= {f"g{number}": {**shift, "group": "together"} for number in range(5)}
     return f"shifts: {how}"
 
 
@@ -179,10 +179,8 @@ def _threshold(tree: Tree, chance: random.Random) -> str:
     )
     places = (("screen", "object_threshold"), ("screen", "shift_threshold"), ("prompts", "base", "object_threshold"))
     shift = _shift(tree, chance)
-    place = chance.choice(
-        (*places, *((("prompts", "shifts", shift, key)) for key in ("threshold", "object_threshold")))
-    )
-    return _set(tree, *place, value)
+    path = chance.choice((*places, *((("prompts", "shifts", shift, key)) for key in ("threshold", "object_threshold"))))
+    return _set(tree, *path, value)
 
 
 def _screen(tree: Tree, chance: random.Random) -> str:

@@ -73,8 +73,8 @@ def _settle(folder: Path, output: Path) -> None:
     os.environ.pop("COUNTERFOIL_DEBUG", None)
     os.chdir(folder)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for place, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(os.open(output / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), place)
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(output / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     # As Python sets them up for a file: what cannot be encoded is an error in one and escaped in the other.
     sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False))
     sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), "utf-8", "strict", write_through=True)

@@ -72,11 +72,11 @@ class Court:
         return verdict
 
     def _judge(self, case: Case) -> Verdict:
-        place, output = self.folder / "case", self.folder / "output"
-        for folder in (place, output):
+        folder_of_case, output = self.folder / "case", self.folder / "output"
+        for folder in (folder_of_case, output):
             clear(folder)
             folder.mkdir(parents=True)
-        bench = Bench(case.chance(), place, self.canaries, self.templates, self.shared)
+        bench = Bench(case.chance(), folder_of_case, self.canaries, self.templates, self.shared)
         heard = _Heard()
         tell, telling = os.pipe()
         waiting, go = os.pipe()
@@ -101,7 +101,7 @@ class Court:
         if verdict.outcome == "read outside":
             self._plant()  # whoever could read them may have moved them
         if not self.keep:
-            clear(place)
+            clear(folder_of_case)
         return verdict
 
     def _listen(self, heard: _Heard, tell: int, go: int, process: int) -> bool:
@@ -155,14 +155,14 @@ class _Heard:
     broken: str | None = None
     waited: float = 0.0
 
-    def take(self, told: Mapping[str, Any]) -> None:
-        self.prepared = told.get("prepared", self.prepared)
-        if "ended" in told:
-            self.ended.append(told["ended"])
-        self.outside = told.get("outside", self.outside)
-        self.grown = max(self.grown, told.get("grown", 0))
-        self.done = told.get("done", self.done)
-        self.broken = told.get("broken", self.broken)
+    def take(self, message: Mapping[str, Any]) -> None:
+        self.prepared = message.get("prepared", self.prepared)
+        if "ended" in message:
+            self.ended.append(message["ended"])
+        self.outside = message.get("outside", self.outside)
+        self.grown = max(self.grown, message.get("grown", 0))
+        self.done = message.get("done", self.done)
+        self.broken = message.get("broken", self.broken)
 
 
 def _verdict(
@@ -191,29 +191,29 @@ def _verdict(
         return replace(base, outcome=outcome, line=name, cause=f"{name} {_stack(output)}")
     if killed:
         return replace(base, outcome="hang", line=f"killed after {heard.waited:.0f} s", cause=_stack(output))
-    for told, name in zip(heard.ended, steps, strict=False):
-        if told["seconds"] > limits.seconds:
-            line = f"took {told['seconds']:.1f} s"
+    for end, name in zip(heard.ended, steps, strict=False):
+        if end["seconds"] > limits.seconds:
+            line = f"took {end['seconds']:.1f} s"
             return replace(base, outcome="hang", line=line, cause=_stack(output), step=name)
-    if heard.grown > limits.mebibytes or any(told.get("memory") for told in heard.ended):
-        error = next((told for told in heard.ended if told.get("memory")), {})
+    if heard.grown > limits.mebibytes or any(end.get("memory") for end in heard.ended):
+        error = next((end for end in heard.ended if end.get("memory")), {})
         line = f"{heard.grown} MiB" + (f", {error['error']}" if error else "")
         return replace(base, outcome="memory", line=line, cause=error.get("cause", "more than the limit"))
     opened = [f"canary {path}" for path in seen if path not in prepared.get("named", ())]
     if outside := [*heard.outside, *opened]:
         return replace(base, outcome="read outside", line=plain("; ".join(outside[:3])), cause=_kind_of(outside[0]))
-    for told, name in zip(heard.ended, steps, strict=True):
-        if "error" in told:
-            return replace(base, outcome="raw exception", line=told["error"], cause=told["cause"], step=name)
-    refused = any(told["code"] for told in heard.ended)
+    for end, name in zip(heard.ended, steps, strict=True):
+        if "error" in end:
+            return replace(base, outcome="raw exception", line=end["error"], cause=end["cause"], step=name)
+    refused = any(end["code"] for end in heard.ended)
     return replace(base, outcome="refused" if refused else "ok")
 
 
 def _kind_of(line: str) -> str:
     """What was done and where in the package, without the path, which differs from case to case."""
     what, _, rest = line.partition(" ")
-    place = re.search(r"\(in .*\)$", rest)
-    return f"{what} {place[0]}" if place else f"{what} below Python"
+    match = re.search(r"\(in .*\)$", rest)
+    return f"{what} {match[0]}" if match else f"{what} below Python"
 
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')

@@ -57,8 +57,8 @@ def captions(bench: Bench) -> Prepared:
         content = "\n".join(lines).encode("utf-8", "surrogatepass")
         bench.tell(f"lines {lines!r}")
     else:
-        tree, told = mutated(_grammars()[name], chance, yaml_fragment, chance.choice((1, 1, 2, 3)))
-        bench.tell(*told)
+        tree, changes = mutated(_grammars()[name], chance, yaml_fragment, chance.choice((1, 1, 2, 3)))
+        bench.tell(*changes)
         content = damaged_text(yaml_text(tree, chance), bench)
     if chance.random() < 0.2:
         how, content = damaged_bytes(content, b"a photo of a {noun}\n", chance)
@@ -89,14 +89,14 @@ def vectors(bench: Bench) -> Prepared:
         for index, key in enumerate(_KEYS)
     }
     data = bytearray(chance.randbytes(8 * _WIDTH) if chance.random() < 0.2 else b"\0\0\x80\x3f" * 2 * _WIDTH)
-    told: list[str] = []
+    changes: list[str] = []
     draw = chance.random()
     if draw < 0.5:
         places = [(key, what) for key in _KEYS for what in ("dtype", "shape", "data_offsets")]
-        told += replace_leaves(header, chance.sample(places, chance.choice((1, 2))), lambda: _said(chance))
+        changes += replace_leaves(header, chance.sample(places, chance.choice((1, 2))), lambda: _said(chance))
     elif draw < 0.8:
-        header, told = mutated(header, chance, json_fragment, chance.choice((1, 2)))
-    bench.tell(*told)
+        header, changes = mutated(header, chance, json_fragment, chance.choice((1, 2)))
+    bench.tell(*changes)
     text = json_text(header, canonical=False).encode("utf-8", "surrogatepass")
     length = chance.choice((len(text),) * 20 + (0, len(text) + 1, 2**31, 2**63, 2**64 - 1))
     content = length.to_bytes(8, "little") + text + bytes(data)
@@ -108,7 +108,7 @@ def vectors(bench: Bench) -> Prepared:
 
 
 def _said(chance: random.Random) -> Any:
-    numbers = [one for one in NUMBERS if isinstance(one, int) and one < 2**64]
+    numbers = [number for number in NUMBERS if isinstance(number, int) and number < 2**64]
     return chance.choice(
         (
             chance.choice(("F16", "BF16", "F64", "I64", "BOOL", "F8_E4M3", "f32", "")),
@@ -127,8 +127,8 @@ def _read() -> None:
     from counterfoil.generate.image_embeddings import read_image_embeddings
     from counterfoil.recipe import load_recipe
 
-    found = read_image_embeddings(load_recipe("wardrobe-mini", _RECIPE))
+    embeddings = read_image_embeddings(load_recipe("wardrobe-mini", _RECIPE))
     for class_id in ("05", "08"):
-        vector = None if found is None else found.of("red", class_id)
+        vector = None if embeddings is None else embeddings.of("red", class_id)
         if vector is None or vector.ndim != 1 or not np.isfinite(vector).all():
             raise AssertionError(f"{class_id} has no vector")

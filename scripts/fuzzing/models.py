@@ -64,13 +64,13 @@ def model(bench: Bench) -> Prepared:
 
 def _config(config: Any, bench: Bench) -> Any:
     chance = bench.chance
-    told: list[str] = []
+    changes: list[str] = []
     draw = chance.random()
     if draw < 0.5:
         places = [("pretrained_cfg", name) for name in chance.sample(_SETTINGS, chance.choice((1, 2)))]
-        told += replace_leaves(config, places, lambda: _setting(bench))
+        changes += replace_leaves(config, places, lambda: _setting(bench))
     elif draw < 0.6:
-        told += replace_leaves(config, [("architecture",)], lambda: chance.choice(_ARCHITECTURES))
+        changes += replace_leaves(config, [("architecture",)], lambda: chance.choice(_ARCHITECTURES))
     elif draw < 0.7:
         keys = (
             ("pretrained_cfg", "file"),
@@ -78,21 +78,21 @@ def _config(config: Any, bench: Bench) -> Any:
             ("pretrained_cfg", "hf_hub_id"),
             ("pretrained_cfg", "source"),
         )
-        told += replace_leaves(
+        changes += replace_leaves(
             config, [chance.choice(keys)], lambda: hostile_path(chance, bench.canaries, bench.folder / "model")
         )
     elif draw < 0.8:
-        told += replace_leaves(config, [("model_args", str(odd_value(chance))[:50])], lambda: odd_value(chance))
-    if not told or chance.random() < 0.3:
+        changes += replace_leaves(config, [("model_args", str(odd_value(chance))[:50])], lambda: odd_value(chance))
+    if not changes or chance.random() < 0.3:
         config, more = mutated(config, chance, json_fragment, chance.choice((1, 2)))
-        told += more
-    bench.tell(*told)
+        changes += more
+    bench.tell(*changes)
     return config
 
 
 def _setting(bench: Bench) -> Any:
     chance = bench.chance
-    number = [one for one in NUMBERS if abs(one) < 1e18 or one != one]
+    number = [number for number in NUMBERS if abs(number) < 1e18 or number != number]
     return chance.choice(
         (
             [3, chance.choice(number), chance.choice(number)],

@@ -26,7 +26,7 @@ def png_of(width: int, height: int, *, bits: int = 1, colour: int = 0, rows: int
     if colour == 3:
         chunks.append((b"PLTE", b"\0\0\0\xff\xff\xff"))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        _chunk(*one) for one in [*chunks, (b"IDAT", b"".join(packed)), (b"IEND", b"")]
+        _chunk(*chunk) for chunk in [*chunks, (b"IDAT", b"".join(packed)), (b"IEND", b"")]
     )
 
 

@@ -51,15 +51,15 @@ def change(bench: Bench, directory: Path, how: str) -> None:
         return
     match how:
         case "linked folder":
-            below = [one for one in by_folder if one != directory]
-            one = chance.choice(below)
+            below = [parent for parent in by_folder if parent != directory]
+            moving = chance.choice(below)
             moved = bench.folder / f"moved{len(bench.told)}"
-            one.rename(moved)
-            one.symlink_to(chance.choice((moved, os.path.relpath(moved, one.parent))))
+            moving.rename(moved)
+            moving.symlink_to(chance.choice((moved, os.path.relpath(moved, moving.parent))))
         case "linked folder outside":
-            one = chance.choice([one for one in by_folder if one != directory])
-            shutil.rmtree(one)
-            one.symlink_to(bench.canaries.folder)
+            removed = chance.choice([parent for parent in by_folder if parent != directory])
+            shutil.rmtree(removed)
+            removed.symlink_to(bench.canaries.folder)
         case "one more":
             more = folder / f"one-more{len(bench.told)}"
             more.symlink_to(canary) if chance.random() < 0.5 else os.mkfifo(more)
@@ -111,25 +111,25 @@ def _replace(bench: Bench, path: Path, how: str, canary: Path) -> None:
         case "socket":
             import socket
 
-            here = Path.cwd()
+            before = Path.cwd()
             with socket.socket(socket.AF_UNIX) as listener:
                 os.chdir(path.parent)
                 listener.bind("s")
                 Path("s").rename(path.name)
-                os.chdir(here)
+                os.chdir(before)
 
 
 def _make_deep(folder: Path, depth: int) -> None:
     """Folders in folders, as deep as their removal can follow."""
-    here = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         for _ in range(depth):
-            os.mkdir("deep", dir_fd=here)
-            below = os.open("deep", os.O_RDONLY, dir_fd=here)
-            os.close(here)
-            here = below
+            os.mkdir("deep", dir_fd=descriptor)
+            below = os.open("deep", os.O_RDONLY, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
     finally:
-        os.close(here)
+        os.close(descriptor)
 
 
 def bring_a_model(bench: Bench, directory: Path) -> None:

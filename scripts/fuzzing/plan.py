@@ -57,7 +57,7 @@ def _all(seed: int, kinds: Sequence[str]) -> Iterator[Case]:
     while True:
         for name in kinds:
             due[name] += KINDS[name].often
-        name = max(kinds, key=lambda one: due[one])
+        name = max(kinds, key=lambda kind: due[kind])
         due[name] -= total
         yield Case(name, number[name], seed)
         number[name] += 1

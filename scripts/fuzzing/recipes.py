@@ -62,11 +62,11 @@ def mutated_recipe(tree: Any, bench: Bench, folder: Path, traps: Path | None) ->
         for _ in range(chance.choice((1, 1, 2, 3, 5))):
             bench.tell(extreme(tree, chance))
         return tree
-    tree, told = mutated(tree, chance, yaml_fragment, chance.choice((1, 1, 2, 3, 4)))
+    tree, changes = mutated(tree, chance, yaml_fragment, chance.choice((1, 1, 2, 3, 4)))
     if chance.random() < 0.4 and isinstance(tree, dict):
         chosen = chance.sample(PATHS, chance.choice((1, 1, 2)))
-        told += replace_leaves(tree, chosen, lambda: hostile_path(chance, bench.canaries, folder, traps))
-    bench.tell(*told)
+        changes += replace_leaves(tree, chosen, lambda: hostile_path(chance, bench.canaries, folder, traps))
+    bench.tell(*changes)
     return tree
 
 
@@ -94,13 +94,13 @@ def damaged_text(text: str, bench: Bench) -> bytes:
     content = text.encode("utf-8", "surrogatepass")
     if chance.random() >= 0.08:
         return content
-    place = chance.randrange(len(content) + 1)
+    position = chance.randrange(len(content) + 1)
     odd = chance.choice(_ODD_BYTES)
-    bench.tell(f"{odd[:10]!r} at {place}")
+    bench.tell(f"{odd[:10]!r} at {position}")
     whole = chance.random()
     if whole < 0.1:
         return content.decode("utf-8", "replace").encode("utf-16")
-    return content[:place] + odd + content[place:]
+    return content[:position] + odd + content[position:]
 
 
 def _shown(source: str, chance: random.Random) -> list[Step]:
@@ -126,15 +126,15 @@ def _round_trip(source: str, overrides: tuple[str, ...] = ()) -> None:
 
 def named_by(tree: Any, folder: Path) -> frozenset[str]:
     """The files that a recipe names as layers or lists of classes, and their folders (for near names)."""
-    found = set()
-    for place in places(tree):
-        value = at(tree, place)
-        if place[-1] in _NAMES_FILES and isinstance(value, str) and "\0" not in value:
+    named = set()
+    for leaf in places(tree):
+        value = at(tree, leaf)
+        if leaf[-1] in _NAMES_FILES and isinstance(value, str) and "\0" not in value:
             for path in (folder / value, _at_home(value), folder / _at_home(value)):
                 with contextlib.suppress(OSError, ValueError):
                     both = (os.path.normpath(path), os.path.realpath(path))
-                    found |= {*both, *(str(Path(each).parent) for each in both)}
-    return frozenset(found)
+                    named |= {*both, *(str(Path(each).parent) for each in both)}
+    return frozenset(named)
 
 
 def _at_home(path: str) -> Path:
@@ -148,7 +148,7 @@ def override(bench: Bench) -> Prepared:
     """A bundled recipe with odd `--set` options."""
     chance = bench.chance
     traps = set_traps(bench.folder / "traps", bench.canaries)
-    name = chance.choice([one for one in sorted(bundled()) if one != "layer"])
+    name = chance.choice([name for name in sorted(bundled()) if name != "layer"])
     tree = bundled()[name]
     options = [_option(tree, bench, traps) for _ in range(chance.choice((1, 1, 2, 5)))]
     bench.tell(*options)
@@ -168,21 +168,21 @@ def override(bench: Bench) -> Prepared:
 
 def _option(tree: Any, bench: Bench, traps: Path) -> str:
     chance = bench.chance
-    place = chance.choice([one for one in places(tree) if len(one) <= 4])
+    path = chance.choice([leaf for leaf in places(tree) if len(leaf) <= 4])
     if chance.random() < 0.3:
-        place, value = chance.choice(PATHS), hostile_path(chance, bench.canaries, bench.folder, traps)
-        place = tuple(part for part in place if isinstance(part, str))
+        path, value = chance.choice(PATHS), hostile_path(chance, bench.canaries, bench.folder, traps)
+        path = tuple(part for part in path if isinstance(part, str))
     elif chance.random() < 0.3:
         value = yaml_fragment(chance)
     else:
         value = odd_value(chance)
-    key = ".".join(map(str, place))
+    key = ".".join(map(str, path))
     if chance.random() < 0.1:
         key = chance.choice(
-            ("", ".", "a.", ".a", "a..b", "x" * 9_000, ".".join("a" * 2_000), "samples.", "é", str(place))
+            ("", ".", "a.", ".a", "a..b", "x" * 9_000, ".".join("a" * 2_000), "samples.", "é", str(path))
         )
     text = written(
-        value, lambda one: yaml.safe_dump(one, default_flow_style=True, width=1_000_000).removesuffix("...\n")
+        value, lambda leaf: yaml.safe_dump(leaf, default_flow_style=True, width=1_000_000).removesuffix("...\n")
     )
     equals = "" if chance.random() < 0.03 else "="
     # An argument of a command holds no NUL and is at most 128 kB.
@@ -193,10 +193,10 @@ def _named_by_option(option: str, folder: Path) -> frozenset[str]:
     key, _, text = option.partition("=")
     name = key.rpartition(".")[2]
     if name == "dataset":
-        place = folder / text.strip()
+        path = folder / text.strip()
         with contextlib.suppress(OSError, ValueError):
-            files = islice(place.rglob("*"), 5000) if place.is_dir() else ()
-            return frozenset(way(path) for path in (place, *files) for way in (os.path.normpath, os.path.realpath))
+            files = islice(path.rglob("*"), 5000) if path.is_dir() else ()
+            return frozenset(way(path) for path in (path, *files) for way in (os.path.normpath, os.path.realpath))
     if name not in _NAMES_FILES or "&" in text:  # aliases of aliases make a tree that nobody walks through
         return frozenset()
     try:
@@ -228,11 +228,11 @@ def cut(bench: Bench) -> Prepared:
     tree = tree or {"screen": {"shift_threshold": 0.3}}
     if chance.random() < 0.5:  # a cut that is one, at its ends
         ends = (-1, 1, 0.0, 0.25, {"value": 1}, {"percentile": 0}, {"percentile": 100}, {"percentile": 1e-9})
-        chosen = [one for one in places(tree) if str(one[-1]).endswith("threshold")]
-        told = replace_leaves(tree, chance.sample(chosen, min(2, len(chosen))), lambda: chance.choice(ends))
+        chosen = [path for path in places(tree) if str(path[-1]).endswith("threshold")]
+        changes = replace_leaves(tree, chance.sample(chosen, min(2, len(chosen))), lambda: chance.choice(ends))
     else:
-        tree, told = mutated(tree, chance, yaml_fragment, chance.choice((1, 1, 2)))
-    bench.tell(*told)
+        tree, changes = mutated(tree, chance, yaml_fragment, chance.choice((1, 1, 2)))
+    bench.tell(*changes)
     (bench.folder / "cut.yaml").write_bytes(damaged_text(yaml_text(tree, chance), bench))
     out = ("--out", "recut") if chance.random() < 0.3 else ("--in-place", "--yes")
     return Prepared(bench.told, [command("calibrate", directory.name, "--apply", "cut.yaml", "--device", "cpu", *out)])

@@ -65,7 +65,7 @@ def _change(path: Path, folder: Path, bench: Bench) -> None:
     chance = bench.chance
     tree = json.loads(path.read_text(encoding="utf-8"))
     bench.tell(f"{path.relative_to(folder).as_posix()}:")
-    told: list[str] = []
+    changes: list[str] = []
     if chance.random() < 0.2:
         keys = [
             ("_name_or_path",),
@@ -74,11 +74,11 @@ def _change(path: Path, folder: Path, bench: Bench) -> None:
             ("auto_map", "AutoModel"),
             ("architectures",),
         ]
-        told += replace_leaves(tree, [chance.choice(keys)], lambda: hostile_path(chance, bench.canaries, folder))
-    if not told or chance.random() < 0.3:
+        changes += replace_leaves(tree, [chance.choice(keys)], lambda: hostile_path(chance, bench.canaries, folder))
+    if not changes or chance.random() < 0.3:
         tree, more = mutated(tree, chance, json_fragment, chance.choice((1, 1, 2)))
-        told += more
-    bench.tell(*told)
+        changes += more
+    bench.tell(*changes)
     path.write_bytes(json_text(tree, canonical=False).encode("utf-8", "surrogatepass"))
 
 
@@ -124,8 +124,8 @@ def _other_members(members: list[tuple[str, bytes]], bench: Bench) -> list[tuple
     import torch
 
     chance = bench.chance
-    place = chance.randrange(len(members))
-    name, content = members[place]
+    index = chance.randrange(len(members))
+    name, content = members[index]
     how = chance.choice(("name", "bytes", "pickle", "large", "twice", "gone", "tensor"))
     match how:
         case "name":
@@ -137,9 +137,9 @@ def _other_members(members: list[tuple[str, bytes]], bench: Bench) -> list[tuple
         case "large":
             content = content + b"\0" * 20_000_000
         case "twice":
-            return [*members, members[place]]
+            return [*members, members[index]]
         case "gone":
-            return [*members[:place], *members[place + 1 :]]
+            return [*members[:index], *members[index + 1 :]]
         case "tensor":
             flat = torch.zeros(_WIDTH)
             nan = torch.full((1, _WIDTH), float("nan"))
@@ -157,5 +157,5 @@ def _other_members(members: list[tuple[str, bytes]], bench: Bench) -> list[tuple
             with io.BytesIO() as file:
                 torch.save(chance.choice(values), file)
                 content = file.getvalue()
-    bench.tell(f"{members[place][0]}: {how} {name if how == 'name' else ''}")
-    return [*members[:place], (name, content), *members[place + 1 :]]
+    bench.tell(f"{members[index][0]}: {how} {name if how == 'name' else ''}")
+    return [*members[:index], (name, content), *members[index + 1 :]]

@@ -21,22 +21,24 @@ def table(verdicts: Sequence[Verdict]) -> list[str]:
     """Return kinds × outcomes, with the slowest case and the greatest memory of each, as Markdown."""
     columns = [*GOOD, *BAD] + ([BROKEN] if any(verdict.outcome == BROKEN for verdict in verdicts) else [])
     of_kind = {name: [verdict for verdict in verdicts if verdict.case.kind == name] for name in KINDS}
-    of_kind = {name: own for name, own in of_kind.items() if own}
+    of_kind = {name: cases for name, cases in of_kind.items() if cases}
     if len(of_kind) > 1:
         of_kind["all"] = list(verdicts)
     rows = []
-    for name, own in of_kind.items():
-        counts = Counter(one.outcome for one in own)
-        slowest = max(own, key=lambda one: one.seconds)
-        cells = [name, f"{len(own):,}", *(f"{counts[column]:,}" for column in columns)]
-        rows.append([*cells, f"{slowest.seconds:.1f} s ({slowest.case})", f"{max(one.grown for one in own):,} MiB"])
+    for name, cases in of_kind.items():
+        counts = Counter(verdict.outcome for verdict in cases)
+        slowest = max(cases, key=lambda verdict: verdict.seconds)
+        cells = [name, f"{len(cases):,}", *(f"{counts[column]:,}" for column in columns)]
+        rows.append(
+            [*cells, f"{slowest.seconds:.1f} s ({slowest.case})", f"{max(verdict.grown for verdict in cases):,} MiB"]
+        )
     return results_page.table(["kind", "cases", *columns, "slowest", "most memory"], rows)
 
 
 def bad_line(verdict: Verdict) -> str:
     """Return one line about a bad case: its name, what happened, where, and what was odd."""
-    told = "; ".join(verdict.told)
-    return f"{verdict.case} {verdict.outcome}: {verdict.line} | {verdict.step} | {told[:300]}"
+    changes = "; ".join(verdict.told)
+    return f"{verdict.case} {verdict.outcome}: {verdict.line} | {verdict.step} | {changes[:300]}"
 
 
 def by_cause(verdicts: Sequence[Verdict]) -> list[tuple[str, str, list[Verdict]]]:
@@ -45,7 +47,7 @@ def by_cause(verdicts: Sequence[Verdict]) -> list[tuple[str, str, list[Verdict]]
     for verdict in verdicts:
         if verdict.bad:
             groups.setdefault((verdict.outcome, verdict.cause), []).append(verdict)
-    return sorted(((*key, found) for key, found in groups.items()), key=lambda group: (-len(group[2]), group[:2]))
+    return sorted(((*key, cases) for key, cases in groups.items()), key=lambda group: (-len(group[2]), group[:2]))
 
 
 def write(verdicts: Sequence[Verdict], command: str, limits: Limits, path: Path = RESULTS) -> None:
@@ -59,8 +61,8 @@ def write(verdicts: Sequence[Verdict], command: str, limits: Limits, path: Path 
     lines = [*table(verdicts), "", *(f"- `{name}`: {kind.what}." for name, kind in KINDS.items() if name in kinds), ""]
     causes = by_cause(verdicts)
     if causes:
-        lines += [f"Bad cases ({sum(len(found) for *_, found in causes):,}) by cause:", ""]
-        lines += [f"- {len(found):,} × {outcome}: {cause} (`{found[0].case}`)" for outcome, cause, found in causes]
+        lines += [f"Bad cases ({sum(len(cases) for *_, cases in causes):,}) by cause:", ""]
+        lines += [f"- {len(cases):,} × {outcome}: {cause} (`{cases[0].case}`)" for outcome, cause, cases in causes]
     else:
         lines += ["No case crashed, hung, took more memory, read outside, or raised what a person should not see."]
     read_by = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)

@@ -58,10 +58,10 @@ def rewrite(path: Path, bench: Bench) -> None:
             (_values, _values, _values, _images, _images, _columns, _columns, _types, _types, change_rows, _metadata)
         )
         try:
-            told, rows = change(rows, bench)
+            words, rows = change(rows, bench)
         except (pa.ArrowException, ValueError, TypeError, OverflowError, IndexError, KeyError, NotImplementedError):
-            told = f"{change.__name__} does not go"  # Arrow cannot hold it either
-        bench.tell(told)
+            words = f"{change.__name__} does not go"  # Arrow cannot hold it either
+        bench.tell(words)
     options: dict[str, Any] = {
         "compression": bench.chance.choice(("snappy", "snappy", "none", "gzip", "zstd", "brotli", "lz4"))
     }
@@ -132,14 +132,16 @@ def _images(rows: Any, bench: Bench) -> tuple[str, Any]:
         return f"image ← {how}", _with(rows, "image", pa.array(images, rows.schema.field("image").type))
     if how in ("null", "no bytes", "path"):
         canary = str(bench.canaries.paths()[3])
-        one = {"null": None, "no bytes": {"bytes": None, "path": "a.png"}, "path": {"bytes": None, "path": canary}}[how]
-        return f"image ← {how}", _with(rows, "image", pa.array([one] * len(images), rows.schema.field("image").type))
+        cell = {"null": None, "no bytes": {"bytes": None, "path": "a.png"}, "path": {"bytes": None, "path": canary}}[
+            how
+        ]
+        return f"image ← {how}", _with(rows, "image", pa.array([cell] * len(images), rows.schema.field("image").type))
     values: Callable[[int], Any] = {
-        "number": lambda place: place,
-        "text": lambda place: f"image {place}",
-        "list": lambda place: [place],
-        "flat": lambda place: images[place]["bytes"],
-        "empty struct": lambda place: {"other": place},
+        "number": lambda index: index,
+        "text": lambda index: f"image {index}",
+        "list": lambda index: [index],
+        "flat": lambda index: images[index]["bytes"],
+        "empty struct": lambda index: {"other": index},
     }[how]
     return f"image ← {how}", _with(rows, "image", pa.array([values(index) for index in range(len(images))]))
 
@@ -150,17 +152,17 @@ def _columns(rows: Any, bench: Bench) -> tuple[str, Any]:
 
     chance = bench.chance
     names = list(rows.column_names)
-    place = chance.randrange(len(names))
+    index = chance.randrange(len(names))
     match chance.choice(("drop", "drop", "add", "rename", "double", "order", "none", "many")):
         case "drop":
-            return f"without {names[place]}", rows.drop_columns([names[place]])
+            return f"without {names[index]}", rows.drop_columns([names[index]])
         case "add":
             return "one more", rows.append_column(str(odd_value(chance))[:300] or "x", pa.array([1] * rows.num_rows))
         case "rename":
-            names[place] = str(odd_value(chance))[:300]
-            return f"{names[place]!r} renamed", rows.rename_columns(names)
+            names[index] = str(odd_value(chance))[:300]
+            return f"{names[index]!r} renamed", rows.rename_columns(names)
         case "double":
-            return f"{names[place]} twice", rows.append_column(names[place], rows.column(place))
+            return f"{names[index]} twice", rows.append_column(names[index], rows.column(index))
         case "order":
             return "in another order", rows.select(names[::-1])
         case "none":
@@ -189,13 +191,13 @@ def _types(rows: Any, bench: Bench) -> tuple[str, Any]:
     kind = chance.choice((*plain, *nested))
     values = rows.column(column).to_pylist()
     for convert in (
-        lambda one: one,
+        lambda value: value,
         str,
-        lambda one: [1],
-        lambda one: {"a": 1},
-        lambda one: [("a", 1)],
-        lambda one: 1,
-        lambda one: None,
+        lambda value: [1],
+        lambda value: {"a": 1},
+        lambda value: [("a", 1)],
+        lambda value: 1,
+        lambda value: None,
     ):
         try:
             return f"{column} as {kind}", _with(rows, column, pa.array([convert(value) for value in values], kind))
@@ -227,9 +229,9 @@ def change_rows(rows: Any, bench: Bench) -> tuple[str, Any]:
         return "no row", rows.slice(0, 0)
     if len(rows.column_names) > 100:
         return "no row", rows.slice(0, 0)
-    one = rows.slice(0, 1).drop_columns([name for name in ("embedding",) if name in rows.column_names])
+    first = rows.slice(0, 1).drop_columns([name for name in ("embedding",) if name in rows.column_names])
     return f"{_HUGE_ROWS:,} equal rows", pa.table(
-        {name: pa.repeat(one.column(name)[0], _HUGE_ROWS) for name in one.column_names}
+        {name: pa.repeat(first.column(name)[0], _HUGE_ROWS) for name in first.column_names}
     )
 
 

@@ -138,9 +138,9 @@ def sealed(directory: Path) -> None:
             receipt["hashes"] = hashes
         files = receipt.get("files")
         for file in files if isinstance(files, list) else ():
-            found = _entry(directory, file.get("path")) if isinstance(file, dict) else None
-            if found is not None:
-                file |= found
+            entry = _entry(directory, file.get("path")) if isinstance(file, dict) else None
+            if entry is not None:
+                file |= entry
         _write(path, receipt)
     if (directory / "manifest.json").is_symlink() or _is_regular(directory / "manifest.json"):
         entries = [{"path": path, **entry} for path, entry in _files(directory)]
@@ -164,8 +164,8 @@ def _relocked(directory: Path) -> dict[str, str] | None:
         lock["plan"], lock["screen"] = loaded.plan_document, loaded.screen_document
         inputs = lock["inputs"]
         for class_id in inputs["tokens"] or ():
-            found = _entry(directory, f"tokens/{class_id}.safetensors")
-            inputs["tokens"][class_id] = found["sha256"] if found else ""
+            entry = _entry(directory, f"tokens/{class_id}.safetensors")
+            inputs["tokens"][class_id] = entry["sha256"] if entry else ""
         if isinstance(inputs.get("edited"), dict) and (rows := _entry(directory, ROWS)) is not None:
             inputs["edited"]["sha256"] = rows["sha256"]
         with contextlib.suppress(CounterfoilError, OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -210,30 +210,30 @@ def _entry(directory: Path, path: Any) -> dict[str, Any] | None:
     if not isinstance(path, str) or len(path) > 1_000 or "\0" in path:
         return None
     try:
-        place = directory / path
-        if not Path(os.path.realpath(place)).is_relative_to(directory.parents[1]):
+        target = directory / path
+        if not Path(os.path.realpath(target)).is_relative_to(directory.parents[1]):
             return None
-        if not stat.S_ISREG(place.stat().st_mode) or place.stat().st_size > 50_000_000:
+        if not stat.S_ISREG(target.stat().st_mode) or target.stat().st_size > 50_000_000:
             return None
-        content = place.read_bytes()
+        content = target.read_bytes()
     except (OSError, ValueError):
         return None
     return {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def _files(directory: Path) -> list[tuple[str, Mapping[str, Any]]]:
-    found = []
+    entries = []
     for folder, below, names in os.walk(directory):
-        place = Path(folder).relative_to(directory)
-        if place == Path():
+        parent = Path(folder).relative_to(directory)
+        if parent == Path():
             below[:] = [name for name in below if not name.startswith(".")]
             names = [name for name in names if not name.startswith(".") and name != "manifest.json"]
         for name in names:
-            path = (place / name).as_posix()
+            path = (parent / name).as_posix()
             entry = _entry(directory, path)
             if entry is not None:
-                found.append((path, entry))
-    return sorted(found, key=lambda one: one[0])
+                entries.append((path, entry))
+    return sorted(entries, key=lambda pair: pair[0])
 
 
 def copied(templates: Mapping[str, Path], name: str, out: Path) -> Path:

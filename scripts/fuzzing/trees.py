@@ -41,14 +41,14 @@ def put(tree: Any, path: Path, value: Any) -> None:
 
 def mutated(tree: Any, chance: random.Random, fragment: FragmentOf, times: int) -> tuple[Any, list[str]]:
     """A copy with so many changes, and each in words. The root may be replaced too."""
-    tree, told = copy.deepcopy(tree), []
+    tree, changes = copy.deepcopy(tree), []
     for _ in range(times):
         if not isinstance(tree, dict | list) or not tree or chance.random() < 0.01:
             tree = _new(tree, chance, fragment)
-            told.append(f"all ← {_shown(tree)}")
+            changes.append(f"all ← {_shown(tree)}")
         else:
-            told.append(_change(tree, chance, fragment))
-    return tree, told
+            changes.append(_change(tree, chance, fragment))
+    return tree, changes
 
 
 def _place(tree: Any, chance: random.Random) -> Path:
@@ -102,7 +102,7 @@ def _change(tree: Any, chance: random.Random, fragment: FragmentOf) -> str:
             return f"{name} wrapped"
         case "many" if isinstance(old, list) and old:
             # Copies: what stands in two places could come to hold itself.
-            holder[key] = [copy.deepcopy(one) for one in old * chance.choice((2, 100, 3_000))]
+            holder[key] = [copy.deepcopy(value) for value in old * chance.choice((2, 100, 3_000))]
             return f"{name} repeated to {len(holder[key])}"
     holder[key] = _new(old, chance, fragment)
     return f"{name} ← {_shown(holder[key])}"
@@ -121,11 +121,19 @@ def _new(old: Any, chance: random.Random, fragment: FragmentOf) -> Any:
             near += [old / 3, float(old), str(old)]
         return chance.choice(near)
     if isinstance(old, str):
-        place = chance.randrange(len(old) + 1)
+        position = chance.randrange(len(old) + 1)
         odd = odd_value(chance)
         odd = odd if isinstance(odd, str) else "x"
         return chance.choice(
-            (old[:place], old[:place] + odd + old[place:], old * 2, old.upper(), old[::-1], old + " ", odd + old)
+            (
+                old[:position],
+                old[:position] + odd + old[position:],
+                old * 2,
+                old.upper(),
+                old[::-1],
+                old + " ",
+                odd + old,
+            )
         )
     if isinstance(old, list):
         return chance.choice((old[::-1], old[:1], dict.fromkeys(map(str, old), 1), old[0] if old else None))
@@ -195,7 +203,7 @@ def _is_sortable(tree: Any) -> bool:
 
 def replace_leaves(tree: Any, paths: Sequence[Path], value: Callable[[], Any]) -> list[str]:
     """Put values at these paths, making what is not there; what was put, in words."""
-    told = []
+    changes = []
     for path in paths:
         holder = tree
         for key in path[:-1]:
@@ -211,5 +219,5 @@ def replace_leaves(tree: Any, paths: Sequence[Path], value: Callable[[], Any]) -
             holder[path[-1]] = new
         elif isinstance(holder, list):
             holder.append(new)
-        told.append(f"{'.'.join(map(str, path))} ← {_shown(new)}")
-    return told
+        changes.append(f"{'.'.join(map(str, path))} ← {_shown(new)}")
+    return changes

@@ -53,7 +53,7 @@ def _deep(opening: str, closing: str, depth: int) -> str:
 def yaml_fragment(chance: random.Random) -> Fragment:
     """A flow value of YAML that no tree of plain values becomes."""
     depth = chance.choice((20, 90, 500, 3_000, 20_000, 60_000))
-    found = chance.choice(
+    text = chance.choice(
         (
             lambda: _deep("[", "]", depth),
             lambda: _deep("{a: ", "}", depth),
@@ -107,13 +107,13 @@ def yaml_fragment(chance: random.Random) -> Fragment:
             lambda: "}",
         )
     )()  # fmt: skip
-    return Fragment(found)
+    return Fragment(text)
 
 
 def json_fragment(chance: random.Random) -> Fragment:
     """JSON that no tree of plain values becomes, or what readers of JSON take besides."""
     depth = chance.choice((50, 500, 900, 3_000, 20_000, 200_000))
-    found = chance.choice(
+    text = chance.choice(
         (
             lambda: _deep("[", "]", depth),
             lambda: _deep('{"a":', "}", depth).replace("}", "1}", 1),
@@ -136,7 +136,7 @@ def json_fragment(chance: random.Random) -> Fragment:
             lambda: "'x'",
         )
     )()
-    return Fragment(found)
+    return Fragment(text)
 
 
 def odd_value(chance: random.Random) -> Any:
@@ -186,11 +186,11 @@ def set_traps(folder: Path, canaries: Canaries) -> Path:
     (folder / "binary").write_bytes(bytes(range(256)) * 20)
     with (folder / "sparse.yaml").open("wb") as file:
         file.truncate(3 << 30)
-    here = Path.cwd()
+    before = Path.cwd()
     with socket.socket(socket.AF_UNIX) as listener:  # by a short name: a socket's path has room for 108 characters
         os.chdir(folder)
         listener.bind("socket")
-        os.chdir(here)
+        os.chdir(before)
     return folder
 
 
@@ -199,7 +199,7 @@ def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[
     how = chance.choice(
         ("random", "flipped", "flipped", "flipped", "cut", "doubled", "empty", "zeros", "other", "spliced", "head")
     )
-    place = chance.randrange(len(content) + 1)
+    position = chance.randrange(len(content) + 1)
     match how:
         case "random":
             return how, chance.randbytes(chance.choice((1, 7, 8, 100, 5_000, 200_000)))
@@ -209,18 +209,18 @@ def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[
                 changed[chance.randrange(len(changed))] ^= chance.choice((1, 2, 4, 8, 16, 32, 64, 128, 255))
             return how, bytes(changed)
         case "cut":
-            return how, content[:place]
+            return how, content[:position]
         case "doubled":
             return how, content * 2
         case "empty":
             return how, b""
         case "zeros":
-            size = min(chance.choice((1, 8, 100)), len(content) - place)
-            return how, content[:place] + b"\0" * size + content[place + size :]
+            size = min(chance.choice((1, 8, 100)), len(content) - position)
+            return how, content[:position] + b"\0" * size + content[position + size :]
         case "other":
             return how, other
         case "spliced":
-            return how, content[:place] + other[len(other) // 3 : len(other) // 2] + content[place:]
+            return how, content[:position] + other[len(other) // 3 : len(other) // 2] + content[position:]
     return how, content[: chance.choice((4, 8, 16))] + chance.randbytes(chance.choice((10, 5_000)))
 
 

@@ -58,11 +58,11 @@ def roots_of_the_program() -> tuple[str, ...]:
     import counterfoil
 
     checkout = Path(counterfoil.__file__).resolve().parents[2]
-    own = [checkout / name for name in ("builders", "recipes", "cards", "scripts", "tests")]
+    checkout_folders = [checkout / name for name in ("builders", "recipes", "cards", "scripts", "tests")]
     paths = sysconfig.get_paths()
     python = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    found = [*map(str, own), *python, *(path for path in sys.path if path), *_FOLDERS_OF_LIBRARIES]
-    return tuple(dict.fromkeys(os.path.realpath(path) for path in found))
+    folders = [*map(str, checkout_folders), *python, *(path for path in sys.path if path), *_FOLDERS_OF_LIBRARIES]
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in folders))
 
 
 class Stopped(BaseException):
@@ -110,8 +110,8 @@ class Watch:
 
     def _relative(self, event: str, arguments: tuple[Any, ...]) -> bool:
         """Whether a path is relative to an open folder, which was judged when it was opened."""
-        place = _DESCRIPTORS.get(event)
-        given = arguments[place] if place is not None and len(arguments) > place else None
+        index = _DESCRIPTORS.get(event)
+        given = arguments[index] if index is not None and len(arguments) > index else None
         return isinstance(given, int) and given >= 0
 
     def _judge(self, event: str, path: Any, changes: bool, itself: bool) -> None:

@@ -106,8 +106,8 @@ def single(settings: Settings) -> Figures:
         drawn = pipeline(prompt, generator=noise, num_inference_steps=settings.steps, guidance_scale=GUIDANCE).images[0]
         with torch.inference_mode():
             seen = clip.module.encode_image(clip.preprocess(drawn)[None].to(settings.device))
-            said = clip.module.encode_text(clip.tokenizer([prompt]).to(settings.device))
-            torch.nn.functional.cosine_similarity(seen, said).item()
+            text_vector = clip.module.encode_text(clip.tokenizer([prompt]).to(settings.device))
+            torch.nn.functional.cosine_similarity(seen, text_vector).item()
         drawn.save(io.BytesIO(), "PNG")
         return 1
 
@@ -273,9 +273,9 @@ def _photographs(settings: Settings, split: str, images: int) -> None:
     for name in NAMES:
         (folder / name).mkdir(parents=True)
 
-    def save(place: int) -> None:
-        path = folder / NAMES[place % len(NAMES)] / f"{place:06d}.jpg"
-        path.write_bytes(_photograph(zlib.crc32(f"{split} {place}".encode()), 64 if settings.tiny else 512))
+    def save(index: int) -> None:
+        path = folder / NAMES[index % len(NAMES)] / f"{index:06d}.jpg"
+        path.write_bytes(_photograph(zlib.crc32(f"{split} {index}".encode()), 64 if settings.tiny else 512))
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(save, range(images)))

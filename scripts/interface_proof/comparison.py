@@ -45,8 +45,8 @@ def share(flags: np.ndarray, present: np.ndarray, weights: np.ndarray) -> np.nda
     """Weighted share of `flags` [shift, class, unit, …] among the present: [1 + replicates, shift, class, …]."""
     shifts, classes, units = present.shape
     rest = flags.shape[3:]
-    there = present.reshape(*present.shape, *[1] * len(rest))
-    by_class = np.moveaxis(flags & there, (1, 2), (0, 1)).reshape(classes, units, -1).astype(np.float32)
+    mask = present.reshape(*present.shape, *[1] * len(rest))
+    by_class = np.moveaxis(flags & mask, (1, 2), (0, 1)).reshape(classes, units, -1).astype(np.float32)
     hits = (weights @ by_class).reshape(classes, -1, shifts, *rest)
     counts = weights @ np.moveaxis(present, (1, 2), (0, 1)).astype(np.float32)
     counts = counts.reshape(*counts.shape, *[1] * len(rest))
@@ -58,11 +58,11 @@ def accuracies(looks: Looks, weights: np.ndarray) -> Accuracies:
     return Accuracies(share(looks.correct, looks.present, weights), (counts >= MIN_IMAGES) & (counts[0] >= MIN_IMAGES))
 
 
-def drops_of(one: Accuracies, counted: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def drops_of(measured: Accuracies, counted: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Base accuracy, shifted accuracy and drop [1 + replicates, shift - 1, model], averaged over a group's classes."""
     mask = (counted & group)[1:]
-    chosen = np.where(mask[None, :, :, None], one.values[:, 1:], np.nan)
-    base = np.where(mask[None, :, :, None], one.values[:, :1], np.nan)
+    chosen = np.where(mask[None, :, :, None], measured.values[:, 1:], np.nan)
+    base = np.where(mask[None, :, :, None], measured.values[:, :1], np.nan)
     lost = np.isnan(chosen) | np.isnan(base)  # a class whose draw is empty sits out on both sides
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a shift without any class left is NaN, and shown so
@@ -85,8 +85,8 @@ def drop_errors(way: Accuracies, truth: Accuracies) -> dict[str, np.ndarray]:
     counted = way.counted & truth.counted
     errors = {}
     for name, group in GROUPS.items():
-        found, right = drops_of(way, counted, group)[2], drops_of(truth, counted, group)[2]
-        errors[name] = np.abs(found - right).mean(-1)
+        estimated, right = drops_of(way, counted, group)[2], drops_of(truth, counted, group)[2]
+        errors[name] = np.abs(estimated - right).mean(-1)
     return errors
 
 
@@ -100,18 +100,18 @@ def mean_over_shifts(values: np.ndarray, chosen: np.ndarray | None = None) -> np
         return np.nanmean(part, 1)
 
 
-def impact_and_slope(one: Accuracies, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def impact_and_slope(measured: Accuracies, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Absolute impact and ID/OOD slope over models, [1 + replicates, shift - 1] each, all classes together."""
-    base, shifted, drop = drops_of(one, counted, np.ones(len(CLASSES), bool))
+    base, shifted, drop = drops_of(measured, counted, np.ones(len(CLASSES), bool))
     centred = base - base.mean(-1, keepdims=True)
     slope = (centred * shifted).sum(-1) / np.maximum((centred**2).sum(-1), 1e-12)
     return drop.mean(-1), slope
 
 
-def rank_correlation(found: np.ndarray, right: np.ndarray) -> np.ndarray:
+def rank_correlation(estimated: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Spearman's correlation over shifts of each replicate: [1 + replicates]."""
-    each: list[Any] = [spearmanr(f, r, nan_policy="omit") for f, r in zip(found, right, strict=True)]
-    return np.array([one.statistic for one in each])
+    each: list[Any] = [spearmanr(f, r, nan_policy="omit") for f, r in zip(estimated, right, strict=True)]
+    return np.array([correlation.statistic for correlation in each])
 
 
 def agreement(looks: Looks, weights: np.ndarray) -> dict[str, np.ndarray]:
@@ -121,11 +121,11 @@ def agreement(looks: Looks, weights: np.ndarray) -> dict[str, np.ndarray]:
         return (weights @ np.moveaxis(flags, (1, 2), (0, 1)).astype(np.float32)).sum(0)
 
     counts = counted(looks.present)
-    found = {}
+    shares = {}
     for name in ("object", "shift"):
         hits = counted(getattr(looks, name) & looks.present)
-        found[name] = np.where(counts > 0, hits / np.maximum(counts, 1), np.nan)
-    return found
+        shares[name] = np.where(counts > 0, hits / np.maximum(counts, 1), np.nan)
+    return shares
 
 
 def yields(looks: Looks) -> np.ndarray:
@@ -138,8 +138,8 @@ def compare(ways: dict[str, Looks], truth: Looks, seed: int = 11) -> dict:
     weights = {name: resampled(looks, seed) for name, looks in ways.items()}
     of_truth = resampled(truth, seed + 1)
     right = accuracies(truth, of_truth)
-    found = {name: accuracies(looks, weights[name]) for name, looks in ways.items()}
-    errors = {name: drop_errors(one, right) for name, one in found.items()}
+    measured = {name: accuracies(looks, weights[name]) for name, looks in ways.items()}
+    errors = {name: drop_errors(accuracy, right) for name, accuracy in measured.items()}
     report: dict = {"by_shift": {}, "mean_error": {}, "marked_classes": {}, "rank_correlation": {}}
     for name in ways:
         report["mean_error"][name] = {g: interval(mean_over_shifts(errors[name][g])) for g in GROUPS}
@@ -149,15 +149,15 @@ def compare(ways: dict[str, Looks], truth: Looks, seed: int = 11) -> dict:
                 f"{g}_of_names": interval(mean_over_shifts(errors[name][g]) / mean_over_shifts(errors["names"][g]))
                 for g in GROUPS
             }
-        counted = found[name].counted & right.counted
-        impact, slope = impact_and_slope(found[name], counted)
+        counted = measured[name].counted & right.counted
+        impact, slope = impact_and_slope(measured[name], counted)
         true_impact, true_slope = impact_and_slope(right, counted)
         report["rank_correlation"][name] = {
             "impact": interval(rank_correlation(impact, true_impact)),
             "slope": interval(rank_correlation(slope, true_slope)),
         }
     report["agreement"] = _agreement(ways, weights)
-    report["marked_classes"] = _marked(ways, truth, weights, of_truth, found, right)
+    report["marked_classes"] = _marked(ways, truth, weights, of_truth, measured, right)
     for s, shift in enumerate(SHIFT_NAMES[1:]):
         report["by_shift"][shift] = {name: {g: interval(errors[name][g][:, s]) for g in GROUPS} for name in ways}
     return report
@@ -221,17 +221,17 @@ def _marked(
     truth: Looks,
     weights: dict[str, np.ndarray],
     of_truth: np.ndarray,
-    found: dict[str, Accuracies],
+    measured: dict[str, Accuracies],
     right: Accuracies,
 ) -> dict:
     """Base accuracy over models, and how often the unnamed pattern appears (the plates of Vendrow 2023, section 5)."""
     table = {}
-    for name, looks, own, one in [
-        *((name, looks, weights[name], found[name]) for name, looks in ways.items()),
+    for name, looks, way_weights, accuracy in [
+        *((name, looks, weights[name], measured[name]) for name, looks in ways.items()),
         ("truth", truth, of_truth, right),
     ]:
-        marks = share(looks.mark, looks.present, own)[:, 0]
-        base = one.values[:, 0].mean(-1)
+        marks = share(looks.mark, looks.present, way_weights)[:, 0]
+        base = accuracy.values[:, 0].mean(-1)
         table[name] = {
             CLASSES[c]: {"base_accuracy": interval(base[:, c]), "mark": interval(marks[:, c])}
             for c in np.flatnonzero(MARKED)
@@ -317,9 +317,9 @@ def markdown(report: dict[str, Any]) -> str:
 def aims(reports: Mapping[str, dict[str, Any]]) -> list[str]:
     """The aims, and for each report (a name → what `compare` gave) the figure, and whether it reaches the aim."""
     lines = ["| aim | " + " | ".join(reports) + " |", "| --- |" + " --- |" * len(reports)]
-    found = {name: _aims(report) for name, report in reports.items()}
-    for aim in next(iter(found.values())):
-        lines.append(f"| {aim} | " + " | ".join(own[aim] for own in found.values()) + " |")
+    figures = {name: _aims(report) for name, report in reports.items()}
+    for aim in next(iter(figures.values())):
+        lines.append(f"| {aim} | " + " | ".join(figure[aim] for figure in figures.values()) + " |")
     return lines
 
 
@@ -378,8 +378,8 @@ def _agreement_line(table: dict[str, Any]) -> str:
     for shift, row in table["by_shift"].items():
         cells = [shift, f"{100 * row['yield']:.1f}"]
         for what in ("object", "shift"):
-            one = row[what]
-            cells += [f"{100 * one['unscreened']:.1f}", f"{100 * one['screened']:.1f}", shown(one["gain"])]
+            kept = row[what]
+            cells += [f"{100 * kept['unscreened']:.1f}", f"{100 * kept['screened']:.1f}", shown(kept["gain"])]
         rows.append(cells)
     return (
         "The oracle's agreement, tokens, %\n\n"

@@ -39,11 +39,11 @@ def validation_answers(viewer: Viewer, units: int) -> dict[str, np.ndarray]:
     for label in range(len(CLASSES)):
         scenes = [wardrobe_scene("validation", unit * len(CLASSES) + label) for unit in range(units)]
         plain = np.stack([render(scene) for scene in scenes])
-        for place, classifier in enumerate(viewer.classifiers):
-            judges[place, label] = guesses(classifier, plain)
-        for place, shift in enumerate(SHIFT_NAMES):
+        for index, classifier in enumerate(viewer.classifiers):
+            judges[index, label] = guesses(classifier, plain)
+        for index, shift in enumerate(SHIFT_NAMES):
             shifted = np.stack([render(scene.shifted(shift)) for scene in scenes[: oracle.shape[2]]])
-            oracle[place, label] = viewer.oracle.answers(shifted)["class"]
+            oracle[index, label] = viewer.oracle.answers(shifted)["class"]
     return {"judges": judges, "oracle": oracle}
 
 
@@ -58,13 +58,13 @@ def label_errors(
     classes = []
     for label in labels:
         kept = looks.kept[shift, label]
-        own, others = answers[label] != label, np.delete(answers, label, axis=0) != label
+        wrong, others = answers[label] != label, np.delete(answers, label, axis=0) != label
         classes.append(
             JudgedClass(
                 images=int(kept.sum()),
                 disagreed=int((kept & ~right[shift, label]).sum()),
-                of_class=own.size,
-                wrong=int(own.sum()),
+                of_class=wrong.size,
+                wrong=int(wrong.sum()),
                 others=others.size,
                 told_apart=int(others.sum()),
             )
@@ -82,7 +82,7 @@ def compare_labels(
     for way, looks in ways.items():
         shifts = range(len(SHIFT_NAMES))
         truth = [label_errors(looks, looks.object, answers["oracle"][shift], shift) for shift in shifts]
-        found = {
+        estimates = {
             name: [label_errors(looks, looks.correct[..., m], answers["judges"][m], shift) for shift in shifts]
             for m, name in enumerate(judges)
         }
@@ -91,7 +91,7 @@ def compare_labels(
                 name: {
                     "images": int(looks.kept[shift].sum()),
                     "disagreed": int((looks.kept[shift] & ~looks.correct[shift, ..., best]).sum()),
-                    "judge": found[judges[best]][shift],
+                    "judge": estimates[judges[best]][shift],
                     "oracle_disagreed": int((looks.kept[shift] & ~looks.object[shift]).sum()),
                     "oracle": truth[shift],
                 }
@@ -104,7 +104,9 @@ def compare_labels(
                 }
                 for kind, labels in KINDS.items()
             },
-            "judges": {name: {"accuracy": accuracy[m], **_off(found[name], truth)} for m, name in enumerate(judges)},
+            "judges": {
+                name: {"accuracy": accuracy[m], **_off(estimates[name], truth)} for m, name in enumerate(judges)
+            },
         }
     return report
 
@@ -115,22 +117,26 @@ def _kind(
     """What a judge and the oracle estimate of some classes, averaged over shifts; None where neither can."""
 
     def mean(right: np.ndarray, of_shift: Callable[[int], np.ndarray]) -> float | None:
-        found = [label_errors(looks, right, of_shift(shift), shift, labels) for shift in shifts]
-        values = [one.value for one in found if one is not None]
+        errors = [label_errors(looks, right, of_shift(shift), shift, labels) for shift in shifts]
+        values = [share.value for share in errors if share is not None]
         return float(np.mean(values)) if values else None
 
     judged = mean(looks.correct[..., judge], lambda _: answers["judges"][judge])
     return judged, mean(looks.object, lambda shift: answers["oracle"][shift])
 
 
-def _off(found: Sequence[CheckedShare | None], truth: Sequence[CheckedShare | None]) -> dict[str, float | None]:
+def _off(estimates: Sequence[CheckedShare | None], truth: Sequence[CheckedShare | None]) -> dict[str, float | None]:
     """How far a judge's estimates are from the oracle's: on the base, over shifts, and in their order."""
-    both = [(one.value, true.value) for one, true in zip(found[1:], truth[1:], strict=True) if one and true]
-    base = found[0].value - truth[0].value if found[0] and truth[0] else None
+    both = [
+        (estimate.value, true.value)
+        for estimate, true in zip(estimates[1:], truth[1:], strict=True)
+        if estimate and true
+    ]
+    base = estimates[0].value - truth[0].value if estimates[0] and truth[0] else None
     if len(both) < 3:
         return {"base": base, "shifts": None, "absolute": None, "rank": None}
-    differences = np.array([one - true for one, true in both])
-    ranked: Any = spearmanr([one for one, _ in both], [true for _, true in both])
+    differences = np.array([estimate - true for estimate, true in both])
+    ranked: Any = spearmanr([estimate for estimate, _ in both], [true for _, true in both])
     return {
         "base": base,
         "shifts": float(differences.mean()),
@@ -149,14 +155,14 @@ def label_tables(report: Mapping[str, Any]) -> list[str]:
         f"renders under the same shift ({ORACLE_UNITS} a class). In brackets: 95 %.",
         "",
     ]
-    for way, found in report["ways"].items():
+    for way, figures in report["ways"].items():
         lines += [
             f"By {way}:",
             "",
             "| shift | images | judge disagrees | judge's estimate | oracle disagrees | oracle's estimate |",
             "|:--|--:|--:|--:|--:|--:|",
         ]
-        for shift, row in found["by_shift"].items():
+        for shift, row in figures["by_shift"].items():
             shares = [100 * row[part] / max(1, row["images"]) for part in ("disagreed", "oracle_disagreed")]
             lines.append(
                 f"| {shift} | {row['images']} | {shares[0]:.1f} | {_share(row['judge'])} |"
@@ -169,7 +175,7 @@ def label_tables(report: Mapping[str, Any]) -> list[str]:
             "| classes | base | | shifts, on average | |",
             "|:--|--:|--:|--:|--:|",
         ]
-        for kind, row in found["kinds"].items():
+        for kind, row in figures["kinds"].items():
             values = [*row["base"], *row["shifts"]]
             lines.append(f"| {kind} | {' | '.join('–' if v is None else f'{100 * v:.1f}' for v in values)} |")
         lines += [
@@ -180,7 +186,7 @@ def label_tables(report: Mapping[str, Any]) -> list[str]:
             "| judge | right on validation, % | base | shifts | absolute | rank |",
             "|:--|--:|--:|--:|--:|--:|",
         ]
-        for name, row in found["judges"].items():
+        for name, row in figures["judges"].items():
             values = [_signed(row[part]) for part in ("base", "shifts", "absolute")]
             rank = "–" if row["rank"] is None else f"{row['rank']:.2f}"
             lines.append(f"| {name} | {100 * row['accuracy']:.1f} | {' | '.join(values)} | {rank} |")

@@ -104,7 +104,7 @@ class Viewer:
         """Return what is said of the images of the base and these shifts."""
         shape = (len(SHIFT_NAMES), len(CLASSES), units)
         present, kept, shift = (np.zeros(shape, bool) for _ in range(3))
-        said = np.full((*shape, len(self.classifiers)), -1, np.int8)
+        guessed = np.full((*shape, len(self.classifiers)), -1, np.int8)
         seen, colour, pattern = (np.full(shape, -1, np.int8) for _ in range(3))
         for name in ("base", *shifts):
             s = SHIFT_NAMES.index(name)
@@ -115,14 +115,14 @@ class Viewer:
                 at = np.array([unit for unit, _, _ in cell])
                 pixels = np.stack([image for _, _, image in cell])
                 oracle = self.oracle.answers(pixels)
-                present[s, label, at], kept[s, label, at] = True, [one for _, one, _ in cell]
+                present[s, label, at], kept[s, label, at] = True, [accepted for _, accepted, _ in cell]
                 shift[s, label, at] = shows(oracle, name)
                 seen[s, label, at], colour[s, label, at] = oracle["class"], oracle["colour"]
                 pattern[s, label, at] = oracle["pattern"]
                 for m, classifier in enumerate(self.classifiers):
-                    said[s, label, at, m] = guesses(classifier, pixels)
+                    guessed[s, label, at, m] = guesses(classifier, pixels)
             print(f"  looked at {name}", flush=True)
-        return Answers(present, kept, shift, said, seen, colour, pattern)
+        return Answers(present, kept, shift, guessed, seen, colour, pattern)
 
 
 def shows(answers: dict[str, np.ndarray], shift: str) -> np.ndarray:
@@ -148,8 +148,8 @@ def dataset_images(directory: Path) -> tuple[int, Images]:
     columns = ["image", "label", "shift", "index"]
     for what in ("data", "rejected"):
         for row in read_rows(directory, columns=columns, what=what):
-            place = (SHIFT_NAMES.index(row["shift"]), row["label"])
-            cells.setdefault(place, []).append((row["index"], what == "data", row["image"]["bytes"]))
+            cell = (SHIFT_NAMES.index(row["shift"]), row["label"])
+            cells.setdefault(cell, []).append((row["index"], what == "data", row["image"]["bytes"]))
     units = 1 + max(index for cell in cells.values() for index, _, _ in cell)
 
     def images(shift: int, label: int) -> Iterable[tuple[int, bool, np.ndarray]]:

@@ -82,11 +82,11 @@ def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> d
     of_truth = resampled(truth.looks, seed + 1)
     right = accuracies(truth.looks, of_truth)
     everything = np.ones(len(GROUPS["marked"]), bool)
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for name, answers in {**ways, "truth": truth}.items():
         looks = answers.looks
         weights = of_truth if name == "truth" else resampled(looks, seed)
-        one = right if name == "truth" else accuracies(looks, weights)
+        measured = right if name == "truth" else accuracies(looks, weights)
         pairs = answers.pairs
         row = {
             "class right": share(looks.object, pairs, weights),
@@ -95,31 +95,31 @@ def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> d
             "shift there": share(looks.shift, pairs, weights),
         }
         kept = {what: np.nanmean(values, 2)[:, 1:] for what, values in row.items()}
-        drops = drops_of(one, one.counted, everything)[2]
-        found[name] = {"kept": kept, "drops": drops, "width": _widths(drops)}
+        drops = drops_of(measured, measured.counted, everything)[2]
+        figures[name] = {"kept": kept, "drops": drops, "width": _widths(drops)}
         table[name] = {what: interval(mean_over_shifts(values)) for what, values in kept.items()}
         table[name]["right and wrong alike"] = {"value": _within_pairs(answers), "low": None, "high": None}
         if name != "truth":
-            errors = drop_errors(one, right)
-            found[name]["errors"] = errors
+            errors = drop_errors(measured, right)
+            figures[name]["errors"] = errors
             table[name] |= {f"error, {group}": interval(mean_over_shifts(values)) for group, values in errors.items()}
-    noise = found["noise"]
+    noise = figures["noise"]
     width, less = {}, {}
     for name in ways:
         if name != "noise":
-            width[name] = float(np.nanmean(found[name]["width"]) / np.nanmean(noise["width"]))
+            width[name] = float(np.nanmean(figures[name]["width"]) / np.nanmean(noise["width"]))
             less[name] = {
-                group: interval(mean_over_shifts(found[name]["errors"][group] - noise["errors"][group]))
+                group: interval(mean_over_shifts(figures[name]["errors"][group] - noise["errors"][group]))
                 for group in GROUPS
             }
     by_shift = {
         SHIFT_NAMES[s + 1]: {
-            name: {what: float(values[0, s]) for what, values in one["kept"].items()}
-            | {"drop": float(np.nanmean(one["drops"][0, s]))}
-            for name, one in found.items()
+            name: {what: float(values[0, s]) for what, values in figure["kept"].items()}
+            | {"drop": float(np.nanmean(figure["drops"][0, s]))}
+            for name, figure in figures.items()
         }
         for s in range(len(SHIFT_NAMES) - 1)
-        if np.isfinite(found["noise"]["drops"][0, s]).any()
+        if np.isfinite(figures["noise"]["drops"][0, s]).any()
     }
     drawn = next(iter(ways.values())).pairs.shape[2]
     return {"drawn": drawn, "ways": table, "width": width, "error_change": less, "by_shift": by_shift}
@@ -134,15 +134,15 @@ def _widths(drops: np.ndarray) -> np.ndarray:
 def _within_pairs(answers: Answers) -> float:
     """Correlation of right and wrong on a shifted image with that on its base, inside cells, averaged over models."""
     right = answers.looks.correct.astype(float)
-    found = []
+    correlations = []
     for s in range(1, len(right)):
         for c in range(right.shape[1]):
             pair = answers.pairs[s, c]
             for m in range(right.shape[3]):
                 base, shifted = right[0, c, pair, m], right[s, c, pair, m]
                 if len(base) > 2 and base.std() and shifted.std():
-                    found.append(np.corrcoef(base, shifted)[0, 1])
-    return float(np.mean(found)) if found else float("nan")
+                    correlations.append(np.corrcoef(base, shifted)[0, 1])
+    return float(np.mean(correlations)) if correlations else float("nan")
 
 
 def pair_tables(report: dict[str, Any], guidance: float = PROOF_GUIDANCE) -> list[str]:
@@ -211,15 +211,19 @@ def rows_of(directory: Path) -> dict[tuple[int, int], int]:
     """(Label, index) → the row that is edited."""
     table = RowTable.read((directory / ROWS).read_bytes(), ROWS, "edited")
     labels = {cls.id: cls.label for cls in load_recipe("wardrobe-star").classes}
-    return {(labels[name], index): one.row for (_, name), own in table.rows.items() for index, one in enumerate(own)}
+    return {
+        (labels[name], index): entry.row
+        for (_, name), entries in table.rows.items()
+        for index, entry in enumerate(entries)
+    }
 
 
 def true_edits(rows: dict[tuple[int, int], int]) -> Images:
     """The same rows, and the same scenes rendered under each shift."""
 
     def images(shift: int, label: int) -> Iterable[tuple[int, bool, np.ndarray]]:
-        for (own, index), row in sorted(rows.items()):
-            if own == label:
+        for (row_label, index), row in sorted(rows.items()):
+            if row_label == label:
                 scene = wardrobe_scene(_SPLIT, row)
                 yield index, True, render(scene if shift == 0 else scene.shifted(SHIFT_NAMES[shift]))
 
@@ -231,26 +235,26 @@ def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers, see
 
     Flips are compared pair by pair, in the cells that all have; drops with `truth`.
     """
-    there = np.all([answers.pairs for answers in (*ways.values(), scenes)], axis=0)[1:]
+    complete = np.all([answers.pairs for answers in (*ways.values(), scenes)], axis=0)[1:]
     true_flips = _flips(scenes)
     of_truth = resampled(truth.looks, seed + 1)
     right = accuracies(truth.looks, of_truth)
     everything = np.ones(len(CLASSES), bool)
     rng = np.random.default_rng(seed)
-    draws = _draws(rng, there.shape[1], there.shape[2])
+    draws = _draws(rng, complete.shape[1], complete.shape[2])
     table: dict[str, Any] = {}
     resampled_rates: dict[str, np.ndarray] = {}
     for name, answers in ways.items():
         flips = _flips(answers)
-        rates = np.stack([_rates(flips, true_flips, there, draw) for draw in draws])
+        rates = np.stack([_rates(flips, true_flips, complete, draw) for draw in draws])
         resampled_rates[name] = rates
         looks = answers.looks
-        one = accuracies(looks, resampled(looks, seed))
-        counted = one.counted & right.counted
-        errors = drop_errors(one, right)
-        found, true = (drops_of(each, counted, everything)[2].mean(-1)[0] for each in (one, right))
-        measured = np.isfinite(found) & np.isfinite(true)
-        alike = rank_correlation(found[measured][None], true[measured][None])
+        seen = accuracies(looks, resampled(looks, seed))
+        counted = seen.counted & right.counted
+        errors = drop_errors(seen, right)
+        estimated, true = (drops_of(each, counted, everything)[2].mean(-1)[0] for each in (seen, right))
+        measured = np.isfinite(estimated) & np.isfinite(true)
+        alike = rank_correlation(estimated[measured][None], true[measured][None])
         table[name] = {
             "flips agree": interval(rates[:, 0]),
             "flips agree by chance": interval(rates[:, 1]),
@@ -262,21 +266,24 @@ def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers, see
             **{f"error of the drop, {group}": interval(mean_over_shifts(values)) for group, values in errors.items()},
             "rank correlation": {"value": float(alike[0]), "low": None, "high": None},
         }  # fmt: skip
-    edits, others = resampled_rates["edits"], {name: own for name, own in resampled_rates.items() if name != "edits"}
-    more = {name: {"agreement": interval(edits[:, 0] - own[:, 0]), "kappa": interval(edits[:, 2] - own[:, 2]),
-                   "F1": interval(edits[:, 3] - own[:, 3])} for name, own in others.items()}  # fmt: skip
+    edits, others = (
+        resampled_rates["edits"],
+        {name: rates for name, rates in resampled_rates.items() if name != "edits"},
+    )
+    more = {name: {"agreement": interval(edits[:, 0] - rates[:, 0]), "kappa": interval(edits[:, 2] - rates[:, 2]),
+                   "F1": interval(edits[:, 3] - rates[:, 3])} for name, rates in others.items()}  # fmt: skip
     by_shift = {}
-    for s in range(there.shape[0]):
-        if there[s].any():
+    for s in range(complete.shape[0]):
+        if complete[s].any():
             by_shift[SHIFT_NAMES[s + 1]] = {
                 name: {
-                    "agree": float((_flips(answers)[s] == true_flips[s])[there[s]].mean()),
+                    "agree": float((_flips(answers)[s] == true_flips[s])[complete[s]].mean()),
                     "drop": _drop(answers, s + 1),
                 }
                 for name, answers in {**ways, "true": scenes}.items()
             }
     rows = scenes.pairs.shape[2]
-    true_rate = float(true_flips[there].mean())
+    true_rate = float(true_flips[complete].mean())
     return {"rows": rows, "ways": table, "more": more, "by_shift": by_shift, "true_rate": true_rate}
 
 
@@ -291,22 +298,22 @@ def _draws(rng: np.random.Generator, classes: int, units: int) -> np.ndarray:
     return np.concatenate([np.broadcast_to(np.arange(units), (1, classes, units)), drawn])
 
 
-def _rates(flips: np.ndarray, true: np.ndarray, there: np.ndarray, draw: np.ndarray) -> tuple[float, ...]:
+def _rates(flips: np.ndarray, true: np.ndarray, complete: np.ndarray, draw: np.ndarray) -> tuple[float, ...]:
     """Agreement, the same by chance, kappa and F1 of flips, over all shifts, classes, models and these units."""
     at = np.arange(draw.shape[0])[:, None], draw
-    mask, found, right = there[:, *at], flips[:, *at], true[:, *at]
+    mask, estimated, right = complete[:, *at], flips[:, *at], true[:, *at]
     assert mask.any()
-    chance = _chance(found, right, mask)
-    found, right = found[mask], right[mask]
-    agree, both = float((found == right).mean()), (found & right).sum()
+    chance = _chance(estimated, right, mask)
+    estimated, right = estimated[mask], right[mask]
+    agree, both = float((estimated == right).mean()), (estimated & right).sum()
     kappa = (agree - chance) / (1 - chance) if chance < 1 else 0.0
-    return agree, chance, kappa, float(2 * both / max(1, found.sum() + right.sum()))
+    return agree, chance, kappa, float(2 * both / max(1, estimated.sum() + right.sum()))
 
 
-def _chance(flips: np.ndarray, true: np.ndarray, there: np.ndarray) -> float:
+def _chance(flips: np.ndarray, true: np.ndarray, complete: np.ndarray) -> float:
     """Agreement where the pairs of a cell are dealt anew: class, shift and classifier are right, the image another."""
-    rows = there.sum(2)  # (shift - 1, class)
-    p, q = ((each & there[..., None]).sum(2) / np.maximum(rows, 1)[..., None] for each in (flips, true))
+    rows = complete.sum(2)  # (shift - 1, class)
+    p, q = ((each & complete[..., None]).sum(2) / np.maximum(rows, 1)[..., None] for each in (flips, true))
     return float(((p * q + (1 - p) * (1 - q)).mean(2) * rows).sum() / rows.sum())
 
 
@@ -314,10 +321,10 @@ def _kept(answers: Answers, what: np.ndarray, draws: np.ndarray) -> dict[str, An
     return _share(answers.kept_in_pairs(what)[1:], answers.pairs[1:], draws)
 
 
-def _share(flags: np.ndarray, there: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
-    at = np.arange(there.shape[1])[:, None]
-    units = there.shape[2]
-    values = [flags[:, at, draw % units][there[:, at, draw % units]].mean() for draw in draws]
+def _share(flags: np.ndarray, complete: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
+    at = np.arange(complete.shape[1])[:, None]
+    units = complete.shape[2]
+    values = [flags[:, at, draw % units][complete[:, at, draw % units]].mean() for draw in draws]
     return interval(np.array(values))
 
 
@@ -390,12 +397,12 @@ def edit_sheet(edits: Path) -> Image.Image:
 
 def _images(directory: Path, label: int) -> Row:
     """The first image of a class under each of the shifts, rejected or not."""
-    found = {}
+    images = {}
     for what in ("data", "rejected"):
         for row in read_rows(directory, columns=["image", "label", "shift", "index"], what=what):
             if row["label"] == label and row["index"] == 0:
-                found[row["shift"]] = np.asarray(Image.open(io.BytesIO(row["image"]["bytes"])).convert("RGB"))
-    return [found[shift] for shift in SHOWN]
+                images[row["shift"]] = np.asarray(Image.open(io.BytesIO(row["image"]["bytes"])).convert("RGB"))
+    return [images[shift] for shift in SHOWN]
 
 
 def _sheet(title: str, rows: Sequence[Row]) -> Image.Image:

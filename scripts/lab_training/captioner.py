@@ -277,8 +277,8 @@ def _phrases() -> dict[str, dict[str, str]]:
     for attribute, values in ATTRIBUTES.items():
         bare = {"style": "photo"} if attribute not in ("style", "class", "companion") else {}
         bare |= {"class": "bag"} if attribute == "companion" else {}
-        said = {value: caption_of(bare | {attribute: value}) for value in values if value not in UNTOLD}
-        phrases[attribute] = {v: words.removeprefix(caption_of(bare)).strip() for v, words in said.items()}
+        captions = {value: caption_of(bare | {attribute: value}) for value in values if value not in UNTOLD}
+        phrases[attribute] = {v: words.removeprefix(caption_of(bare)).strip() for v, words in captions.items()}
     phrases["class"] = {value: value for value in ATTRIBUTES["class"]}
     phrases["companion"] = {"person": "person and a", "flower": "and a flower"}
     phrases["pattern"] = {value: value for value in ATTRIBUTES["pattern"] if value not in UNTOLD}
@@ -290,21 +290,21 @@ _PHRASES = _phrases()
 
 def claims_of(caption: str) -> dict[str, str]:
     """What a caption claims: the inverse of `caption_of`; of an attribute that is claimed twice, the first."""
-    found = {}
+    claims = {}
     # The style first, and out of the way: a sketch is black and white by name, which is no colour of the garment.
     for attribute in ("style", *(attribute for attribute in ATTRIBUTES if attribute != "style")):
         places = {value: _place(words, caption) for value, words in _PHRASES[attribute].items()}
-        said = {value: place for value, place in places.items() if place is not None}
-        if said:
-            found[attribute] = min(said, key=lambda value: said[value])
+        positions = {value: position for value, position in places.items() if position is not None}
+        if positions:
+            claims[attribute] = min(positions, key=lambda value: positions[value])
             if attribute == "style":
-                caption = caption.replace(_PHRASES[attribute][found[attribute]], "", 1)
-    return found
+                caption = caption.replace(_PHRASES[attribute][claims[attribute]], "", 1)
+    return claims
 
 
 def _place(words: str, caption: str) -> int | None:
-    found = re.search(rf"(?<![\w-]){re.escape(words)}(?![\w-])", caption)
-    return found.start() if found else None
+    match = re.search(rf"(?<![\w-]){re.escape(words)}(?![\w-])", caption)
+    return match.start() if match else None
 
 
 MEASURED = {"seed": 909, "scenes": 2000, "drawn": 400, "steps": 12, "guidance": 3.0}
@@ -420,12 +420,14 @@ def words_right(attributes: Sequence[Mapping[str, str]], captions: Sequence[str]
     absent: dict[str, float] = {}
     for attribute in ATTRIBUTES:
         true = [tellable(each).get(attribute) for each in attributes]
-        said = [claims.get(attribute) for claims in claimed]
-        there = [s == t for s, t in zip(said, true, strict=True) if t is not None]
-        nothing = [s is not None for s, t in zip(said, true, strict=True) if t is None]
-        if there:
-            right[attribute] = round(float(np.mean(there)), 4)
-        false[attribute] = round(float(np.mean([s is not None and s != t for s, t in zip(said, true, strict=True)])), 4)
+        claimed_values = [claims.get(attribute) for claims in claimed]
+        hits = [s == t for s, t in zip(claimed_values, true, strict=True) if t is not None]
+        nothing = [s is not None for s, t in zip(claimed_values, true, strict=True) if t is None]
+        if hits:
+            right[attribute] = round(float(np.mean(hits)), 4)
+        false[attribute] = round(
+            float(np.mean([s is not None and s != t for s, t in zip(claimed_values, true, strict=True)])), 4
+        )
         if nothing:
             absent[attribute] = round(float(np.mean(nothing)), 4)
     return {"told_right": right, "told_false": false, "told_where_nothing_is": absent}

@@ -80,7 +80,7 @@ def measure_ways(ways: Mapping[str, str], work: Path, samples: Mapping[str, int]
         shifts = tuple(shift.name for shift in recipe.all_shifts())
     looks["true_renders"] = viewer.answers(TRUE_UNITS, _true_images, shifts[1:]).looks
     marked = np.array([name in MARKS for name in CLASSES])
-    drops = {way: _drops(one, shifts) for way, one in looks.items()}
+    drops = {way: _drops(look, shifts) for way, look in looks.items()}
     return {
         "measured": {
             "recipe": RECIPE,
@@ -89,23 +89,23 @@ def measure_ways(ways: Mapping[str, str], work: Path, samples: Mapping[str, int]
             "unit": "per cent, unscreened images; drops and their errors in percentage points",
         },
         "base_accuracy": {
-            name: {way: _percent(one.correct[0, :, :, m]) for way, one in looks.items()}
+            name: {way: _percent(look.correct[0, :, :, m]) for way, look in looks.items()}
             for m, name in enumerate(models)
         },
-        "base_accuracy_mean": {way: _percent(one.correct[0]) for way, one in looks.items()},
+        "base_accuracy_mean": {way: _percent(look.correct[0]) for way, look in looks.items()},
         "base_accuracy_by_class": {
-            name: {way: _percent(one.correct[0, c]) for way, one in looks.items()} for c, name in enumerate(CLASSES)
+            name: {way: _percent(look.correct[0, c]) for way, look in looks.items()} for c, name in enumerate(CLASSES)
         },
-        "base_accuracy_of_marked_classes": {way: _percent(one.correct[0, marked]) for way, one in looks.items()},
-        "marked_classes_wear_their_pattern": {way: _percent(one.mark[0, marked]) for way, one in looks.items()},
-        "oracle_agrees_with_the_class": {way: _percent(one.object[0]) for way, one in looks.items()},
+        "base_accuracy_of_marked_classes": {way: _percent(look.correct[0, marked]) for way, look in looks.items()},
+        "marked_classes_wear_their_pattern": {way: _percent(look.mark[0, marked]) for way, look in looks.items()},
+        "oracle_agrees_with_the_class": {way: _percent(look.object[0]) for way, look in looks.items()},
         "drop": {
-            shift: {way: round(float(found[s].mean()), 1) for way, found in drops.items()}
+            shift: {way: round(float(drop[s].mean()), 1) for way, drop in drops.items()}
             for s, shift in enumerate(shifts[1:])
         },
         "drop_error_mean": {
-            way: round(float(np.abs(found - drops["true_renders"]).mean()), 1)
-            for way, found in drops.items()
+            way: round(float(np.abs(drop - drops["true_renders"]).mean()), 1)
+            for way, drop in drops.items()
             if way != "true_renders"
         },
     }

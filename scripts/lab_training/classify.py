@@ -304,9 +304,9 @@ def answers(model: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
     training = model.training
     model.eval()
     with torch.inference_mode():
-        found = [model(to_tensor(pixels[start : start + 250])).argmax(1) for start in range(0, len(pixels), 250)]
+        batches = [model(to_tensor(pixels[start : start + 250])).argmax(1) for start in range(0, len(pixels), 250)]
     model.train(training)
-    return torch.cat(found).numpy()
+    return torch.cat(batches).numpy()
 
 
 @lru_cache(maxsize=2)

@@ -72,16 +72,16 @@ class Adapter(nn.Module):
 def adapter_state(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """An `Adapter`'s state by the names that IP-Adapters are published under."""
     names = {"ff.net.0.proj": "proj.0", "ff.net.2": "proj.2", "norm": "norm"}
-    found = {}
+    published = {}
     for key, value in state.items():
         part, _, rest = key.partition(".")
         if part == "projection":
             module, _, leaf = rest.rpartition(".")
-            found[f"image_proj.{names[module]}.{leaf}"] = value
+            published[f"image_proj.{names[module]}.{leaf}"] = value
         else:  # crossed.N.to_k_ip.0.weight; published are the numbers of all attention layers, self-attention too
             number, which, _, leaf = rest.split(".")
-            found[f"ip_adapter.{2 * int(number) + 1}.{which}.{leaf}"] = value
-    return found
+            published[f"ip_adapter.{2 * int(number) + 1}.{which}.{leaf}"] = value
+    return published
 
 
 def fresh_adapter(unet: Any, width: int) -> Adapter:

@@ -92,9 +92,9 @@ def train_detector(work: Path) -> None:
         for row, flip in zip(rng.integers(0, ends[-1], DETECTOR["batch"]), rng.random(DETECTOR["batch"]), strict=True):
             part = int(np.searchsorted(ends, row, side="right"))
             pixels, objects = parts[part]
-            own = int(row - (ends[part] - len(objects)))
-            pictures.append(pixels[own][:, ::-1] if flip < 0.5 else pixels[own])
-            targets.append(_target(objects[own], mirrored=flip < 0.5))
+            index = int(row - (ends[part] - len(objects)))
+            pictures.append(pixels[index][:, ::-1] if flip < 0.5 else pixels[index])
+            targets.append(_target(objects[index], mirrored=flip < 0.5))
         loop.after(step, model(pixel_values=_tensor(np.stack(pictures)), labels=targets).loss)
     loop.load_averages()
     _save(model)

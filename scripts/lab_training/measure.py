@@ -75,9 +75,9 @@ def measure_clip(images_a_shift: int = 200) -> None:
         if name == "base":
             base_scores = {s.name: seen @ captions[k] for k, s in enumerate(SHIFTS)}
             continue
-        place = [s.name for s in SHIFTS].index(name)
-        by_shift[name] = round(float(((seen @ captions.T).argmax(1) == place).mean()), 4)
-        true_scores[name] = seen @ captions[place]
+        shift_index = [s.name for s in SHIFTS].index(name)
+        by_shift[name] = round(float(((seen @ captions.T).argmax(1) == shift_index).mean()), 4)
+        true_scores[name] = seen @ captions[shift_index]
     separation = {
         name: {
             "true_p5": round(float(np.percentile(true_scores[name], 5)), 4),

@@ -54,12 +54,12 @@ def measure(run: Run) -> dict[str, Any]:
                                     f"{built}:{group}", "--per-class", str(run.settings.per_class), "--save", "best",
                                     "--out", str(out)], seconds)  # fmt: skip
         models[group] = f"local-dir:{(out / 'model').resolve()}"
-    found: dict[str, dict[str, Any]] = {name: _on_renders(run, model) for name, model in models.items()}
+    heads: dict[str, dict[str, Any]] = {name: _on_renders(run, model) for name, model in models.items()}
     for group in ("contexts", "class_name"):
-        found[group] |= _told_by_mend(work / group / "mend.json")
+        heads[group] |= _told_by_mend(work / group / "mend.json")
     for name, more in _evaluated(star, models, work, seconds).items():
-        found[name] |= more
-    return {"heads": found, "seconds": seconds}
+        heads[name] |= more
+    return {"heads": heads, "seconds": seconds}
 
 
 def _star(kept: Path, seconds: dict[str, float]) -> Path:
@@ -89,21 +89,23 @@ def _evaluated(
     chosen = [word for model in models.values() for word in ("--models", model)]
     words = ["evaluate", str(star), *chosen, "--out", str(work / "evaluated"), "--json", "--device", "cpu"]
     document = json.loads(_told("evaluate", words, seconds))
-    by_name = {one["name"]: one for one in document["models"]}
-    found = {}
+    by_name = {measured["name"]: measured for measured in document["models"]}
+    accuracies = {}
     for name, model in models.items():
-        one = by_name[model]
-        base, drop = one["base_accuracy"], one["average_drop"]
-        found[name] = {"star base": base, "star shifts": base - drop, "star drop": drop}
-    return found
+        measured = by_name[model]
+        base, drop = measured["base_accuracy"], measured["average_drop"]
+        accuracies[name] = {"star base": base, "star shifts": base - drop, "star drop": drop}
+    return accuracies
 
 
 def _told_by_mend(document: Path) -> dict[str, Any]:
     """What `mend` says of its one arm: λ, the gain over the head retrained alone on failures held out, the verdict."""
     (model,) = json.loads(document.read_text(encoding="utf-8"))["models"]
-    arm = next(one for one in model["arms"] if one["role"] == "mended")
+    arm = next(arm for arm in model["arms"] if arm["role"] == "mended")
     heldout = next(
-        one["difference"] for one in arm["comparisons"] if (one["against"], one["set"]) == (RETRAINED, HELDOUT)
+        comparison["difference"]
+        for comparison in arm["comparisons"]
+        if (comparison["against"], comparison["set"]) == (RETRAINED, HELDOUT)
     )
     return {"lambda": arm["lam"], "heldout": heldout, "images": arm["images"], "verdict": arm["verdict"]}
 
@@ -118,7 +120,7 @@ def _on_renders(run: Run, model: str) -> dict[str, float]:
         return (rows.features @ weight.T + bias).argmax(axis=1) == rows.labels
 
     renders, test = right(audit.truth), right(audit.measured)
-    indoors = np.logical_or.reduce([audit.truth.has("background", place) for place in _INDOORS])
+    indoors = np.logical_or.reduce([audit.truth.has("background", background) for background in _INDOORS])
     inside, outside = float(renders[indoors].mean()), float(renders[~indoors].mean())
     return {
         "test": float(test.mean()),
@@ -137,24 +139,26 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         "| classifiers | head | star base | star shifts | star drop | renders | slice | renders drop | test |",
         "| -- | -- | --: | --: | --: | --: | --: | --: | --: |",
     ]
-    own = [run["heads"] for runs in results.values() for run in runs]
+    heads = [run["heads"] for runs in results.values() for run in runs]
     columns = ("star base", "star shifts", "star drop", "renders", "renders slice", "renders drop", "test")
     for head, title in _NAMES.items():
         cells = [
-            mean_of([one[head][column] for one in own], DIFFERENCE if "drop" in column else SHARE).text(percent=True)
+            mean_of([run_heads[head][column] for run_heads in heads], DIFFERENCE if "drop" in column else SHARE).text(
+                percent=True
+            )
             for column in columns
         ]
-        lines.append(f"| {len(own) if head == 'before' else ''} | {title} | {' | '.join(cells)} |")
+        lines.append(f"| {len(heads) if head == 'before' else ''} | {title} | {' | '.join(cells)} |")
     for what in ("star drop", "renders drop"):
-        more = mean_of([one["class_name"][what] - one["contexts"][what] for one in own])
+        more = mean_of([run_heads["class_name"][what] - run_heads["contexts"][what] for run_heads in heads])
         lines += ["", f"- {what}, less than with class names, in points: {more.points()}"]
     for target, runs in results.items():
         for run in runs:
             for group in ("contexts", "class_name"):
-                one = run["heads"][group]
-                lines += ["", f"- {target}, {_NAMES[group]}: {one['images']} images, λ = {one['lambda']:g}, on failures"
-                          f" held out {100 * one['heldout']:+.1f} points over the head retrained alone."
-                          f" `mend` says: {one['verdict']}"]  # fmt: skip
+                head = run["heads"][group]
+                lines += ["", f"- {target}, {_NAMES[group]}: {head['images']} images, λ = {head['lambda']:g}, on"
+                          f" failures held out {100 * head['heldout']:+.1f} points over the head retrained alone."
+                          f" `mend` says: {head['verdict']}"]  # fmt: skip
     took: dict[str, list[float]] = {}
     for runs in results.values():
         for run in runs:

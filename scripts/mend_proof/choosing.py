@@ -28,7 +28,7 @@ def planted_of(audit: Audit) -> list[tuple[int, tuple[str, str]]]:
         assert world.planted is not None
         return [(world.planted, (str(world.attribute), str(world.value)))]
     names = list(audit.target.class_names)
-    return [(names.index(name), ("background", place)) for name, place in BACKGROUND_BIAS.items()]
+    return [(names.index(name), ("background", background)) for name, background in BACKGROUND_BIAS.items()]
 
 
 def measure(run: Run) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> dict[s
     audit, kind = run.audit, kind_of(run.target.name)
     contexts, chosen = audit.contexts[label], run.chosen(label, rank)
     named = [claim in context.claims for context in contexts]
-    hits = [named[place] for place in chosen]
+    hits = [named[index] for index in chosen]
     count, others = len(contexts), len(contexts) - sum(named)
     none_by_chance = comb(others, run.settings.k) / comb(count, run.settings.k)
     absent = kind in ("correlation", "wardrobe")
@@ -54,7 +54,7 @@ def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> dict[s
         "lift": float(members[inside].mean() / members.mean()) if inside.any() and members.any() else float("nan"),
         "failures": float(audit.failed[rows][inside].mean()) if inside.any() else float("nan"),
         "of class": float(audit.failed[rows].mean()),
-        "words": [contexts[place].words for place in chosen],
+        "words": [contexts[index].words for index in chosen],
     }
 
 
@@ -71,17 +71,17 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         "| -- | -- | --: | --: | --: | --: | --: | --: |",
     ]
     for kind in dict.fromkeys(kind_of(name) for name in results):
-        own = {name: runs for name, runs in results.items() if kind_of(name) == kind}
-        lines += [_line(f"{kind} ({len(own)})", own, rank) for rank in RANKS]
+        of_kind = {name: runs for name, runs in results.items() if kind_of(name) == kind}
+        lines += [_line(f"{kind} ({len(of_kind)})", of_kind, rank) for rank in RANKS]
     if len({kind_of(name) for name in results} - {"wardrobe"}) > 1:
-        own = {name: runs for name, runs in results.items() if kind_of(name) != "wardrobe"}
-        lines += [_line(f"all worlds ({len(own)})", own, rank) for rank in RANKS]
+        of_kind = {name: runs for name, runs in results.items() if kind_of(name) != "wardrobe"}
+        lines += [_line(f"all worlds ({len(of_kind)})", of_kind, rank) for rank in RANKS]
     return lines
 
 
 def _line(title: str, results: Mapping[str, Sequence[Mapping[str, Any]]], rank: str) -> str:
     def of(which: str) -> list[float]:
-        return [float(np.nanmean([one[which] for run in runs for one in run[rank]])) for runs in results.values()]
+        return [float(np.nanmean([choice[which] for run in runs for choice in run[rank]])) for runs in results.values()]
 
     cells = [mean_of(of("holds"), SHARE).text(percent=True), mean_of(of("all"), SHARE).text(percent=True)]
     cells += [f"{np.mean(of('chance')):.0%}".replace("%", " %"), mean_of(of("lift"), POSITIVE).text()]

@@ -28,22 +28,22 @@ def measure(runs: Sequence[Run]) -> dict[str, Any]:
     names = [run.target.name for run in runs]
     rows = runs[0].halves.confirm
     families = [architecture_family(describe_classifier(name).architecture, name) for name in names]
-    found: dict[str, Any] = {
+    measured: dict[str, Any] = {
         "names": names,
         "families": families,
         "overlap": failure_overlap(np.stack([run.audit.failed[rows] for run in runs])).tolist(),
         "ways": {},
     }
-    own = {name: run.wanted() for name, run in zip(names, runs, strict=True)}
+    by_run = {name: run.wanted() for name, run in zip(names, runs, strict=True)}
     pooled = _pooled(runs)
     for run, family in zip(runs, families, strict=True):
-        kin = [one for one, other in zip(runs, families, strict=True) if other == family]
-        ways = {"λ = 0": None, "own": own[run.target.name], "type 1: all eight": pooled}
+        kin = [run for run, other in zip(runs, families, strict=True) if other == family]
+        ways = {"λ = 0": None, "own": by_run[run.target.name], "type 1: all eight": pooled}
         if len(kin) > 1:
             ways["type 1: the family"] = _pooled(kin)
-        ways |= {f"type 2: {name}": own[name] for name in names if name != run.target.name}
-        found["ways"][run.target.name] = {way: _at(run, wanted) for way, wanted in ways.items()}
-    return found
+        ways |= {f"type 2: {name}": by_run[name] for name in names if name != run.target.name}
+        measured["ways"][run.target.name] = {way: _at(run, wanted) for way, wanted in ways.items()}
+    return measured
 
 
 def _at(run: Run, wanted: list[Wanted] | None) -> dict[str, Any]:
@@ -56,13 +56,13 @@ def _at(run: Run, wanted: list[Wanted] | None) -> dict[str, Any]:
 
 def _pooled(runs: Sequence[Run]) -> list[Wanted]:
     """Contexts by the failures of several classifiers, with pictures for all of these, as many of a context at most."""
-    asked, found = runs[0].settings, []
+    settings, wanted = runs[0].settings, []
     for label, contexts in enumerate(runs[0].audit.contexts):
         counts = [_added([run.counts(label)[index] for run in runs]) for index in range(len(contexts))]
-        for place in choose_contexts(counts, asked.k, asked.rank, asked.fewest_failures):
-            number = images_a_context(counts[place].failures, asked.a_failure, asked.most)
-            found.append(Wanted(label, contexts[place].prompt, number))
-    return found
+        for index in choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures):
+            number = images_a_context(counts[index].failures, settings.a_failure, settings.most)
+            wanted.append(Wanted(label, contexts[index].prompt, number))
+    return wanted
 
 
 def _added(counts: Sequence[ContextCount]) -> ContextCount:
@@ -107,12 +107,12 @@ def _kept(results: Sequence[Mapping[str, Any]], chooses: Any) -> list[str]:
     for run in results:
         family = dict(zip(run["names"], run["families"], strict=True))
         for name, ways in run["ways"].items():
-            at = {way: one["accuracy"]["heldout"] for way, one in ways.items()}
+            at = {way: result["accuracy"]["heldout"] for way, result in ways.items()}
             for way in at:
                 source = way.removeprefix("type 2: ")
                 if chooses(way, family.get(source) == family[name]):
-                    own, other = at["own"] - at["λ = 0"], at[way] - at["λ = 0"]
-                    gains.setdefault(name, []).append((other, own, at[way], at["own"]))
+                    single, other = at["own"] - at["λ = 0"], at[way] - at["λ = 0"]
+                    gains.setdefault(name, []).append((other, single, at[way], at["own"]))
     if not gains:
         return []
     means = np.asarray([np.mean(gain, axis=0) for gain in gains.values()])
@@ -132,9 +132,9 @@ def _points(values: Any) -> str:
 
 
 def _overlap(results: Sequence[Mapping[str, Any]], same: bool) -> str:
-    found = []
+    overlaps = []
     for run in results:
         overlap, families = np.asarray(run["overlap"]), run["families"]
         for i in range(len(families)):
-            found += [overlap[i, j] for j in range(i) if (families[i] == families[j]) == same]
-    return mean_of(found, SHARE).text() if found else "–"
+            overlaps += [overlap[i, j] for j in range(i) if (families[i] == families[j]) == same]
+    return mean_of(overlaps, SHARE).text() if overlaps else "–"

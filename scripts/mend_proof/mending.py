@@ -66,18 +66,18 @@ def measured_arms(run: Run, arms: tuple[str, ...] = ARMS) -> dict[str, Any]:
     alike = _cut({arm: lesson for arm, lesson in drawn.items() if arm in COMPARED}, run.seed)
     for arm in drawn.keys() - alike.keys():
         alike[arm] = _cut({MAIN: alike[MAIN], arm: drawn[arm]}, run.seed)[arm]
-    found: dict[str, Any] = {"before": {"accuracy": dict(run.before.accuracy)}}
+    measured: dict[str, Any] = {"before": {"accuracy": dict(run.before.accuracy)}}
     for arm in arms:
         if arm in alike:
-            found[arm] = run.mended(alike[arm])
+            measured[arm] = run.mended(alike[arm])
         elif arm in lessons.others():
-            found[arm] = lessons.others()[arm]()
-    return found
+            measured[arm] = lessons.others()[arm]()
+    return measured
 
 
 def _cut(lessons: dict[str, Lesson], seed: int) -> dict[str, Lesson]:
     rows = equal_numbers({arm: lesson.targets.astype(np.int64) for arm, lesson in lessons.items()}, seed)
-    return {arm: Lesson(one.features[rows[arm]], one.targets[rows[arm]]) for arm, one in lessons.items()}
+    return {arm: Lesson(lesson.features[rows[arm]], lesson.targets[rows[arm]]) for arm, lesson in lessons.items()}
 
 
 class _Lessons:
@@ -89,7 +89,7 @@ class _Lessons:
     def drawn(self) -> dict[str, Callable[[], list[Wanted]]]:
         """What is drawn of each arm that a target has."""
         run = self.run
-        found: dict[str, Callable[[], list[Wanted]]] = {
+        arms: dict[str, Callable[[], list[Wanted]]] = {
             MAIN: lambda: run.wanted("count"),
             "contexts by lift": lambda: self._equal(lambda label: run.chosen(label, "lift")),
             "class names": run.class_names,
@@ -98,8 +98,8 @@ class _Lessons:
             "fails when drawn": lambda: self._equal(self._failing_drawn),
         }
         if any(len(kinds) > 1 for kinds in run.target.kinds):
-            found["garments in turn"] = self._in_turn
-        return found
+            arms["garments in turn"] = self._in_turn
+        return arms
 
     def others(self) -> dict[str, Callable[[], dict[str, Any]]]:
         """Arms of real rows."""
@@ -113,30 +113,32 @@ class _Lessons:
 
     def _equal(self, places: Callable[[int], list[int]]) -> list[Wanted]:
         """As many pictures of each class as by count, of other places, the first one as many as the first."""
-        run, found = self.run, []
+        run, wanted = self.run, []
         for label, contexts in enumerate(run.audit.contexts):
             numbers = [count for _, count in run.numbers(label)]
-            own = places(label)[: len(numbers)]
-            found += [Wanted(label, contexts[place].prompt, count) for place, count in zip(own, numbers, strict=False)]
-        return found
+            chosen = places(label)[: len(numbers)]
+            wanted += [
+                Wanted(label, contexts[index].prompt, count) for index, count in zip(chosen, numbers, strict=False)
+            ]
+        return wanted
 
     def _in_turn(self) -> list[Wanted]:
         """Pictures by a class's name, its garments in turn: no mined context has a part in it."""
-        found = []
-        for one in self.run.class_names():
-            kinds = self.run.target.kinds[one.label]
-            share, more = divmod(one.count, len(kinds))
+        wanted = []
+        for pictures in self.run.class_names():
+            kinds = self.run.target.kinds[pictures.label]
+            share, more = divmod(pictures.count, len(kinds))
             for index, kind in enumerate(kinds):
                 if share + (index < more):
-                    found.append(Wanted(one.label, kind_prompt(kind), share + (index < more)))
-        return found
+                    wanted.append(Wanted(pictures.label, kind_prompt(kind), share + (index < more)))
+        return wanted
 
     def _failing_drawn(self, label: int) -> list[int]:
         audit = self.run.audit
         rates = []
         for context in audit.contexts[label]:
-            said = audit.head.logits(audit.features(context.prompt, _LOOKED_AT)).argmax(axis=1)
-            rates.append(float((said != label).mean()))
+            answers = audit.head.logits(audit.features(context.prompt, _LOOKED_AT)).argmax(axis=1)
+            rates.append(float((answers != label).mean()))
         return np.argsort(-np.asarray(rates), kind="stable").tolist()
 
     def _hardest_captions(self, label: int) -> list[int]:
@@ -161,33 +163,35 @@ class _Lessons:
     @cached_property
     def directions(self) -> dict[int, Direction]:
         """By label, fitted on the discover half; none where a class has too few errors."""
-        run, found = self.run, {}
+        run, directions = self.run, {}
         rows = run.halves.discover
         mined = run.audit.mined.of(rows)
         failed = run.audit.failed[rows]
         points = whiten(mined.vectors, *self.whitening)
         for label in range(len(run.target.class_names)):
-            own = mined.labels == label
-            one = fit_direction(points[own], ~failed[own], mined.units[own], seed=run.seed, permutations=0)
-            if isinstance(one, Direction):
-                found[label] = one
-        return found
+            of_class = mined.labels == label
+            fitted = fit_direction(
+                points[of_class], ~failed[of_class], mined.units[of_class], seed=run.seed, permutations=0
+            )
+            if isinstance(fitted, Direction):
+                directions[label] = fitted
+        return directions
 
     def _decisions(self, rows: Rows) -> NDArray[np.float64]:
         """(n,) by each row's class; NaN where it has no direction."""
-        points, found = whiten(rows.vectors, *self.whitening), np.full(len(rows), np.nan)
+        points, decisions = whiten(rows.vectors, *self.whitening), np.full(len(rows), np.nan)
         for label, direction in self.directions.items():
-            own = rows.labels == label
-            found[own] = direction.decision(points[own])
-        return found
+            of_class = rows.labels == label
+            decisions[of_class] = direction.decision(points[of_class])
+        return decisions
 
     def _filtered(self) -> Lesson:
         run = self.run
         pool = run.target.rows(run.target.pool, clip=True)
         if run.target.pool == "train":
             pool = pool.of(np.setdiff1d(np.arange(len(pool)), run.train_rows))
-        hardest = hardest_rows(self._decisions(pool), pool.labels, max(one.count for one in run.class_names()))
-        numbers = {one.label: one.count for one in run.class_names()}
+        hardest = hardest_rows(self._decisions(pool), pool.labels, max(wanted.count for wanted in run.class_names()))
+        numbers = {wanted.label: wanted.count for wanted in run.class_names()}
         rows = np.concatenate(
             [hardest.rows[label][:count] for label, count in numbers.items() if label in hardest.rows]
         )
@@ -238,8 +242,8 @@ def table_ranks(results: Results) -> list[str]:
         "",
         *_HEADING,
     ]
-    for title, own in _groups(results).items():
-        lines += _lines(title, own, (_BEFORE, _NOTHING, _NAMES, MAIN, _LIFT))
+    for title, group in _groups(results).items():
+        lines += _lines(title, group, (_BEFORE, _NOTHING, _NAMES, MAIN, _LIFT))
     more = {which: _over(results, _LIFT, MAIN, which).points() for which in ("heldout", "slice", "test")}
     text = "; ".join(f"{which} {points}" for which, points in more.items())
     return [*lines, "", f"- by lift less by count, in points: {text}"]
@@ -255,9 +259,9 @@ def table(results: Results) -> list[str]:
         *_HEADING,
     ]
     groups = _groups(results)
-    for title, own in groups.items():
-        lines += _lines(title, own, (_BEFORE, *COMPARED))
-    lines += ["", *(f"- {_aims(title, own)}" for title, own in groups.items())]
+    for title, group in groups.items():
+        lines += _lines(title, group, (_BEFORE, *COMPARED))
+    lines += ["", *(f"- {_aims(title, group)}" for title, group in groups.items())]
     return [*lines, "", *_same_lambda(groups)]
 
 
@@ -273,8 +277,8 @@ def _same_lambda(groups: Mapping[str, Results]) -> list[str]:
         first = next(iter(results.values()))[0]
         for index, lam in enumerate(lam for lam in first[MAIN]["curve"] if lam != "0"):
             at = {which: _curves(results, lam, which) for which in ("heldout", "slice", "test")}
-            cells = [mean_of([own - names for own, names, _ in at[which]]).points() for which in at]
-            cells.append(mean_of([own - before for own, _, before in at["test"]]).points())
+            cells = [mean_of([chosen - names for chosen, names, _ in at[which]]).points() for which in at]
+            cells.append(mean_of([chosen - before for chosen, _, before in at["test"]]).points())
             lines.append(f"| {title if index == 0 else ''} | {lam} | {' | '.join(cells)} |")
     return lines
 
@@ -302,21 +306,21 @@ def table_others(results: Results) -> list[str]:
         *_HEADING,
     ]
     having = {name: [run for run in runs if "filter" in run] for name, runs in results.items()}
-    for title, own in _groups({name: runs for name, runs in having.items() if runs}).items():
-        lines += _lines(title, own, (_BEFORE, _NOTHING, _NAMES, MAIN, *(arm for arm in ARMS if arm not in COMPARED)))
+    for title, group in _groups({name: runs for name, runs in having.items() if runs}).items():
+        lines += _lines(title, group, (_BEFORE, _NOTHING, _NAMES, MAIN, *(arm for arm in ARMS if arm not in COMPARED)))
     return lines
 
 
 def _groups(results: Results) -> dict[str, Results]:
-    found: dict[str, Results] = {}
+    groups: dict[str, Results] = {}
     kinds = list(dict.fromkeys(kind_of(name) for name in results))
     for kind in kinds:
-        own = {name: runs for name, runs in results.items() if kind_of(name) == kind}
-        found[f"{kind} ({len(own)})"] = own
+        of_kind = {name: runs for name, runs in results.items() if kind_of(name) == kind}
+        groups[f"{kind} ({len(of_kind)})"] = of_kind
     worlds = {name: runs for name, runs in results.items() if kind_of(name) != "wardrobe"}
     if len([kind for kind in kinds if kind != "wardrobe"]) > 1:
-        found[f"all worlds ({len(worlds)})"] = worlds
-    return found
+        groups[f"all worlds ({len(worlds)})"] = worlds
+    return groups
 
 
 def _lines(title: str, results: Results, arms: Sequence[str]) -> list[str]:
@@ -345,8 +349,8 @@ def _lines(title: str, results: Results, arms: Sequence[str]) -> list[str]:
 
 def _aims(title: str, results: Results) -> str:
     def compared(which: str) -> str:
-        own, names = (_over(results, arm, _NOTHING, which) for arm in (MAIN, _NAMES))
-        ratio = f"{own.value / names.value:.1f} times" if names.value > 0 else "where class names gain nothing"
+        chosen, names = (_over(results, arm, _NOTHING, which) for arm in (MAIN, _NAMES))
+        ratio = f"{chosen.value / names.value:.1f} times" if names.value > 0 else "where class names gain nothing"
         more = _over(results, MAIN, _NAMES, which)
         beyond = [float(np.mean([_beyond_twice(run, which) for run in runs])) for runs in results.values()]
         twice = mean_of(beyond, ANY)
@@ -359,8 +363,8 @@ def _aims(title: str, results: Results) -> str:
 
 def _beyond_twice(run: Mapping[str, Any], which: str) -> float:
     """The gain of the chosen contexts over λ = 0, less twice that of class names."""
-    own, names, nothing = (_at(run, arm, which) for arm in (MAIN, _NAMES, _NOTHING))
-    return own - nothing - 2 * (names - nothing)
+    chosen, names, nothing = (_at(run, arm, which) for arm in (MAIN, _NAMES, _NOTHING))
+    return chosen - nothing - 2 * (names - nothing)
 
 
 def _share(results: Results, arm: str, which: str) -> str:

@@ -50,12 +50,12 @@ def measure(run: Any) -> dict[str, Any]:
 
 def counted(case: str, seeds: Sequence[int]) -> dict[str, int]:
     """Runs by what was said with controls, and behind `alone` beside the retrained head; and by what was beaten."""
-    found: Counter[str] = Counter({"runs": 0, "some": 0, "retrained": 0})
+    counts: Counter[str] = Counter({"runs": 0, "some": 0, "retrained": 0})
     for seed in seeds:
-        one = said(case, seed)
-        found.update({"runs": 1, one["with controls"]: 1, f"alone: {one['alone']}": 1})
-        found.update({what: int(one[what]) for what in ("some", "retrained")})
-    return dict(found)
+        outcome = said(case, seed)
+        counts.update({"runs": 1, outcome["with controls"]: 1, f"alone: {outcome['alone']}": 1})
+        counts.update({what: int(outcome[what]) for what in ("some", "retrained")})
+    return dict(counts)
 
 
 def said(case: str, seed: int) -> dict[str, Any]:
@@ -68,8 +68,8 @@ def said(case: str, seed: int) -> dict[str, Any]:
     )
     learned = _rows(rng, _LEARNED * _CLASSES, False)
     head = fit_head(_nothing(), Lesson(learned[0], learned[1]), None, 0.0).head
-    own = np.concatenate([np.flatnonzero(learned[1] == label)[:_TRAIN] for label in range(_CLASSES)])
-    train = Lesson(learned[0][own], learned[1][own])
+    train_rows = np.concatenate([np.flatnonzero(learned[1] == label)[:_TRAIN] for label in range(_CLASSES)])
+    train = Lesson(learned[0][train_rows], learned[1][train_rows])
     evaluation = _evaluation(rng, head, contexts)
     lessons = {CONTEXTS: _drawn(rng, case, case == "planted")} | {
         what: _drawn(rng, case, False) for what in (CLASS_NAME, RANDOM)
@@ -83,18 +83,22 @@ def said(case: str, seed: int) -> dict[str, Any]:
     variant = fitted[CONTEXTS]
     if variant.result.lam == 0:
         return {"with controls": "λ = 0", "alone": "λ = 0", "some": False, "retrained": False}
-    found: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
     for beside_what, kinds in (("with controls", (RETRAINED, CLASS_NAME, RANDOM)), ("alone", (RETRAINED,))):
         beside = {what: fitted[RETRAINED if what == RETRAINED else what] for what in kinds}
         comparisons = compared_with(variant.chosen, compared_controls(variant, beside, GRID), evaluation)
         missing = "" if len(kinds) > 1 else missing_controls(variant.variant, ())
         words = judge_variant(comparisons, variant.result, has_test=True, missing=missing)[1]
-        found[beside_what] = next(begins for begins in SAID if words.startswith(begins))
+        outcome[beside_what] = next(begins for begins in SAID if words.startswith(begins))
         if beside_what == "with controls":
             heldout = [comparison for comparison in comparisons if comparison.set == HELDOUT and comparison.lam != 0]
-            beaten = [one.against for one in heldout if one.difference > 0 and (one.low or 0) > 0 and one.p <= LEVEL]
-            found |= {"some": bool(beaten), "retrained": RETRAINED in beaten}
-    return found
+            beaten = [
+                comparison.against
+                for comparison in heldout
+                if comparison.difference > 0 and (comparison.low or 0) > 0 and comparison.p <= LEVEL
+            ]
+            outcome |= {"some": bool(beaten), "retrained": RETRAINED in beaten}
+    return outcome
 
 
 def _nothing() -> LinearHead:
@@ -117,9 +121,9 @@ def _rows(
 def _drawn(rng: np.random.Generator, case: str, in_contexts: bool) -> Lesson:
     """As many of each class, moved as a generator moves all that it draws."""
     features, labels, _ = _rows(rng, 40 * _DRAWN * _CLASSES, in_contexts)
-    own = np.concatenate([np.flatnonzero(labels == label)[:_DRAWN] for label in range(_CLASSES)])
-    targets = labels[own]
-    return Lesson(features[own] + np.float32(0.3), rng.permutation(targets) if case == "noise" else targets)
+    rows = np.concatenate([np.flatnonzero(labels == label)[:_DRAWN] for label in range(_CLASSES)])
+    targets = labels[rows]
+    return Lesson(features[rows] + np.float32(0.3), rng.permutation(targets) if case == "noise" else targets)
 
 
 def _evaluation(rng: np.random.Generator, head: LinearHead, contexts: tuple[Context, ...]) -> HeadEvaluation:
@@ -130,8 +134,8 @@ def _evaluation(rng: np.random.Generator, head: LinearHead, contexts: tuple[Cont
     discover = np.flatnonzero(np.isin(units, halves[: len(halves) // 2]))
     confirm = np.flatnonzero(np.isin(units, halves[len(halves) // 2 :]))
     seen = rng.random((_AUDITED, len(contexts) + _CLASSES)) * 0.5
-    place = np.where(shown > 0, labels * (len(_SHOWN) - 1) + shown - 1, len(contexts) + labels)
-    seen[np.arange(_AUDITED), place] += 1
+    context = np.where(shown > 0, labels * (len(_SHOWN) - 1) + shown - 1, len(contexts) + labels)
+    seen[np.arange(_AUDITED), context] += 1
     vectors = np.eye(len(contexts) + _CLASSES, dtype=np.float32)
     dealt = ContextRows(contexts, seen, labels, vectors, {label: len(contexts) + label for label in range(_CLASSES)})
     test, test_labels, _ = _rows(rng, _TEST, True)
@@ -167,10 +171,10 @@ def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         "| -- | --: | --: | --: | --: | --: | --: | --: |",
     ]
     for case in CASES:
-        own: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for runs in results.values():
             for run in runs:
-                own.update(run[case])
-        cells = [own[SAID[2]], own[SAID[0]], own[SAID[1]], own["some"], own["retrained"]]
-        lines.append(f"| {case} | {own['runs']} | {own['λ = 0']} | {' | '.join(map(str, cells))} |")
+                counts.update(run[case])
+        cells = [counts[SAID[2]], counts[SAID[0]], counts[SAID[1]], counts["some"], counts["retrained"]]
+        lines.append(f"| {case} | {counts['runs']} | {counts['λ = 0']} | {' | '.join(map(str, cells))} |")
     return lines

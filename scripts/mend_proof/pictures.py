@@ -61,9 +61,9 @@ def contexts_of(target: Target, label: int) -> list[Context]:
     axis, kinds, name = axis_of(target), target.kinds[label], target.class_names[label]
     if axis == "class":
         return [
-            Context(f"{kind} {one.words}", one.caption, one.prompt, (("class", kind), *one.claims))
+            Context(f"{kind} {context.words}", context.caption, context.prompt, (("class", kind), *context.claims))
             for kind in kinds
-            for one in _of(_PLACES, kind, (kind,))
+            for context in _of(_PLACES, kind, (kind,))
         ]
     return _of(_COLOURS if axis == "colour" else _PLACES, name, kinds)
 
@@ -99,8 +99,11 @@ def _drawn(kinds: tuple[str, ...]) -> str:
 
 @cache
 def _claims() -> dict[str, tuple[str, str]]:
-    places = {words_of_claims({"background": place}).removeprefix("a "): ("background", place) for place in BACKGROUNDS}
-    return places | {one: ("colour", one) for one in COLOURS} | {one: ("pattern", one) for one in PATTERNS}
+    places = {
+        words_of_claims({"background": background}).removeprefix("a "): ("background", background)
+        for background in BACKGROUNDS
+    }
+    return places | {value: ("colour", value) for value in COLOURS} | {value: ("pattern", value) for value in PATTERNS}
 
 
 def _claim(words: str) -> tuple[str, str]:
@@ -151,13 +154,13 @@ class Pictures:
 
         parts, written = [], self._written(prompt)
         for start in range(numbers.start, numbers.stop, _BATCH):
-            own = range(start, min(start + _BATCH, numbers.stop))
+            batch = range(start, min(start + _BATCH, numbers.stop))
             with torch.inference_mode():
                 images = self._pipeline(
-                    prompt=[written] * len(own),
+                    prompt=[written] * len(batch),
                     num_inference_steps=_STEPS,
                     guidance_scale=_GUIDANCE,
-                    generator=[torch.Generator().manual_seed(_FIRST_SEED + number) for number in own],
+                    generator=[torch.Generator().manual_seed(_FIRST_SEED + number) for number in batch],
                     output_type="np",
                 ).images
             parts.append(np.rint(np.clip(images, 0, 1) * 255).astype(np.uint8))

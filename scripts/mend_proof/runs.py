@@ -99,13 +99,13 @@ class Audit:
     @cached_property
     def assigned(self) -> NDArray[np.int64]:
         """(n,) for each mined row the place of its context among those of its label."""
-        found = np.zeros(len(self.mined), np.int64)
+        nearest = np.zeros(len(self.mined), np.int64)
         for label, contexts in enumerate(self.contexts):
-            own = self.mined.labels == label
-            found[own] = nearest_context(
-                self.mined.vectors[own], text_vectors([context.caption for context in contexts])
+            of_class = self.mined.labels == label
+            nearest[of_class] = nearest_context(
+                self.mined.vectors[of_class], text_vectors([context.caption for context in contexts])
             )
-        return found
+        return nearest
 
     def features(self, prompt: str, count: int) -> NDArray[np.float32]:
         """(count, d) of the first pictures of a prompt, by the target."""
@@ -120,11 +120,11 @@ class Audit:
         if screen == "all":
             return np.arange(count)
         vectors = self.pictures.vectors(prompt, count)
-        own = _likeness(vectors, self.target.kinds[label])
+        likeness = _likeness(vectors, self.target.kinds[label])
         if screen == "class":
             others = [kinds for other, kinds in enumerate(self.target.kinds) if other != label]
-            return np.flatnonzero(own > np.max([_likeness(vectors, kinds) for kinds in others], axis=0))
-        shown = own >= self.thresholds[label]
+            return np.flatnonzero(likeness > np.max([_likeness(vectors, kinds) for kinds in others], axis=0))
+        shown = likeness >= self.thresholds[label]
         alone = without_class(prompt)
         if alone is not None:
             shown &= vectors @ text_vectors([alone])[0] >= _SHIFT_THRESHOLD
@@ -182,50 +182,50 @@ class Run:
     def wanted(self, rank: Rank | None = None, k: int | None = None) -> list[Wanted]:
         """What is drawn of the chosen contexts of all classes."""
         return [
-            Wanted(label, self.audit.contexts[label][place].prompt, count)
+            Wanted(label, self.audit.contexts[label][index].prompt, count)
             for label, _ in enumerate(self.audit.contexts)
-            for place, count in self.numbers(label, rank, k)
+            for index, count in self.numbers(label, rank, k)
         ]
 
     def numbers(self, label: int, rank: Rank | None = None, k: int | None = None) -> list[tuple[int, int]]:
         """(place, pictures) of the chosen contexts of a class."""
-        counts, asked = self.counts(label), self.settings
+        counts, settings = self.counts(label), self.settings
         return [
-            (place, images_a_context(counts[place].failures, asked.a_failure, asked.most))
-            for place in self.chosen(label, rank, k)
+            (index, images_a_context(counts[index].failures, settings.a_failure, settings.most))
+            for index in self.chosen(label, rank, k)
         ]
 
     def class_names(self) -> list[Wanted]:
         """As many pictures a class by its name alone."""
-        found = []
+        pictures = []
         for label, _ in enumerate(self.audit.contexts):
             count = sum(count for _, count in self.numbers(label))
             if count:
-                found.append(Wanted(label, plain_prompt(self.target, label), count))
-        return found
+                pictures.append(Wanted(label, plain_prompt(self.target, label), count))
+        return pictures
 
     def random_contexts(self) -> list[Wanted]:
         """As many other contexts of each class, with as many pictures each."""
-        found = []
+        pictures = []
         for label, contexts in enumerate(self.audit.contexts):
             numbers = self.numbers(label)
-            others = np.setdiff1d(np.arange(len(contexts)), [place for place, _ in numbers])
+            others = np.setdiff1d(np.arange(len(contexts)), [index for index, _ in numbers])
             drawn = np.random.default_rng([self.seed, _OTHERS, label]).permutation(others)
-            found += [
-                Wanted(label, contexts[place].prompt, count)
-                for place, (_, count) in zip(drawn.tolist(), numbers, strict=False)
+            pictures += [
+                Wanted(label, contexts[index].prompt, count)
+                for index, (_, count) in zip(drawn.tolist(), numbers, strict=False)
             ]
-        return found
+        return pictures
 
     def drawn(self, wanted: Sequence[Wanted]) -> Lesson:
         """Pictures as a lesson: each prompt's are the run's own draw of its pool."""
         features, targets = [], []
-        for one in wanted:
-            pool = self.pool_of(one)
-            accepted = self.audit.accepted(one.prompt, one.label, pool, self.settings.screen)
-            rows = np.random.default_rng([self.seed, _DRAW, one.label]).permutation(accepted)[: one.count]
-            features.append(self.audit.features(one.prompt, pool)[rows])
-            targets.append(np.full(len(rows), one.label, np.int64))
+        for pictures in wanted:
+            pool = self.pool_of(pictures)
+            accepted = self.audit.accepted(pictures.prompt, pictures.label, pool, self.settings.screen)
+            rows = np.random.default_rng([self.seed, _DRAW, pictures.label]).permutation(accepted)[: pictures.count]
+            features.append(self.audit.features(pictures.prompt, pool)[rows])
+            targets.append(np.full(len(rows), pictures.label, np.int64))
         return Lesson(np.concatenate(features), np.concatenate(targets))
 
     def pool_of(self, wanted: Wanted) -> int:
@@ -237,9 +237,9 @@ class Run:
         """Rows of the discover half in each chosen context of each class."""
         mined, rows = self.audit.mined, self.halves.discover
         return [
-            rows[(mined.labels[rows] == label) & (self.audit.assigned[rows] == place)]
+            rows[(mined.labels[rows] == label) & (self.audit.assigned[rows] == index)]
             for label, _ in enumerate(self.audit.contexts)
-            for place in self.chosen(label)
+            for index in self.chosen(label)
         ]
 
     def scored(self, head: LinearHead) -> Scored:
@@ -261,7 +261,7 @@ class Run:
             "truth": on_truth,
         }
         return Scored(
-            {name: float(one.mean()) if len(one) else float("nan") for name, one in sets.items()},
+            {name: float(hits.mean()) if len(hits) else float("nan") for name, hits in sets.items()},
             float(right[halves.discover].mean()),
             np.asarray([right[rows].mean() for rows in self.groups]),
         )
@@ -280,8 +280,8 @@ class Run:
             scored.append(self.scored(start))
         chosen = choose_lambda(
             grid,
-            np.stack([one.contexts for one in scored]),
-            np.asarray([one.discover for one in scored]),
+            np.stack([score.contexts for score in scored]),
+            np.asarray([score.discover for score in scored]),
             context_rows=np.asarray([len(rows) for rows in self.groups]),
             before=self.before.discover,
             most_loss=self.settings.most_loss,
@@ -292,7 +292,7 @@ class Run:
             "allowed": int(chosen.allowed.sum()),
             "pictures": 0 if debug is None else len(debug),
             "accuracy": scored[chosen.index].accuracy,
-            "curve": {f"{lam:g}": one.accuracy for lam, one in zip(grid, scored, strict=True)},
+            "curve": {f"{lam:g}": score.accuracy for lam, score in zip(grid, scored, strict=True)},
         }
 
     @cached_property

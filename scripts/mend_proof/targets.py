@@ -61,8 +61,8 @@ class Rows:
 
     def has(self, attribute: str, value: str) -> NDArray[np.bool_]:
         """(n,) whether each scene has a value."""
-        place = list(ATTRIBUTES).index(attribute)
-        return self.attributes[:, place] == ATTRIBUTES[attribute].index(value)
+        index = list(ATTRIBUTES).index(attribute)
+        return self.attributes[:, index] == ATTRIBUTES[attribute].index(value)
 
 
 class Target:
@@ -125,19 +125,19 @@ class Target:
         transform, parts = self.classifier.transform(), []
         for start in range(0, len(pixels), _BATCH):
             part = [transform(Image.fromarray(pixel)) for pixel in pixels[start : start + _BATCH]]
-            found = self.classifier.features(torch.stack(part), "cpu")
-            assert found is not None
-            parts.append(found.numpy())
+            batch_features = self.classifier.features(torch.stack(part), "cpu")
+            assert batch_features is not None
+            parts.append(batch_features.numpy())
         return np.concatenate(parts)
 
     def rows(self, split: str, clip: bool = False) -> Rows:
         """Rows of a split; `clip`: with CLIP's vectors."""
         held = self._held(split)
-        own = self._own(split)
+        features = self._own(split)
         vectors = _vectors(self._scenes_name, split, held["count"], self.kept) if clip else None
-        empty = np.zeros((len(own), 0), np.float32)
+        empty = np.zeros((len(features), 0), np.float32)
         return Rows(
-            held["labels"], held["units"], held["members"], own, empty if vectors is None else vectors,
+            held["labels"], held["units"], held["members"], features, empty if vectors is None else vectors,
             held["attributes"],
         )  # fmt: skip
 
@@ -153,8 +153,8 @@ class Target:
         )
         if not path.exists():
             pixels = _pixels(self._scenes_name, split, self._held(split)["count"], self.kept)
-            found = self.features(pixels)
-            saved(path, lambda to: np.save(to, found))
+            features = self.features(pixels)
+            saved(path, lambda to: np.save(to, features))
         return np.load(path)
 
     def _held(self, split: str) -> dict[str, Any]:
@@ -172,14 +172,23 @@ def _facts(scenes: str, split: str, kept: Path) -> dict[str, Any]:
     count = count_of(scenes, split)
     path = kept / "facts" / f"{scenes}-{split}-{count}-{_version(scenes)}.npz"
     if not path.exists():
-        found = [scene_of(scenes, split, row) for row in range(count)]
+        scenes_of_split = [scene_of(scenes, split, row) for row in range(count)]
         world = named_world(scenes)
-        labels = [one.label for one in found] if world is None else [world.label(split, row) for row in range(count)]
-        members = [biased_off(one) if world is None else world.in_slice(split, row) for row, one in enumerate(found)]
-        attributes = [[ATTRIBUTES[name].index(value) for name, value in one.attributes().items()] for one in found]
+        labels = (
+            [scene.label for scene in scenes_of_split]
+            if world is None
+            else [world.label(split, row) for row in range(count)]
+        )
+        members = [
+            biased_off(scene) if world is None else world.in_slice(split, row)
+            for row, scene in enumerate(scenes_of_split)
+        ]
+        attributes = [
+            [ATTRIBUTES[name].index(value) for name, value in scene.attributes().items()] for scene in scenes_of_split
+        ]
         arrays: dict[str, Any] = {
             "labels": np.asarray(labels, np.int64),
-            "units": np.asarray([one.garment for one in found], np.int64),
+            "units": np.asarray([scene.garment for scene in scenes_of_split], np.int64),
             "members": np.asarray(members, np.bool_),
             "attributes": np.asarray(attributes, np.int8),
         }
@@ -237,8 +246,8 @@ def _vectors(scenes: str, split: str, count: int, kept: Path) -> NDArray[np.floa
         kept / "vectors" / f"{scenes}-{split}-{count}-{_version(scenes)}-{folder_sha256(LAB_WEIGHTS / 'clip')[:8]}.npy"
     )
     if not path.exists():
-        found = clip_vectors(_pixels(scenes, split, count, kept))
-        saved(path, lambda to: np.save(to, found))
+        vectors = clip_vectors(_pixels(scenes, split, count, kept))
+        saved(path, lambda to: np.save(to, vectors))
     return np.load(path)
 
 
@@ -253,8 +262,8 @@ def _pixels(scenes: str, split: str, count: int, kept: Path) -> NDArray[np.uint8
     path = kept / "pixels" / f"{scenes}-{split}-{count}-{_version(scenes)}.npy"
     if not path.exists():
         draw = _renderer(scenes, split)
-        found = np.stack([draw(row) for row in range(count)])
-        saved(path, lambda to: np.save(to, found))
+        pixels = np.stack([draw(row) for row in range(count)])
+        saved(path, lambda to: np.save(to, pixels))
     return np.load(path, mmap_mode="r")
 
 

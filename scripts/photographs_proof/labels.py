@@ -59,15 +59,15 @@ def label_answers(weights: Path, photographs: Path, paths: Sequence[str], kept: 
 
 def measured_labels(data: Path, photographs: Path, work: Path, networks: Sequence[str]) -> dict[str, Any]:
     """Of each half, way and network how many images each length lists, and how many of them are errors."""
-    paths = sorted(one.relative_to(photographs).as_posix() for one in photographs.rglob("*.jpg"))
-    asked = json.loads((data / "cifar10-label-errors-even.json").read_text(encoding="utf-8"))
-    errors = np.isin(paths, [one["path"] for one in asked if one["votes"]["given"] < 3])
+    paths = sorted(path.relative_to(photographs).as_posix() for path in photographs.rglob("*.jpg"))
+    votes = json.loads((data / "cifar10-label-errors-even.json").read_text(encoding="utf-8"))
+    errors = np.isin(paths, [vote["path"] for vote in votes if vote["votes"]["given"] < 3])
     labels = np.array([CLASSES.index(path.split("/")[0]) for path in paths])
     judging = np.array([hashlib.sha256(path.encode()).digest()[0] % 2 == 1 for path in paths])
-    found: dict[str, Any] = {"asked": len(asked), "errors": int(errors.sum()), "images": len(paths)}
+    counts: dict[str, Any] = {"asked": len(votes), "errors": int(errors.sum()), "images": len(paths)}
     choose = [name for name in networks if name in CHOOSING]
     judge = [name for name in networks if name not in CHOOSING]
-    for half, chosen, own in (
+    for half, chosen, listing_networks in (
         ("choosing", ~judging, choose),
         ("judging", judging, judge),
         ("both", judging | ~judging, networks),
@@ -77,25 +77,26 @@ def measured_labels(data: Path, photographs: Path, work: Path, networks: Sequenc
             name: label_answers(
                 data / "cifar10-resnets" / f"{name}.safetensors", photographs, paths, work / f"label-answers-{name}.npz"
             )
-            for name in own
+            for name in listing_networks
         }
         p = np.stack([answer["p"][rows] for answer in answers.values()])
         listed = {
-            name: dict(_ways(one["p"][rows], one["features"][rows], labels[rows])) for name, one in answers.items()
+            name: dict(_ways(answer["p"][rows], answer["features"][rows], labels[rows]))
+            for name, answer in answers.items()
         }
         listed["together"] = dict(_ways_together(p, labels[rows]))
         now, before = (
-            np.bincount(np.concatenate([listed[name][way][:most] for name in own]), minlength=len(rows))
+            np.bincount(np.concatenate([listed[name][way][:most] for name in listing_networks]), minlength=len(rows))
             for way, most in ((NOW, _length(LISTED_SHARE, rows)), (BEFORE, None))
         )
-        found[half] = {
+        counts[half] = {
             "images": len(rows),
             "errors": int(errors[rows].sum()),
             "ways": {name: _counts(ways, errors[rows], rows) for name, ways in listed.items()},
             "interval": clustered_interval((now * errors[rows])[now > 0], now[now > 0]),
             "gain": _gain(now, before, errors[rows]),
         }
-    return found
+    return counts
 
 
 def _gain(now: NDArray[np.int64], before: NDArray[np.int64], errors: NDArray[np.bool_]) -> list[float]:
@@ -120,17 +121,17 @@ def _counts(
     ways: Mapping[str, NDArray[np.int64]], errors: NDArray[np.bool_], rows: NDArray[np.int64]
 ) -> dict[str, dict[str, list[int]]]:
     """By way and length, images listed and errors among them; `all` is the way's own length."""
-    found = {}
+    counts = {}
     for way, listed in ways.items():
         lengths = {_ALL: len(listed), **{str(share): _length(share, rows) for share in LENGTHS}}
-        found[way] = {name: [len(listed[:most]), int(errors[listed[:most]].sum())] for name, most in lengths.items()}
-    return found
+        counts[way] = {name: [len(listed[:most]), int(errors[listed[:most]].sum())] for name, most in lengths.items()}
+    return counts
 
 
 def _rows(p: NDArray[np.float64], labels: NDArray[np.int64]) -> AnsweredRows:
     """What `mine` knows of these answers, [networks, n, 10]; the first network is the audited one."""
     answers, places = p[0].argmax(axis=1), np.arange(len(labels))
-    keys = [str(place) for place in places]
+    keys = [str(row) for row in places]
     return AnsweredRows(keys, labels, answers != labels, places, answers, p[0].max(axis=1), p[:, places, labels])
 
 
@@ -183,16 +184,16 @@ def _first(scores: NDArray[np.float64], listed: NDArray[np.bool_]) -> NDArray[np
     return places[np.argsort(-scores[places], kind="stable")]
 
 
-def labels_table(found: Mapping[str, Any]) -> list[str]:
-    judged = found["judging"]
+def labels_table(counts: Mapping[str, Any]) -> list[str]:
+    judged = counts["judging"]
     networks = [name for name in judged["ways"] if name != "together"]
     low, high = (100 * bound for bound in judged["interval"])
-    gains = ["{:+.1f} points ({:+.1f} to {:+.1f})".format(*found[half]["gain"]) for half in ("judging", "both")]
+    gains = ["{:+.1f} points ({:+.1f} to {:+.1f})".format(*counts[half]["gain"]) for half in ("judging", "both")]
     lines = [
         "### Are these labels right?",
         "",
-        f"{found['errors']} of {found['images']:,} labels are errors: at most two of five people chose them alone."
-        f" People saw {found['asked']} of the photographs, picked by confident learning with another network. The rest"
+        f"{counts['errors']} of {counts['images']:,} labels are errors: at most two of five people chose them alone."
+        f" People saw {counts['asked']} of the photographs, picked by confident learning with another network. The rest"
         " count as right, so each precision is a lower bound.",
         "",
         "A cell: images to look at for each error; in brackets errors / images listed, summed over networks. Lengths"
@@ -202,20 +203,22 @@ def labels_table(found: Mapping[str, Any]) -> list[str]:
         ("choosing", "The half that chose the rule"),
         ("judging", "**The other half, with the other networks**"),
     ):
-        own = found[half]
-        own_networks = [name for name in own["ways"] if name != "together"]
+        counted = counts[half]
+        own_networks = [name for name in counted["ways"] if name != "together"]
         lines += [
             "",
-            f"{opening}: {', '.join(own_networks)}; {own['images']:,} photographs, {own['errors']} errors.",
+            f"{opening}: {', '.join(own_networks)}; {counted['images']:,} photographs, {counted['errors']} errors.",
             "",
             f"| way | {' | '.join(f'{100 * share:g} %' for share in LENGTHS)} | own |",
             "| :-- |" + " --: |" * (len(LENGTHS) + 1),
         ]
-        together = own["ways"]["together"]
-        for way in (*own["ways"][own_networks[0]], *together):
-            each = [together] if way in together else [own["ways"][name] for name in own_networks]
-            cells = [_cell([one[way][length] for one in each]) for length in map(str, LENGTHS)]
-            cells.append(_cell([one[way][_ALL] for one in each]) if each[0][way][_ALL][0] < own["images"] else "–")
+        together = counted["ways"]["together"]
+        for way in (*counted["ways"][own_networks[0]], *together):
+            each = [together] if way in together else [counted["ways"][name] for name in own_networks]
+            cells = [_cell([ways[way][length] for ways in each]) for length in map(str, LENGTHS)]
+            cells.append(
+                _cell([ways[way][_ALL] for ways in each]) if each[0][way][_ALL][0] < counted["images"] else "–"
+            )
             lines.append(f"| {way} | {' | '.join(cells)} |")
     lines += [
         "",
@@ -238,5 +241,5 @@ def labels_table(found: Mapping[str, Any]) -> list[str]:
 
 
 def _cell(each: Sequence[Sequence[int]]) -> str:
-    images, right = (sum(one[place] for one in each) for place in (0, 1))
+    images, right = (sum(pair[column] for pair in each) for column in (0, 1))
     return f"{images / right:.0f} ({right}/{images:,})" if right else f"– (0/{images:,})"

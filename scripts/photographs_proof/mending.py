@@ -86,12 +86,12 @@ def measured_mending(
     # As `counterfoil.mend` does, which leaves one head and not all.
     with handed_over({name: original}, transform()) as (called, held):
         source = mend_source(recipe, (), "test", None, 0, [str(audited)])
-        for one in held:
-            one.images = lambda: [source.train]
+        for holder in held:
+            holder.images = lambda: [source.train]
         settings = MendSettings(GRID, "lbfgs", None, 0, None, effects=False)
         prepared = prepare(source, given_variants(using), {}, settings)
-        found = mend_one(load_mendable(called, source)[called[0]], prepared, out, "cpu")
-    heads = {variant.role: found.heads[variant.name] for variant in found.summary.arms}
+        mended_model = mend_one(load_mendable(called, source)[called[0]], prepared, out, "cpu")
+    heads = {variant.role: mended_model.heads[variant.name] for variant in mended_model.summary.arms}
     if name == CHECKED:
         command = mend(
             {name: original}, recipe, using, out.with_name(f"{out.name}-command"), transform=transform(),
@@ -102,14 +102,16 @@ def measured_mending(
     evaluation = out.with_name(f"{out.name}-judged")
     evaluate(judged, models, transform=transform(), out=evaluation, device="cpu", reference=False, seed=SEED)
     hits = {role: hits_of(evaluation, role) for role in HEADS}
-    mended = next(variant for variant in found.summary.arms if variant.role == MENDED)
+    mended = next(variant for variant in mended_model.summary.arms if variant.role == MENDED)
     return {
-        "lambda": {variant.role: variant.lam for variant in found.summary.arms},
-        "images": {variant.role: variant.images for variant in found.summary.arms},
+        "lambda": {variant.role: variant.lam for variant in mended_model.summary.arms},
+        "images": {variant.role: variant.images for variant in mended_model.summary.arms},
         "outcome": mended.outcome,
         "verdict": mended.verdict,
-        "accuracy": {role: {shift: float(own.mean()) for shift, own in hits[role].items()} for role in HEADS},
-        "differences": {f"{one} {other}": _differences(hits[one], hits[other]) for one, other in COMPARED},
+        "accuracy": {
+            role: {shift: float(role_hits.mean()) for shift, role_hits in hits[role].items()} for role in HEADS
+        },
+        "differences": {f"{first} {other}": _differences(hits[first], hits[other]) for first, other in COMPARED},
     }
 
 
@@ -125,22 +127,22 @@ def _written_groups(audited: Path, file: Path) -> Path:
 
 
 def _differences(
-    one: Mapping[str, NDArray[np.bool_]], other: Mapping[str, NDArray[np.bool_]]
+    first: Mapping[str, NDArray[np.bool_]], other: Mapping[str, NDArray[np.bool_]]
 ) -> dict[str, list[float | None]]:
     """Return by shift how much more accurate one head is than another, with its 95 % interval over photographs."""
-    by_shift = {shift: one[shift].astype(np.float64).ravel() - other[shift].ravel() for shift in one}
+    by_shift = {shift: first[shift].astype(np.float64).ravel() - other[shift].ravel() for shift in first}
     by_shift[_TOGETHER] = np.mean([by_shift[shift] for shift in LEARNED], axis=0)
-    found = {}
+    differences = {}
     for shift, values in by_shift.items():
         estimate = mean_over_units(values, np.arange(len(values)), seeded(SEED, "heads", shift))
-        found[shift] = [estimate.value, estimate.low, estimate.high]
-    return found
+        differences[shift] = [estimate.value, estimate.low, estimate.high]
+    return differences
 
 
-def mending_table(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def mending_table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the accuracy of each head on photographs that took no part, and what it gains on others."""
     shifts = ("base", *LEARNED, UNSEEN)
-    first = next(iter(found.values()))
+    first = next(iter(results.values()))
     lines = [
         "### Heads mended with corrupted photographs",
         "",
@@ -154,10 +156,10 @@ def mending_table(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         f"| network | head | λ | {' | '.join(shifts)} |",
         "| :-- | :-- | --: |" + " --: |" * len(shifts),
     ]
-    for network, own in found.items():
+    for network, result in results.items():
         for role, words in HEADS.items():
-            lam = own["lambda"].get(role)
-            cells = [f"{100 * own['accuracy'][role][shift]:.1f}" for shift in shifts]
+            lam = result["lambda"].get(role)
+            cells = [f"{100 * result['accuracy'][role][shift]:.1f}" for shift in shifts]
             lines.append(f"| {network} | {words} | {'' if lam is None else f'{lam:g}'} | {' | '.join(cells)} |")
     lines += [
         "",
@@ -166,15 +168,15 @@ def mending_table(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         f"| network | of | mean of the three | {' | '.join(shifts)} |",
         "| :-- | :-- | --: |" + " --: |" * len(shifts),
     ]
-    for network, own in found.items():
-        for one, other in COMPARED:
-            values = own["differences"][f"{one} {other}"]
+    for network, result in results.items():
+        for role, other in COMPARED:
+            values = result["differences"][f"{role} {other}"]
             cells = [_cell(values[shift]) for shift in (_TOGETHER, *shifts)]
-            lines.append(f"| {network} | {HEADS[one]}, less {HEADS[other]} | {' | '.join(cells)} |")
+            lines.append(f"| {network} | {HEADS[role]}, less {HEADS[other]} | {' | '.join(cells)} |")
     lines += ["", "What `mend` says:", ""]
-    return lines + [f"- {network}: {own['outcome']}. {own['verdict']}" for network, own in found.items()]
+    return lines + [f"- {network}: {result['outcome']}. {result['verdict']}" for network, result in results.items()]
 
 
 def _cell(difference: list[float]) -> str:
-    value, low, high = (100 * one for one in difference)
+    value, low, high = (100 * share for share in difference)
     return f"{value:+.1f} ({low:+.1f} to {high:+.1f})"

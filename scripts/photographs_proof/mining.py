@@ -70,12 +70,12 @@ def _told(finding: Finding) -> dict[str, Any]:
     }
 
 
-def mining_table(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def mining_table(mined: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return what was tested and confirmed for each network, and how other networks do in the same groups."""
-    findings = {network: own["findings"] for network, own in found.items()}
+    findings = {network: result["findings"] for network, result in mined.items()}
     confusions = {
-        network: {one["words"] for one in own if one["kind"] == "answer" and one["confirmed"]}
-        for network, own in findings.items()
+        network: {finding["words"] for finding in rows if finding["kind"] == "answer" and finding["confirmed"]}
+        for network, rows in findings.items()
     }
     lines = [
         "### Failures named by `mine` without CLIP",
@@ -90,18 +90,18 @@ def mining_table(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         " confusions on others | processor seconds |",
         "| :-- |" + " --: |" * (len(KINDS) + 6),
     ]
-    for network, own in findings.items():
-        confirmed = [one for one in own if one["confirmed"]]
-        counts = [sum(one["kind"] == kind for one in confirmed) for kind in KINDS]
-        rest = [one for one in own if not one["confirmed"]]
+    for network, rows in findings.items():
+        confirmed = [finding for finding in rows if finding["confirmed"]]
+        counts = [sum(finding["kind"] == kind for finding in confirmed) for kind in KINDS]
+        rest = [finding for finding in rows if not finding["confirmed"]]
         again = [words in confusions[other] for other in findings if other != network for words in confusions[network]]
         lines.append(
-            f"| {network} | {len(own)} | {len(confirmed)} | {' | '.join(map(str, counts))} | {_also(confirmed)} |"
-            f" {_also(rest)} | {sum(again)} of {len(again)} | {found[network]['seconds']:.0f} |"
+            f"| {network} | {len(rows)} | {len(confirmed)} | {' | '.join(map(str, counts))} | {_also(confirmed)} |"
+            f" {_also(rest)} | {sum(again)} of {len(again)} | {mined[network]['seconds']:.0f} |"
         )
-    every = [one for finding in findings.values() for one in finding]
-    confirmed = [one for one in every if one["confirmed"]]
-    rest = [one for one in every if not one["confirmed"]]
+    every = [row for finding in findings.values() for row in finding]
+    confirmed = [row for row in every if row["confirmed"]]
+    rest = [row for row in every if not row["confirmed"]]
     lines += [
         "",
         f"All networks: {len(confirmed)} of {len(every)} confirmed. Also on others: {_also(confirmed)}; not confirmed,"
@@ -113,13 +113,13 @@ def mining_table(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "| group | images | wrong, % | rest, % | q | on other networks |",
         "| :-- | --: | --: | --: | --: | :-- |",
     ]
-    for one in findings.get(_SHOWN, ()):
-        if one["confirmed"]:
-            values = [one["others"][network] for network in findings if network in one["others"]]
+    for finding in findings.get(_SHOWN, ()):
+        if finding["confirmed"]:
+            values = [finding["others"][network] for network in findings if network in finding["others"]]
             others = ", ".join(f"{100 * value:+.0f}" for value in values) or "–"
             lines.append(
-                f"| {one['words']} | {one['images']} | {100 * one['set']:.0f} | {100 * one['rest']:.0f} |"
-                f" {one['q']:.2g} | {others} |"
+                f"| {finding['words']} | {finding['images']} | {100 * finding['set']:.0f} |"
+                f" {100 * finding['rest']:.0f} | {finding['q']:.2g} | {others} |"
             )
     return lines
 

@@ -42,7 +42,7 @@ def published_table(proof: PhotographProof) -> list[str]:
     models, published = published_accuracies(proof.data / "robustbench_cifar10c.csv")
     hits = {network: proof.hits_by_severity(network) for network in NETWORKS}
     # Rounded, so that equal means are ties whatever order they were summed in.
-    theirs = np.round(100 * published.mean(axis=2), 6)  # [models, corruptions]
+    published_percents = np.round(100 * published.mean(axis=2), 6)  # [models, corruptions]
     ours = {network: 100 * corrupted.mean(axis=(1, 2, 3)) for network, (_, corrupted) in hits.items()}
     lines = [
         "### Against the published table",
@@ -57,14 +57,16 @@ def published_table(proof: PhotographProof) -> list[str]:
     ]
     for index, name in enumerate(PUBLISHED):
         cells = [f"{accuracies[index]:.1f}" for accuracies in ours.values()]
-        spread = ", ".join(f"{value:.1f}" for value in np.quantile(theirs[:, index], (0, 0.5, 1)))
-        lines.append(f"| {name} | {' | '.join(cells)} | {spread} | {theirs[models.index(STANDARD), index]:.1f} |")
-    return [*lines, "", *_ranks(ours, theirs), "", *_outside(hits, models, published)]
+        spread = ", ".join(f"{value:.1f}" for value in np.quantile(published_percents[:, index], (0, 0.5, 1)))
+        lines.append(
+            f"| {name} | {' | '.join(cells)} | {spread} | {published_percents[models.index(STANDARD), index]:.1f} |"
+        )
+    return [*lines, "", *_ranks(ours, published_percents), "", *_outside(hits, models, published)]
 
 
-def _ranks(ours: Mapping[str, NDArray[np.float64]], theirs: NDArray[np.float64]) -> list[str]:
+def _ranks(ours: Mapping[str, NDArray[np.float64]], published: NDArray[np.float64]) -> list[str]:
     """Rank correlations over the fifteen corruptions. ours: accuracies by network; theirs: [models, corruptions]."""
-    median = np.median(theirs, axis=0)
+    median = np.median(published, axis=0)
     lines = [
         "Rank correlation (Spearman) of a network's accuracies over the fifteen corruptions with the median published"
         " ones, and with the single published model that is nearest in rank; and published models among themselves"
@@ -74,10 +76,12 @@ def _ranks(ours: Mapping[str, NDArray[np.float64]], theirs: NDArray[np.float64])
         "| :-- | --: | --: |",
     ]
     for network, accuracies in ours.items():
-        each = [spearmanr(accuracies, own).statistic for own in theirs]
+        each = [spearmanr(accuracies, percents).statistic for percents in published]
         lines.append(f"| {network} | {spearmanr(accuracies, median).statistic:.2f} | {max(each):.2f} |")
     pairs = [
-        spearmanr(theirs[index], theirs[other]).statistic for index in range(len(theirs)) for other in range(index)
+        spearmanr(published[index], published[other]).statistic
+        for index in range(len(published))
+        for other in range(index)
     ]
     spread = ", ".join(f"{value:.2f}" for value in np.quantile(pairs, (0.05, 0.5, 0.95)))
     return [*lines, f"| published pairs | {spread} | |"]
@@ -106,9 +110,9 @@ def _outside(
     for number, (network, (_, corrupted)) in enumerate(hits.items()):
         images = corrupted[0, 0].size
         accuracy = np.concatenate([corrupted.mean(axis=(2, 3))[None], drawn_accuracies(corrupted)])
-        own = (accuracy, lost(accuracy), lost(probits(accuracy, images)))
-        values = [one[0] for one in own]
-        low, high = zip(*[np.quantile(one[1:], (0.025, 0.975), axis=0) for one in own], strict=True)
+        measures = (accuracy, lost(accuracy), lost(probits(accuracy, images)))
+        values = [measure[0] for measure in measures]
+        low, high = zip(*[np.quantile(measure[1:], (0.025, 0.975), axis=0) for measure in measures], strict=True)
         standard = [side[models.index(STANDARD)] for side in sides]
         least, most = [side.min(axis=0) for side in sides], [side.max(axis=0) for side in sides]
         cells = [

@@ -71,8 +71,8 @@ def difference_ends(differences: NDArray[np.float64]) -> tuple[NDArray[np.float6
 def _effective(proof: PhotographProof) -> list[str]:
     """Effective robustness of the robust network, by the line through the five others."""
     scored = [proof.hits_by_severity(network) for network in NETWORKS]
-    base = np.stack([one for one, _ in scored], axis=-1)  # [classes, photographs, networks]
-    corrupted = np.stack([one for _, one in scored], axis=-1)  # [15, 5, classes, photographs, networks]
+    base = np.stack([on_base for on_base, _ in scored], axis=-1)  # [classes, photographs, networks]
+    corrupted = np.stack([on_shifts for _, on_shifts in scored], axis=-1)  # [15, 5, classes, photographs, networks]
     images = base[..., 0].size
     present = np.ones(base.shape[1], dtype=bool)
     accuracy = 100 * np.delete(base.mean(axis=(0, 1)), NETWORKS.index(ROBUST))
@@ -81,14 +81,14 @@ def _effective(proof: PhotographProof) -> list[str]:
         cells = []
         for severity in TOLD:
             units = [
-                ClassUnits(one, present, base[label], present, corrupted[index, severity - 1, label])
-                for label, one in enumerate(CLASSES)
+                ClassUnits(class_name, present, base[label], present, corrupted[index, severity - 1, label])
+                for label, class_name in enumerate(CLASSES)
             ]
-            found = drops(units, paired=True, seed=SEED, salt=f"{name}_{severity}")
-            values = effective_robustness_intervals(found, (images, images))
-            own = values.pop(NETWORKS.index(ROBUST))
-            assert own.low is not None and own.high is not None
-            cells.append(f"{100 * own.value:+.1f} ({100 * own.low:+.1f} to {100 * own.high:+.1f})")
+            class_drops = drops(units, paired=True, seed=SEED, salt=f"{name}_{severity}")
+            values = effective_robustness_intervals(class_drops, (images, images))
+            robust = values.pop(NETWORKS.index(ROBUST))
+            assert robust.low is not None and robust.high is not None
+            cells.append(f"{100 * robust.value:+.1f} ({100 * robust.low:+.1f} to {100 * robust.high:+.1f})")
             others += [100 * value.value for value in values.values()]
         rows.append(f"| {name} | {' | '.join(cells)} |")
     return [

@@ -80,10 +80,13 @@ class PhotographProof:
         """Return the folder of `levels` or `whole`, built where it is not there or not finished."""
         if name == "levels":
             levels = [severity / 5 for severity in SEVERITIES]
-            shifts = {one: {"corruption": one, "severity": {"by": "corruption", "levels": levels}} for one in PUBLISHED}
+            shifts = {
+                corruption: {"corruption": corruption, "severity": {"by": "corruption", "levels": levels}}
+                for corruption in PUBLISHED
+            }
             candidates = self.levels
         else:
-            shifts = {one: {"corruption": one, "severity": WHOLE_SEVERITY} for one in WHOLE}
+            shifts = {corruption: {"corruption": corruption, "severity": WHOLE_SEVERITY} for corruption in WHOLE}
             candidates = self.whole
         return self.built(f"{name}-{candidates}", self.photographs, "train", shifts, candidates)
 
@@ -147,8 +150,8 @@ class PhotographProof:
     def hits_by_severity(self, network: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return the hits of `levels`: on the base [10, photographs], and corrupted [15, 5, 10, photographs]."""
         hits = self.hits(self.dataset("levels"), network)
-        names = [[f"{one}_{step}" for step in SEVERITIES[:-1]] + [one] for one in PUBLISHED]
-        return hits["base"], np.array([[hits[name] for name in own] for own in names])
+        names = [[f"{corruption}_{step}" for step in SEVERITIES[:-1]] + [corruption] for corruption in PUBLISHED]
+        return hits["base"], np.array([[hits[name] for name in severities] for severities in names])
 
 
 def hits_of(evaluation: Path, model: str) -> dict[str, NDArray[np.bool_]]:
@@ -158,8 +161,8 @@ def hits_of(evaluation: Path, model: str) -> dict[str, NDArray[np.bool_]]:
     table = parquet.read_table(evaluation / "predictions.parquet")
     frame = table.select(["key", "label", "shift", f"right.{model}"]).to_pandas().sort_values(["label", "key"])
     return {
-        str(shift): own[f"right.{model}"].to_numpy(bool).reshape(len(CLASSES), -1)
-        for shift, own in frame.groupby("shift")
+        str(shift): rows[f"right.{model}"].to_numpy(bool).reshape(len(CLASSES), -1)
+        for shift, rows in frame.groupby("shift")
     }
 
 

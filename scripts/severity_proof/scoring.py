@@ -41,10 +41,10 @@ def kept(seen: Seen, what: NDArray[np.int8], side: int) -> Floats:
     """(shift,) the share of pairs with the base in which the oracle reads the same; NaN of a colour that is shifted."""
     pairs = seen.present[:, 0] & seen.present[:, side]
     same = what[:, 0] == what[:, side]
-    found = np.array([same[shift][pairs[shift]].mean() for shift in range(len(SHIFTS))])
+    shares = np.array([same[shift][pairs[shift]].mean() for shift in range(len(SHIFTS))])
     if what is seen.colour:
-        found[SHIFTS.index("red")] = math.nan
-    return found
+        shares[SHIFTS.index("red")] = math.nan
+    return shares
 
 
 def gains(seen: Seen, axis: str) -> Floats:
@@ -59,13 +59,13 @@ def gains(seen: Seen, axis: str) -> Floats:
 
 def strengths_of(drawn: Seen, truth: Seen, axis: str) -> Floats:
     """(shift, 1 + levels) the true strength that each level stands for, 0 at the base."""
-    asked, right = gains(drawn, axis), gains(truth, axis)
-    steps, found = np.array([0.0, *truth.strengths]), []
+    drawn_gains, right = gains(drawn, axis), gains(truth, axis)
+    steps, true_strengths = np.array([0.0, *truth.strengths]), []
     for shift in range(len(SHIFTS)):
         # Where a gain stands still the weakest strength that has it is meant.
         rising = np.concatenate([[True], np.diff(right[shift]) > 1e-9])
-        found.append(np.interp(asked[shift], right[shift][rising], steps[rising]))
-    return np.stack(found)
+        true_strengths.append(np.interp(drawn_gains[shift], right[shift][rising], steps[rising]))
+    return np.stack(true_strengths)
 
 
 def told_by(directory: Path, out: Path) -> dict[str, Any]:
@@ -77,19 +77,19 @@ def told_by(directory: Path, out: Path) -> dict[str, Any]:
     for shift in SHIFTS:
         key = [{"model": model, "group": shift} for model in models]
         ats = [at(level) for level in LEVELS]
-        drops.append([[_three(rows.one(DROP, at=one, **own)) for one in ats] for own in key])
-        for ending, found in ten.items():
-            found.append([_three(rows.one(TEN_POINTS + ending, **own)) for own in key])
-        median.append([_three(rows.one(MEDIAN, **own))[0] for own in key])
-        failed.append([[rows.value(FAILED, at=one, **own) or 0.0 for one in ats] for own in key])
-        classes.append(sorted({int(one.class_id) for one in rows.where(ACCURACY, group=shift) if one.class_id}))
+        drops.append([[_three(rows.one(DROP, at=level, **curve)) for level in ats] for curve in key])
+        for ending, reached in ten.items():
+            reached.append([_three(rows.one(TEN_POINTS + ending, **curve)) for curve in key])
+        median.append([_three(rows.one(MEDIAN, **curve))[0] for curve in key])
+        failed.append([[rows.value(FAILED, at=level, **curve) or 0.0 for level in ats] for curve in key])
+        classes.append(sorted({int(row.class_id) for row in rows.where(ACCURACY, group=shift) if row.class_id}))
     return {"drops": drops, "ten": ten, "median": median, "failed": failed, "classes": classes}
 
 
 def _three(row: Any) -> list[float]:
     """Value and ends of a row; a level that is not reached is far away."""
     assert row is not None
-    return [FAR if one is None else one for one in (row.value, row.low, row.high)]
+    return [FAR if number is None else number for number in (row.value, row.low, row.high)]
 
 
 def true_drops(truth: Seen, shift: int, classes: Sequence[int]) -> Floats:
@@ -100,7 +100,7 @@ def true_drops(truth: Seen, shift: int, classes: Sequence[int]) -> Floats:
 
 def ten_points(drops: Floats, steps: Floats) -> list[float]:
     """By model the first strength where the drop, made to rise, is ten points; far away where it is not reached."""
-    curves = [[Estimate(value, None, None) for value in own] for own in drops[1:].T]
+    curves = [[Estimate(value, None, None) for value in model_drops] for model_drops in drops[1:].T]
     return [min(rising_reaches(curve, steps, np.ones(len(steps)), 0.1).value, FAR) for curve in curves]
 
 
@@ -111,10 +111,12 @@ def true_failures(truth: Seen, shift: int, classes: Sequence[int]) -> tuple[list
     first, last = failure_runs(np.ones((right.shape[1], len(LEVELS)), bool), right[1:].transpose(1, 0, 2))
     medians, failed = [], []
     for model in range(len(CLASSIFIERS)):
-        own = right[0, :, model]
-        curve = failed_curve(first[own, model], last[own, model], len(LEVELS), np.random.default_rng(0))
+        right_on_base = right[0, :, model]
+        curve = failed_curve(
+            first[right_on_base, model], last[right_on_base, model], len(LEVELS), np.random.default_rng(0)
+        )
         medians.append(min(rising_reaches(curve, np.array(LEVELS), np.ones(len(LEVELS)), 0.5).value, FAR))
-        failed.append([one.value for one in curve])
+        failed.append([share.value for share in curve])
     return medians, failed
 
 
@@ -124,38 +126,38 @@ def lasted(failed: Sequence[float]) -> float:
     return float((np.diff(ends) * (1 - (shares[1:] + shares[:-1]) / 2)).sum())
 
 
-def against_truth(told: Mapping[str, Any], drawn: Seen, truth: Seen) -> dict[str, Any]:
+def against_truth(evaluated: Mapping[str, Any], drawn: Seen, truth: Seen) -> dict[str, Any]:
     """By axis: errors of `curve` and `ten`, how often both or neither reach ten points, and what intervals cover."""
-    found: dict[str, Any] = {}
+    errors_by_axis: dict[str, Any] = {}
     steps = np.array([0.0, *truth.strengths])
     for axis in AXES:
         strengths = strengths_of(drawn, truth, axis)
         errors, signed, covered, tens, reached, ten_covered, complete = ([] for _ in range(7))
         for shift in range(len(SHIFTS)):
-            right = true_drops(truth, shift, told["classes"][shift])
+            right = true_drops(truth, shift, evaluated["classes"][shift])
             levels = ten_points(right, steps[1:])
             for model in range(len(CLASSIFIERS)):
-                value, low, high = np.array(told["drops"][shift][model]).T
+                value, low, high = np.array(evaluated["drops"][shift][model]).T
                 true = np.interp(strengths[shift, 1:], steps, right[:, model])
                 errors.append(np.abs(value - true))
                 signed.append(value - true)
                 covered.append((low <= true) & (true <= high))
-                here = [_on(one, strengths[shift]) for one in told["ten"][""][shift][model]]
-                without = _on(told["ten"][COMPLETE][shift][model][0], strengths[shift])
+                reached_at = [_on(level, strengths[shift]) for level in evaluated["ten"][""][shift][model]]
+                without = _on(evaluated["ten"][COMPLETE][shift][model][0], strengths[shift])
                 level = levels[model]
-                reached.append((here[0] <= 1) == (level <= 1))
-                ten_covered.append(here[1] <= level <= here[2])
-                if here[0] <= 1 and level <= 1:
-                    tens.append(abs(here[0] - level))
+                reached.append((reached_at[0] <= 1) == (level <= 1))
+                ten_covered.append(reached_at[1] <= level <= reached_at[2])
+                if reached_at[0] <= 1 and level <= 1:
+                    tens.append(abs(reached_at[0] - level))
                 if without <= 1 and level <= 1:
                     complete.append(abs(without - level))
-        found[axis] = {
+        errors_by_axis[axis] = {
             "curve": float(np.mean(errors)), "signed": float(np.mean(signed)), "covered": float(np.mean(covered)),
             "ten": float(np.mean(tens)), "ten complete": float(np.mean(complete)), "both reach": len(tens),
             "reached": float(np.mean(reached)), "ten covered": float(np.mean(ten_covered)),
             "by shift": np.mean(np.reshape(errors, (len(SHIFTS), -1)), axis=1).tolist(),
         }  # fmt: skip
-    return found
+    return errors_by_axis
 
 
 def _on(level: float, strengths: Floats) -> float:
@@ -163,18 +165,18 @@ def _on(level: float, strengths: Floats) -> float:
     return level if level > 1 else float(np.interp(level, [0.0, *LEVELS], strengths))
 
 
-def ranked(told: Mapping[str, Any], truth: Seen) -> dict[str, Any]:
+def ranked(evaluated: Mapping[str, Any], truth: Seen) -> dict[str, Any]:
     """By shift, and over `all`, the rank correlation over models of mean failure levels; and how many models have a
     median failure point, truly and by what is told (`medians`)."""
     drawn, right, medians = [], [], np.zeros((len(SHIFTS), 2), dtype=int)
     for shift in range(len(SHIFTS)):
-        true, failed = true_failures(truth, shift, told["classes"][shift])
-        medians[shift] = [sum(one <= 1 for one in own) for own in (true, told["median"][shift])]
-        drawn.append([lasted(own) for own in told["failed"][shift]])
-        right.append([lasted(own) for own in failed])
+        true, failed = true_failures(truth, shift, evaluated["classes"][shift])
+        medians[shift] = [sum(point <= 1 for point in points) for points in (true, evaluated["median"][shift])]
+        drawn.append([lasted(shares) for shares in evaluated["failed"][shift]])
+        right.append([lasted(shares) for shares in failed])
     pairs = [*zip(drawn, right, strict=True), (np.mean(drawn, axis=0), np.mean(right, axis=0))]
-    found: list[Any] = [spearmanr(*pair) for pair in pairs]
-    return {"shifts": [float(one.statistic) for one in found], "medians": medians.tolist()}
+    correlations: list[Any] = [spearmanr(*pair) for pair in pairs]
+    return {"shifts": [float(correlation.statistic) for correlation in correlations], "medians": medians.tolist()}
 
 
 def by_chance(truth: Seen, units: int, seed: int = 5) -> float:
@@ -182,11 +184,11 @@ def by_chance(truth: Seen, units: int, seed: int = 5) -> float:
     rng = np.random.default_rng(seed)
     sides = [0, *(1 + truth.strengths.tolist().index(level) for level in LEVELS)]
     right = truth.right[:, sides]
-    classes, own = right.shape[2:4]
+    classes, scenes = right.shape[2:4]
     errors = []
     for _ in range(100):
-        drawn = right[:, :, np.arange(classes)[:, None], rng.integers(0, own, (classes, units))]
-        curves = [one.mean(axis=(2, 3)) for one in (drawn, right)]
+        drawn = right[:, :, np.arange(classes)[:, None], rng.integers(0, scenes, (classes, units))]
+        curves = [outcomes.mean(axis=(2, 3)) for outcomes in (drawn, right)]
         errors.append(np.abs(np.diff([curve[:, :1] - curve[:, 1:] for curve in curves], axis=0)).mean())
     return float(np.mean(errors))
 
@@ -199,12 +201,12 @@ def survivors(seen: Seen, rejected: float) -> dict[str, float]:
     every, whole = seen.present, passes & passes.all(axis=1, keepdims=True)
     return {
         name: value
-        for what, there in (("all", every), ("screened", passes), ("complete", whole))
-        for name, value in ((what, _drop(seen, there)), (f"{what} share", float(there.sum() / every.sum())))
+        for what, mask in (("all", every), ("screened", passes), ("complete", whole))
+        for name, value in ((what, _drop(seen, mask)), (f"{what} share", float(mask.sum() / every.sum())))
     }
 
 
-def _drop(seen: Seen, there: NDArray[np.bool_]) -> float:
-    count = there.sum(axis=3)[..., None]
-    accuracy = (seen.right & there[..., None]).sum(axis=3) / np.where(count == 0, np.nan, count)
+def _drop(seen: Seen, mask: NDArray[np.bool_]) -> float:
+    count = mask.sum(axis=3)[..., None]
+    accuracy = (seen.right & mask[..., None]).sum(axis=3) / np.where(count == 0, np.nan, count)
     return float(np.nanmean(accuracy[:, :1] - accuracy[:, 1:]))

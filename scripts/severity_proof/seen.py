@@ -124,23 +124,23 @@ class Looking:
             print(f"  looked at {SHIFTS[shift]}", flush=True)
         return seen
 
-    def _look(self, found: Seen, own: int, side: int, label: int, pictures: Cell) -> None:
+    def _look(self, seen: Seen, own_shift: int, side: int, label: int, pictures: Cell) -> None:
         if not pictures:
             return
         units = np.array([unit for unit, _ in pictures])
         pixels = np.stack([image for _, image in pictures])
         sure = self.viewer.oracle.confidences(pixels)
         vectors = self.clip.embed_images([Image.fromarray(pixel) for pixel in pixels], _PART)
-        said = [guesses(classifier, pixels) for classifier in self.viewer.classifiers]
-        for shift in [own] if side else range(len(SHIFTS)):
+        guessed = [guesses(classifier, pixels) for classifier in self.viewer.classifiers]
+        for shift in [own_shift] if side else range(len(SHIFTS)):
             change = SHIFTS_BY_NAME[SHIFTS[shift]]
             at = shift, side, label, units
-            found.present[at] = True
-            found.sure[at] = sure[change.attribute][:, ATTRIBUTES[change.attribute].index(change.value)]
-            found.seen[at], found.colour[at] = (sure[one].argmax(1) for one in ("class", "colour"))
-            found.object_score[at] = vectors @ self.of_classes[label]
-            found.shift_score[at] = vectors @ self.of_shifts[shift]
-            found.said[at] = np.stack(said, axis=1)
+            seen.present[at] = True
+            seen.sure[at] = sure[change.attribute][:, ATTRIBUTES[change.attribute].index(change.value)]
+            seen.seen[at], seen.colour[at] = (sure[attribute].argmax(1) for attribute in ("class", "colour"))
+            seen.object_score[at] = vectors @ self.of_classes[label]
+            seen.shift_score[at] = vectors @ self.of_shifts[shift]
+            seen.said[at] = np.stack(guessed, axis=1)
 
 
 def true_pictures(units: int) -> Pictures:
