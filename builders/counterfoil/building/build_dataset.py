@@ -284,7 +284,7 @@ def make_dataset(
         seconds = time.monotonic() - started
         manifest = close_dataset(store, recipe, store.plan.placeholders)
         by_name = counts_of(store.receipts())
-        # In the recipe's order; receipts are in that of names.
+        # In the recipe's order; receipts are sorted by name.
         counts = {shift.name: by_name[shift.name] for shift in recipe.all_shifts() if shift.name in by_name}
     return BuildResult(
         directory=out,

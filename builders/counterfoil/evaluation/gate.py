@@ -62,7 +62,7 @@ LINE_HINT = (
     " reports it without failing."
 )
 _HINT = f"A line is one of: accuracy(GROUP) >= PERCENT, drop(SHIFT) <= POINTS, {LINE_HINT}"
-_OF_CLASS = ("class=", "label=")  # the second in the words of classifiers of several labels
+_OF_CLASS = ("class=", "label=")  # multi-label classifiers say "label"
 _NAME = r'(?:(?:class|label)=)?(?:"[^"]*"|[^\s,()"\']+)'
 _LINE = re.compile(
     rf"\s*(?P<measure>\w+)\s*\(\s*(?P<names>{_NAME}(?:\s*,\s*{_NAME})*)\s*\)\s*(?P<sign>[<>=!]+)\s*(?P<limit>\S+(?:\s+%)?)\s*"
@@ -101,10 +101,10 @@ class Judged:
     """A line of the gate for one model and one group.
 
     estimate: fractions, with an interval that holds for all comparisons of the gate at once; None if nothing was
-    measured. images: per class (harmonic mean) on the side with fewer, or of a detector, with an object. needed: how
-    many of these would decide the line if the value stayed; None if it is decided, or no number would decide it.
-    reason: why it is undecided, if the interval is not the reason. classes: how many are measured, of how many in the
-    group; zeros for a detector. level: of a shift with levels.
+    measured. images: the smaller side's images per class (harmonic mean); for a detector, its images with an object.
+    needed: the number of such images that would decide the line at the same value; None if the line is decided, or
+    if no number would decide it. reason: why the line is undecided, if not because of its interval. classes: measured
+    classes and classes of the group; zeros for a detector. level: the level of a graded shift.
     """
 
     line: GateLine
@@ -210,7 +210,7 @@ def read_gate(
 ) -> tuple[GateLine, ...]:
     """Return the lines of a file (a YAML list of texts) or of texts. Raise UserError with every wrong line.
 
-    shares: what a line can measure. Comparisons are of the first, or of several of the one that they name last.
+    shares: what a line can measure. A comparison that names no share uses the first one.
     """
     if isinstance(gate, str | Path):
         source = str(gate)
@@ -413,7 +413,7 @@ def _comparisons(
 ) -> Iterator[tuple[Judged, tuple[_Accuracy, ...]]]:
     """Yield a line for each of its groups, still undecided, with the accuracy that it judges.
 
-    Of two accuracies the first less the second is judged; with none, nothing is measured.
+    A line with two accuracies judges the first minus the second. A line with none measures nothing.
     """
     subject, drop = answered.subject, line.measure in DROPS
     line_labels = labels_named(line.class_name, subject.classes) if line.class_name else range(len(subject.classes))

@@ -71,9 +71,9 @@ def choose_lambda(
 
     Arrays are of the discover half, for g values of λ and c contexts. context_accuracy: (g, c). overall: (g,).
     context_rows: (c,) row counts. before: accuracy of the original model. The loss is measured against `before` and
-    against λ = 0. untouched: `overall` and `before` on the base of a built dataset alone, which may not lose more
-    either. Ties go to the largest mean over the contexts that `worst_accuracy` uses, because the worst context can be
-    one that no λ improves; then to the smallest λ.
+    against λ = 0. untouched: `overall` and `before` on the base of a built dataset; the same bound holds there.
+    Ties go to the largest mean over the contexts that `worst_accuracy` uses, because the worst context can be one
+    that no λ improves; then to the smallest λ.
     """
     values = np.asarray(grid)
     if 0.0 not in grid or context_accuracy.shape != (len(grid), len(context_rows)) or overall.shape != values.shape:
@@ -85,9 +85,9 @@ def choose_lambda(
         allowed &= untouched[0] >= untouched[1] - most_loss - _ROUNDING
     compared = np.where(allowed, worst, -np.inf) if allowed.any() else overall
     best = np.flatnonzero(compared >= compared.max() - _ROUNDING)
-    many = context_rows >= fewest
-    if many.any():
-        mean = context_accuracy[:, many].mean(axis=1)[best]
+    enough_rows = context_rows >= fewest
+    if enough_rows.any():
+        mean = context_accuracy[:, enough_rows].mean(axis=1)[best]
         best = best[mean >= mean.max() - _ROUNDING]
     return ChosenLambda(int(best[np.argmin(values[best])]), worst, allowed)
 
@@ -103,9 +103,9 @@ def worst_accuracy(
     Contexts with fewer than `fewest` rows are left out. If all have fewer, their rows are pooled; without any row, the
     result is the overall accuracy.
     """
-    many = context_rows >= fewest
-    if many.any():
-        return context_accuracy[:, many].min(axis=1)
+    enough_rows = context_rows >= fewest
+    if enough_rows.any():
+        return context_accuracy[:, enough_rows].min(axis=1)
     if context_rows.sum() > 0:
         some = context_rows > 0
         return context_accuracy[:, some] @ context_rows[some] / context_rows.sum()
@@ -174,12 +174,12 @@ def judge_gains(
 ) -> tuple[document.Helped, str]:
     """Return the verdict on mending: an outcome, and one or more sentences.
 
-    against: control, in words → the difference of gains on held-out failures. controls: for each control with as many
-    images, its names in `against`, one per λ; all other names are heads retrained alone. All held-out failures are
-    wrong before, so a head can only gain there, and a larger change of the head gains more. So "helps in part" requires
-    a larger gain than the retrained heads and than one control at each of its λ. test: the change of the accuracy that
-    `test_is` names. everywhere: the difference from the head retrained alone, on all rows. rows_are: names of the
-    failures and of all rows.
+    against: control, in words → the difference of gains on held-out failures. controls: for each control with as
+    many images, its names in `against`, one per λ. Other names in `against` are heads retrained alone. All held-out
+    failures are wrong before, so a head can only gain there, and a larger change of the head gains more. So "helps
+    in part" requires a larger gain than the retrained heads and than one control at each of its λ. test: the change
+    of the accuracy that `test_is` names. everywhere: the difference from the head retrained alone, on all rows.
+    rows_are: names of the failures and of all rows.
     """
     failures, every = rows_are
     equal = {name for names in controls for name in names}
@@ -465,7 +465,7 @@ def judge_variant(
 ) -> tuple[document.Helped, str]:
     """Return the verdict on a variant, from held-out failures against controls, all confirm rows, and test.
 
-    If the confirm half chose the variant's images, test failures and all test rows replace it. A control with λ = 0 is
+    If the confirm half chose the variant's images, the test split is judged instead. A control with λ = 0 is
     the head retrained alone and counts once. missing: from `missing_controls`.
     """
     by_test = variant.judged_by == document.TEST

@@ -31,8 +31,10 @@ def choose_cutoffs(
     role: Role,
     margin: float,
 ) -> tuple[tuple[float, ...], NDArray[np.bool_], tuple[FailureCount, FailureCount]]:
-    """Return each class's cut-off, the set (n,), and the failures inside and outside it. Every class gives the share of
-    its rows with the smallest p-value, on a tie the largest. cosines: (n,) with the caption, for rows of `classes`.
+    """Return each class's cut-off, the set (n,), and the failures inside and outside it.
+
+    Every class gives the share of its rows with the smallest p-value; ties go to the largest share. cosines: (n,) with
+    the caption, for rows of `classes`.
     """
     tried = []
     for share in SHARES:

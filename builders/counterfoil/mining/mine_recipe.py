@@ -205,7 +205,7 @@ def _mine_captions(
     wanted_pool: tuple[OpenedPool, int] | None,
     weights: bool,
 ) -> MineResult:
-    """Test the method's hypotheses and write the files; mine slices without a CLIP. devices: of the rendered test."""
+    """Test the method's hypotheses and write the files; mine slices without a CLIP. `devices` render the test."""
     recipe, mine, folder = run.recipe, run.mine, run.folder
     assert method.captions is not None
     gathered, notes = method.captions(run)
@@ -379,12 +379,12 @@ def _mined_recipe(
     """Return the recipe, its section `mine` with the command line's values, and all overrides."""
     method, on, confirm = options["method"], options["on"], options["confirm"]
     loaded = load_recipe(recipe, overrides)
-    if loaded.samples.limit is not None:  # what is drawn for a test is no preview, whatever dataset named the recipe
+    if loaded.samples.limit is not None:  # a preview's recipe: images drawn for a test are not limited
         overrides = (*overrides, "samples.limit=null")
         loaded = load_recipe(recipe, overrides)
     section = loaded.mine or Mine()
     if method in METHODS and method != section.method:
-        # Settings in the recipe belong to its method; those of the command line to this one, also in the written layer.
+        # The recipe's settings belong to the recipe's method, so another method drops them, also in the written layer.
         overrides = (*(f"mine.settings.{key}=null" for key in section.settings), f"mine.method={method}", *overrides)
         loaded = load_recipe(recipe, overrides)
     if not on and (loaded.mine is None or "on" not in loaded.mine.model_fields_set):

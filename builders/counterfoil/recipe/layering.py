@@ -161,7 +161,7 @@ _PATHS = ("mine.settings.examples.*.image", "mine.settings.chat.answers")
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What a layer says of the recipe that it extends, where it says it, and that recipe as it is now (`below`)."""
+    """A layer's statement about the recipe that it extends, its place in the file, and that recipe today (`below`)."""
 
     extends: str
     sha256: str
@@ -331,7 +331,7 @@ def text_layers(text: str, shown_name: str, folder: Path, above: tuple[Path, ...
 
 
 def _with_classes_of(lower: LocatedMapping, upper: LocatedMapping) -> LocatedMapping:
-    """Return the recipe that a layer was written for; classes that it takes from the source are those of the layer."""
+    """Return the lower recipe with the layer's classes, if the lower recipe leaves its classes to the source."""
     below, above = lower.get("source"), upper.get("source")
     if not isinstance(below, LocatedMapping) or not isinstance(above, LocatedMapping):
         return lower

@@ -1,6 +1,6 @@
 """Method `directions` (Jain 2023, sections 2 and A): one linear SVM per class, right against wrong, named by captions.
-A class gives two hypotheses: images near its hardest caption, and images without what its easiest caption adds, for a
-class that was trained in one context and fails without it.
+A class gives two hypotheses: images near its hardest caption fail, and images far from its easiest caption fail. The
+second is for a class that was trained in one context and fails outside it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
 # public implementation's: c - r is whitened and normalised like an image, and its decision value is the score. The two
 # correlate by only about 0.8. The hard caption has the lowest score (the paper's appendix A prints argmax in error).
 CaptionScore = Literal["difference", "shifted"]
-# As a share of the largest deviation; a dimension below it is constant except for rounding, and ignored.
+# Dimensions with a smaller share of the largest deviation are constant except for rounding; they are ignored.
 _LEAST_DEVIATION = 1e-9
 
 
