@@ -26,7 +26,7 @@ _MOST_TOLD = 12
 
 
 def files(folder: Path) -> dict[str, Path]:
-    """Path below a folder → file, of the files that tell results."""
+    """Return path below a folder → file, of the files that hold results."""
     paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix in _KINDS)
     return {
         str(path.relative_to(folder)): path
@@ -36,7 +36,7 @@ def files(folder: Path) -> dict[str, Path]:
 
 
 def numbers(path: Path) -> set[float]:
-    """All numbers of a file."""
+    """Return all numbers of a file."""
     text = path.read_text(encoding="utf-8", errors="replace")
     if path.suffix in (".json", ".out"):
         try:
@@ -69,13 +69,13 @@ def _of_text(text: str) -> set[float]:
 
 
 def missing(old: set[float], new: set[float]) -> list[float]:
-    """The numbers that are not among others, to 1e-12 of themselves."""
+    """Return the numbers that are not in `new`, to 1e-12 of themselves."""
     rounded = {f"{number:.11e}" for number in new}
     return sorted(number for number in old - new if f"{number:.11e}" not in rounded)
 
 
 def cells_that_differ(old: Path, new: Path) -> list[str] | None:
-    """What differs between two tables; None where their columns or lines are others."""
+    """Return the differences between two tables; None if their columns or lines differ."""
     tables = [list(csv.reader(path.read_text(encoding="utf-8").splitlines())) for path in (old, new)]
     first, second = tables
     if not first or not second or len(first) != len(second) or not set(first[0]) <= set(second[0]):

@@ -84,7 +84,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def llms_text(nav: list[dict[str, Any]], markdown: dict[str, str]) -> str:
-    """The list of pages by section, as language models look for it (llmstxt.org)."""
+    """Return the list of pages by section, in the form that language models look for (llmstxt.org)."""
     lines = ["# Counterfoil", "", "> Find out where a vision model fails before it ships.", ""]
     alone = [entry for entry in nav if all(isinstance(path, str) for path in entry.values())]
     sections = [("Start", alone), *(pair for entry in nav if entry not in alone for pair in entry.items())]
@@ -103,7 +103,7 @@ def _without_links(prose: str) -> str:
 
 
 def markdown_pages() -> dict[str, str]:
-    """The Markdown of every page by its path, with what stands in place of directives of the site."""
+    """Return the Markdown of every page by its path, with text in place of the site's directives."""
     stored = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
     markdown = {path: _with_columns(text) for path, text in {**stored, **pages()}.items()}
     markdown["reference/python.md"] = re.sub(
@@ -123,7 +123,7 @@ def _with_columns(markdown: str) -> str:
 
 
 def columns_table() -> str:
-    """Every column that each dataset's rows have, with its type and meaning."""
+    """Return every column that each dataset's rows have, with its type and meaning."""
     lines = ["| Column | Type | Meaning |", "|:--|:--|:--|"]
     for name, column in {**ROW_COLUMNS, **LAST_COLUMNS}.items():
         lines.append(f"| `{name}` | {column.type.replace('<', ' of ').removesuffix('>')} | {column.description} |")
@@ -131,7 +131,7 @@ def columns_table() -> str:
 
 
 def pages() -> dict[str, str]:
-    """The Markdown of each page, by its path below `docs/`."""
+    """Return the Markdown of each page, by its path below `docs/`."""
     return {
         "reference/commands.md": commands_page(),
         "reference/recipe.md": recipe_page(),
@@ -141,7 +141,7 @@ def pages() -> dict[str, str]:
 
 
 def commands_page() -> str:
-    """Every command with its arguments and options, as typer documents them."""
+    """Return every command with its arguments and options, as typer documents them."""
     from typer import Context
     from typer.cli import get_docs_for_click
     from typer.main import get_command
@@ -153,7 +153,7 @@ def commands_page() -> str:
 
 
 def keys() -> Iterator[tuple[str, str, FieldInfo]]:
-    """(section, key, field) of all keys of a recipe. Equal sections are listed once, where they come first."""
+    """Yield (section, key, field) of all keys of a recipe. Equal sections are listed once, where they come first."""
     seen: set[type[BaseModel]] = set()
 
     def walk(section: type[BaseModel], at: str) -> Iterator[tuple[str, str, FieldInfo]]:
@@ -172,12 +172,12 @@ def keys() -> Iterator[tuple[str, str, FieldInfo]]:
 
 
 def examples() -> dict[str, dict[str, Any]]:
-    """Section → key → example. Keys that lead to a section have none: the section has."""
+    """Return section → key → example. A key that leads to a section has no example: the section has them."""
     return yaml.safe_load(EXAMPLES.read_text(encoding="utf-8"))
 
 
 def recipe_page() -> str:
-    """Every key with its type, default, meaning and example."""
+    """Return every key with its type, default, meaning and example."""
     lines = [_RECIPE_OPENING]
     shown, example_of = None, examples()
     for at, name, field in keys():
@@ -193,7 +193,7 @@ def recipe_page() -> str:
 
 
 def python_page() -> str:
-    """Every public function, by its docstring."""
+    """Return every public function, by its docstring."""
     names = [name for name in counterfoil.__all__ if callable(getattr(counterfoil, name))]
     lines = [_PYTHON_OPENING]
     for name in names:
@@ -202,7 +202,7 @@ def python_page() -> str:
 
 
 def tutorial_page() -> str:
-    """The notebook as a page; a test runs its cells."""
+    """Return the notebook as a page; a test runs its cells."""
     notebook = json.loads((DOCS / "tutorial.ipynb").read_text(encoding="utf-8"))
     parts = []
     for cell in notebook["cells"]:
@@ -246,7 +246,7 @@ def _value(value: Any) -> str:
 
 
 def _prose(text: str) -> str:
-    """A description in Markdown: its angle brackets and braces are text."""
+    """Return a description in Markdown, with its angle brackets and braces as text."""
     return re.sub(r"<(?![^`]*`)", "&lt;", text)
 
 

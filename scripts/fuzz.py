@@ -92,7 +92,7 @@ def _case(text: str) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def _work(named: Path | None, keep: bool) -> Iterator[Path]:
-    """A folder for the run; in memory where that is possible, for cases write and flush thousands of small files."""
+    """Give a folder for the run, in memory if possible: cases write and flush thousands of small files."""
     if named is not None:
         named.mkdir(parents=True, exist_ok=True)
         yield named.resolve()
@@ -107,7 +107,7 @@ def _work(named: Path | None, keep: bool) -> Iterator[Path]:
 
 
 def _judged(cases: Sequence[Case], work: Path, jobs: int, limits: Limits) -> list[Verdict]:
-    """Light cases first, from processes that are quick to fork; then the others."""
+    """Judge light cases first, in processes that are quick to fork; then the others."""
     light = [case for case in cases if KINDS[case.kind].light]
     heavy = [case for case in cases if not KINDS[case.kind].light]
     verdicts: list[Verdict] = []
@@ -156,7 +156,7 @@ def _court_in(work: Path, built: Mapping[str, Path], limits: Limits, keep: bool)
 
 
 def _caches(work: Path) -> Path:
-    """What libraries keep between runs; not in the person's home."""
+    """Return the folder for libraries' caches, which must not be the person's home."""
     folder = work / "caches"
     folder.mkdir(exist_ok=True)
     os.environ |= {"HF_HOME": str(folder / "hf"), "MPLCONFIGDIR": str(folder / "matplotlib")}
@@ -164,7 +164,7 @@ def _caches(work: Path) -> Path:
 
 
 def _import_light(work: Path) -> None:
-    """What `show` and `check` import, and what each case would import again."""
+    """Import what `show` and `check` import, so that no case has to."""
     _caches(work)  # before libraries read where theirs are
     # `check` asks it what the call of a pipeline takes; what its libraries read while they load is no case's doing.
     import diffusers.pipelines.auto_pipeline  # noqa: F401
@@ -208,7 +208,7 @@ def _build(folder: Path, done: Path) -> None:
 
 
 def _again(name: tuple[str, int], seed: int, work: Path, limits: Limits) -> int:
-    """One case with everything that it printed."""
+    """Run one case again and print all its output."""
     case = Case(*name, seed)
     _import_light(work)
     built = {} if KINDS[case.kind].light else _ready_for_datasets(work)

@@ -22,13 +22,13 @@ BOUND = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*\])?>=(?P<version>[0-9][
 
 
 def declared(project: dict[str, Any]) -> list[str]:
-    """What pyproject.toml asks for: to build, to run, and in every extra."""
+    """Return the requirements of pyproject.toml: to build, to run, and of every extra."""
     extras = project["project"]["optional-dependencies"].values()
     return [*project["build-system"]["requires"], *project["project"]["dependencies"], *chain.from_iterable(extras)]
 
 
 def lowest(requirements: list[str]) -> dict[str, str]:
-    """Name → lowest version. Exits with all that have none, or two."""
+    """Return name → lowest version. Exit with a list of names that have no lowest version, or two."""
     versions: dict[str, str] = {}
     wrong: list[str] = []
     for requirement in requirements:
@@ -47,18 +47,18 @@ def lowest_python(project: dict[str, Any]) -> str:
 
 
 def plain(version: str) -> str:
-    """Without zeros at the end and a build's local name: 6.0.0 is 6, 2.10.0+cpu is 2.10."""
+    """Return a version without zeros at the end and a build's local name: 6.0.0 is 6, 2.10.0+cpu is 2.10."""
     return re.sub(r"(\.0)+$", "", version.partition("+")[0])
 
 
 def left_out(project: dict[str, Any]) -> set[str]:
-    """The packages of extras that scripts/test_lowest.sh does not install."""
+    """Return the packages of extras that scripts/test_lowest.sh does not install."""
     extras = project["project"]["optional-dependencies"].items()
     return set(lowest([requirement for extra, those in extras if extra != "test" for requirement in those]))
 
 
 def compared(versions: dict[str, str], python: str, optional: set[str]) -> int:
-    """Prints a line for each; 1 where one is not the lowest. Those that are optional may be absent."""
+    """Print a line for each version; return 1 if one is not the lowest. Optional ones may be absent."""
     installed = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     wanted = {"python": python, **versions}
     for name in versions:

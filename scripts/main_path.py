@@ -32,7 +32,7 @@ REDUCED = ("samples.candidates=2", "evaluate.min_images_per_class=1")
 
 
 def counterfoil(*words: str | Path, environment: Mapping[str, str] | None = None) -> str:
-    """What the command installed beside this Python prints. Ends this script where the command fails."""
+    """Return what the command installed beside this Python prints. End this script if the command fails."""
     line = [str(Path(sys.executable).with_name("counterfoil")), *map(str, words)]
     began = time.monotonic()
     variables = {"HF_HUB_OFFLINE": "1", **os.environ} if environment is None else environment
@@ -52,7 +52,7 @@ def images_of(directory: Path) -> dict[str, dict[str, bytes]]:
 
 
 def loaded(reader: Reader, streaming: bool) -> dict[str, dict[str, bytes]]:
-    """The same by `load_dataset` from the Hub."""
+    """Return the same by `load_dataset` from the Hub."""
     splits = reader.rows(REPO, columns=["key", "image"], streaming=streaming)
     return {split: {row["key"]: bytes.fromhex(row["image"]["bytes"]) for row in rows} for split, rows in splits.items()}
 

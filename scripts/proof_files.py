@@ -28,7 +28,7 @@ def saved(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
 
 
 def measured(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The JSON of a path, measured where it is not there."""
+    """Return the JSON of a path; measure and write it if the file does not exist."""
     if not path.exists():
         result = measure()
         saved(path, lambda to: to.write((json.dumps(result, indent=1) + "\n").encode()))
@@ -36,12 +36,12 @@ def measured(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any
 
 
 def digest_of(value: Any) -> str:
-    """16 digits of what decides a result, as JSON takes it."""
+    """Return 16 digits of what decides a result, as JSON takes it."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def code_of(places: Iterable[Path]) -> str:
-    """A hash of some files, and of all Python files of some folders."""
+    """Hash some files, and all Python files of some folders."""
     digest = hashlib.sha256()
     for path in places:
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
@@ -50,7 +50,7 @@ def code_of(places: Iterable[Path]) -> str:
 
 
 def imported_by(proof: str, name: str, no_number: Collection[str]) -> list[Path]:
-    """A file of a proof's folder and those of the folder that it imports, and they import.
+    """Return a file of a proof's folder, the files of the folder that it imports, and so on.
 
     no_number: names of files that change no number, which are left out.
     """

@@ -134,7 +134,7 @@ def _by_detector(matches: list[Matches]) -> dict[str, list[Matches]]:
 
 
 def _exact(matches: Mapping[str, list[Matches]], scores: Mapping[str, float]) -> dict[str, list[DetectorScores]]:
-    """The scores of all images, which nothing is drawn of."""
+    """Return the scores of all images, without resampling."""
 
     def exact(value: float) -> Drawn:
         return Drawn(float(value), np.zeros(2), 0.0, (0.0, 0.0), POPULATION)
@@ -148,7 +148,7 @@ def _exact(matches: Mapping[str, list[Matches]], scores: Mapping[str, float]) ->
 
 
 def _numbers(detectors: Mapping[str, list[DetectorScores]]) -> dict[str, Drawn]:
-    """What reports say of these detectors."""
+    """Return what reports say of these detectors."""
 
     def drop(name: str, measure: str, shift: int = 1) -> Drawn:
         base, shifted = (detectors[name][group].measures[measure] for group in (0, shift))

@@ -81,7 +81,7 @@ class Proof:
     def answers(
         self, name: str, images: Callable[[], tuple[int, Images]], shifts: Sequence[str] = SHIFT_NAMES[1:]
     ) -> Answers:
-        """Return what is said of images, which are made where nobody has looked at them yet."""
+        """Return the answers to images, which are made if they are not answered yet."""
         path = self.folder / f"{name}-said.npz"
         if not path.exists():
             units, of_cell = images()

@@ -52,7 +52,8 @@ Counts = NDArray[np.int64]
 
 
 def sizes_of(kind: str, units: int) -> Counts:
-    """Rows of each unit: all 20, from 2 to 80 in equal steps of the logarithm, or one with a quarter of all rows."""
+    """Return rows of each unit: all 20, from 2 to 80 in equal steps of the logarithm, or one with a quarter of all
+    rows."""
     if kind == "equal":
         return np.full(units, 20)
     if kind == "skewed":
@@ -61,7 +62,7 @@ def sizes_of(kind: str, units: int) -> Counts:
 
 
 def failures(rng: np.random.Generator, rows: Counts, rate: float, correlation: float, of: str = "Beta") -> Counts:
-    """Failures by unit, whose rates are spread by a Beta distribution, a probit-normal one, or as `mixed`.
+    """Draw failures by unit, whose rates are spread by a Beta distribution, a probit-normal one, or as `mixed`.
 
     mixed: in the share of the correlation units are wholly right or wholly wrong, the others have the one rate.
     """
@@ -77,13 +78,13 @@ def failures(rng: np.random.Generator, rows: Counts, rate: float, correlation: f
 
 
 def _probit(normal: NDArray[np.float64], rate: float, shared: float) -> NDArray[np.float64]:
-    """Rates with the mean `rate`, of units that share this part of a normal liability."""
+    """Return rates with the mean `rate`, of units that share this part of a normal liability."""
     return stats.norm.cdf((stats.norm.ppf(rate) + np.sqrt(shared) * normal) / np.sqrt(1 - shared))
 
 
 @cache
 def _shared(rate: float, correlation: float) -> float:
-    """The part with which failures of a unit correlate so."""
+    """Return the shared part with which failures of a unit have this correlation."""
     points, weights = np.polynomial.hermite_e.hermegauss(120)
 
     def beyond(shared: float) -> float:
@@ -94,7 +95,7 @@ def _shared(rate: float, correlation: float) -> float:
 
 
 def oracle_interval(share: float, worth: float, units: int) -> tuple[float, float]:
-    """Clopper and Pearson's on rows that are truly worth so many; without a failure, or with nothing else, on units."""
+    """Return Clopper and Pearson's on the rows that they are truly worth; with no failure or no success, on units."""
     if share in (0, 1):
         return few_units_interval(share, worth, units)
     return tuple(
@@ -105,7 +106,7 @@ def oracle_interval(share: float, worth: float, units: int) -> tuple[float, floa
 
 
 def by_moments(failed: Counts, rows: Counts) -> tuple[float, float]:
-    """What stood before: Wilson's interval on rows divided by the design effect of the ANOVA estimator."""
+    """Return the interval used before: Wilson's on rows divided by the design effect of the ANOVA estimator."""
     units, total = len(rows), float(rows.sum())
     share, means = failed.sum() / total, failed / rows
     between = float((rows * (means - share) ** 2).sum()) / (units - 1)
@@ -161,7 +162,8 @@ def rates(seed: int, runs: int) -> list[str]:
         lines.append(
             f"| {units} | {kind}{'' if spread == 'Beta' else ', ' + spread} | {_three(coverage)}"
             f" | {within} of {len(coverage)} | {int((coverage > 99).sum())}"
-            f" | {np.nanmedian(width):.2f}, {np.nanmax(width):.2f} | {int((width > 1.3).sum())} | {_three(oracle)} | {_three(before)} | {constant.max():.0f} % |"
+            f" | {np.nanmedian(width):.2f}, {np.nanmax(width):.2f}"
+            f" | {int((width > 1.3).sum())} | {_three(oracle)} | {_three(before)} | {constant.max():.0f} % |"
         )
     return lines
 
@@ -234,10 +236,10 @@ def kid(seed: int, runs: int) -> list[str]:
 
 
 def _distance_of_normals(width: int, shift: float) -> float:
-    """MMD² of N(0, 1) and N(shift, 1) in each of `width` features, from the first three moments of x·y / width."""
+    """Return MMD² of N(0, 1) and N(shift, 1) in each of `width` features, from three moments of x·y / width."""
 
     def mean_kernel(both: float, squares: float) -> float:
-        """E (1 + s)³ of s = x·y / width: `both` is the product of their means, `one` the sum of squares of these."""
+        """Return E (1 + s)³ of s = x·y / width; `both`: product of the means, `squares`: sum of the means' squares."""
         first = both
         second = (1 + squares) / width + both**2
         third = both**3 + 3 * both * (1 + squares) / width + (6 * both) / width**2
@@ -292,7 +294,7 @@ SHARED = 0.5
 
 
 def answered_of(right: NDArray[np.bool_], present: NDArray[np.bool_], seed: int = 0) -> AllAnswers:
-    """Answers (groups, classes, images, models) to images that are there (groups, classes, images), the base first.
+    """Return answers (groups, classes, images, models) to the present images (groups, classes, images), the base first.
 
     One class and index is one scene in all groups.
     """
@@ -317,7 +319,7 @@ def answered_of(right: NDArray[np.bool_], present: NDArray[np.bool_], seed: int 
 def gated(
     rng: np.random.Generator, shares: NDArray[np.float64], images: Counts, lines: list[GateLine], kept: float = 0.9
 ) -> GateResult:
-    """A gate's answer to drawn answers, of which `shares` (groups, classes, models) are right; images: of a class."""
+    """Judge drawn answers, of which `shares` (groups, classes, models) are right, by a gate; images: of a class."""
     groups, classes, models = shares.shape
     most = int(images.max())
     scene = rng.normal(size=(1, classes, most, 1))
@@ -330,7 +332,7 @@ def gated(
 
 
 def gate_world(of: str, count: int, spread: float, base: float) -> tuple[NDArray[np.float64], list[GateLine]]:
-    """Shares right (1 + count, 10, 2) and lines of which every limit is the truth."""
+    """Return shares right (1 + count, 10, 2) and lines of which every limit is the truth."""
     odds = np.log(base / (1 - base)) + spread * np.linspace(-1, 1, 10)
     drops = np.linspace(0.02, 0.2, count)
     new = 1 / (1 + np.exp(-odds)) - np.append(0, drops)[:, None]

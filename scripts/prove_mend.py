@@ -69,7 +69,7 @@ def tables(present: list[str], options: argparse.Namespace, kept: Path, settings
     runs = options.runs or (SETTINGS_RUNS if options.settings else RUNS)
 
     def measured_in(part: str, names: list[str], seed: int) -> dict[str, Any]:
-        """What a part found in a run of one target, or of several together."""
+        """Return the result of a part in a run of one target, or of several together."""
         began, chosen = time.monotonic(), PARTS[part]
         folder = chosen.measured_as or part
         code = code_of_part(chosen.measure.__module__.rpartition(".")[2])

@@ -172,7 +172,7 @@ def coverage(seed: int) -> Iterator[proving.Table]:
 
 
 def _outcome(estimates: list[Estimate], true: list[float]) -> tuple[bool, float, float]:
-    """Return whether all intervals hold the truth, their mean width, and how far the values lie above the truth."""
+    """Return whether all intervals hold the truth, their mean width, and how far the values are above the truth."""
     inside, widths, above = True, [], []
     for estimate, value in zip(estimates, true, strict=True):
         assert estimate.low is not None and estimate.high is not None

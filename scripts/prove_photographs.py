@@ -81,7 +81,7 @@ def equal(proof: PhotographProof) -> dict[str, Any]:
 
 
 def _rows(proof: PhotographProof, folder: Path, network: str, measure: str) -> dict[str, dict[str, Any]]:
-    """The numbers of a measure by shift."""
+    """Return the numbers of a measure by shift."""
     document = json.loads((proof.evaluation(folder, network) / "results.json").read_text(encoding="utf-8"))
     return {
         row["group"]: row
@@ -108,7 +108,7 @@ def equal_table(by_network: dict[str, Any]) -> list[str]:
 
 
 def intervals(proof: PhotographProof) -> dict[str, Any]:
-    """How often the interval of a small random test set holds the drop of all photographs."""
+    """Count how often the interval of a small random test set holds the drop of all photographs."""
     folder = proof.dataset("whole")
     coverage: dict[str, Any] = {}
     for network in ("resnet44", "resnet56", "resnet20-ehanw-adversarial"):
@@ -135,7 +135,7 @@ def intervals(proof: PhotographProof) -> dict[str, Any]:
 def _test_set(
     hits: dict[str, NDArray[np.bool_]], shift: str, size: int, rng: np.random.Generator, paired: bool
 ) -> list[ClassUnits]:
-    """Photographs of each class, drawn with replacement: all of them are the population."""
+    """Draw photographs of each class with replacement: all of them are the population."""
     units = []
     for label, name in enumerate(CLASSES):
         base = rng.integers(hits["base"].shape[1], size=size)

@@ -58,7 +58,7 @@ class Proof:
         return Seen.read(path)
 
     def way(self, way: str, units: int, seed: int, guidance: float) -> tuple[Seen, dict[str, Any]]:
-        """What is seen on a way's pictures, and what an evaluation of the dataset says."""
+        """Return what is seen on a way's pictures, and what an evaluation of the dataset says."""
         name = f"{way.replace(', ', '-')}-{units}-seed-{seed}-guidance-{guidance:g}"
         path = self.folder / f"{name}.npz"
         if not path.exists():

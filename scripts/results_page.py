@@ -82,7 +82,7 @@ def _command(script: str) -> str:
 
 
 def _written(measured_in: str) -> str:
-    """Return what one table tells of itself: when it was written, what was measured, and with which versions."""
+    """Return what one table says of itself: when it was written, what was measured, and with which versions."""
     versions = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)
     versions = f"counterfoil {counterfoil.__version__}, {versions}"
     of = f", of {measured_in}" if measured_in else ""

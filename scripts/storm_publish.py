@@ -33,7 +33,7 @@ KILLS_A_ROUND = 10
 
 
 def stricter_cut(dataset: Path, out: Path) -> Path:
-    """A second version without rendering: fewer images pass a higher threshold."""
+    """Cut a second version without rendering: fewer images pass a higher threshold."""
     cut = out.with_suffix(".yaml")
     cut.write_text("screen: {shift_threshold: 0.4}\n")
     recut(dataset, cut, out=out)

@@ -41,12 +41,12 @@ class Nouns:
     notice: tuple[str, ...]
 
     def parent(self, noun: str) -> str | None:
-        """What a noun is a kind of; of several, the one that WordNet's file names first."""
+        """Return what a noun is a kind of; of several, the one that WordNet's file names first."""
         hypernyms = self.by_id[noun].hypernyms
         return self.by_id[hypernyms[0]].word if hypernyms else None
 
     def category(self, noun: str) -> str | None:
-        """The first of `CATEGORIES` on the way up, the noun itself included; None where there is none.
+        """Return the first of `CATEGORIES` on the way up, the noun itself included; None if the way has no category.
 
         The way goes depth first, and takes several hypernyms in the order of their names: that gives the number of
         classes that Jain et al. print for each of the categories.
@@ -58,7 +58,7 @@ class Nouns:
         return next((category for category in above if category is not None), None)
 
     def kinds(self, nouns: Sequence[str]) -> Iterator[str]:
-        """The nouns and everything that is a kind of them, once, the nearest first, else in the file's order.
+        """Yield the nouns and everything that is a kind of them, once, the nearest first, else in the file's order.
 
         Instances, which have names of their own (a ship called Titanic), are no kinds.
         """
@@ -74,12 +74,12 @@ class Nouns:
             level = list(kinds)
 
     def _order(self, noun: str) -> str:
-        """As NLTK orders synsets, by names such as `free-reed_instrument.n.01`."""
+        """Return NLTK's order of synsets: names such as `free-reed_instrument.n.01`."""
         return f"{self.by_id[noun].word.replace(' ', '_').lower()}.n"
 
 
 def read_nouns(folder: Path) -> Nouns:
-    """The nouns of a folder of WordNet 3.0. Ends the script for another folder or version, in words."""
+    """Read the nouns of a folder of WordNet 3.0. End the script with a message for another folder or version."""
     file = folder / "data.noun"
     if not file.is_file():
         raise SystemExit(f"{file}: no such file; expected WordNet 3.0, as Debian's package wordnet-base has it")
@@ -97,7 +97,7 @@ def read_nouns(folder: Path) -> Nouns:
 
 
 def read_senses(folder: Path, part: str) -> dict[str, str]:
-    """Each lemma of a part of speech (`noun`, `adj`), in lower case, to the id of the sense that is met most often."""
+    """Return each lemma of a part of speech (`noun`, `adj`), in lower case, with the id of its most frequent sense."""
     file = folder / f"index.{part}"
     if not file.is_file():
         raise SystemExit(f"{file}: no such file; expected WordNet 3.0, as Debian's package wordnet-base has it")
@@ -108,7 +108,7 @@ def read_senses(folder: Path, part: str) -> dict[str, str]:
 
 
 def _noun(line: str) -> tuple[str, Noun]:
-    """A line of data.noun (wndb(5)): an id, two fields, counted words, and counted pointers of four fields each."""
+    """Parse a line of data.noun (wndb(5)): an id, two fields, counted words, counted pointers of four fields each."""
     noun, _, _, n_words, *fields = line.partition(" | ")[0].split()
     words = 2 * int(n_words, 16)
     n_pointers, *pointers = fields[words:]

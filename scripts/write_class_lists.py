@@ -58,7 +58,7 @@ ABOUT = {
 
 
 def imagenet_lines(nouns: Nouns) -> list[str]:
-    """One line of YAML a class; the map to ImageNet's own outputs is the identity. Then WordNet's notice."""
+    """Return one line of YAML a class; the map to ImageNet's own outputs is the identity. Then WordNet's notice."""
     from timm.data import ImageNetInfo
 
     info = ImageNetInfo()
@@ -75,7 +75,7 @@ def imagenet_lines(nouns: Nouns) -> list[str]:
 
 
 def numbered_lines(names: Sequence[str]) -> list[str]:
-    """One line of YAML a class; ids are source labels, padded to equal length."""
+    """Return one line of YAML a class; ids are source labels, padded to equal length."""
     width = len(str(len(names) - 1))
     return [
         f'- {{id: "{label:0{width}d}", name: {_scalar(name)}, source_label: {label}}}'
@@ -97,7 +97,7 @@ def write_lists(wordnet: Path) -> None:
 
 
 def verify(recipe_name: str, dataset: str | None) -> list[str]:
-    """How the recipe's classes differ from the names of its input dataset's label column; empty when they agree."""
+    """Return how the recipe's classes differ from the names in its input dataset's labels; empty if they agree."""
     import datasets
 
     recipe = load_recipe(recipe_name)
@@ -122,13 +122,13 @@ def verify(recipe_name: str, dataset: str | None) -> list[str]:
 
 
 def _same(name: str, label_name: str) -> bool:
-    """Names differ in case and in `_` for a space; ImageNet's list several, of which ours is the first."""
+    """Compare names without case and with `_` as a space; ImageNet's list several, of which ours is the first."""
     plain = label_name.replace("_", " ").casefold()
     return name.casefold() in (plain, plain.split(", ")[0])
 
 
 def _scalar(text: str) -> str:
-    """The text as YAML on one line, in quotes where it needs them inside a flow mapping."""
+    """Return the text as YAML on one line, in quotes if it needs them inside a flow mapping."""
     return dump_yaml([text]).removeprefix("- ").rstrip("\n")
 
 

@@ -37,7 +37,7 @@ _LEFT_OUT = frozenset({"gypsy", "kaffir"})
 
 
 def common_names(nouns: Nouns, senses: dict[str, str], words: set[str], above: tuple[str, ...]) -> Iterator[str]:
-    """The names below some nouns, themselves included, nearest first."""
+    """Yield the names below some nouns, themselves included, nearest first."""
     for noun in nouns.kinds([senses[word] for word in above]):
         name = nouns.by_id[noun].word
         words_of_name = name.lower().split()
@@ -46,7 +46,7 @@ def common_names(nouns: Nouns, senses: dict[str, str], words: set[str], above: t
 
 
 def hyponym_lines(wordnet: Path) -> list[str]:
-    """The lines of YAML from `hyponyms:` on, and WordNet's notice."""
+    """Return the lines of YAML from `hyponyms:` on, and WordNet's notice."""
     nouns, senses = read_nouns(wordnet), read_senses(wordnet, "noun")
     words = {*senses, *read_senses(wordnet, "adj")}
     hyponyms = {name: list(common_names(nouns, senses, words, above))[:MOST] for name, above in CIFAR.items()}

@@ -48,7 +48,7 @@ def git(checkout: Path, *words: str) -> str:
 
 
 def joined(checkout: Path) -> pa.Table:
-    """A row a model and image size, best on ImageNet first."""
+    """Return a row a model and image size, best on ImageNet first."""
     accuracies: dict[tuple[str, int], dict[str, float]] = {}
     for column, name in TABLES.items():
         for row in csv.DictReader(io.StringIO(git(checkout, "show", f"HEAD:results/results-{name}.csv"))):

@@ -139,7 +139,7 @@ def bare(images: int, steps: int, threads: int, batch: int, ready: Any) -> None:
 
 
 def bare_run(images: int, steps: int, processes: int, threads: int, batch: int, loading: bool) -> tuple[int, float]:
-    """Images and seconds of `processes` processes with `threads` threads each, with or without models loading."""
+    """Return images and seconds of `processes` processes of `threads` threads each, with or without loading models."""
     os.environ["OMP_NUM_THREADS"] = str(threads)
     context = multiprocessing.get_context("spawn")
     share = images // processes // batch * batch

@@ -86,7 +86,7 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
 
 
 def save_pictures(folder: Path, images: int, side: int, suffix: str) -> None:
-    """The lab's own photographs, so large, in folders that are called after their classes."""
+    """Save the lab's own photographs at this size, in one folder a class."""
     from PIL import Image
 
     from counterfoil.data.labelled_sources import labelled_split
@@ -104,7 +104,7 @@ def save_pictures(folder: Path, images: int, side: int, suffix: str) -> None:
 
 
 def save_models(folder: Path, count: int) -> list[str]:
-    """The lab's classifiers by name, and behind them others of the same architectures with weights of their own."""
+    """Save the lab's classifiers, and as many copies with other weights as `count` needs; return their names."""
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -128,7 +128,7 @@ def save_models(folder: Path, count: int) -> list[str]:
 
 
 def save_windows(folder: Path, images: int) -> None:
-    """Windows of 500 x 400 pixels of two photographs, in two folders that are called after them."""
+    """Save windows of 500 x 400 pixels of two photographs, in a folder for each."""
     import numpy as np
     from PIL import Image
     from sklearn.datasets import load_sample_images
@@ -143,7 +143,7 @@ def save_windows(folder: Path, images: int) -> None:
 
 
 def save_architecture(folder: Path, name: str, classes: Sequence[str], side: int) -> str:
-    """An architecture of timm with random weights, for images of so many pixels."""
+    """Save an architecture of timm with random weights, for images of this side; return its name."""
     import timm
     import torch
 
@@ -157,13 +157,13 @@ def save_architecture(folder: Path, name: str, classes: Sequence[str], side: int
 
 
 def alone(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function gives in a process of its own, whose allocator nobody has set."""
+    """Return what the function gives in a process of its own, with the allocator's own settings."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 
 
 def timed_loops(folder: Path, names: Sequence[str], batch_sizes: Sequence[int], probed: int) -> tuple[float, int]:
-    """Seconds of the plain loops with the split of the cores and the batch size that are best on some images."""
+    """Return the seconds of plain loops, with the split of cores and the batch size that are fastest on some images."""
     from counterfoil.models.classifiers import load_classifier
 
     models = [load_classifier(name) for name in names]
@@ -176,7 +176,7 @@ def timed_loops(folder: Path, names: Sequence[str], batch_sizes: Sequence[int], 
 def loops(
     folder: Path, models: Sequence[Any], processes: int, threads: int, batch_size: int, most: int | None
 ) -> float:
-    """Seconds of a plain validation loop of each model over at most so many images, one model after another."""
+    """Return the seconds of a plain validation loop of each model in turn, over at most this many images."""
     import torch
     from torch.utils.data import DataLoader, Subset
     from torchvision.datasets import ImageFolder
@@ -200,7 +200,7 @@ def loops(
 
 
 def timed_evaluation(folder: Path, names: Sequence[str], recipe: str | None, workers: int, work: Path) -> list[float]:
-    """Seconds of the pass and of all, the share of all cores that the machine was busy, and bytes of its processes."""
+    """Return seconds of the pass and of all, the share of cores that was busy, and bytes of the processes."""
     import datasets  # noqa: F401 (the loops' libraries are imported before they begin, and so is this one)
     import psutil
     import timm  # noqa: F401
@@ -232,7 +232,7 @@ def compared_rows(
     batch_sizes: Sequence[int],
     probed: int,
 ) -> Iterator[Row]:
-    """A row of the table for each number of workers; `probed` images choose the loops."""
+    """Yield a row of the table for each number of workers; `probed` images choose the loops."""
     plain, best = alone(timed_loops, folder, names, batch_sizes, probed)
     for each in workers:
         with tempfile.TemporaryDirectory() as temporary:
@@ -244,7 +244,7 @@ def compared_rows(
 
 
 def lab_rows(images: int, counts: Sequence[int], workers: Sequence[int]) -> Iterator[Row]:
-    """The lab's pictures of two sizes, for each number of models."""
+    """Yield rows of the lab's pictures of two sizes, for each number of models."""
     for side, suffix in ((64, "png"), (512, "jpg")):
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "pictures"
@@ -256,7 +256,7 @@ def lab_rows(images: int, counts: Sequence[int], workers: Sequence[int]) -> Iter
 
 
 def photograph_rows(share: float, data: Path | None, workers: Sequence[int]) -> Iterator[Row]:
-    """Large networks on photographs, each alone, and small ones together on the images of `data`."""
+    """Yield rows of large networks on photographs, alone, and of small ones together on the images of `data`."""
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary)
         for name, images in (("resnet50", 400), ("resnet18", 600)):

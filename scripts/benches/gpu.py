@@ -134,7 +134,7 @@ def figures_of(way: str, settings: Settings) -> Figures:
 
 
 def passes(architecture: Architecture, steps: int) -> int:
-    """How often the UNet is asked about an image: twice a step, and some schedulers repeat one."""
+    """Return how often the UNet is called for an image: twice a step, and some schedulers repeat a step."""
     import diffusers
 
     name, settings = architecture.scheduler
@@ -144,7 +144,7 @@ def passes(architecture: Architecture, steps: int) -> int:
 
 
 def write_weights(architecture: Architecture, clip: dict[str, Any], settings: Settings) -> None:
-    """The pipeline's folder and CLIP's, where they are not there yet."""
+    """Write the folders of the pipeline and of CLIP, if they do not exist yet."""
     import torch
 
     from counterfoil.models.devices import resolve_dtype
@@ -160,7 +160,7 @@ def write_weights(architecture: Architecture, clip: dict[str, Any], settings: Se
 
 
 def drawn(operations: int, settings: Settings, device: str) -> Iterator[Row]:
-    """Rows of the three ways to the same images. The rate of the bare models says how many images a build gets."""
+    """Yield rows of the three ways to the same images. The rate of the bare models decides a build's images."""
     peak = dense_bf16_peak(device)
 
     def row(name: str, figures: Figures) -> Row:
@@ -182,7 +182,7 @@ def drawn(operations: int, settings: Settings, device: str) -> Iterator[Row]:
 
 
 def others(part: str, settings: Settings) -> Iterator[Row]:
-    """Rows of what is no way to images."""
+    """Yield the rows that do not compare ways to images."""
     figures = figures_of(part, replace(settings, images=8 * settings.batch))
     if part == "killed":
         progress = f"{figures['receipts']:.0f} of {figures['shards']:.0f} shards were done when it was killed"
@@ -206,7 +206,7 @@ def memory(figures: Figures) -> str:
 
 
 def conditions(architecture: Architecture, operations: int, settings: Settings, device: str) -> list[str]:
-    """What stands above a table of ways to images."""
+    """Return the lines above a table of ways to images."""
     peak = dense_bf16_peak(device)
     return [
         f"### {architecture.title} at {architecture.side}{', few channels' if settings.tiny else ''}",

@@ -90,7 +90,7 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
 
 
 def drawn_ways(changes: Sequence[str], intervals: Sequence[str | None]) -> list[Way]:
-    """Return what came of all shards of the changed recipe's plan, by each interval in turn; None is none."""
+    """Return what came of all shards of the changed recipe's plan, by each interval in turn; None is no interval."""
     recipe = _recipe(changes, None)
     with tempfile.TemporaryDirectory() as folder:
         inputs: Inputs = resolve_inputs(recipe, Path(folder), "cpu", LocalEngine(1))

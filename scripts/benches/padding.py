@@ -26,7 +26,7 @@ WORKERS = (1, 2, 8)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Nothing can be chosen."""
+    """Add nothing: this bench has no options."""
 
 
 def measure(options: argparse.Namespace) -> Iterator[Page]:

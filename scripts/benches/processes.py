@@ -27,7 +27,7 @@ def json_of(module: str, *words: object, given: str | None = None, **environment
 
 @contextlib.contextmanager
 def watched_memory(process: int) -> Iterator[list[int]]:
-    """Watch how many bytes a process and those below it hold, shared pages counted in each; give the most so far."""
+    """Watch how many bytes a process and its children hold, shared pages counted in each; yield the most so far."""
     import psutil
 
     most, over = [0], threading.Event()

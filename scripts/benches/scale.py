@@ -175,7 +175,7 @@ def _megabytes(size: int) -> str:
 
 
 def large_recipe(shifts: int) -> Recipe:
-    """The recipe with so many shifts, the base among them."""
+    """Return the recipe with this many shifts, the base among them."""
     named = [shift.name for shift in load_recipe("imagenet-star").all_shifts()[1:]]
     if not 1 <= shifts <= len(named) + 1:
         raise SystemExit(f"--shifts: found {shifts}, expected 1 to {len(named) + 1}")
@@ -201,7 +201,7 @@ class _Enough(Exception):
 
 
 def build(out: Path, shifts: int, workers: int, rate: float) -> Numbers:
-    """All of a build but its closing, by simulated workers.
+    """Run a build without its end, by simulated workers.
 
     Seconds, memory in bytes and what the driver asked of the disk: until the first item is handed out, and from there.
     """
@@ -242,7 +242,7 @@ def build(out: Path, shifts: int, workers: int, rate: float) -> Numbers:
 
 
 def close(out: Path, shifts: int) -> Numbers:
-    """The end of a build but for its card: receipts read and counted, files held against them, the manifest."""
+    """Run the end of a build without the card: read, count receipts, check files against them, write the manifest."""
     files = CountedFiles()
     with _reopened(out, large_recipe(shifts)) as store:
         before, started = files.counts.copy(), time.perf_counter()
@@ -269,7 +269,7 @@ def rows(out: Path, shifts: int) -> Numbers:
 
 
 def card(out: Path, shifts: int) -> Numbers:
-    """The whole end of a build over real rows: the tally, the card with its figures, croissant.json, the manifest."""
+    """Run the end of a build over real rows: the tally, the card with its figures, croissant.json, the manifest."""
     recipe = large_recipe(shifts)
     with _reopened(out, recipe) as store:
         idle, started = _peak(), time.perf_counter()
@@ -279,7 +279,7 @@ def card(out: Path, shifts: int) -> Numbers:
 
 
 def local(out: Path, shifts: int, workers: int) -> Numbers:
-    """Processor seconds of the driver with the engine of this machine, whose workers write stubs."""
+    """Return the driver's processor seconds with this machine's engine, whose workers write stubs."""
     recipe = large_recipe(shifts)
     with _reopened(out, recipe) as store:
         job = StubJob(recipe, None, None, b"", "cpu", inputs_of(recipe).commits, {}, store.writer)
@@ -330,7 +330,7 @@ def _reopened(out: Path, recipe: Recipe) -> contextlib.AbstractContextManager[Da
 
 
 def _candidate(sample: Sample) -> Candidate:
-    """About half of them are accepted, by the sample's seed; each has a picture of one colour by it."""
+    """Return a candidate with a picture of one colour; the sample's seed accepts about half of them."""
     accepted = sample.seed % 2 == 0
     scores: dict[str, float | None] = dict.fromkeys(map(str, CLIP_SCORES), 0.3 if accepted else 0.1)
     reason = ACCEPTED if accepted else "low_object"
@@ -347,7 +347,7 @@ def _picture(colour: int) -> bytes:
 
 
 def _peak() -> int:
-    """The most memory that this process has had so far, in bytes."""
+    """Return the most memory that this process has had so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

@@ -51,12 +51,12 @@ class CountedFiles:
             setattr(os, name, self._wrapped(getattr(os, name), kind))
 
     def since(self, before: Counter[str]) -> dict[str, int]:
-        """What was asked since an earlier `counts.copy()`."""
+        """Return the requests since an earlier `counts.copy()`."""
         return {kind: self.counts[kind] - before[kind] for kind in KINDS}
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """What is done inside is somebody else's: a worker's."""
+        """Leave out what is done inside: it is a worker's."""
         self._counting = False
         try:
             yield
@@ -121,7 +121,7 @@ class SimulatedEngine:
         return False
 
     def expect(self, imports: Sequence[str]) -> None:
-        """Nothing: these workers import nothing."""
+        """Ignore the imports: simulated workers import nothing."""
 
     @property
     def elsewhere(self) -> bool:
@@ -180,7 +180,7 @@ class SimulatedEngine:
 
 
 def write_stub(writer: ShardWriter, shard: Shard) -> Receipt:
-    """What a worker leaves of a shard: a few bytes in place of each table, and the receipt that tells of them."""
+    """Write what a worker leaves of a shard: a few bytes in place of each table, and the receipt that lists them."""
     rows: dict[What, int] = {"data": shard.candidates // 2, "rejected": 0, "candidates": shard.candidates}
     files = []
     for what, count in rows.items():

@@ -67,7 +67,7 @@ def measure(options: argparse.Namespace) -> Iterator[Page]:
 
 
 def classes_of(count: int) -> list[ClassToLearn]:
-    """Garments (up to ten), or garment × pattern, each with 200 training images of the wardrobe world."""
+    """Return garments (up to ten), or garment × pattern, each with 200 training images of the wardrobe world."""
     kinds = [(label, None) for label in range(10)] if count <= 10 else [(k % 10, PATTERNS[k // 10]) for k in range(40)]
 
     def picture(label: int, pattern: str | None, number: int) -> Image.Image:
@@ -84,7 +84,7 @@ def classes_of(count: int) -> list[ClassToLearn]:
 def together(
     classes: list[ClassToLearn], settings: LearnSettings, device: str
 ) -> tuple[float, dict[str, torch.Tensor]]:
-    """Seconds, and the vectors [1, width] of each class."""
+    """Return the seconds, and the vectors [1, width] of each class, of learning all classes together."""
     inversion = Inversion(load_pipeline("lab:sd", dtype="float32", device=device), settings)
     started = time.perf_counter()
     learning = inversion.learn(classes)
@@ -99,7 +99,7 @@ def together(
 
 
 def plain(classes: list[ClassToLearn], settings: LearnSettings, device: str) -> tuple[float, dict[str, torch.Tensor]]:
-    """The same by the usual script, one class after the other."""
+    """Return the same of the usual script, which learns one class after another."""
     from diffusers import DDPMScheduler
 
     pipeline: Any = load_pipeline("lab:sd", dtype="float32", device=device)
@@ -152,7 +152,7 @@ def plain(classes: list[ClassToLearn], settings: LearnSettings, device: str) -> 
 
 
 def loss_of(tokens: dict[str, torch.Tensor], classes: list[ClassToLearn], device: str) -> float:
-    """The mean loss of tokens over fixed draws, the same for any tokens."""
+    """Return the mean loss of tokens over fixed draws, which are the same for all tokens."""
     from diffusers import DDPMScheduler
 
     placeholders = {cls.class_id: f"<{cls.class_id}>" for cls in classes}

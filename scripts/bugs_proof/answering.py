@@ -35,26 +35,26 @@ class Panel:
         self._loaded: dict[str, Classifier] = {}
 
     def logits(self, store: PictureStore, cell: PictureCell, name: str) -> NDArray[np.float32]:
-        """(n, outputs) of a cell's pictures."""
+        """Return (n, outputs) of a cell's pictures."""
         return self._kept(store, cell)[self._keys[name]]
 
     def answers(self, store: PictureStore, cell: PictureCell, name: str) -> NDArray[np.int64]:
-        """(n,) best outputs of a cell's pictures."""
+        """Return the (n,) best outputs of a cell's pictures."""
         return self.logits(store, cell, name).argmax(axis=1).astype(np.int64)
 
     def failed(self, store: PictureStore, cell: PictureCell, label: int, name: str) -> NDArray[np.bool_]:
-        """(n,) whether the best output is none of the class's."""
+        """Return (n,) where the best output is not one of the class's."""
         return ~np.isin(self.answers(store, cell, name), self.right_of(name)[label])
 
     def seen(self, store: PictureStore, cell: PictureCell) -> dict[str, NDArray[np.int64]]:
-        """Attribute → (n,) value index, as the oracle reads a cell's pictures."""
+        """Return attribute → (n,) value index, as the oracle reads a cell's pictures."""
         read = self._kept(store, cell)[self._keys[_ORACLE]]
         return {attribute: read[:, index] for index, attribute in enumerate(ATTRIBUTES)}
 
     def failed_pixels(
         self, pixels: NDArray[np.uint8], label: int, names: Sequence[str]
     ) -> dict[str, NDArray[np.bool_]]:
-        """Name → (n,) whether each classifier gets pictures of a class wrong; nothing is kept."""
+        """Return name → (n,) which pictures of a class each classifier gets wrong; keep nothing."""
         return {name: ~np.isin(self._logits(name, pixels).argmax(axis=1), self.right_of(name)[label]) for name in names}
 
     @cached_property
@@ -63,7 +63,7 @@ class Panel:
         return [self._keys[name] for name in self.names]
 
     def right_of(self, name: str) -> tuple[tuple[int, ...], ...]:
-        """By label, the outputs that are right."""
+        """Return the outputs that are right, by label."""
         return self._right[name]
 
     @cached_property

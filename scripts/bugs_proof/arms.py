@@ -48,7 +48,7 @@ _TELL_EVERY = 30.0
 
 
 def run_of_arm(audit: Audit, arm: Arm, captioner: Captioner, folder: Path) -> Run:
-    """An arm's run for a target, kept; `folder` is the captioner's."""
+    """Return an arm's run for a target, and keep it; `folder` is the captioner's."""
     if arm == "bugs":
         return kept_run(audit, arm, folder, lambda: _bugs(audit, captioner))
     like = run_of_arm(audit, "bugs", captioner, folder)
@@ -111,7 +111,7 @@ def _other(
 def _random(
     audit: Audit, drawer: ProofDrawer, base: DrawnRound | None, captioner: Captioner
 ) -> Iterator[tuple[int, Description]]:
-    """Any context of any class, each once, in an order that the seed decides."""
+    """Yield every context of every class once, in an order that the seed decides."""
     every = [(cls.label, context) for cls in audit.recipe.classes for context in contexts(cls.label).values()]
     order = np.random.default_rng([audit.recipe.samples.seed, audit.mine.seed]).permutation(len(every))
     for index in order.tolist():
@@ -121,7 +121,7 @@ def _random(
 def _keywords(
     audit: Audit, drawer: ProofDrawer, base: DrawnRound, captioner: Captioner
 ) -> Iterator[tuple[int, Description]]:
-    """Best first over all classes; a keyword that is no closer to failures than to the rest names nothing."""
+    """Yield keywords of all classes, best first; a keyword must be closer to failures than to the rest."""
     prompt = base_prompt(audit.recipe, audit.settings)
     scored: list[tuple[float, int, Piece]] = []
     for label in _looked_at(audit, base):
@@ -150,7 +150,7 @@ def _keywords(
 def keyword_scores(
     features: NDArray[np.floating], failed: NDArray[np.bool_], texts: NDArray[np.floating]
 ) -> NDArray[np.float64]:
-    """Bias-to-Text's score (k,): the mean of 100·cos over what failed, less that over what is right.
+    """Return Bias-to-Text's score (k,): the mean of 100·cos over what failed, less that over what is right.
 
     features (n, width) of images of one class, failed (n,), texts (k, width), unit vectors. Zeros where nothing failed,
     or nothing else.
@@ -164,7 +164,7 @@ def keyword_scores(
 def _domino(
     audit: Audit, drawer: ProofDrawer, base: DrawnRound, captioner: Captioner
 ) -> Iterator[tuple[int, Description]]:
-    """Slices of "this class or another" on the whole baseline, class after class, each slice's failures described."""
+    """Fit slices of "this class or another" on the baseline, class by class, and describe each slice's failures."""
     features = drawer.look(base.keys)
     shares = _shares(audit, drawer, base)
     clusters: list[list[FailureCluster]] = []
@@ -201,7 +201,7 @@ def _domino(
 
 
 def _shares(audit: Audit, drawer: ProofDrawer, base: DrawnRound) -> NDArray[np.float64]:
-    """(n, outputs) the target's softmax on the rows of the baseline."""
+    """Return the target's softmax (n, outputs) on the rows of the baseline."""
     parts = []
     for cell in drawer.cells[f"{base.asked.name}/"]:
         logits = audit.panel.logits(audit.store, cell.cell, audit.target)[cell.indices].astype(np.float64)
@@ -211,7 +211,7 @@ def _shares(audit: Audit, drawer: ProofDrawer, base: DrawnRound) -> NDArray[np.f
 
 
 def _looked_at(audit: Audit, base: DrawnRound) -> Sequence[int]:
-    """The classes that the method looks at as well."""
+    """Return the classes that the method looks at."""
     return [cls.label for cls in audit.recipe.classes if class_baseline(base, cls).reason is None]
 
 

@@ -53,13 +53,13 @@ class Audit:
         return [cls.name for cls in self.recipe.classes]
 
     def drawer(self, arm: str) -> ProofDrawer:
-        """A new one, whose rounds have a folder of their own."""
+        """Return a new drawer, whose rounds have a folder of their own."""
         folder = self.kept / "rounds" / slug(self.target) / arm
         drawer = round_drawer(self.recipe, RECIPE, self.asked.changes(self.target), folder)
         return ProofDrawer(drawer, self.store, self.panel)
 
     def baseline(self) -> tuple[ProofDrawer, DrawnRound]:
-        """The first round of every run, as this target answers it."""
+        """Return the first round of every run, with this target's answers."""
         drawer = self.drawer("baseline")
         labels = tuple(cls.label for cls in self.recipe.classes)
         return drawer, drawer(RoundAsked(1, "baseline", self.settings.baseline, {}, labels))

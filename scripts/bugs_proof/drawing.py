@@ -78,12 +78,12 @@ class ProofDrawer:
         return result
 
     def pictures(self, drawn_cell: DrawnCell) -> Pictures:
-        """The accepted pictures of a cell."""
+        """Return the accepted pictures of a cell."""
         known = self.store[drawn_cell.cell]
         return Pictures(known.pixels[drawn_cell.indices], known.features[drawn_cell.indices])
 
     def look(self, keys: Sequence[str]) -> NDArray[np.float32]:
-        """`Features`: those with which the screen looked at them."""
+        """Return the features (`Features`) with which the screen judged these pictures."""
         report("features", len(keys), len(keys))
         features_by_key: dict[str, NDArray[np.float32]] = {}
         for start, drawn in self.cells.items():
@@ -162,7 +162,7 @@ class ProofDrawer:
         return LabelledImages(request.name, content.hexdigest(), keys, labels, shifts, names, read)
 
     def _thresholds(self, recipe: Recipe) -> Thresholds:
-        """Those of a round; a painting is screened by a caption of its own, which the mined recipe does not have."""
+        """Return the thresholds of a round; a painting has a caption of its own, which the mined recipe lacks."""
         known = _measured(self.drawer.run.recipe, self.store.folder)
         if needs_validation(recipe, known):
             known |= _captioned(recipe, _thresholds_of(recipe, known))
@@ -170,7 +170,7 @@ class ProofDrawer:
 
 
 def round_drawer(recipe: Recipe, source: str, overrides: Sequence[str], folder: Path) -> RoundDrawer:
-    """What `mine --method bugs` would draw with."""
+    """Return the drawer that `mine --method bugs` would use."""
     from counterfoil.recipe.schema_mine import BugsSettings
 
     assert recipe.mine is not None
@@ -179,7 +179,7 @@ def round_drawer(recipe: Recipe, source: str, overrides: Sequence[str], folder: 
 
 
 def _measured(recipe: Recipe, folder: Path) -> dict[Measured, ThresholdEntry]:
-    """Percentiles that are known, of the mined recipe first: kept in the folder, and what this process found more."""
+    """Return known percentiles, those of the mined recipe first, and keep what this process measured in the folder."""
     path = folder / f"thresholds-{recipe.screen_hash[:12]}.json"
     if not path.exists():
         thresholds = _thresholds_of(recipe, {})
@@ -199,7 +199,7 @@ def _thresholds_of(recipe: Recipe, known: Mapping[Measured, ThresholdEntry]) -> 
 
 
 def _planned(plan: Plan) -> Iterator[tuple[str, PictureCell, list[Sample]]]:
-    """(shift, where its pictures are, samples) of every cell of a round."""
+    """Yield (shift, picture cell, samples) of every cell of a round."""
     for cell in plan.cells():
         samples = list(plan.samples(cell))
         if samples:

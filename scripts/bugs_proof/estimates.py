@@ -80,7 +80,7 @@ def simulated_estimates(
     alike: Iterable[float] = ALIKE,
     settings: BugsSettings | None = None,
 ) -> tuple[list[EstimatedRow], list[EstimatedFamily]]:
-    """A row for each positive difference, and a family, for each base rate and for how alike pairs fail."""
+    """Return a row for each positive difference, and a family, for each base rate and for how alike pairs fail."""
     chosen = settings or BugsSettings(captioner="none")
     rows, families = [], []
     for index, (rate, similar) in enumerate(product(base_rates, alike)):
@@ -156,7 +156,7 @@ def _run(
 def _tested(
     shares: Sequence[tuple[float, float]], design: Design, runs: int, rng: np.random.Generator
 ) -> tuple[Ints, Floats, Bools]:
-    """(3, runs, hypotheses) failing, rescued and all pairs at each test's end; its log e-value; if it is futile."""
+    """Return (3, runs, hypotheses) failing, rescued, all pairs at each test's end; its log e-value; futile or not."""
     batches = np.diff(design.looks, prepend=0)
     counts = np.zeros((3, runs, len(shares)), dtype=np.int64)
     futile = np.zeros(counts.shape[1:], dtype=np.bool_)
@@ -170,7 +170,7 @@ def _tested(
 
 
 def _e_bh(log_e: Floats, alpha: float) -> Bools:
-    """`stats.e_bh` of each row."""
+    """Apply `stats.e_bh` to each row."""
     m = log_e.shape[1]
     needed = np.log(m / (alpha * np.arange(1, m + 1)))
     reached = -np.sort(-log_e, axis=1) >= needed
@@ -179,7 +179,7 @@ def _e_bh(log_e: Floats, alpha: float) -> Bools:
 
 
 def _bounds(counts: Ints, confirmed: Bools, level: Floats) -> tuple[Floats, Floats]:
-    """Of the confirmed ones, their differences' intervals; all of (-1, 1) for the others."""
+    """Return the intervals of confirmed differences; (-1, 1) for the others."""
     failing, rescued, pairs = counts
     low, high = np.full(confirmed.shape, -1.0), np.full(confirmed.shape, 1.0)
     for tested_level in np.unique(level[confirmed]).tolist():
@@ -209,7 +209,7 @@ def _reported(counts: Ints, true: float, confirmed: Bools) -> Reported:
 
 
 def table_of_estimates(rows: Sequence[EstimatedRow]) -> list[str]:
-    """Markdown: a line for each difference of which enough were confirmed to say something."""
+    """Return Markdown: a line for each difference of which enough were confirmed."""
     lines = [
         "| base | alike | difference | confirmed | test: off | covered | fresh: off | covered | half-width | pairs |"
         " perhaps under |",
@@ -230,7 +230,7 @@ def table_of_estimates(rows: Sequence[EstimatedRow]) -> list[str]:
 
 
 def small_differences(runs: int, seed: int = 0) -> list[tuple[float, float, list[float]]]:
-    """(base rate, alike, shares confirmed) of the differences and the most pairs of `SMALL`, in its order."""
+    """Return (base rate, alike, shares confirmed) of the differences and the most pairs of `SMALL`, in its order."""
     cells = []
     for index, (rate, alike) in enumerate(product(BASE_RATES, ALIKE)):
         confirmed = []
@@ -248,7 +248,7 @@ def small_differences(runs: int, seed: int = 0) -> list[tuple[float, float, list
 
 
 def table_of_small(cells: Sequence[tuple[float, float, Sequence[float]]]) -> list[str]:
-    """Markdown: a line for each base, a column for each difference."""
+    """Return Markdown: a line for each base, a column for each difference."""
     lines = [
         f"| base | alike |{''.join(f' {difference:+g}, {most:,} pairs |' for most, difference in SMALL)}",
         f"| --: | --: |{' --: |' * len(SMALL)}",
@@ -259,7 +259,7 @@ def table_of_small(cells: Sequence[tuple[float, float, Sequence[float]]]) -> lis
 
 
 def table_of_families(families: Sequence[EstimatedFamily]) -> list[str]:
-    """Markdown: a line for each base."""
+    """Return Markdown: a line for each base."""
     lines = [
         "| base | alike | runs with findings | findings a run | all covered, by the test | fresh |",
         "| --: | --: | --: | --: | --: | --: |",

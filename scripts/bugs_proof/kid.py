@@ -23,7 +23,7 @@ _FEWEST = 20
 
 
 def measure(proof: Proof) -> dict[str, Any]:
-    """KID and FID of both sets to the source; nothing of fewer than 20 images."""
+    """Return KID and FID of both sets to the source, if a set has at least 20 images."""
     from counterfoil.feature_stats import feature_statistics, frechet_distance, kernel_distance
 
     audit, distances = proof.audit, {}
@@ -46,7 +46,7 @@ def measure(proof: Proof) -> dict[str, Any]:
 
 
 def _features(proof: Proof, parts: list[tuple[int, Shown, bool]]) -> NDArray[np.float32]:
-    """(n, width) of pictures, each once; of some only those that the target gets wrong."""
+    """Return (n, width) of pictures, each once; of marked parts only the pictures that the target gets wrong."""
     audit, chosen = proof.audit, {}
     for label, shown, failed_only in parts:
         failed = audit.panel.failed(audit.store, shown.cell, label, proof.target)
@@ -58,7 +58,7 @@ def _features(proof: Proof, parts: list[tuple[int, Shown, bool]]) -> NDArray[np.
 
 
 def _source(recipe: Recipe, labels: tuple[int, ...]) -> NDArray[np.float32]:
-    """(n, width) of the source's validation images of some classes."""
+    """Return (n, width) of the source's validation images of some classes."""
     images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, None, units=False)
     clip = clip_embedder(load_clip(recipe.screen.clip, recipe.screen.weights), pin_clip(recipe.screen.clip, None))
     features = embed(images, clip, user_cache() / "embeddings", precision="float32")
@@ -66,7 +66,7 @@ def _source(recipe: Recipe, labels: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown: a line a target; KID in thousandths."""
+    """Return Markdown: a line a target; KID in thousandths."""
     lines = [
         "KID in thousandths (95 %), FID behind it, to the source's validation images of the same classes.",
         "",

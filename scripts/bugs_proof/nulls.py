@@ -23,12 +23,12 @@ REPLICATES = 1000
 
 
 def measure(proof: Proof) -> dict[str, Any]:
-    """Over exchanged runs: how many confirm anything, and how many hypotheses are confirmed in all."""
+    """Count over exchanged runs how many confirm anything, and how many hypotheses are confirmed in all."""
     return exchanged(proof.run("bugs"), proof.audit.mine.fdr, proof.audit.mine.margin)
 
 
 def exchanged(run: Run, alpha: float, margin: float, replicates: int = REPLICATES, seed: int = 0) -> dict[str, Any]:
-    """The same of a run; every replicate exchanges each pair anew."""
+    """Count the same for one run; every replicate exchanges each pair anew."""
     rng = np.random.default_rng(seed)
     tested = [finding for finding in run.tested if finding.looks]
     threshold = log(max(1, len(tested)) / alpha)
@@ -54,7 +54,7 @@ def _ends(
     replicates: int,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """(replicates,) the logarithm of the e-value where an exchanged test ends, and whether it ends as futile there."""
+    """Return (replicates,) the log of the e-value at which an exchanged test ends, and whether it ends as futile."""
     worse = rng.random((replicates, len(failed))) < 0.5
     apart = failed ^ base
     pairs = np.asarray([count for count, _ in looks], np.int64)
@@ -71,7 +71,7 @@ def _ends(
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown: a line for all targets."""
+    """Return Markdown: one line for all targets."""
     rows = [result for result in results.values() if result["tested"]]
     share = mean_of([row["runs"] / row["replicates"] for row in rows], SHARE).text(percent=True)
     tested = sum(row["tested"] for row in rows)

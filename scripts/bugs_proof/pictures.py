@@ -67,7 +67,8 @@ class PictureStore:
         self._held: dict[PictureCell, Pictures] = {}
 
     def of(self, wanted: Sequence[tuple[PictureCell, Sequence[Sample]]]) -> Iterator[tuple[int, int]]:
-        """Have the pictures of some cells, each with its samples by index from 0; tells (drawn, to draw) on the way.
+        """Draw the missing pictures of some cells, each with its samples by index from 0; yield (drawn, to draw) on the
+        way.
 
         What is missing is drawn in full batches, across cells.
         """
@@ -88,7 +89,7 @@ class PictureStore:
         return self._known(cell)
 
     def embed_text(self, text: str) -> NDArray[np.float32]:
-        """(width,) of a caption, kept too: the screen asks for the same few again."""
+        """Return (width,) of a caption, and keep it: the screen asks for the same few again."""
         path = self.folder / "texts" / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.npy"
         if not path.exists():
             with one_thread():
@@ -146,7 +147,7 @@ class PictureStore:
 
 
 def drawing_hash(recipe: Recipe, tokens: ClassTokens | None) -> str:
-    """SHA-256 over what a picture depends on beside its prompt and seed: generator, CLIP, tokens and their settings."""
+    """Return a hash of what a picture depends on beside prompt and seed: generator, CLIP, tokens, their settings."""
     decides = [
         folder_sha256(LAB_WEIGHTS / "sd"),
         folder_sha256(LAB_WEIGHTS / "clip"),

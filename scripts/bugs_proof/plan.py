@@ -46,15 +46,15 @@ class Asked:
     renders: int = 60
 
     def changes(self, target: str) -> list[str]:
-        """What is changed of the bundled recipe for a target."""
+        """Return what a target changes in the bundled recipe."""
         return [f"samples.seed={self.seed}", f"mine.target={target}", *self.overrides]
 
 
 def group_of(target: str) -> Group:
-    """Whose panel answers together with a target."""
+    """Return the group of targets whose panel answers together with this one."""
     return "planted" if target in PLANTED else "wardrobe"
 
 
 def slug(target: str) -> str:
-    """A target as part of a file's name: `planted-rare-0`."""
+    """Return a target as part of a file's name: `planted-rare-0`."""
     return target.removeprefix("lab:").replace("/", "-")

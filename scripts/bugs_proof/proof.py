@@ -46,7 +46,7 @@ class FreshPairs:
 
     @property
     def seen_difference(self) -> float | None:
-        """The difference of failure rates of images that show what is named; None where too few do."""
+        """The difference of failure rates of images that show what is named; None if too few do."""
         if min(self.shows.sum(), self.base_shows.sum()) < FEWEST_SEEN:
             return None
         return float(self.failed[self.shows].mean() - self.base_failed[self.base_shows].mean())
@@ -71,7 +71,7 @@ class Proof:
         return Audit(self.target, self.asked, self.kept)
 
     def run(self, arm: Arm) -> Run:
-        """What an arm found, now or earlier."""
+        """Return an arm's run, kept or made now."""
         folder = local_folder(self.captioner)
         assert folder is not None
         return run_of_arm(self.audit, arm, _captioner(self.captioner), folder)
@@ -81,7 +81,7 @@ class Proof:
         return _truth(self.audit.group, self.asked, self.kept)
 
     def fresh(self, findings: Sequence[Carried]) -> list[FreshPairs]:
-        """Fresh pairs of some findings, in their order; those of equal words are the same ones."""
+        """Return fresh pairs of some findings, in their order; findings of equal words share their pairs."""
         audit = self.audit
         wanted = {(finding.label, finding.description): f"fresh_{index:03d}" for index, finding in enumerate(findings)}
         if not wanted:
@@ -107,7 +107,7 @@ class Proof:
 
 
 def seen_with(audit: Audit, cell: PictureCell, label: int, claims: Claims) -> NDArray[np.bool_]:
-    """(n,) of a cell's pictures, whether the oracle sees the class and all claims."""
+    """Return (n,) in which of a cell's pictures the oracle sees the class and all claims."""
     seen = audit.panel.seen(audit.store, cell)
     agrees = seen["class"] == label
     for attribute, value in claims:

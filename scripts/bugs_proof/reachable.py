@@ -42,7 +42,7 @@ class WorthCell:
 
 
 def worth_finding(proof: Proof) -> list[WorthCell]:
-    """All of a target, largest drops first. Renders what is not rendered yet."""
+    """Return all cells of a target that are worth finding, largest drops first. Render what is not rendered yet."""
     worth = []
     _, base = proof.audit.baseline()
     for label, of_class in proof.truth.mix.items():
@@ -58,7 +58,7 @@ def worth_finding(proof: Proof) -> list[WorthCell]:
 
 
 def is_planted(target: str, label: int, claims: Claims) -> bool:
-    """Whether a world's failure is there: in correlation worlds every other value of the context's attribute."""
+    """Return if a world plants this failure: in correlation worlds, every other value of the context's attribute."""
     world = named_world(target.rpartition("/")[2])
     if world is None or world.planted is None or world.attribute in (None, "class") or label != world.planted:
         return False
@@ -67,7 +67,7 @@ def is_planted(target: str, label: int, claims: Claims) -> bool:
 
 
 def measure(proof: Proof) -> dict[str, Any]:
-    """The cells of a target."""
+    """Return the cells of a target."""
     return {
         "cells": [
             {
@@ -87,7 +87,7 @@ def measure(proof: Proof) -> dict[str, Any]:
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown: a line a target, then the unreachable ones by attribute."""
+    """Return Markdown: a line a target, then the unreachable cells by attribute."""
     lines = [
         f"True drop of {100 * WORTH_FINDING:.0f} points or more; reachable: shown by {100 * SHOWN:.0f} % of the class's"
         " base images or more, of a class that the search does not leave out.",

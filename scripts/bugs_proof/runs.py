@@ -72,7 +72,7 @@ class Carried:
 
     @property
     def stands(self) -> bool:
-        """Whether it counts as a finding: confirmed, and no shorter one stands for it."""
+        """Whether this is a finding: confirmed, and not replaced by a shorter one."""
         return self.confirmed and self.shortened_to is None
 
     @property
@@ -98,8 +98,8 @@ class Run:
 
 
 def replayed(run: Run, alpha: float) -> SimulatedRun | None:
-    """The run's pairs a hypothesis against McNemar's fixed number, as a simulated run is reported; None where nothing
-    was tested on any pair.
+    """Return the run's pairs a hypothesis against McNemar's fixed number, as `SimulatedRun`; None without a tested
+    pair.
 
     The test's rates stand for the true ones. Of tests that stopped when they looked well they are too large (1 to 19
     points at a true difference of 10, `estimates.py`), which favours the fixed number.
@@ -120,7 +120,7 @@ def replayed(run: Run, alpha: float) -> SimulatedRun | None:
 
 
 def bits(text: str) -> NDArray[np.bool_]:
-    """(n,) of a text of zeros and ones."""
+    """Return (n,) of a text of zeros and ones."""
     return np.frombuffer(text.encode(), np.uint8) == ord("1")
 
 
@@ -131,7 +131,7 @@ def carried_of(
     drawer: ProofDrawer,
     class_names: Sequence[str],
 ) -> tuple[Carried, ...]:
-    """Hypotheses as they are kept."""
+    """Return hypotheses in the form that is kept."""
     carried = []
     for trial in trials:
         hypothesis, rounds = trial.hypothesis, [pairs.drawn for pairs in trial.pairs]
@@ -159,7 +159,7 @@ def carried_of(
 
 
 def kept_run(audit: Audit, arm: Arm, captioner: Path | None, make: Any) -> Run:
-    """An arm's run: from an earlier proof of the same code, captioner, classifier and settings, or made now."""
+    """Return an arm's run, made now or by an earlier proof of the same code, captioner, classifier and settings."""
     path = audit.kept / "runs" / f"{slug(audit.target)}-{arm}-{_key(audit, arm, captioner)}.json"
     return TypeAdapter(Run).validate_python(measured(path, lambda: asdict(make())))
 

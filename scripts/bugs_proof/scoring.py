@@ -24,7 +24,7 @@ Results = Mapping[str, Mapping[str, Any]]
 
 
 def measure_search(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
-    """How much each arm drew, tested and confirmed, and the findings' words."""
+    """Count what each arm drew, tested and confirmed, and list the findings' words."""
     _, base = proof.audit.baseline()
     measured: dict[str, Any] = {"base": [int(base.failed.sum()), len(base.failed)], "arms": {}}
     for arm in arms:
@@ -42,7 +42,7 @@ def measure_search(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
 
 
 def table_search(results: Results) -> list[str]:
-    """Markdown: a line a target and arm."""
+    """Return Markdown: a line a target and arm."""
     lines = [
         "| classifier | base fails | arm | images | tested | futile | findings | findings / 1000 images | such as |",
         "| -- | --: | -- | --: | --: | --: | --: | --: | -- |",
@@ -61,7 +61,7 @@ def table_search(results: Results) -> list[str]:
 
 
 def measure_recall(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
-    """Cells worth finding and whether each arm has a finding that names them, or names them alone."""
+    """Count the cells worth finding, and for each arm those that a finding names, and names alone."""
     every = worth_finding(proof)
     cells = [cell for cell in every if cell.reachable]
     measured: dict[str, Any] = {
@@ -87,7 +87,7 @@ def _named(cell: WorthCell, findings: Sequence[tuple[int, Claims]]) -> bool:
 
 
 def table_recall(results: Results) -> list[str]:
-    """Markdown: a line an arm over all targets, and each target's counts."""
+    """Return Markdown: a line an arm over all targets, and each target's counts."""
     lines = [
         "| arm | reachable cells named | named alone | planted ones | of all worth finding | by classifier |",
         "| -- | --: | --: | --: | --: | -- |",
@@ -104,7 +104,7 @@ def table_recall(results: Results) -> list[str]:
 
 
 def measure_precision(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
-    """Of each finding both true differences; None where a truth cannot judge it."""
+    """Return both true differences of each finding; None if a truth cannot judge it."""
     runs = {arm: proof.run(arm).findings for arm in arms}
     fresh = iter(proof.fresh([finding for findings in runs.values() for finding in findings]))
     measured: dict[str, Any] = {"arms": {}}
@@ -128,7 +128,7 @@ def measure_precision(proof: Proof, arms: Sequence[Arm]) -> dict[str, Any]:
 
 
 def table_precision(results: Results) -> list[str]:
-    """Markdown: a line an arm."""
+    """Return Markdown: a line an arm."""
     lines = [
         f"Right: a true difference above {100 * MARGIN:.0f} points. *renders*: of the named attributes, by the world"
         " itself; *oracle*: on fresh images that show them; *fresh*: on all fresh pairs, whatever they show.",
@@ -146,7 +146,7 @@ def table_precision(results: Results) -> list[str]:
 
 
 def measure_rates(proof: Proof) -> dict[str, Any]:
-    """Estimated and true rates of all that the method tested and a scene can have; of findings, fresh ones too."""
+    """Return estimated and true rates of all tested hypotheses that a scene can have; of findings, fresh ones too."""
     rows, run = [], proof.run("bugs")
     fresh = [
         [finding.count.rate, finding.count.base_rate, drawn.count.rate, drawn.count.base_rate]
@@ -162,7 +162,7 @@ def measure_rates(proof: Proof) -> dict[str, Any]:
 
 
 def table_rates(results: Results) -> list[str]:
-    """Markdown: correlations over hypotheses of all targets, and how much worse than the base they are."""
+    """Return Markdown: correlations over hypotheses of all targets, and how much worse than the base they are."""
     lines = [
         "True: of renders of the named attributes. *fresh*: of findings, on pairs that chose and confirmed nothing,"
         " which is what the generator draws of the words.",
@@ -184,7 +184,7 @@ def table_rates(results: Results) -> list[str]:
 
 
 def _ratio(rows: Sequence[Sequence[float]], column: int, base: int) -> str:
-    """The mean rate of all as a multiple of their bases' mean."""
+    """Return the mean rate of all as a multiple of the mean rate of their bases."""
     below = sum(row[base] for row in rows)
     return f"{sum(row[column] for row in rows) / below:.2f}" if below else "–"
 

@@ -94,7 +94,7 @@ class SimulatedRun:
 
 
 def pair_shares(base_rate: float, difference: float, alike: float) -> tuple[float, float] | None:
-    """(failing, rescued) shares of all pairs; None where no such pairs are."""
+    """Return the (failing, rescued) shares of all pairs; None if no pairs can have these rates."""
     rate = base_rate + difference
     if not 0 <= rate <= 1:
         return None
@@ -106,7 +106,7 @@ def pair_shares(base_rate: float, difference: float, alike: float) -> tuple[floa
 
 
 def decided(failing: Ints, rescued: Ints, design: Design) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Ints]:
-    """Of counts at each look (runs, looks): whether a run was confirmed, whether it was futile (runs,), and its pairs.
+    """Return by run (runs,) whether counts at each look (runs, looks) confirm it, whether it is futile, and its pairs.
 
     A run ends at the first look that decides, as `paired_stats.decide` does.
     """
@@ -124,13 +124,13 @@ def decided(failing: Ints, rescued: Ints, design: Design) -> tuple[NDArray[np.bo
 
 
 def _distinct(counts: Ints, base: int) -> tuple[Ints, Ints]:
-    """(3, distinct) rows of (n, 3) numbers below `base`, and which of them each row is (n,)."""
+    """Return the distinct rows (3, distinct) of (n, 3) numbers below `base`, and each row's index among them (n,)."""
     _, first, which = np.unique(counts @ (base ** np.arange(3)), return_index=True, return_inverse=True)
     return counts[first].T, which.ravel()
 
 
 def simulate(shares: tuple[float, float], design: Design, runs: int, seed: Sequence[int]) -> Sequential:
-    """`runs` tests whose pairs fall with these (failing, rescued) shares."""
+    """Run `runs` tests whose pairs fall with these (failing, rescued) shares."""
     batches = np.diff(design.looks, prepend=0)
     of_pair = [*shares, max(0.0, 1 - sum(shares))]
     rng = np.random.default_rng(list(seed))
@@ -145,7 +145,7 @@ def simulate(shares: tuple[float, float], design: Design, runs: int, seed: Seque
 
 
 def fixed_power(pairs: int, shares: tuple[float, float], level: float) -> float:
-    """The power of an exact one-sided McNemar test of so many pairs, over all counts of pairs that disagree."""
+    """Return an exact one-sided McNemar test's power for this many pairs, over all counts of pairs that disagree."""
     failing, rescued = shares
     disagree = failing + rescued
     if disagree <= 0:
@@ -159,7 +159,7 @@ def fixed_power(pairs: int, shares: tuple[float, float], level: float) -> float:
 
 
 def fixed_pairs(power: float, hypotheses: Sequence[tuple[float, float]], level: float) -> int | None:
-    """The fewest pairs of each with which McNemar's mean power over these hypotheses is that; None over `MOST_FIXED`.
+    """Return the fewest pairs with which McNemar's mean power over the hypotheses is `power`; None above `MOST_FIXED`.
 
     hypotheses: (failing, rescued) shares. Of descriptions that are worse, no power above `MOST_POWER` is asked for.
     """
@@ -185,7 +185,7 @@ def fixed_pairs(power: float, hypotheses: Sequence[tuple[float, float]], level: 
 def simulated_row(
     base_rate: float, difference: float, alike: float, design: Design, runs: int, seed: int
 ) -> Row | None:
-    """One hypothesis, by `runs` tests; None where no pairs are so. The same seed gives the same row."""
+    """Return one hypothesis by `runs` tests; None if no pairs can have these rates. Equal seeds give equal rows."""
     shares = pair_shares(base_rate, difference, alike)
     if shares is None:
         return None
@@ -203,7 +203,7 @@ def simulated_rows(
     differences: Iterable[float] = DIFFERENCES,
     alike: Iterable[float] = ALIKE,
 ) -> list[Row]:
-    """A row for each point of the grid that pairs can have."""
+    """Return a row for each point of the grid that pairs can have."""
     rows = (simulated_row(*point, design or Design(), runs, seed) for point in grid(base_rates, alike, differences))
     return [row for row in rows if row is not None]
 
@@ -211,12 +211,12 @@ def simulated_rows(
 def grid(
     base_rates: Iterable[float], alike: Iterable[float], differences: Iterable[float]
 ) -> Iterator[tuple[float, float, float]]:
-    """(base rate, difference, alike), differences innermost."""
+    """Yield (base rate, difference, alike), differences innermost."""
     return ((rate, difference, similar) for rate, similar, difference in product(base_rates, alike, differences))
 
 
 def run_of(rows: Sequence[Row], design: Design) -> SimulatedRun:
-    """A run whose hypotheses are these rows, of one base and equally alike."""
+    """Return a run whose hypotheses are these rows, of one base and equally alike."""
     pairs = [row.sequential.pairs for row in rows]
     confirmed = float(np.mean([row.sequential.confirmed for row in rows]))
     # Rounding may leave a share of nothing a little below it.
@@ -235,7 +235,7 @@ def simulated_runs(
     differences: Sequence[float] = RUN,
     alike: Iterable[float] = ALIKE,
 ) -> list[SimulatedRun]:
-    """A run of hypotheses with these differences for each base rate, and for how alike pairs fail."""
+    """Return a run of hypotheses with these differences for each base rate, and for how alike pairs fail."""
     design = design or Design()
     simulated = []
     for rate, similar in product(base_rates, alike):
@@ -249,14 +249,14 @@ def simulated_runs(
 
 
 def saved(rows: Sequence[Row] | Sequence[SimulatedRun]) -> float:
-    """The sequential test's pairs as a share of McNemar's, over all that have a fixed number; NaN of none."""
+    """Return the sequential test's pairs as a share of McNemar's, over all with a fixed number; NaN without any."""
     pairs = [(row.sequential.pairs if isinstance(row, Row) else row.pairs, row.fixed) for row in rows]
     known = [(drawn, fixed) for drawn, fixed in pairs if fixed is not None]
     return sum(drawn for drawn, _ in known) / sum(fixed for _, fixed in known) if known else float("nan")
 
 
 def table_of_rows(rows: Sequence[Row]) -> list[str]:
-    """Markdown: a line a hypothesis."""
+    """Return Markdown: a line a hypothesis."""
     lines = [
         "| base | alike | difference | disagree | confirmed | futile | pairs | fixed | ratio |",
         "| --: | --: | --: | --: | --: | --: | --: | --: | --: |",
@@ -272,7 +272,7 @@ def table_of_rows(rows: Sequence[Row]) -> list[str]:
 
 
 def table_of_runs(runs: Sequence[SimulatedRun]) -> list[str]:
-    """Markdown: a line a run."""
+    """Return Markdown: a line a run."""
     lines = [
         "| base | alike | confirmed | pairs a hypothesis | fixed | ratio |",
         "| --: | --: | --: | --: | --: | --: |",

@@ -23,7 +23,7 @@ from directions_proof.intervals import share_of
 
 
 def measure(proof: Proof) -> dict[str, Any]:
-    """By other classifier: [others' failures, the target's failures], and [failures, images] of its own base."""
+    """Return by other classifier [its failures, the target's failures], and [failures, images] of its own base."""
     panel, target = proof.audit.panel, proof.target
     findings = proof.run("bugs").findings
     others = {
@@ -66,7 +66,7 @@ def _of(proof: Proof, name: str, label: int, shown: Shown) -> NDArray[np.bool_]:
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown: same family and others, on both kinds of images."""
+    """Return Markdown: same family and others, on both kinds of images."""
     lines = [
         "Share of the target's failures that another classifier fails on too; intervals over pairs of classifiers.",
         "",

@@ -60,14 +60,14 @@ class Truth:
     _failed: dict[tuple[int, Claims], dict[str, NDArray[np.bool_]]] = field(default_factory=dict)
 
     def rate(self, target: str, label: int, claims: Claims) -> TrueRate:
-        """Of a class with some claims; the base has none."""
+        """Return the true rate of a class with some claims; the base has no claims."""
         claimed, base = self.failed(label, claims)[target], self.failed(label, BASE)[target]
         more = claimed.astype(float) - base
         error = float(more.std(ddof=1) / np.sqrt(len(more)))
         return TrueRate(len(claimed), float(claimed.mean()), float(base.mean()), error)
 
     def failed(self, label: int, claims: Claims) -> dict[str, NDArray[np.bool_]]:
-        """Name → (count,) which scenes each classifier gets wrong."""
+        """Return name → (count,) which scenes each classifier gets wrong."""
         key = (label, claims)
         if key not in self._failed:
             parts = [self._chunk(label, claims, start) for start in range(0, self.count, CHUNK)]
@@ -77,7 +77,7 @@ class Truth:
         return self._failed[key]
 
     def scenes(self, label: int, start: int = 0, stop: int | None = None) -> list[Scene]:
-        """The base's scenes of a class, some of them."""
+        """Return some of the base's scenes of a class."""
         garments = load_garments(GARMENTS).of_class(label)
         of_class, scenes = self.mix[label], []
         for index in range(start, self.count if stop is None else stop):
@@ -113,12 +113,12 @@ class Truth:
 
 
 def truth_of(audit: Audit) -> Truth:
-    """The truth of an audit's panel, on the base of its run."""
+    """Return the truth of an audit's panel, on the base of its run."""
     return Truth(audit.panel, mix_of(audit), audit.kept / "truth", audit.asked.renders)
 
 
 def mix_of(audit: Audit) -> dict[int, list[dict[str, str]]]:
-    """By label, what the oracle reads of each accepted base image of the baseline, but for its class."""
+    """Return by label what the oracle reads of each accepted base image of the baseline, without its class."""
     drawer, base = audit.baseline()
     mix: dict[int, list[dict[str, str]]] = {}
     for cell in drawer.cells[f"{base.asked.name}/"]:
@@ -131,7 +131,7 @@ def mix_of(audit: Audit) -> dict[int, list[dict[str, str]]]:
 
 
 def single_cells() -> Iterator[Claims]:
-    """Every value of every attribute but the class, alone."""
+    """Yield every value of every attribute but the class, alone."""
     for attribute, values in ATTRIBUTES.items():
         if attribute != "class":
             for value in values:
@@ -139,12 +139,12 @@ def single_cells() -> Iterator[Claims]:
 
 
 def shown(of_class: Sequence[Mapping[str, str]], claims: Claims) -> float:
-    """The share of a class's base images that have the claims; 0 of none."""
+    """Return the share of a class's base images that have the claims; 0 without images."""
     return sum(set(claims) <= set(attributes.items()) for attributes in of_class) / max(1, len(of_class))
 
 
 def cell_text(label: int, claims: Claims) -> str:
-    """`sandal: snow` for people."""
+    """Return a cell as people read it: `sandal: snow`."""
     return f"{CLASSES[label]}: {', '.join(value for _, value in claims) or 'base'}"
 
 

@@ -36,7 +36,7 @@ _PHOTO = f"a photo of a {CLASS}"
 
 
 def named(description: Description) -> Claims:
-    """What a description says of the world, sorted; none where it says what the world has no word for.
+    """Return the claims of a description, sorted; empty if it says something that the world has no word for.
 
     Two values of one attribute are both given: no scene has them both.
     """
@@ -46,12 +46,12 @@ def named(description: Description) -> Claims:
 
 
 def renderable(claims: Claims) -> bool:
-    """Whether a scene can have them all, and there is one."""
+    """Return whether there are claims and a scene can have them all."""
     return bool(claims) and len({attribute for attribute, _ in claims}) == len(claims)
 
 
 def contexts(label: int) -> dict[tuple[str, str], Description]:
-    """(attribute, value) → its description, of all that a caption of a class may tell beside a plain photo of it."""
+    """Return (attribute, value) → description, for all that a caption can say beyond a plain photo of a class."""
     name, descriptions = CLASSES[label], {}
     for attribute, values in ATTRIBUTES.items():
         for value in values if attribute != "class" else ():

@@ -37,7 +37,7 @@ class Skill:
 
 
 def made_matches(world: World, skills: Sequence[Skill], images: int, rng: np.random.Generator) -> list[Matches]:
-    """Make the images of a world and what each skill says of them, matched; areas are not told apart."""
+    """Make the images of a world and match what each skill detects in them, without ranges of area."""
     frequency = np.arange(1, world.categories + 1) ** -world.rarity
     frequency /= frequency.sum()
     counts = rng.poisson(OBJECTS, images)

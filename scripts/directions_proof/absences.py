@@ -40,13 +40,13 @@ class Planted:
     gap: float
 
     def rate(self, attributes: Mapping[str, str]) -> float:
-        """How often a scene with these attributes fails."""
+        """Return how often a scene with these attributes fails."""
         return USUAL + self.gap * ((attributes[self.attribute] == self.value) == (self.cause == "with"))
 
     def difference(
         self, scenes: Sequence[Mapping[str, str]], claims: Mapping[str, str], role: Role
     ) -> dict[str, float] | None:
-        """How much more often these scenes fail with what is claimed (`hard`), or without; None where none differs."""
+        """Return how much more often scenes fail with (`hard`) or without what is claimed; None if none differs."""
         changed = [{**scene, **claims} for scene in scenes]
         more = [self.rate(new) - self.rate(old) for new, old in zip(changed, scenes, strict=True) if new != old]
         if not claims or not more:
@@ -55,7 +55,7 @@ class Planted:
 
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
-    """Every hypothesis of every run beside the truth of its words."""
+    """Return every hypothesis of every run beside the truth of its words."""
     rows, scenes = _rows(audited)
     captions = captions_of(audited)
     tested: list[dict[str, Any]] = []
@@ -76,7 +76,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
 
 
 def outcome_facts(outcome: Outcome, audited: AuditedWorld) -> dict[str, Any]:
-    """A hypothesis and what became of it, before and after."""
+    """Return a hypothesis and what became of it, before and after."""
     return {
         "class": audited.world.class_names[outcome.hypothesis.labels[0]],
         "words": outcome.hypothesis.words,
@@ -94,7 +94,7 @@ def _asked() -> Iterator[tuple[int, float, Cause]]:
 
 
 def _rows(audited: AuditedWorld) -> tuple[Rows, list[Mapping[str, str]]]:
-    """The validation split with its features, of which nothing fails yet, and its scenes' attributes."""
+    """Return the validation split with its features, where nothing fails yet, and its scenes' attributes."""
     features, labels, units = audited.seen("validation")
     count = len(labels)
     rows = Rows(
@@ -117,7 +117,7 @@ def _planted(
     gap: float,
     rng: np.random.Generator,
 ) -> Planted:
-    """A cause by chance: of `with` any colour or background that is frequent enough, of `without` the most frequent."""
+    """Draw a cause: of `with` any colour or background that is frequent enough, of `without` the most frequent."""
     rows = np.flatnonzero(of_class).tolist()
     shares = {
         (attribute, value): sum(scenes[row][attribute] == value for row in rows) / len(rows)
@@ -131,7 +131,7 @@ def _planted(
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown: false and true findings kept, by cause and role, and of those far from captions by class."""
+    """Return Markdown: false and true findings kept, by cause and role, and of those far from captions by class."""
     tested = [
         hypothesis
         for world in results.values()

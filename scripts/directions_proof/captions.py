@@ -36,12 +36,12 @@ GRAMMAR = "wardrobe"
 
 @cache
 def vector_of(text: str) -> NDArray[np.float32]:
-    """(width,) what the lab's CLIP makes of a text."""
+    """Return the (width,) vector of a text by the lab's CLIP."""
     return clip().embed_texts([text])[0]
 
 
 def captions_of(audited: AuditedWorld) -> CandidateCaptions:
-    """The bundled grammar's captions, each encoded once; merged classes are called by what is in them."""
+    """Return the bundled grammar's captions, each encoded once; a merged class is called by the names it merges."""
     world = audited.world
     merged = any(len(subtypes) > 1 for subtypes in world.subtypes)
     grammar = load_captions(GRAMMAR)
@@ -52,19 +52,19 @@ def captions_of(audited: AuditedWorld) -> CandidateCaptions:
 
 
 def says(caption: str, words: str) -> bool:
-    """Whether the words stand in a caption as words: `shirt` does not in `a photo of a t-shirt`."""
+    """Return whether a caption has the words as whole words: `shirt` is not in `a photo of a t-shirt`."""
     return f" {words} " in f" {caption} "
 
 
 def says_context(world: PlantedWorld, caption: str) -> bool:
-    """Whether a caption tells the planted context, or the planted subtype."""
+    """Return whether a caption names the planted context, or the planted subtype."""
     words = caption_of({"background": str(world.value)}) if world.attribute == "background" else world.value
     return words is not None and says(caption, words)
 
 
 @cache
 def _phrases() -> tuple[tuple[str, str, str], ...]:
-    """(attribute, value, words) of all that a caption can claim beside the class."""
+    """Return (attribute, value, words) of all that a caption can claim beside the class."""
     phrases: list[tuple[str, str, str]] = []
     for attribute in ("background", "weather", "light"):
         values = (value for value in ATTRIBUTES[attribute] if value not in ("clear", "day"))
@@ -76,7 +76,7 @@ def _phrases() -> tuple[tuple[str, str, str], ...]:
 
 
 def claims_of(world: PlantedWorld, label: int, caption: str) -> Mapping[str, str]:
-    """Attribute → value of what a caption claims of a picture of a class; `class` where it tells the subtype."""
+    """Return attribute → value of what a caption claims of a picture of a class; `class` where it names the subtype."""
     claims = {attribute: value for attribute, value, words in _phrases() if says(caption, words)}
     subtypes = world.subtypes[label]
     named = [name for name in subtypes if says(caption, name)]
@@ -84,7 +84,7 @@ def claims_of(world: PlantedWorld, label: int, caption: str) -> Mapping[str, str
 
 
 def holding(world: PlantedWorld, split: str, rows: NDArray[np.int64], claims: Mapping[str, str]) -> NDArray[np.bool_]:
-    """(n,) whether every claim holds of each row's scene."""
+    """Return (n,) for which rows' scenes every claim holds."""
 
     def held() -> Iterator[bool]:
         for row in rows.tolist():
@@ -95,7 +95,7 @@ def holding(world: PlantedWorld, split: str, rows: NDArray[np.int64], claims: Ma
 
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
-    """By way of scoring: the place of the first caption that names what was planted, and the first captions."""
+    """Return by way of scoring the rank of the first caption that names what was planted, and the first captions."""
     world = audited.world
     direction = direction_of(audited)
     if direction is None or world.planted is None:
@@ -123,7 +123,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
 
 
 def direction_of(audited: AuditedWorld) -> Direction | None:
-    """The planted class's direction, fitted on all of its rows of validation."""
+    """Return the planted class's direction, fitted on all of its validation rows."""
     if audited.world.planted is None:
         return None
     rows = audited.validation.of(audited.validation.labels == audited.world.planted)
@@ -132,7 +132,8 @@ def direction_of(audited: AuditedWorld) -> Direction | None:
 
 
 def _tells_absence(audited: AuditedWorld, caption: str) -> bool:
-    """Whether a caption names another value of the planted attribute: `in the snow` where the beach is the context."""
+    """Return whether a caption names another value of the planted attribute: `in the snow` where the beach is the
+    context."""
     world = audited.world
     assert world.planted is not None
     claimed = claims_of(world, world.planted, caption).get(str(world.attribute))
@@ -142,7 +143,7 @@ def _tells_absence(audited: AuditedWorld, caption: str) -> bool:
 def worlds_with_a_gap(
     results: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    """Kind → what was measured in its worlds whose slice fails by 20 points or more, of kinds with such a world."""
+    """Yield each kind with the results of its worlds whose slice fails by 20 points or more, if it has such worlds."""
     for kind in SIDE:
         with_gap = [
             result
@@ -154,7 +155,7 @@ def worlds_with_a_gap(
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown: one line a kind and way of scoring; worlds whose slice fails by 20 points or more."""
+    """Return Markdown: one line a kind and way of scoring; worlds whose slice fails by 20 points or more."""
     lines = [
         "Worlds whose slice fails by 20 points or more. *right*: the caption on the planted side names what was"
         " planted. *absence*: in correlation worlds the hard caption names another value of the planted attribute.",

@@ -24,7 +24,7 @@ _AIM = 0.7
 
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
-    """By K, accuracies on test: of the K closest to the hard caption, to the easy one, and farthest from that."""
+    """Return by K accuracies on test: of the K closest to the hard caption, to the easy one, and farthest from that."""
     world, direction = audited.world, direction_of(audited)
     if direction is None or world.planted is None:
         return {}
@@ -42,7 +42,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown: shares of the true gap, in worlds whose slice fails by 20 points or more."""
+    """Return Markdown: shares of the true gap, in worlds whose slice fails by 20 points or more."""
     lines = [
         "Accuracy of the K closest to the easy caption less that of the K in the column, over the true gap"
         f" (aim: {_AIM}).",

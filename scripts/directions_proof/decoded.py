@@ -27,7 +27,7 @@ _USUAL_LENGTH = 1.0  # lab:clip's vectors, as the decoder was taught them
 
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
-    """By α, the share of pictures in which the oracle sees what was planted; and on the other side, farthest out."""
+    """Return by α in what share of pictures the oracle sees what was planted; and on the other side, farthest out."""
     world, direction = audited.world, direction_of(audited)
     if direction is None or world.planted is None or world.attribute is None or world.value is None:
         return {}
@@ -53,7 +53,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown: worlds whose slice fails by 20 points or more."""
+    """Return Markdown: worlds whose slice fails by 20 points or more."""
     lines = [
         f"Share of {PICTURES} pictures in which the oracle sees what was planted; worlds whose slice fails by 20 points"
         " or more.",

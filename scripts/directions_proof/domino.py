@@ -58,7 +58,7 @@ class Mixture:
     predictions: _Floats
 
     def joint(self, points: _Floats, labels: _Floats, predictions: _Floats, settings: DominoSettings) -> _Floats:
-        """(n, k) log-probability of each row and component together, with the settings' weights."""
+        """Return the (n, k) log-probability of each row and component together, with the settings' weights."""
         logs = _log_gaussian(points, self.means, self.variances) + np.log(self.shares)
         logs += settings.label_weight * np.log(labels @ self.labels.T + _EPSILON)
         logs += settings.prediction_weight * np.log(predictions @ self.predictions.T + _EPSILON)
@@ -77,7 +77,7 @@ class DominoSlices:
     log_likelihoods: tuple[float, ...]
 
     def scores(self, features: NDArray[np.floating], labels: NDArray[np.int64], predictions: _Floats) -> _Floats:
-        """(n, slices) log-odds that a row is of each slice; arguments as `fit_domino` takes them."""
+        """Return the (n, slices) log-odds that a row is in each slice; arguments as `fit_domino` takes them."""
         points, labels_as_rows, predictions = _checked(features, labels, predictions)
         joint = self.mixture.joint((points - self.centre) @ self.axes.T, labels_as_rows, predictions, self.settings)
         odds = np.empty((len(joint), len(self.kept)))
@@ -121,7 +121,7 @@ def fit_domino(
 def _fitted(
     points: _Floats, labels: _Floats, predictions: _Floats, start: _Floats, settings: DominoSettings
 ) -> tuple[Mixture, tuple[float, ...]]:
-    """Expectation and maximisation from (n, k) responsibilities until the likelihood stands still."""
+    """Run expectation and maximisation from (n, k) responsibilities until the likelihood no longer rises."""
     mixture = _maximised(points, labels, predictions, start, settings.minimum)
     likelihoods: list[float] = []
     for _ in range(settings.steps):
@@ -150,7 +150,7 @@ def _maximised(points: _Floats, labels: _Floats, predictions: _Floats, responsib
 def _from_confusion(
     labels: _Floats, predictions: _Floats, settings: DominoSettings, rng: np.random.Generator
 ) -> _Floats:
-    """(n, k) responsibilities: components take the cells of the confusion matrix in turn."""
+    """Return (n, k) responsibilities: components take the cells of the confusion matrix in turn."""
     cells = (labels[:, :, None] * predictions[:, None, :]).reshape(len(labels), -1)
     start = cells[:, np.arange(settings.components) % cells.shape[1]]
     start = start / start.sum(axis=1, keepdims=True)
@@ -159,7 +159,7 @@ def _from_confusion(
 
 
 def _log_gaussian(points: _Floats, means: _Floats, variances: _Floats) -> _Floats:
-    """(n, k) log-density under Gaussians of diagonal covariance."""
+    """Return the (n, k) log-density under Gaussians of diagonal covariance."""
     precisions = 1 / variances
     squares = (
         points**2 @ precisions.T - 2 * points @ (means * precisions).T + (means**2 * precisions).sum(axis=1)[None, :]

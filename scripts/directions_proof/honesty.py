@@ -53,7 +53,7 @@ def mined_rows(
     seed: int = MINE.seed,
     permutations: int = SETTINGS.permutations,
 ) -> list[Outcome]:
-    """What mining carries to the test of some rows, and what became of each."""
+    """Return what mining tests on some rows, and what became of each."""
     halves = deal_halves(rows.labels, seed, [str(unit) for unit in rows.units.tolist()])
     discover, other = rows.of(halves.discover), rows.of(halves.confirm)
     centre, deviation = whitening
@@ -81,7 +81,7 @@ def mined_rows(
 
 
 def measure(audited: AuditedWorld, proof_rows: int) -> dict[str, Any]:
-    """Every hypothesis that was tested, beside the truth; and the planted slice's own gap."""
+    """Return every tested hypothesis beside the truth, and the planted slice's own gap."""
     outcomes = mined_rows(audited.validation, audited.whitening, captions_of(audited), audited.world.class_names)
     proof = audited.rows("proof", proof_rows)
     renderer = Renderer(audited)
@@ -121,7 +121,7 @@ def _beside_truth(audited: AuditedWorld, mined: Outcome, proof: Rows, renderer: 
 def _of_words(
     audited: AuditedWorld, hypothesis: Hypothesis, claims: Mapping[str, str], rows: Rows, renderer: Renderer
 ) -> dict[str, float] | None:
-    """The difference that the words make: by renders; of a subtype, by the rows that show it."""
+    """Return the difference that the words make: by renders, or for a subtype by the rows that show it."""
     if "class" not in claims:
         return renderer.difference(hypothesis.labels[0], rows.numbers, claims, hypothesis.role)
     has = holding(audited.world, "proof", rows.numbers, claims)
@@ -129,7 +129,7 @@ def _of_words(
 
 
 def _difference(failed: np.ndarray, inside: np.ndarray) -> dict[str, float] | None:
-    """The failure rate inside less outside, with its standard error; None where either side has fewer than 20 rows."""
+    """Return the failure rate inside less outside, with its standard error; None if a side has fewer than 20 rows."""
     sizes = inside.sum(), (~inside).sum()
     if min(sizes) < _FEWEST:
         return None
@@ -139,7 +139,7 @@ def _difference(failed: np.ndarray, inside: np.ndarray) -> dict[str, float] | No
 
 
 def _planted(audited: AuditedWorld, tested: Sequence[Mapping[str, Any]], proof: Rows) -> dict[str, Any] | None:
-    """The slice's true gap, and whether a confirmed finding of its class names it, or catches it."""
+    """Return the slice's true gap, and whether a confirmed finding of its class names it, or catches it."""
     world = audited.world
     if world.planted is None:
         return None
@@ -154,7 +154,7 @@ def _planted(audited: AuditedWorld, tested: Sequence[Mapping[str, Any]], proof: 
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown: false findings, coverage, and what of the planted was confirmed; by kind and over all."""
+    """Return Markdown: false findings, coverage, and what of the planted was confirmed; by kind and over all."""
     lines = [
         f"*False*: reported at q ≤ {MINE.fdr:g} while the set's true difference is at most {MINE.margin:.0%}; by"
         " attribute: of scenes truly rendered with and without what the caption says. *Covered*: the interval holds the"
@@ -203,7 +203,7 @@ def _reported(world: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _false(world: Mapping[str, Any], truth: str, role: Role | None = None) -> tuple[float, float]:
-    """(false, reported with that truth known), of one role or of all."""
+    """Return (false, reported with that truth known), of one role or of all."""
     reported = [finding for finding in _reported(world) if role in (None, finding["role"])]
     known = [finding[truth]["value"] for finding in reported if finding[truth] is not None]
     return float(sum(value <= MINE.margin for value in known)), float(len(known))
@@ -217,7 +217,7 @@ def _covered(tested: Sequence[Mapping[str, Any]], interval: str) -> tuple[float,
 
 
 def by_class(tested: Sequence[Mapping[str, Any]], audits: Mapping[str, int]) -> list[str]:
-    """Markdown of findings far from a caption, a row a class. audits: how often each class was audited."""
+    """Return Markdown of findings far from a caption, a row a class. audits: how often each class was audited."""
     lines = [
         "Far from a caption, by class: those confirmed whose words alone change the rate by at most the margin (false)"
         " or by more (true). *Before*: tested on all rows of the class; *after*: on those outside of its hard sets.",
@@ -233,7 +233,7 @@ def by_class(tested: Sequence[Mapping[str, Any]], audits: Mapping[str, int]) -> 
 
 
 def kept_cells(tested: Sequence[Mapping[str, Any]]) -> str:
-    """False and true ones kept before, then after, as cells."""
+    """Return false and true findings kept before, then after, as cells."""
     true = [hypothesis["attribute"]["value"] > MINE.margin for hypothesis in tested]
     counts = [
         sum(hypothesis[when] and is_true == wanted for hypothesis, is_true in zip(tested, true, strict=True))

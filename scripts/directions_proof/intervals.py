@@ -30,12 +30,12 @@ class Estimate:
     worlds: int
 
     def text(self, digits: int = 2, percent: bool = False) -> str:
-        """`.72 (.65 to .80)`, or in percent; without brackets where there is no interval."""
+        """Return `.72 (.65 to .80)`, or percent; without brackets if there is no interval."""
         ends = (f"{number:.0%}".replace("%", " %") if percent else f"{number:.{digits}f}" for number in self._numbers())
         return _bracketed(*ends)
 
     def points(self) -> str:
-        """A difference of shares in points: `+3.8 (+2.5 to +5.4)`."""
+        """Return a difference of shares in points: `+3.8 (+2.5 to +5.4)`."""
         return _bracketed(*(f"{100 * number:+.1f}" for number in self._numbers()))
 
     def _numbers(self) -> tuple[float, ...]:
@@ -49,7 +49,7 @@ def _bracketed(value: str = "–", *ends: str) -> str:
 
 
 def mean_of(values: Sequence[float], possible: Range = DIFFERENCE) -> Estimate:
-    """The mean of one value a world, each in what is `possible`, with Student's t interval.
+    """Return the mean of one value a world, each in what is `possible`, with Student's t interval.
 
     There is none where all worlds have one value, unless that is an end of what is possible: a share that is 1 in
     all of n worlds is shown as n of n are.
@@ -68,7 +68,7 @@ def mean_of(values: Sequence[float], possible: Range = DIFFERENCE) -> Estimate:
 
 
 def share_of(counts: Sequence[tuple[float, float]]) -> Estimate:
-    """The share of all counts: (of, among) of each world, summed before they are divided; worlds are its units."""
+    """Return the share of all counts: (of, among) of each world, summed, then divided; worlds are its units."""
     among = [(float(of), float(all_)) for of, all_ in counts if all_]
     if not among:
         return _without(float("nan"), len(counts))
@@ -80,7 +80,8 @@ def share_of(counts: Sequence[tuple[float, float]]) -> Estimate:
 
 
 def rank_correlation(pairs: Sequence[tuple[float, float]]) -> Estimate:
-    """Spearman's, of two values a world, with the interval of Bonett and Wright (2000) by Student's t."""
+    """Return Spearman's correlation of two values a world, with the interval of Bonett and Wright (2000) by Student's
+    t."""
     if len(pairs) < 2:
         return _without(float("nan"), len(pairs))
     value = float(stats.spearmanr(*np.transpose(pairs)).statistic)  # type: ignore[attr-defined]

@@ -39,7 +39,7 @@ _CONTROLS = {
 
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
-    """Accuracies on test by arm."""
+    """Return accuracies on test by arm."""
     labels = planted_labels(audited)
     # Where the slice is of no class, one class stands for all: the arms change one class at a time.
     label = labels[0] if audited.world.planted is None else audited.world.planted
@@ -58,7 +58,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
 
 
 def _lessons(audited: AuditedWorld, label: int, direction: Direction) -> Mapping[str, Callable[[], Lesson]]:
-    """By arm what is learned from, made when it is its turn."""
+    """Return by arm the lesson to learn from, made only when it is needed."""
     train, pool = audited.rows("train"), audited.rows("proof", POOL)
     count = len(train.labels)
     plain = Lesson(_rendered(audited, "train", count), train.labels, np.ones(count))
@@ -104,17 +104,17 @@ def _prompts(audited: AuditedWorld, label: int, direction: Direction) -> Mapping
 
 
 def _rendered(audited: AuditedWorld, split: str, count: int) -> NDArray[np.uint8]:
-    """The first so many pictures of a split."""
+    """Return the first `count` pictures of a split."""
     return np.stack([audited.world.pixels(split, row) for row in range(count)])
 
 
 def _drawn(audited: AuditedWorld, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Pictures of the pool."""
+    """Return pictures of the pool."""
     return np.stack([audited.world.pixels("proof", row) for row in rows.tolist()])
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown: accuracies by arm, and how much more an arm gains in the slice than its controls, world by world."""
+    """Return Markdown: accuracies by arm, and how much more an arm gains in the slice than its controls, by world."""
     lines = [
         f"Accuracies on test after fine-tuning; where pictures are added, {ADDED}. The last columns are paired.",
         "",

@@ -70,7 +70,7 @@ UNFLIPPED, PLANTED = "none", "planted in all splits"
 
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
-    """Every confirmed finding of every run: how many of its failing rows are flipped, and what is said of them."""
+    """Return every confirmed finding of every run, how many of its failing rows are flipped, and its mark."""
     rows, world = audited.validation, audited.world
     wardrobe = isinstance(audited, AuditedWardrobe)
     truth = rows.labels if wardrobe else world.true_classes("validation")
@@ -119,7 +119,7 @@ def _linear(train: NDArray[np.float32], labels: Labels, features: NDArray[np.flo
 def _findings(
     audited: AuditedWorld, rows: Rows, labels: Labels, truth: Labels, answers: Labels, captions: NDArray[np.float32]
 ) -> list[dict[str, Any]]:
-    """What mining confirms with these labels and answers."""
+    """Return what mining confirms with these labels and answers."""
     rows = replace(rows, labels=labels, failed=answers != labels, answers=answers[:, None].astype(np.int32))
     names = audited.world.class_names
     seen = SeenLabels(rows.features, labels, rows.units, ~rows.failed, captions, _known(rows, captions))
@@ -149,7 +149,7 @@ def _findings(
 
 
 def _known(rows: Rows, captions: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """(classes,) which of them CLIP knows, by the check that mining makes."""
+    """Return (classes,) which of them CLIP knows, by the check that mining makes."""
     ids = [str(label) for label in range(len(captions))]
     images = {class_id: rows.features[rows.labels == int(class_id)] for class_id in ids}
     known = known_classes("{class}", {class_id: class_id for class_id in ids}, captions, images)
@@ -160,7 +160,7 @@ def _known(rows: Rows, captions: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown: what is marked where over half of a finding's failing rows are flipped, and where fewer or none are."""
+    """Return Markdown: what is marked where over half of a finding's failing rows are flipped, and where fewer are."""
     lines = [
         "*Flipped*: confirmed findings with over half of their failing rows flipped. *Marked*: those said to be perhaps"
         " wrong labels, of findings whose labels were checked. *Precision*, *recall*: of the rows listed to relabel,"

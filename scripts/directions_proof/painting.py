@@ -28,7 +28,7 @@ def _adapter() -> Any:
 
 
 def painted(caption: str, count: int, seed: int, vector: NDArray[np.floating] | None = None) -> NDArray[np.uint8]:
-    """uint8 [count, 64, 64, 3]. The same seed is the same noise, whatever the caption and the vector (width,)."""
+    """Draw uint8 [count, 64, 64, 3]. Equal seeds give equal noise, whatever the caption and the vector (width,)."""
     import torch
 
     from counterfoil.models.generators.family import by_adapter

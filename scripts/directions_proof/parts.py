@@ -44,7 +44,7 @@ class Part:
     classified: bool = True
 
     def audited(self, name: str, classifiers: Path, kept: Path) -> AuditedWorld | None:
-        """A world and its classifier; None where it needs a classifier that there is not."""
+        """Return a world and its classifier; None if the classifier that it needs is missing."""
         of_wardrobe = name in CLASSIFIERS
         folder = LAB_WEIGHTS if of_wardrobe else classifiers
         if self.classified and not (folder / name / "config.json").exists():
@@ -57,7 +57,7 @@ class Part:
         return function(audited, proof_rows) if self.looks_at_proof else function(audited)
 
     def table(self, results: Results) -> list[str]:
-        """Markdown of all worlds."""
+        """Return Markdown of all worlds."""
         return import_module(f"directions_proof.{self.file}").table(results)
 
 

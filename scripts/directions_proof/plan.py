@@ -60,5 +60,5 @@ SIDE = {"correlation": "easy", "rare": "hard", "noisy": "hard"}
 
 
 def kind_of(world: str) -> str:
-    """`correlation` of `correlation-100`."""
+    """Return the kind of a world: `correlation` of `correlation-100`."""
     return world.rpartition("-")[0]

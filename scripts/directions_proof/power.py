@@ -38,7 +38,7 @@ Cell = Mapping[str, str]
 
 
 def measure(audited: AuditedWardrobe) -> dict[str, Any]:
-    """Every planted cell with what became of it, and every finding that was reported, with the truth of its words."""
+    """Return every planted cell with what became of it, and every reported finding with the truth of its words."""
     planted, findings = [], []
     for answers in (REAL, PERFECT):
         for run in range(RUNS):
@@ -107,7 +107,8 @@ def _run(
 
 
 def plant(failed: NDArray[np.bool_], attributes: Attributes, rng: np.random.Generator) -> dict[str, Any] | None:
-    """A cell of one class, its share of the class, the gap it shall have, and the chance that a right row turns wrong.
+    """Return a cell of one class, its share, the gap to plant, and the chance that a right row turns wrong; None if
+    none fits.
 
     failed, and each attribute: of the class's n rows. The cell is one of a band of shares, and of those that do not
     fail more than that already; None where there is none.
@@ -129,7 +130,7 @@ def plant(failed: NDArray[np.bool_], attributes: Attributes, rng: np.random.Gene
 
 
 def cells_of(attributes: Attributes) -> Iterator[Cell]:
-    """All cells that captions can name, of whatever share."""
+    """Yield all cells that captions can name, of any share."""
     for name, values in attributes.items():
         yield from ({name: value} for value in np.unique(values).tolist() if _UNSAID.get(name) != value)
     name, beside, value = _PAIRED
@@ -137,14 +138,14 @@ def cells_of(attributes: Attributes) -> Iterator[Cell]:
 
 
 def holds(attributes: Attributes, claims: Mapping[str, str]) -> NDArray[np.bool_]:
-    """(n,) whether every claim holds of each row."""
+    """Return (n,) for which rows every claim holds."""
     return np.logical_and.reduce([attributes[name] == value for name, value in claims.items()])
 
 
 def difference_of_words(
     attributes: Attributes, cell: Cell, chance: float, claims: Mapping[str, str], role: Role
 ) -> float:
-    """How much more often a class's scenes fail with what is claimed (`hard`), or without it (`far_from`).
+    """Return how much more often a class's scenes fail with what is claimed (`hard`), or without it (`far_from`).
 
     attributes: of the class's rows; a row in the cell fails by `chance`, every other never. Compared are the scenes of
     which the claims do not hold, as they are and changed so that they do. Nothing claimed makes no difference.
@@ -159,7 +160,7 @@ def difference_of_words(
 
 
 def _of_words(audited: AuditedWardrobe, finding: Hypothesis, cells: Mapping[int, Mapping[str, Any]]) -> float:
-    """The largest difference that a finding's words make in its classes."""
+    """Return the largest difference that a finding's words make in its classes."""
     differences = [0.0]
     for label in finding.labels:
         if label in cells:
@@ -183,7 +184,7 @@ def _tells(world: PlantedWorld, label: int, caption: str, cell: Cell) -> bool:
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown: what is caught and named, by gap and share; then what is false of what was reported."""
+    """Return Markdown: what is caught and named, by gap and share; then what is false of what was reported."""
     lines = [
         "Failures injected into answers on the wardrobe's split `audit`, 600 rows of a class in each half: in each of"
         f" ten classes a cell, {RUNS} runs a classifier. *Caught*: a finding of the class is reported at"
@@ -218,7 +219,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _cell(results: Mapping[str, Mapping[str, Any]], answers: str, shares: tuple[float, float], gap: float) -> str:
-    """`76 % (70 % to 81 %); named 61 %; of 120`."""
+    """Return `76 % (70 % to 81 %); named 61 %; of 120`."""
     cells = [
         [
             cell

@@ -35,7 +35,7 @@ Scores = tuple[NDArray[np.float64], NDArray[np.float64]]  # (validation rows, ra
 
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
-    """By method, what its ranking is worth in this world: means over the classes that hold the slice."""
+    """Return by method how good its ranking is in this world: means over the classes that hold the slice."""
     classes = [_of_class(audited, label) for label in planted_labels(audited)]
     classes = [measures for measures in classes if measures is not None]
     methods = {
@@ -47,7 +47,8 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
 
 
 def gap_of(audited: AuditedWorld) -> float | None:
-    """How much more often the slice fails on test than the rest of its class (of everything, where it is of none)."""
+    """Return how much more often the slice fails on test than the rest of its class (or of all rows, if it has no
+    class)."""
     rows = audited.test
     if audited.world.planted is not None:
         rows = rows.of(rows.labels == audited.world.planted)
@@ -57,7 +58,7 @@ def gap_of(audited: AuditedWorld) -> float | None:
 
 
 def planted_labels(audited: AuditedWorld) -> Sequence[int]:
-    """The planted class; every class where the slice is of none; no class where nothing is planted."""
+    """Return the planted class; every class if the slice has no class; no class if nothing is planted."""
     if audited.world.planted is not None:
         return (audited.world.planted,)
     return range(len(audited.classes)) if audited.validation.members.any() else ()
@@ -106,7 +107,7 @@ def _rankings(audited: AuditedWorld, label: int, validation: Rows, test: Rows) -
 
 
 def _decided(audited: AuditedWorld, direction: Direction | str, rows: Rows) -> NDArray[np.float64]:
-    """Decision values; all alike where the class has no direction, which then finds what chance finds."""
+    """Return decision values; all equal if the class has no direction, which is then no better than chance."""
     if isinstance(direction, str):
         return np.zeros(len(rows.labels))
     return direction.decision(audited.whitened(rows))
@@ -119,7 +120,7 @@ def _both_ways(validation: NDArray[np.float64], test: NDArray[np.float64]) -> Sc
 def _domino(
     fitted_on: Rows, label: int, validation: Rows, test: Rows, settings: DominoSettings
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Domino on the binary task "this class or another", as dcbench sets its tasks."""
+    """Fit Domino to the binary task "this class or another", as dcbench sets its tasks."""
 
     def arguments(rows: Rows):
         share = rows.shares[:, label]
@@ -130,7 +131,7 @@ def _domino(
 
 
 def groups(results: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Names of groups of worlds → worlds: each kind, and those of it whose slice fails by 20 points or more."""
+    """Return group → names of worlds: each kind, and those of it whose slice fails by 20 points or more."""
     worlds_by_group: dict[str, list[str]] = {}
     for kind in dict.fromkeys(map(kind_of, results)):
         worlds = [name for name in results if kind_of(name) == kind and results[name]["methods"]]
@@ -141,7 +142,8 @@ def groups(results: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def summary(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Estimate]]]:
-    """group → method → measure → mean over worlds; `less` is the paired difference of directions' average precision."""
+    """Return group → method → measure → mean over worlds; `less` is the paired difference of directions' average
+    precision."""
     means: dict[str, dict[str, dict[str, Estimate]]] = {}
     for group, names in groups(results).items():
         worlds = [results[name]["methods"] for name in names]
@@ -157,7 +159,7 @@ def summary(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dic
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown."""
+    """Return the part as Markdown."""
     lines = [
         "| worlds | method | P@10 | P@25 | average precision | lift | found | directions' AP less its own |",
         "| -- | -- | --: | --: | --: | --: | --: | --: |",

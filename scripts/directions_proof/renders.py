@@ -30,7 +30,8 @@ class Renderer:
     def difference(
         self, label: int, rows: NDArray[np.int64], claims: Mapping[str, str], role: Role
     ) -> dict[str, float] | None:
-        """How much more often pictures of a class fail with what is claimed (`hard`), or without it (`far_from`).
+        """Return how much more often pictures of a class fail with what is claimed (`hard`), or without it
+        (`far_from`).
 
         rows: of the class, in `proof`; the first so many are rendered. Scenes where the claims hold anyway are left
         out. None where nothing is claimed, or a subtype: another subtype is no other attribute of the same scene.

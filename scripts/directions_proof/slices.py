@@ -39,7 +39,7 @@ class Quality:
 
 
 def precisions(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> _Floats:
-    """(n,) the expected share of members among the first 1, 2, … n rows by falling score, ties in random order."""
+    """Return (n,) the expected share of members in the first 1, 2, … n rows by falling score, ties in random order."""
     scores, members = _checked(scores, members)
     order = np.argsort(-scores, kind="stable")
     ranked, hits = scores[order], members[order].astype(np.float64)
@@ -50,7 +50,7 @@ def precisions(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> _Flo
 
 
 def average_precision(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> float:
-    """scikit-learn's; (n,) scores and (n,) bool. ValueError without a member, or with scores that are not finite."""
+    """Return scikit-learn's, of (n,) scores and (n,) bool. Raise ValueError without members or finite scores."""
     from sklearn.metrics import average_precision_score
 
     scores, members = _checked(scores, members)
@@ -58,7 +58,7 @@ def average_precision(scores: NDArray[np.floating], members: NDArray[np.bool_]) 
 
 
 def quality(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> Quality:
-    """Measures of one ranking, (n,), of one slice, (n,) bool. ValueError as `average_precision`."""
+    """Measure one ranking, (n,), of one slice, (n,) bool. Raise ValueError as `average_precision` does."""
     along = precisions(scores, members)
     share = float(np.mean(members))
     at_10 = float(along[min(10, len(along)) - 1])
@@ -72,13 +72,13 @@ def quality(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> Quality
 
 
 def with_complements(scores: NDArray[np.floating]) -> _Floats:
-    """(n, s) scores and their complements behind them, (n, 2s): dcbench takes both for slices."""
+    """Return (n, s) scores with their complements behind them, (n, 2s): dcbench takes both for slices."""
     scores = np.asarray(scores, np.float64)
     return np.concatenate([scores, -scores], axis=1)
 
 
 def match(scores: NDArray[np.floating], members: NDArray[np.bool_]) -> int:
-    """Which of (n, s) scores fits a slice best: highest average precision, the first of equal ones."""
+    """Return which of (n, s) scores fits a slice best: highest average precision, the first of equal ones."""
     precisions = [average_precision(column, members) for column in np.asarray(scores, np.float64).T]
     return int(np.argmax(precisions))
 
@@ -89,20 +89,20 @@ def judged(
     test: NDArray[np.floating],
     test_members: NDArray[np.bool_],
 ) -> tuple[int, Quality]:
-    """The score that `match` chooses on validation, (n, s), and its quality on test, (m, s)."""
+    """Return the score that `match` chooses on validation, (n, s), and its quality on test, (m, s)."""
     chosen = match(validation, validation_members)
     return chosen, quality(np.asarray(test)[:, chosen], test_members)
 
 
 def unsureness(true_confidence: NDArray[np.floating]) -> NDArray[np.float64]:
-    """(n,) minus the logarithm of the share that a classifier gives the true class, (n,): its cross-entropy."""
+    """Return (n,) minus the log of the share that a classifier gives the true class, (n,): its cross-entropy."""
     return -np.log(np.maximum(np.asarray(true_confidence, np.float64), _LEAST))
 
 
 def relative_difficulty(
     biased_confidence: NDArray[np.floating], true_confidence: NDArray[np.floating]
 ) -> NDArray[np.float64]:
-    """(n,) cross-entropy under a biased classifier over the sum of both classifiers' (Nam 2020, equation 3).
+    """Return (n,) cross-entropy under a biased classifier over the sum of both classifiers' (Nam 2020, equation 3).
 
     Near one for rows that only the biased classifier finds hard; a half where both are sure.
     """

@@ -12,7 +12,7 @@ from directions_proof.worlds import AuditedWorld
 
 
 def measure(audited: AuditedWorld) -> dict[str, Any]:
-    """The planted strength, the direction's score on validation, and the gap that is measured on test."""
+    """Return the planted strength, the direction's score on validation, and the gap on test."""
     direction = direction_of(audited)
     return {
         "planted": audited.world.strength,
@@ -23,7 +23,7 @@ def measure(audited: AuditedWorld) -> dict[str, Any]:
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown: the rank correlation, and the means of each planted strength."""
+    """Return Markdown: the rank correlation, and the means of each planted strength."""
     fitted = [result for result in results.values() if result["strength"] is not None and result["gap"] is not None]
     correlation = rank_correlation([(world["strength"], world["gap"]) for world in fitted])
     lines = [

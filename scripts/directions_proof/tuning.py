@@ -33,7 +33,7 @@ class Lesson:
     added: int = 0
 
     def with_more(self, pixels: NDArray[np.uint8], label: int) -> Lesson:
-        """The same and more pictures of one label."""
+        """Return the lesson with more pictures of one label."""
         return Lesson(
             np.concatenate([self.pixels, pixels]),
             np.concatenate([self.labels, np.full(len(pixels), label, np.int64)]),
@@ -42,12 +42,12 @@ class Lesson:
         )
 
     def weighted(self, rows: NDArray[np.bool_], factor: float) -> Lesson:
-        """The same with the weight of some rows multiplied."""
+        """Return the lesson with the weight of some rows multiplied."""
         return Lesson(self.pixels, self.labels, np.where(rows, self.weights * factor, self.weights), self.added)
 
 
 def load(folder: Path, outputs: int) -> nn.Module:
-    """A planted classifier as it was trained."""
+    """Load a planted classifier as it was trained."""
     from safetensors.torch import load_file
 
     model = timm.create_model(ARCHITECTURE, num_classes=outputs, **MODEL_ARGS)
@@ -56,7 +56,7 @@ def load(folder: Path, outputs: int) -> nn.Module:
 
 
 def tuned(folder: Path, outputs: int, lesson: Lesson, seed: int) -> nn.Module:
-    """The classifier of a folder after `STEPS` more steps on a lesson."""
+    """Return the classifier of a folder after `STEPS` more steps on a lesson."""
     model = load(folder, outputs).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.05)
     weights = torch.from_numpy(lesson.weights).float()
@@ -88,7 +88,7 @@ def accuracies(
     members: NDArray[np.bool_],
     label: int,
 ) -> dict[str, float]:
-    """Of the slice within a class, of the rest of that class, and of all rows."""
+    """Return the accuracy on the slice within a class, on the rest of that class, and on all rows."""
     right = answers(model, pixels) == labels
     of_class = labels == label
     return {

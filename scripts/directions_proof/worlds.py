@@ -52,7 +52,7 @@ class Rows:
     answers: NDArray[np.int32]
 
     def of(self, chosen: NDArray) -> Rows:
-        """Some of them, by their places or a mask."""
+        """Return some rows, by their indices or a mask."""
         return Rows(**{name: getattr(self, name)[chosen] for name in self.__dataclass_fields__})
 
     @property
@@ -99,7 +99,7 @@ class AuditedWorld:
         return features, images.labels
 
     def whitened(self, rows: Rows) -> NDArray[np.float64]:
-        """(n, width) points as directions are fitted on them."""
+        """Return the (n, width) points on which directions are fitted."""
         return whiten(rows.features, *self.whitening)
 
     @cached_property
@@ -111,7 +111,7 @@ class AuditedWorld:
         return self.rows("test")
 
     def rows(self, split: str, most: int | None = None) -> Rows:
-        """The rows of a split, all or the first so many."""
+        """Return the rows of a split, all or the first `most`."""
         images = self._images(split, most)
         features = self.features_of(images)
         predictions = self._predictions(images, self.folder)
@@ -132,7 +132,7 @@ class AuditedWorld:
         )
 
     def seen(self, split: str) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-        """Features (n, width), labels (n,) and units (n,) of a split: what is known without a classifier."""
+        """Return features (n, width), labels (n,) and units (n,) of a split: what is known without a classifier."""
         images = self._images(split)
         features = self.features_of(images)
         self._forget_pictures(split)
@@ -140,7 +140,8 @@ class AuditedWorld:
         return features, images.labels, np.unique(np.asarray(images.units), return_inverse=True)[1].astype(np.int64)
 
     def confidence_of(self, folder: Path, split: str) -> NDArray[np.float64] | None:
-        """(n,) what another classifier of this world gives the label; None where there is none in the folder."""
+        """Return (n,) the confidence of another classifier of this world in the label; None if the folder has no such
+        one."""
         if not (folder / "config.json").exists():
             return None
         predictions = self._predictions(self._images(split), folder)
@@ -164,7 +165,7 @@ class AuditedWorld:
         )
 
     def features_of(self, images: LabelledImages) -> NDArray[np.float32]:
-        """(n, width) CLIP's unit vectors of some images, of this world or others."""
+        """Return (n, width) CLIP's unit vectors of some images, of this world or others."""
         embedder = clip_embedder(clip(), pin_clip(CLIP, None))
         return np.asarray(embed(images, embedder, self.kept / "embeddings", precision="float32"), np.float32)
 
@@ -186,12 +187,12 @@ class AuditedWorld:
 
 @cache
 def clip() -> ClipModel:
-    """The lab's CLIP, loaded once."""
+    """Return the lab's CLIP, loaded once."""
     return load_clip(CLIP)
 
 
 def pictures(world: PlantedWorld, split: str, count: int, path: Path) -> NDArray[np.uint8]:
-    """The first `count` pictures of a split, uint8 [count, 64, 64, 3], mapped from a file that is written once."""
+    """Return the first `count` pictures of a split, uint8 [count, 64, 64, 3], mapped from a file written once."""
     if path.exists():
         stored = np.load(path, mmap_mode="r")
         if len(stored) >= count:

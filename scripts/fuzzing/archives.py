@@ -35,7 +35,7 @@ _FIELDS = (
 
 
 def archive(bench: Bench) -> Prepared:
-    """One to three changes of one shard's members."""
+    """Make one to three changes to the members of one shard."""
     chance = bench.chance
     directory = copied(bench.templates, TAR, bench.folder / NAME)
     path = chance.choice(sorted(directory.rglob("*.tar")))
@@ -65,7 +65,7 @@ def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def _chosen(members: list[Member], bench: Bench, suffix: str = "") -> int:
-    """The place of a member of this suffix, or of any."""
+    """Return the index of a member with this suffix, or of any."""
     places = [index for index, (member, _) in enumerate(members) if member.name.endswith(suffix)]
     return bench.chance.choice(places or [0])
 
@@ -124,7 +124,7 @@ def _image(members: list[Member], bench: Bench) -> list[Member]:
 
 
 def _order(members: list[Member], bench: Bench) -> list[Member]:
-    """A member is gone, there twice, or elsewhere."""
+    """Remove a member, double it, or move it."""
     index = _chosen(members, bench)
     how = bench.chance.choice(("gone", "twice", "moved"))
     bench.tell(f"{members[index][0].name} {how}")
@@ -147,7 +147,7 @@ def _headers(members: list[Member], bench: Bench) -> list[Member]:
 
 
 def _sparse(members: list[Member], bench: Bench) -> list[Member]:
-    """A few bytes that read as 20 GB of zeros."""
+    """Return a few bytes that read as 20 GB of zeros."""
     member, content = members[_chosen(members, bench)]
     member.pax_headers = {
         "GNU.sparse.major": "0",
@@ -182,7 +182,7 @@ def _written(members: list[Member]) -> bytes:
 
 
 def _with_odd_header(content: bytes, bench: Bench) -> bytes:
-    """Another size, kind or name in a header, whose checksum is right again."""
+    """Write another size, kind or name into a header, with a right checksum."""
     chance = bench.chance
     headers = [at for at in range(0, len(content) - 512, 512) if content[at + 257 : at + 262] == b"ustar"]
     start = chance.choice(headers or [0])

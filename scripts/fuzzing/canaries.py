@@ -58,7 +58,7 @@ class Sentry:
             self._folders[watched] = folder
 
     def seen(self) -> list[str]:
-        """What was opened since the last look, each path once."""
+        """Return what was opened since the last look, each path once."""
         opened: dict[str, None] = {}
         while True:
             try:

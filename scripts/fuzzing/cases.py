@@ -22,7 +22,7 @@ class Case:
         return f"{self.kind}:{self.number}"
 
     def chance(self) -> random.Random:
-        """The same draws for the same case, on every machine."""
+        """Return the same draws for the same case, on every machine."""
         return random.Random(f"{self.seed}/{self.kind}/{self.number}")
 
 
@@ -67,17 +67,17 @@ class Bench:
 
 
 def plain(text: str) -> str:
-    """One line that any terminal can show."""
+    """Return the text as one line that any terminal can show."""
     return "".join(letter if letter.isprintable() else "·" for letter in " ".join(text.split()))
 
 
 def command(*words: str) -> Step:
-    """A step that is a line of the command line."""
+    """Return a step that is a line of the command line."""
     return Step(words[0], words)
 
 
 def words_of(step: Step) -> str:
-    """A step as people would type it, shortened."""
+    """Return a step as people would type it, shortened."""
     if not step.words:
         return step.name
     shown = (word if len(word) <= 60 else f"{word[:50]}…({len(word)})" for word in step.words)

@@ -17,7 +17,7 @@ _OFTEN = {
 
 
 def dataset_step(bench: Bench, among: Sequence[str]) -> Step:
-    """One of these commands on the dataset directory of a case."""
+    """Return one of these commands on the dataset directory of a case."""
     chance = bench.chance
     json = ("--json",) if chance.random() < 0.2 else ()
     name = chance.choices(among, [_OFTEN[command] for command in among])[0]
@@ -40,7 +40,7 @@ def dataset_step(bench: Bench, among: Sequence[str]) -> Step:
 
 
 def on_the_dataset(bench: Bench, seal: float = 0.6, *, other_recipe: bool = False) -> Prepared:
-    """A command on the changed dataset, which is sealed again with the chance `seal`.
+    """Return a command on the changed dataset, which is sealed again with the chance `seal`.
 
     With `other_recipe` a sealed one is not built: it may plan a million images, which building would render as told.
     """

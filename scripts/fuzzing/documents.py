@@ -25,7 +25,7 @@ _OFTEN = {
 
 
 def document(bench: Bench) -> Prepared:
-    """One or two documents of a dataset with changes."""
+    """Change one or two documents of a dataset."""
     chance = bench.chance
     directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS, EDITS)), bench.folder / NAME)
     for _ in range(chance.choice((1, 1, 2))):
@@ -87,7 +87,7 @@ def _json(tree: Any, bench: Bench, directory: Path) -> bytes:
 
 
 def _path(bench: Bench, directory: Path) -> str:
-    """Where a receipt, a manifest or a journal may lead to; receipts know tables by the first part."""
+    """Return a path for a receipt, manifest or journal; receipts know tables by the first part."""
     path = hostile_path(bench.chance, bench.canaries, directory)
     if bench.chance.random() < 0.6:
         path = f"{bench.chance.choice(('data', 'candidates', 'rejected', 'evaluation'))}/../{path.lstrip('/')}"
@@ -101,7 +101,7 @@ def _encoded(text: str, chance: random.Random) -> bytes:
 
 
 def _card(text: str, bench: Bench) -> bytes:
-    """The card's YAML or its text."""
+    """Change the card's YAML or its text."""
     chance = bench.chance
     _, header, body = text.split("---\n", 2)
     if chance.random() < 0.7:
@@ -115,7 +115,7 @@ def _card(text: str, bench: Bench) -> bytes:
 
 
 def _lines(text: str, bench: Bench) -> bytes:
-    """A table of rows with an odd cell or two, or with lines that are gone, doubled or in another order."""
+    """Make a table of rows with an odd cell or two, or with lines that are gone, doubled or in another order."""
     chance = bench.chance
     lines = text.splitlines()
     for _ in range(chance.choice((1, 1, 2))):
@@ -138,7 +138,7 @@ def _lines(text: str, bench: Bench) -> bytes:
 
 
 def _token(content: bytes, bench: Bench) -> bytes:
-    """A safetensors file with another header: what it says of its tensors, or how long it is."""
+    """Change what the header of a safetensors file says of its tensors, or its length."""
     chance = bench.chance
     length = int.from_bytes(content[:8], "little")
     tree, changes = mutated(json.loads(content[8 : 8 + length]), chance, json_fragment, chance.choice((1, 2)))
@@ -149,7 +149,7 @@ def _token(content: bytes, bench: Bench) -> bytes:
 
 
 def random_bytes(bench: Bench) -> Prepared:
-    """One file of a dataset with other bytes: random ones, flipped ones, cut short, doubled, or another file's."""
+    """Replace bytes of one file of a dataset: random, flipped, cut short, doubled, or those of another file."""
     chance = bench.chance
     directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS, EDITS)), bench.folder / NAME)
     files = sorted(path for path in directory.rglob("*") if path.is_file())
@@ -164,6 +164,6 @@ def random_bytes(bench: Bench) -> Prepared:
 
 
 def _kind(path: Path, directory: Path) -> str:
-    """Files of a folder and a suffix are alike; those at the top are each of their own kind."""
+    """Return a kind: files of one folder and suffix are alike; each file at the top is a kind of its own."""
     first, _, rest = path.relative_to(directory).as_posix().partition("/")
     return f"{first}/{path.suffix}" if rest else first

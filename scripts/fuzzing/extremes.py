@@ -15,7 +15,7 @@ Tree = dict[str, Any]
 
 
 def extreme(tree: Tree, chance: random.Random) -> str:
-    """One such change of a recipe's tree; what it is, in words."""
+    """Make one such change to a recipe's tree; return it in words."""
     change = chance.choice(_CHANGES)
     words = change(tree, chance)
     return words if len(words) <= 150 else f"{words[:130]}…({len(words)})"

@@ -38,7 +38,7 @@ def live(
     telling: int,
     go: int,
 ) -> None:
-    """Never returns. `output` is a folder for what is printed and for stacks; `telling` and `go` are pipes."""
+    """Live as the process of a case; never return. `output` is for texts and stacks; `telling`, `go` are pipes."""
     try:
         os.setpgid(0, 0)
         limiting.die_with_parent()
@@ -66,7 +66,7 @@ def live(
 
 
 def _settle(folder: Path, output: Path) -> None:
-    """A home of its own, an empty standard input, and printed text into files."""
+    """Set a home of its own, an empty standard input, and printed text into files."""
     home = folder / "home"
     home.mkdir()
     os.environ |= {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache"), "TMPDIR": str(home)}
@@ -125,12 +125,12 @@ def _run(step: Step, raised: _Raised, watch: Watch) -> _Ended:
 
 
 def _now() -> float:
-    """A clock that stands while other processes have the machine."""
+    """Return a clock that stops while other processes have the machine."""
     return time.monotonic() - limiting.kept_waiting()
 
 
 def _describe(ended: _Ended, step: Step, output: Path, printed: int) -> None:
-    """Add to what is told: the exit code, and the error that a person should not have seen."""
+    """Add the exit code to the message, and the error that a person should not have seen."""
     if step.function is not None and ended.error is not None and _in_words(ended.error):
         ended.error, ended.code = None, 1
     ended.told["code"] = ended.code
@@ -145,7 +145,7 @@ def _describe(ended: _Ended, step: Step, output: Path, printed: int) -> None:
 
 
 def _command(words: Sequence[str], raised: _Raised) -> int:
-    """The command line as it is installed, with its last resort for unexpected errors listened to."""
+    """Run the command line as it is installed, and listen to its handler of unexpected errors."""
     from counterfoil.cli import main
 
     def heard(error: BaseException, shown: Any = main.show_error) -> int:
@@ -166,7 +166,7 @@ def _command(words: Sequence[str], raised: _Raised) -> int:
 
 
 def _in_words(error: BaseException) -> bool:
-    """Whether the command line has words for an error; see `counterfoil.cli.terminal`."""
+    """Return whether the command line has words for an error; see `counterfoil.cli.terminal`."""
     from counterfoil.cli.terminal import MACHINE_HINTS
     from counterfoil.errors import CounterfoilError
 
@@ -189,7 +189,7 @@ def _line(error: BaseException) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """The type, and the innermost place of the package: equal for equal causes."""
+    """Return the type, and the innermost line of the package: equal for equal causes."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if frame.filename.startswith(PACKAGE)] or list(frames)
     if not ours:

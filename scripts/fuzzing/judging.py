@@ -64,7 +64,7 @@ class Court:
         self._plant()
 
     def judge(self, case: Case) -> Verdict:
-        """One verdict. What took long and did little is asked again: a busy machine lets cases wait for disks too."""
+        """Return one verdict. Judge again what took long and did little: a busy machine makes cases wait."""
         verdict = self._judge(case)
         slow = verdict.outcome == "hang" and verdict.seconds < self.limits.killed_after
         if slow and verdict.processor < self.limits.seconds:
@@ -105,7 +105,7 @@ class Court:
         return verdict
 
     def _listen(self, heard: _Heard, tell: int, go: int, process: int) -> bool:
-        """Hear the case out; True where it had to be killed."""
+        """Hear the case out; return True if it had to be killed."""
         began, shown, rest = self._now(process), False, b""
         while True:
             most = self.limits.killed_after if heard.begun else self.limits.prepared_within
@@ -132,7 +132,7 @@ class Court:
 
     @staticmethod
     def _now(process: int) -> float:
-        """A clock that stands while the process could run and the machine does something else."""
+        """Return a clock that stops while the process could run and the machine does something else."""
         return time.monotonic() - kept_waiting(process)
 
     def _plant(self) -> None:
@@ -168,7 +168,7 @@ class _Heard:
 def _verdict(
     case: Case, heard: _Heard, killed: bool, ended: int, seen: Sequence[str], output: Path, limits: Limits
 ) -> Verdict:
-    """The worst of what happened, with a line about it."""
+    """Return the worst of what happened, with a line about it."""
     prepared = heard.prepared or {"told": [], "steps": []}
     steps = prepared["steps"]
     now = steps[min(len(heard.ended), len(steps) - 1)] if steps else ""
@@ -210,7 +210,7 @@ def _verdict(
 
 
 def _kind_of(line: str) -> str:
-    """What was done and where in the package, without the path, which differs from case to case."""
+    """Return what was done and where in the package, without the path, which differs from case to case."""
     what, _, rest = line.partition(" ")
     match = re.search(r"\(in .*\)$", rest)
     return f"{what} {match[0]}" if match else f"{what} below Python"
@@ -220,7 +220,7 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+
 
 
 def _stack(output: Path) -> str:
-    """The innermost file of the package in the first stack that was written: which line it was is chance."""
+    """Return the innermost file of the package in the first stack that was written; its line is chance."""
     for match in _FRAME.finditer(_read(output / "stacks")):
         if match["file"].startswith(PACKAGE):
             return f"in {match['file'].removeprefix(PACKAGE)}"

@@ -33,7 +33,7 @@ class Limits:
 
 
 def status() -> dict[str, int]:
-    """VmRSS, VmHWM and VmData of this process, in bytes."""
+    """Return VmRSS, VmHWM and VmData of this process, in bytes."""
     lines = (line.split() for line in _STATUS.read_text().splitlines() if line.startswith("Vm"))
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
 
@@ -43,7 +43,7 @@ def die_with_parent() -> None:
 
 
 def begin(limits: Limits) -> int:
-    """Limit this process, and measure its greatest memory from now on; the bytes that it has now."""
+    """Limit this process, and measure its greatest memory from now on; return its bytes now."""
     allowed = status()["VmData"] + limits.mebibytes * MEBIBYTE
     resource.setrlimit(resource.RLIMIT_DATA, (allowed, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     written = limits.written_mebibytes * MEBIBYTE
@@ -61,7 +61,7 @@ def end() -> None:
 
 
 def kept_waiting(process: int | str = "self") -> float:
-    """Seconds that a process could have run and got no processor, which says how busy the machine is."""
+    """Return the seconds that a process could have run and got no processor: how busy the machine is."""
     try:
         return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):
@@ -69,5 +69,5 @@ def kept_waiting(process: int | str = "self") -> float:
 
 
 def grown(before: int) -> int:
-    """MiB that this process had at most beyond what it began with."""
+    """Return the MiB that this process had at most beyond what it began with."""
     return max(0, status()["VmHWM"] - before) // MEBIBYTE

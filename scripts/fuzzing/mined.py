@@ -26,7 +26,7 @@ _RECIPE = (
 
 @functools.cache
 def _grammars() -> dict[str, Any]:
-    """The bundled grammars as trees, and a small one with every key."""
+    """Return the bundled grammars as trees, and a small one with every key."""
     from counterfoil.recipe import bundled_recipes
 
     folder = next(iter(bundled_recipes().values())).parent / "captions"
@@ -44,7 +44,7 @@ def _grammars() -> dict[str, Any]:
 
 
 def captions(bench: Bench) -> Prepared:
-    """A grammar of captions with changes, a list of them, or their bytes damaged: read, and its captions gathered."""
+    """Change a grammar of captions, make a list of captions, or damage the bytes; read it and gather its captions."""
     chance = bench.chance
     name = chance.choice((*sorted(_grammars()), "wardrobe", "small", "small", "list"))
     bench.tell(name)
@@ -82,7 +82,7 @@ def _gathered(source: str, noun: Any) -> None:
 
 
 def vectors(bench: Bench) -> Prepared:
-    """A safetensors file of vectors with another header, other numbers, or damaged bytes: read as a build reads it."""
+    """Change the header, the numbers or the bytes of a safetensors file of vectors; read it as a build does."""
     chance = bench.chance
     header: Any = {
         key: {"dtype": "F32", "shape": [_WIDTH], "data_offsets": [4 * _WIDTH * index, 4 * _WIDTH * (index + 1)]}

@@ -36,7 +36,7 @@ _ARCHITECTURES = (
 
 
 def model(bench: Bench) -> Prepared:
-    """The lab's classifier with a changed configuration or weights, evaluated on a dataset as it was built."""
+    """Change the configuration or weights of the lab's classifier, and evaluate it on a dataset as it was built."""
     from counterfoil.models.names import LAB_WEIGHTS
 
     chance = bench.chance

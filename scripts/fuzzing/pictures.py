@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def png_of(width: int, height: int, *, bits: int = 1, colour: int = 0, rows: int | None = None) -> bytes:
-    """A PNG of one colour: small, however large it says it is. With `rows` it ends early."""
+    """Return a PNG of one colour: small, however large its header says it is. With `rows` it ends early."""
     channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
     row = b"\0" * (1 + (width * bits * channels + 7) // 8)
     packer = zlib.compressobj(9)
@@ -35,7 +35,7 @@ def _chunk(name: bytes, content: bytes) -> bytes:
 
 
 def _with_chunk(png: bytes, name: bytes, content: bytes) -> bytes:
-    """The chunk after the header, which is 33 bytes."""
+    """Insert a chunk after the header, which is 33 bytes."""
     return png[:33] + _chunk(name, content) + png[33:]
 
 
@@ -54,7 +54,7 @@ def _saved(chance: random.Random) -> bytes:
 
 
 def _kept(shared: Path, width: int) -> bytes:
-    """A square of three bytes a pixel, which takes a second to pack: made once."""
+    """Return a square of three bytes a pixel, made once: packing it takes a second."""
     path = shared / f"square-{width}.png"
     if not path.is_file():
         path.with_suffix(f".{os.getpid()}").write_bytes(png_of(width, width, bits=8, colour=2))
@@ -63,7 +63,7 @@ def _kept(shared: Path, width: int) -> bytes:
 
 
 def odd_picture(chance: random.Random, shared: Path) -> tuple[str, bytes]:
-    """What it is, and its bytes. `shared` is a folder for what is costly to make."""
+    """Return a description and its bytes. `shared` is a folder for what is costly to make."""
     what = chance.choice(
         ("bomb", "bomb", "wall", "palette bomb", "animation", "text bomb", "icc bomb", "early end", "no pixel", "svg",
          "odd mode", "odd mode", "text", "empty", "cut", "header", "page", "script")

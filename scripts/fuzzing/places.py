@@ -29,7 +29,7 @@ _PRIVATE = ("lock", "lock.pid", "replacement", "evaluation", "predictions", "cal
 
 
 def place(bench: Bench) -> Prepared:
-    """One or two files or folders of a dataset are something else, or something stands beside them."""
+    """Replace one or two files or folders of a dataset, or put something beside them."""
     chance = bench.chance
     directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS, EDITS)), bench.folder / NAME)
     for _ in range(chance.choice((1, 1, 2))):
@@ -38,7 +38,7 @@ def place(bench: Bench) -> Prepared:
 
 
 def change(bench: Bench, directory: Path, how: str) -> None:
-    """What `how` says, to one file or folder of the dataset."""
+    """Do what `how` says to one file or folder of the dataset."""
     chance, canary = bench.chance, bench.canaries.paths()[0]
     files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
     by_folder = sorted({path.parent for path in files})
@@ -120,7 +120,7 @@ def _replace(bench: Bench, path: Path, how: str, canary: Path) -> None:
 
 
 def _make_deep(folder: Path, depth: int) -> None:
-    """Folders in folders, as deep as their removal can follow."""
+    """Make folders in folders, as deep as their removal can follow."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         for _ in range(depth):
@@ -133,7 +133,8 @@ def _make_deep(folder: Path, depth: int) -> None:
 
 
 def bring_a_model(bench: Bench, directory: Path) -> None:
-    """A model whose weights are a pickle that opens a canary, in the dataset, and named by the dataset's own recipe."""
+    """Put a model into the dataset, whose weights are a pickle that opens a canary, and name it in the dataset's
+    recipe."""
     chance = bench.chance
     folder = directory / chance.choice(("data/evil", "evil", "figures/evil", ".evil"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -151,5 +152,5 @@ def bring_a_model(bench: Bench, directory: Path) -> None:
 
 
 def opening_pickle(path: Path) -> bytes:
-    """A pickle that opens a file when it is loaded: code, as far as any reader of it can tell."""
+    """Return a pickle that opens a file when it is loaded: code, as far as any reader of it can see."""
     return b"cbuiltins\nopen\n(V" + str(path).encode() + b"\ntR."

@@ -46,7 +46,7 @@ KINDS: dict[str, Kind] = {
 
 
 def dealt(count: int, seed: int, kinds: Sequence[str] = ()) -> list[Case]:
-    """So many cases, of each kind as often as it should come; the first of a longer run are those of a shorter one."""
+    """Return `count` cases, each kind by its weight; a longer run begins with the cases of a shorter one."""
     return list(islice(_all(seed, kinds or tuple(KINDS)), count))
 
 

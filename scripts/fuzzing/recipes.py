@@ -41,7 +41,7 @@ _ODD_BYTES = (
 
 @functools.cache
 def bundled() -> dict[str, dict[str, Any]]:
-    """The bundled recipes as trees, and one that extends another."""
+    """Return the bundled recipes as trees, and one that extends another."""
     from counterfoil.recipe import bundled_recipes
 
     trees = {name: yaml.safe_load(path.read_text(encoding="utf-8")) for name, path in bundled_recipes().items()}
@@ -55,7 +55,7 @@ def bundled() -> dict[str, dict[str, Any]]:
 
 
 def mutated_recipe(tree: Any, bench: Bench, folder: Path, traps: Path | None) -> Any:
-    """One to four changes, of which some are paths that lead away; or some that keep it nearly valid."""
+    """Make one to four changes, some of them paths that lead away; or some that keep it nearly valid."""
     chance = bench.chance
     if chance.random() < 0.45:
         tree = copy.deepcopy(tree)
@@ -71,7 +71,7 @@ def mutated_recipe(tree: Any, bench: Bench, folder: Path, traps: Path | None) ->
 
 
 def recipe(bench: Bench) -> Prepared:
-    """A bundled recipe with changes, in a file of its own."""
+    """Write a bundled recipe with changes to a file of its own."""
     chance = bench.chance
     traps = set_traps(bench.folder / "traps", bench.canaries)
     name = chance.choice(sorted(bundled()))
@@ -89,7 +89,7 @@ def recipe(bench: Bench) -> Prepared:
 
 
 def damaged_text(text: str, bench: Bench) -> bytes:
-    """The text as bytes, seldom with something that no YAML file has."""
+    """Return the text as bytes, seldom with something that no YAML file has."""
     chance = bench.chance
     content = text.encode("utf-8", "surrogatepass")
     if chance.random() >= 0.08:
@@ -110,7 +110,7 @@ def _shown(source: str, chance: random.Random) -> list[Step]:
 
 
 def _round_trip(source: str, overrides: tuple[str, ...] = ()) -> None:
-    """A recipe that loads can be planned, estimated and written, and its portable text is the same recipe."""
+    """Plan, estimate and write a recipe that loads, and check that its portable text is the same recipe."""
     from counterfoil.plan import estimate, make_plan
     from counterfoil.recipe import dump_recipe, load_recipe, load_recipe_text
 
@@ -125,7 +125,7 @@ def _round_trip(source: str, overrides: tuple[str, ...] = ()) -> None:
 
 
 def named_by(tree: Any, folder: Path) -> frozenset[str]:
-    """The files that a recipe names as layers or lists of classes, and their folders (for near names)."""
+    """Return the files that a recipe names as layers or lists of classes, and their folders (for near names)."""
     named = set()
     for leaf in places(tree):
         value = at(tree, leaf)
@@ -145,7 +145,7 @@ def _at_home(path: str) -> Path:
 
 
 def override(bench: Bench) -> Prepared:
-    """A bundled recipe with odd `--set` options."""
+    """Load a bundled recipe with odd `--set` options."""
     chance = bench.chance
     traps = set_traps(bench.folder / "traps", bench.canaries)
     name = chance.choice([name for name in sorted(bundled()) if name != "layer"])
@@ -207,7 +207,7 @@ def _named_by_option(option: str, folder: Path) -> frozenset[str]:
 
 
 def cut(bench: Bench) -> Prepared:
-    """A dataset as it was built, cut by a file with changes."""
+    """Cut a dataset as it was built by a file with changes."""
     chance = bench.chance
     directory = copied(bench.templates, chance.choice((PARQUET, TAR, TOKENS)), bench.folder / "dataset")
     tree: Any = {
@@ -239,7 +239,7 @@ def cut(bench: Bench) -> Prepared:
 
 
 def recipe_bytes(bench: Bench) -> Prepared:
-    """A recipe's file of damaged bytes, given by its path."""
+    """Damage the bytes of a recipe's file, and give its path."""
     chance = bench.chance
     texts = [yaml.safe_dump(tree).encode() for tree in bundled().values()]
     how, content = damaged_bytes(chance.choice(texts), chance.choice(texts), chance)

@@ -30,7 +30,7 @@ _WIDTH = 128  # of the text encoder of lab:sd
 
 
 def generator(bench: Bench) -> Prepared:
-    """The lab's diffusion or CLIP model with a changed configuration, tokenizer or weights; an image is built of it."""
+    """Change configuration, tokenizer or weights of the lab's diffusion or CLIP model, and build an image with it."""
     from counterfoil.models.names import LAB_WEIGHTS
 
     chance = bench.chance
@@ -83,7 +83,7 @@ def _change(path: Path, folder: Path, bench: Bench) -> None:
 
 
 def released(bench: Bench) -> Prepared:
-    """A zip or a folder of tensors with damaged, odd, huge or running members, imported as class tokens."""
+    """Import as class tokens a zip or folder of tensors with damaged, odd, huge or running members."""
     import torch
 
     chance = bench.chance

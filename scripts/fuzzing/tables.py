@@ -30,7 +30,7 @@ _MANY_ROWS = 10_000
 
 
 def table(bench: Bench) -> Prepared:
-    """One or two changes of one or two shards."""
+    """Make one or two changes to one or two shards."""
     chance = bench.chance
     directory = copied(bench.templates, chance.choice((PARQUET, TOKENS, EDITS)), bench.folder / NAME)
     shards = sorted(directory.rglob("*.parquet"))
@@ -43,7 +43,7 @@ def table(bench: Bench) -> Prepared:
 
 
 def rewrite(path: Path, bench: Bench) -> None:
-    """One or two changes of a table, written in one of the ways that Parquet knows."""
+    """Make one or two changes to a table, and write it in one of the ways that Parquet knows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -74,7 +74,7 @@ def rewrite(path: Path, bench: Bench) -> None:
 
 
 def _values(rows: Any, bench: Bench) -> tuple[str, Any]:
-    """Some cells of one column are odd, or all."""
+    """Put odd values into some cells of one column, or all."""
     import pyarrow as pa
 
     chance = bench.chance
@@ -101,7 +101,7 @@ def _values(rows: Any, bench: Bench) -> tuple[str, Any]:
 
 
 def _images(rows: Any, bench: Bench) -> tuple[str, Any]:
-    """Other images, or images that are none."""
+    """Replace images by others, or by what is not an image."""
     import pyarrow as pa
 
     chance = bench.chance
@@ -147,7 +147,7 @@ def _images(rows: Any, bench: Bench) -> tuple[str, Any]:
 
 
 def _columns(rows: Any, bench: Bench) -> tuple[str, Any]:
-    """A column is missing, added, renamed, doubled, or elsewhere."""
+    """Remove, add, rename, double or move a column."""
     import pyarrow as pa
 
     chance = bench.chance
@@ -175,7 +175,7 @@ def _columns(rows: Any, bench: Bench) -> tuple[str, Any]:
 
 
 def _types(rows: Any, bench: Bench) -> tuple[str, Any]:
-    """A column of another type."""
+    """Give a column another type."""
     import pyarrow as pa
 
     chance = bench.chance
@@ -207,7 +207,7 @@ def _types(rows: Any, bench: Bench) -> tuple[str, Any]:
 
 
 def change_rows(rows: Any, bench: Bench) -> tuple[str, Any]:
-    """Fewer rows, more, none, the same again, or in another order."""
+    """Remove all or some rows, add some, repeat them, or reorder them."""
     import pyarrow as pa
 
     chance = bench.chance
@@ -236,7 +236,7 @@ def change_rows(rows: Any, bench: Bench) -> tuple[str, Any]:
 
 
 def _metadata(rows: Any, bench: Bench) -> tuple[str, Any]:
-    """What `datasets` and Arrow say of the columns in the file's footer."""
+    """Change what `datasets` and Arrow say of the columns in the file's footer."""
     chance = bench.chance
     images = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}}).encode()
     labels = json.dumps({"info": {"features": {"label": {"names": ["x"], "_type": "ClassLabel"}}}}).encode()

@@ -71,7 +71,7 @@ def build_templates(folder: Path) -> dict[str, Path]:
 
 
 def digest_of_the_package() -> str:
-    """Datasets of other code are built anew."""
+    """Return a hash of the package: datasets of other code are built anew."""
     import counterfoil
 
     digest = hashlib.sha256()
@@ -81,7 +81,7 @@ def digest_of_the_package() -> str:
 
 
 def _vectors(folder: Path) -> Path:
-    """Class tokens that are words of the vocabulary."""
+    """Write class tokens that are words of the vocabulary; return their folder."""
     from safetensors.torch import save_file
 
     from counterfoil.models.diffusion import load_pipeline
@@ -94,7 +94,7 @@ def _vectors(folder: Path) -> Path:
 
 
 def preload() -> None:
-    """Import what the commands import late, so that no case pays for it. No thread may be left: cases are forked."""
+    """Import what the commands import late, so that no case pays for it. Leave no thread: cases are forked."""
     import accelerate  # noqa: F401
     import datasets  # noqa: F401
     import diffusers  # noqa: F401
@@ -118,7 +118,7 @@ def modules_here() -> list[str]:
 
 
 def import_as_far_as_possible(names: list[str]) -> None:
-    """Import modules that another process was seen to need; some exist only there."""
+    """Import modules that another process needed; some exist only there."""
     from importlib import import_module
 
     for name in names:
@@ -150,7 +150,7 @@ def sealed(directory: Path) -> None:
 
 
 def _relocked(directory: Path) -> dict[str, str] | None:
-    """Write the lock anew for recipe, thresholds and tokens as they are; its hashes, or None where it cannot be."""
+    """Write the lock anew for recipe, thresholds and tokens; return its hashes, or None if it cannot be written."""
     from counterfoil.errors import CounterfoilError
     from counterfoil.generate.screen import Thresholds
     from counterfoil.recipe import load_own_recipe, sha256_json
@@ -179,7 +179,7 @@ def _relocked(directory: Path) -> dict[str, str] | None:
 
 
 def _document(path: Path) -> Any:
-    """A small JSON document; None where there is none."""
+    """Read a small JSON document; return None if it does not exist."""
     try:
         return json.loads(path.read_bytes()) if _is_regular(path) and path.stat().st_size < 1_000_000 else None
     except (OSError, ValueError, RecursionError):
@@ -203,7 +203,7 @@ def _is_regular(path: Path) -> bool:
 
 
 def _entry(directory: Path, path: Any) -> dict[str, Any] | None:
-    """Size and hash of a file, through a link too, for a stranger may know what it leads to.
+    """Return size and hash of a file, also through a link, for a stranger may know what it leads to.
 
     Only of what lies where the case and its canaries do: the machine has files that never end.
     """
@@ -237,5 +237,5 @@ def _files(directory: Path) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def copied(templates: Mapping[str, Path], name: str, out: Path) -> Path:
-    """A copy that a case may damage."""
+    """Return a copy that a case may damage."""
     return Path(shutil.copytree(templates[name], out))

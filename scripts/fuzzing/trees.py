@@ -20,7 +20,7 @@ _DEEPEST = 60
 
 
 def places(tree: Any, path: Path = ()) -> Iterator[Path]:
-    """The path of every value below the root, as far down as values of use lie."""
+    """Yield the path of every value below the root, down to the depth that is of use."""
     if len(path) == _DEEPEST:
         return
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
@@ -40,7 +40,7 @@ def put(tree: Any, path: Path, value: Any) -> None:
 
 
 def mutated(tree: Any, chance: random.Random, fragment: FragmentOf, times: int) -> tuple[Any, list[str]]:
-    """A copy with so many changes, and each in words. The root may be replaced too."""
+    """Return a copy with `times` changes, and each change in words. The root may be replaced too."""
     tree, changes = copy.deepcopy(tree), []
     for _ in range(times):
         if not isinstance(tree, dict | list) or not tree or chance.random() < 0.01:
@@ -52,7 +52,7 @@ def mutated(tree: Any, chance: random.Random, fragment: FragmentOf, times: int) 
 
 
 def _place(tree: Any, chance: random.Random) -> Path:
-    """A path; each level is drawn evenly, so that a long list does not draw all."""
+    """Return a path; each level is drawn evenly, so that a long list does not draw all."""
     path: Path = ()
     while True:
         keys = list(tree) if isinstance(tree, dict) else range(len(tree))
@@ -109,7 +109,7 @@ def _change(tree: Any, chance: random.Random, fragment: FragmentOf) -> str:
 
 
 def _new(old: Any, chance: random.Random, fragment: FragmentOf) -> Any:
-    """Another value: near the old one, odd, or one that only text can spell."""
+    """Return another value: near the old one, odd, or one that only text can spell."""
     draw = chance.random()
     if draw < 0.15:
         return fragment(chance)
@@ -146,7 +146,7 @@ def _shown(value: Any) -> str:
 
 
 def written(tree: Any, write: Callable[[Any], str]) -> str:
-    """A tree as text, with its fragments as they stand."""
+    """Return a tree as text, with its fragments as they are."""
     fragments: list[Fragment] = []
     text = write(_marked(tree, fragments))
     for number, fragment in enumerate(fragments):
@@ -168,7 +168,7 @@ def _marked(tree: Any, fragments: list[Fragment]) -> Any:
 
 
 def yaml_text(tree: Any, chance: random.Random) -> str:
-    """YAML in one of its styles."""
+    """Return YAML in one of its styles."""
     import yaml
 
     class Plain(yaml.SafeDumper):
@@ -187,14 +187,14 @@ def yaml_text(tree: Any, chance: random.Random) -> str:
 
 
 def json_text(tree: Any, canonical: bool) -> str:
-    """JSON, in the form that datasets have where `canonical`."""
+    """Return JSON, if `canonical` in the form of datasets."""
     if canonical and _is_sortable(tree):
         return written(tree, lambda value: json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False)) + "\n"
     return written(tree, json.dumps)
 
 
 def _is_sortable(tree: Any) -> bool:
-    """Whether the keys of each mapping can be sorted."""
+    """Return whether the keys of each mapping can be sorted."""
     below = list(tree.values()) if isinstance(tree, dict) else tree if isinstance(tree, list) else []
     return len({type(key) is str for key in tree} if isinstance(tree, dict) else ()) < 2 and all(
         map(_is_sortable, below)

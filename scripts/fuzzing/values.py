@@ -40,7 +40,7 @@ class Fragment(str):
 
 
 def _alias_bomb(depth: int, width: int, item: str = "x") -> str:
-    """A few hundred bytes that stand for width**depth values."""
+    """Return a few hundred bytes that stand for width**depth values."""
     lists = [f"&a0 [{', '.join([item] * width)}]"]
     lists += [f"&a{level} [{', '.join([f'*a{level - 1}'] * width)}]" for level in range(1, depth)]
     return f"[{', '.join(lists)}]"
@@ -51,7 +51,7 @@ def _deep(opening: str, closing: str, depth: int) -> str:
 
 
 def yaml_fragment(chance: random.Random) -> Fragment:
-    """A flow value of YAML that no tree of plain values becomes."""
+    """Return a flow value of YAML that no tree of plain values becomes."""
     depth = chance.choice((20, 90, 500, 3_000, 20_000, 60_000))
     text = chance.choice(
         (
@@ -111,7 +111,7 @@ def yaml_fragment(chance: random.Random) -> Fragment:
 
 
 def json_fragment(chance: random.Random) -> Fragment:
-    """JSON that no tree of plain values becomes, or what readers of JSON take besides."""
+    """Return JSON that no tree of plain values becomes, or what readers of JSON take besides."""
     depth = chance.choice((50, 500, 900, 3_000, 20_000, 200_000))
     text = chance.choice(
         (
@@ -140,13 +140,13 @@ def json_fragment(chance: random.Random) -> Fragment:
 
 
 def odd_value(chance: random.Random) -> Any:
-    """A plain value that is seldom what was expected; one of its own, which a change may change further."""
+    """Return a new plain value that is seldom what was expected; a change may change it further."""
     drawn = (chance.choice(TEXTS), chance.choice(TEXTS), chance.choice(NUMBERS), chance.choice(OTHERS))
     return copy.deepcopy(chance.choice(drawn))
 
 
 def hostile_path(chance: random.Random, canaries: Canaries, folder: Path, traps: Path | None = None) -> str:
-    """A path for a file in `folder` to name: to a canary, to the machine's files, to what never ends, or to nowhere.
+    """Return a path for a file in `folder`: to a canary, to the machine's files, to what never ends, or to nowhere.
 
     `traps` is a folder with a FIFO, a link to itself and links that lead away (see `set_traps`).
     """
@@ -172,7 +172,7 @@ TRAPS = ("fifo", "loop", "to_canary", "to_folder", "to_zero", "empty", "folder",
 
 
 def set_traps(folder: Path, canaries: Canaries) -> Path:
-    """A folder of files that are not what a reader takes them for; its path."""
+    """Make a folder of files that are not what a reader takes them for; return its path."""
     import socket
 
     folder.mkdir()
@@ -195,7 +195,7 @@ def set_traps(folder: Path, canaries: Canaries) -> Path:
 
 
 def damaged_bytes(content: bytes, other: bytes, chance: random.Random) -> tuple[str, bytes]:
-    """How the bytes are damaged, in words, and the bytes."""
+    """Return how the bytes are damaged, in words, and the bytes."""
     how = chance.choice(
         ("random", "flipped", "flipped", "flipped", "cut", "doubled", "empty", "zeros", "other", "spliced", "head")
     )

@@ -54,7 +54,7 @@ _DESCRIPTORS = {"os.mkdir": 2, "os.rmdir": 1, "os.remove": 1, "os.chmod": 2, "os
 
 
 def roots_of_the_program() -> tuple[str, ...]:
-    """Folders of Python, its packages and this checkout's own files."""
+    """Return the folders of Python, its packages and this checkout's own files."""
     import counterfoil
 
     checkout = Path(counterfoil.__file__).resolve().parents[2]
@@ -83,7 +83,7 @@ class Watch:
     paused: bool = False
 
     def begin(self) -> None:
-        """From now on, until the process ends: an audit hook cannot be taken away."""
+        """Watch from now on until the process ends: an audit hook cannot be taken away."""
         seen: set[Any] = set()
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -109,13 +109,13 @@ class Watch:
                     seen.add((changes, event, os.fspath(path)))  # what was stopped is stopped again
 
     def _relative(self, event: str, arguments: tuple[Any, ...]) -> bool:
-        """Whether a path is relative to an open folder, which was judged when it was opened."""
+        """Return whether a path is relative to an open folder, which was judged when it was opened."""
         index = _DESCRIPTORS.get(event)
         given = arguments[index] if index is not None and len(arguments) > index else None
         return isinstance(given, int) and given >= 0
 
     def _judge(self, event: str, path: Any, changes: bool, itself: bool) -> None:
-        """`itself` says that the path names a link and not what it leads to."""
+        """Judge one access; `itself` says that the path names a link and not what it leads to."""
         text = os.fsdecode(path)
         if event == "ctypes.dlopen" and "/" not in text:
             return
@@ -156,7 +156,7 @@ class Watch:
             raise Stopped(line)
 
     def _place(self) -> str:
-        """The innermost function of the package."""
+        """Return the innermost function of the package."""
         frame = sys._getframe()
         while frame is not None:
             if frame.f_code.co_filename.startswith(self.package):
@@ -166,7 +166,7 @@ class Watch:
 
 
 def _flags(arguments: tuple[Any, ...]) -> int:
-    """Those of `open`, whose arguments are path, mode and flags."""
+    """Return the flags of `open`, whose arguments are path, mode and flags."""
     flags = arguments[2] if len(arguments) > 2 else 0
     return flags if isinstance(flags, int) else 0
 

@@ -88,7 +88,7 @@ ARCHITECTURES = {architecture.name: architecture for architecture in (SD15, XL)}
 
 
 def clip_sizes() -> dict[str, Any]:
-    """ViT-H-14, as open_clip has it."""
+    """Return the sizes of ViT-H-14, as open_clip has it."""
     import open_clip
 
     sizes = open_clip.get_model_config("ViT-H-14")
@@ -97,7 +97,7 @@ def clip_sizes() -> dict[str, Any]:
 
 
 def tiny(architecture: Architecture) -> Architecture:
-    """The same parts with few channels, at 64 pixels: for a CPU, which shows that everything runs and no more."""
+    """Return the same parts with few channels, at 64 pixels: for a CPU, only to show that everything runs."""
     text = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     texts = tuple({**each, **text, "projection_dim": 32} for each in architecture.texts)
     unet = {
@@ -114,7 +114,7 @@ def tiny(architecture: Architecture) -> Architecture:
 
 
 def tiny_clip_sizes() -> dict[str, Any]:
-    """A CLIP of the same kind, small."""
+    """Return the sizes of a small CLIP of the same kind."""
     return {
         "embed_dim": 32,
         "vision_cfg": {"image_size": 56, "layers": 2, "width": 64, "head_width": 32, "patch_size": 14},
@@ -123,7 +123,7 @@ def tiny_clip_sizes() -> dict[str, Any]:
 
 
 def parts(architecture: Architecture) -> dict[str, Any]:
-    """UNet, VAE and text encoders with random weights, on whatever device torch makes tensors on."""
+    """Return UNet, VAE and text encoders with random weights, on torch's default device."""
     import diffusers
     import transformers
 
@@ -138,7 +138,7 @@ def parts(architecture: Architecture) -> dict[str, Any]:
 
 
 def write_pipeline(architecture: Architecture, folder: Path, device: str, dtype: Any) -> None:
-    """A folder of diffusers with random weights, made on `device` in a number type of torch."""
+    """Write a folder of diffusers with random weights, made on `device` in a number type of torch."""
     import diffusers
     import torch
     import transformers
@@ -181,7 +181,7 @@ def _widen_levels(vae: Any, device: str, dtype: Any) -> None:
 
 
 def write_clip(sizes: Mapping[str, Any], folder: Path, device: str) -> None:
-    """A folder of open_clip with random weights in float32, as the screen loads one."""
+    """Write a folder of open_clip with random weights in float32, as the screen loads one."""
     import open_clip
     import torch
     from safetensors.torch import save_file

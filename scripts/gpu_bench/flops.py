@@ -23,12 +23,13 @@ class Flops:
     clip: int
 
     def image(self, passes: int) -> int:
-        """Of a whole image that the UNet is asked about so many times. Prompts are encoded once for many images."""
+        """Return the operations of a whole image with this many calls of the UNet. Prompts are encoded once for many
+        images."""
         return passes * self.unet + self.vae + self.clip
 
 
 def count(architecture: Architecture, clip: Mapping[str, Any]) -> Flops:
-    """Counted on tensors without content (`meta`), so that it takes seconds on any machine."""
+    """Count on tensors without content (`meta`), so that it takes seconds on any machine."""
     import open_clip
     import torch
 
@@ -77,7 +78,7 @@ PEAKS: tuple[tuple[str, float, str], ...] = (
 
 
 def dense_bf16_peak(device: str) -> tuple[float, str] | None:
-    """TFLOPS and their source for the name of a GPU; None for one that the table does not have, and on a CPU."""
+    """Return TFLOPS and their source for the name of a GPU; None for a CPU or a GPU that is not in the table."""
     for name, teraflops, source in PEAKS:
         # The whole name, but for memory and socket: a 4090 D or a laptop's is another chip.
         if re.fullmatch(rf"(NVIDIA )?({name})(-(SXM4|PCIE)-\d+GB| \d+GB PCIe)?", device):

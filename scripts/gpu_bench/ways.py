@@ -50,7 +50,8 @@ Figures = dict[str, float]
 
 
 def bare(settings: Settings) -> Figures:
-    """UNet, VAE and CLIP in batches and nothing else: prompts are encoded, images stay there, and none is stored."""
+    """Run UNet, VAE and CLIP in batches and nothing else: prompts are encoded, images stay on the device, none is
+    stored."""
     import torch
 
     from counterfoil.models.clip import load_clip
@@ -87,7 +88,7 @@ def bare(settings: Settings) -> Figures:
 
 
 def single(settings: Settings) -> Figures:
-    """One call of diffusers' own pipeline, one of CLIP for image and caption, and one PNG for each image."""
+    """Call diffusers' own pipeline, CLIP for image and caption, and save a PNG, once for each image."""
     import diffusers
     import torch
 
@@ -115,7 +116,7 @@ def single(settings: Settings) -> Figures:
 
 
 def whole(settings: Settings) -> Figures:
-    """`counterfoil build`: from its first batch to its last receipt; and the whole call, models loading included."""
+    """Run `counterfoil build`: from its first batch to its last receipt; and the whole call, with loading."""
     from counterfoil.building import BuildProgress, build
 
     began = time.monotonic()
@@ -130,7 +131,7 @@ def whole(settings: Settings) -> Figures:
 
 
 def killed(settings: Settings) -> Figures:
-    """The build above, or a short one, killed behind its first receipt and begun again: how many files differ."""
+    """Kill the build above, or a short one, after its first receipt, and begin again: count how many files differ."""
     if not settings.path("dataset").exists():
         whole(settings)
     again, recipe = settings.path("killed"), settings.path("recipe.yaml")
@@ -159,7 +160,7 @@ def killed(settings: Settings) -> Figures:
 
 
 def tokens(settings: Settings) -> Figures:
-    """`counterfoil tokens` of four classes together: steps a second behind the first, latents encoded before."""
+    """Run `counterfoil tokens` of four classes together: steps a second after the first, latents encoded before."""
     from counterfoil import learn_tokens
     from counterfoil.generate.tokens.learn_tokens import TokenProgress
 
@@ -171,7 +172,7 @@ def tokens(settings: Settings) -> Figures:
 
 
 def scoring(settings: Settings) -> Figures:
-    """CLIP's embeddings of finished images as the screen makes them, and the bare model on prepared batches."""
+    """Run CLIP's embeddings of finished images as the screen makes them, and the bare model on prepared batches."""
     import torch
     from PIL import Image
 
@@ -194,7 +195,7 @@ def scoring(settings: Settings) -> Figures:
 
 
 def evaluation(settings: Settings) -> Figures:
-    """`counterfoil evaluate` of each classifier, from its first batch to its last, and the bare one in batches."""
+    """Run `counterfoil evaluate` of each classifier, from its first batch to its last, and the bare one in batches."""
     import timm
     import torch
     from timm.models import save_for_hf
@@ -223,7 +224,7 @@ def evaluation(settings: Settings) -> Figures:
 
 
 def _recipe(settings: Settings, classes: tuple[str, ...] = NAMES, learn: dict[str, int] | None = None) -> Path:
-    """A recipe's file: one shift of a few classes, whose cells fill whole batches: `bench_build` measures padding."""
+    """Write a recipe of one shift of a few classes, whose cells fill whole batches: `bench_build` measures padding."""
     _photographs(settings, "train", 8 * len(NAMES))
     _photographs(settings, "validation", 2 * len(NAMES))
     batches = max(1, settings.images // settings.batch)
@@ -266,7 +267,7 @@ def _recipe(settings: Settings, classes: tuple[str, ...] = NAMES, learn: dict[st
 
 
 def _photographs(settings: Settings, split: str, images: int) -> None:
-    """A split of photographs of nothing in folders of their classes, once."""
+    """Write a split of photographs of nothing in folders of their classes, once."""
     folder = settings.path("photographs") / split
     if folder.is_dir():
         return
@@ -282,7 +283,7 @@ def _photographs(settings: Settings, split: str, images: int) -> None:
 
 
 def _photograph(seed: int, side: int) -> bytes:
-    """A JPEG of smooth colours, three quarters as high as wide, no two alike."""
+    """Return a JPEG of smooth colours, three quarters as high as wide, no two alike."""
     import numpy as np
     from PIL import Image
 
@@ -293,7 +294,7 @@ def _photograph(seed: int, side: int) -> bytes:
 
 
 def _digests(dataset: Path) -> dict[str, str]:
-    """Path → SHA-256 of all that would be published."""
+    """Return path → SHA-256 of all that would be published."""
     from counterfoil.store.layout import INDEX, PRIVATE
 
     files = [path for path in dataset.rglob("*") if path.is_file()]
@@ -307,7 +308,7 @@ def _digests(dataset: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _heard(kind: type, done: Callable[[Any], int | None]) -> Iterator[list[tuple[float, int]]]:
-    """When events of a kind came, and how much was done by then; those that say nothing of it are left out."""
+    """Collect when events of a kind came and how much was done by then, of events that say how much."""
     from counterfoil.progress import listening
 
     seen: list[tuple[float, int]] = []
@@ -321,13 +322,13 @@ def _heard(kind: type, done: Callable[[Any], int | None]) -> Iterator[list[tuple
 
 
 def _pace(seen: list[tuple[float, int]]) -> float:
-    """Units a second from the first event to the last."""
+    """Return units a second from the first event to the last."""
     (first, before), (last, after) = seen[0], seen[-1]
     return (after - before) / (last - first)
 
 
 def _rate(work: Callable[[int], int], settings: Settings) -> float:
-    """Units a second of `work`, called for so many seconds after one call that is not counted, and twice at least."""
+    """Return units a second of `work`: one call is not counted, then at least two calls and this many seconds are."""
     work(0)
     _wait(settings.device)
     began, made, number = time.monotonic(), 0, 1

@@ -26,7 +26,7 @@ PROOF_GUIDANCE = 2.0
 
 
 def world_hash() -> str:
-    """SHA-256 over the world, its captions and every lab model: what the proof stands on."""
+    """Return the SHA-256 of the world, its captions and every lab model: what the proof rests on."""
     lab = LAB_WEIGHTS.parent
     digest = hashlib.sha256()
     for file in sorted([*lab.glob("*.py"), *(lab / "garments").iterdir()]):
@@ -36,19 +36,19 @@ def world_hash() -> str:
 
 
 def proof_folder(work: Path) -> Path:
-    """The folder of the world as it is now; another world is another folder."""
+    """Return the folder of the world as it is now; another world has another folder."""
     folder = work / world_hash()[:12]
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def own_guidance() -> float:
-    """That of `wardrobe-star`, as it ships."""
+    """Return the guidance of `wardrobe-star`, as it ships."""
     return load_recipe("wardrobe-star").generator.guidance
 
 
 def changes_of(candidates: int, guidance: float | None = None, seed: int | None = None) -> list[str]:
-    """What the proof changes in `wardrobe-star`: how many images, how guided, and that rejected ones are kept."""
+    """Return what the proof changes in `wardrobe-star`: number of images, guidance, and that rejected ones are kept."""
     changes = [f"samples.candidates={candidates}", "screen.keep_rejected=true", "output.rows_per_shard=200"]
     if guidance is not None:
         changes.append(f"generator.guidance={guidance}")
@@ -56,7 +56,7 @@ def changes_of(candidates: int, guidance: float | None = None, seed: int | None 
 
 
 def build_folder(work: Path, way: str, candidates: int, guidance: float | None, seed: int | None = None) -> Path:
-    """Where the build of one way of prompting (`names`, `tokens`) lies; each setting has a folder of its own."""
+    """Return the folder of a build with one way of prompting (`names`, `tokens`); each setting has its own."""
     guided = "" if guidance is None else f"-guidance-{guidance:g}"
     return proof_folder(work) / f"{way}-{candidates}{guided}{'' if seed is None else f'-seed-{seed}'}"
 
@@ -83,14 +83,14 @@ _SEED = 21
 
 
 def pool_scenes(renders: int) -> Iterator[tuple[str, Scene]]:
-    """So many scenes of each class in each context, the context's name first; no scene in two contexts."""
+    """Yield this many scenes of each class in each context, the context's name first; no scene is in two contexts."""
     for index, context in enumerate(SHIFT_NAMES):
         for number in range(index * renders * len(CLASSES), (index + 1) * renders * len(CLASSES)):
             yield context, unbiased_scene(number, seed=_SEED, split="heldout").shifted(context)
 
 
 def pool_of_renders(work: Path, renders: int = POOL_RENDERS) -> Path:
-    """The pool as a dataset in a folder: rendered once for this world, or as it stands."""
+    """Return the pool as a dataset in a folder, rendered once for this world."""
     import datasets
 
     folder = proof_folder(work) / f"pool-{renders}"
@@ -113,12 +113,12 @@ def pool_of_renders(work: Path, renders: int = POOL_RENDERS) -> Path:
 
 
 def retrieved_folder(work: Path, candidates: int, renders: int = POOL_RENDERS) -> Path:
-    """Where the retrieved benchmark lies."""
+    """Return the folder of the retrieved benchmark."""
     return build_folder(work, f"retrieved-of-{renders}", candidates, None)
 
 
 def build_retrieved(work: Path, candidates: int, workers: int | None = None, renders: int = POOL_RENDERS) -> Path:
-    """The benchmark retrieved from the pool by class names: built, or as it stands."""
+    """Return the benchmark retrieved from the pool by class names; build it if it does not exist."""
     pool = pool_of_renders(work, renders)
     generator = f"generator={{kind: retrieve, model: null, steps: null, guidance: null, dataset: {pool.resolve()}}}"
     changes = [*changes_of(candidates), "tokens=null", "samples.noise=independent", generator]

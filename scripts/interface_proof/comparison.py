@@ -29,7 +29,7 @@ class Accuracies:
 
 
 def resampled(looks: Looks, seed: int) -> np.ndarray:
-    """Weights [class, 1 + replicates, unit] of each unit; a class's units are drawn alike for every shift."""
+    """Return weights [class, 1 + replicates, unit] of each unit; a class's units are drawn alike for every shift."""
     rng = np.random.default_rng(seed)
     classes, units = looks.present.shape[1:]
     draws = rng.integers(0, units, (classes, REPLICATES, units))
@@ -42,7 +42,8 @@ def resampled(looks: Looks, seed: int) -> np.ndarray:
 
 
 def share(flags: np.ndarray, present: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Weighted share of `flags` [shift, class, unit, …] among the present: [1 + replicates, shift, class, …]."""
+    """Return the weighted share of `flags` [shift, class, unit, …] among the present: [1 + replicates, shift, class,
+    …]."""
     shifts, classes, units = present.shape
     rest = flags.shape[3:]
     mask = present.reshape(*present.shape, *[1] * len(rest))
@@ -59,7 +60,7 @@ def accuracies(looks: Looks, weights: np.ndarray) -> Accuracies:
 
 
 def drops_of(measured: Accuracies, counted: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Base accuracy, shifted accuracy and drop [1 + replicates, shift - 1, model], averaged over a group's classes."""
+    """Return base accuracy, shifted accuracy and drop [1 + replicates, shift - 1, model], means over the group."""
     mask = (counted & group)[1:]
     chosen = np.where(mask[None, :, :, None], measured.values[:, 1:], np.nan)
     base = np.where(mask[None, :, :, None], measured.values[:, :1], np.nan)
@@ -72,7 +73,7 @@ def drops_of(measured: Accuracies, counted: np.ndarray, group: np.ndarray) -> tu
 
 
 def interval(values: np.ndarray) -> dict[str, float | None]:
-    """Row 0 with the percentile interval of the other rows."""
+    """Return row 0 with the percentile interval of the other rows."""
     rest = values[1:][np.isfinite(values[1:])]
     if not np.isfinite(values[0]) or rest.size == 0:
         return {"value": None, "low": None, "high": None}
@@ -81,7 +82,7 @@ def interval(values: np.ndarray) -> dict[str, float | None]:
 
 
 def drop_errors(way: Accuracies, truth: Accuracies) -> dict[str, np.ndarray]:
-    """Group → |estimated − true drop| [1 + replicates, shift - 1], averaged over models, over the same classes."""
+    """Return group → |estimated − true drop| [1 + replicates, shift - 1], mean over models, over the same classes."""
     counted = way.counted & truth.counted
     errors = {}
     for name, group in GROUPS.items():
@@ -91,7 +92,7 @@ def drop_errors(way: Accuracies, truth: Accuracies) -> dict[str, np.ndarray]:
 
 
 def mean_over_shifts(values: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
-    """Mean over the (chosen) shifts, ignoring shifts without a number: [1 + replicates]."""
+    """Return the mean over the (chosen) shifts, ignoring shifts without a number: [1 + replicates]."""
     part = values if chosen is None else values[:, chosen]
     if part.shape[1] == 0:
         return np.full(len(values), np.nan)
@@ -101,7 +102,7 @@ def mean_over_shifts(values: np.ndarray, chosen: np.ndarray | None = None) -> np
 
 
 def impact_and_slope(measured: Accuracies, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Absolute impact and ID/OOD slope over models, [1 + replicates, shift - 1] each, all classes together."""
+    """Return absolute impact and ID/OOD slope over models, [1 + replicates, shift - 1] each, all classes together."""
     base, shifted, drop = drops_of(measured, counted, np.ones(len(CLASSES), bool))
     centred = base - base.mean(-1, keepdims=True)
     slope = (centred * shifted).sum(-1) / np.maximum((centred**2).sum(-1), 1e-12)
@@ -109,13 +110,13 @@ def impact_and_slope(measured: Accuracies, counted: np.ndarray) -> tuple[np.ndar
 
 
 def rank_correlation(estimated: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Spearman's correlation over shifts of each replicate: [1 + replicates]."""
+    """Return Spearman's correlation over shifts of each replicate: [1 + replicates]."""
     each: list[Any] = [spearmanr(f, r, nan_policy="omit") for f, r in zip(estimated, right, strict=True)]
     return np.array([correlation.statistic for correlation in each])
 
 
 def agreement(looks: Looks, weights: np.ndarray) -> dict[str, np.ndarray]:
-    """Share of images, over all classes, in which the oracle sees the object and the shift: [1 + replicates, shift]."""
+    """Return the share of images in which the oracle sees the object and the shift: [1 + replicates, shift]."""
 
     def counted(flags: np.ndarray) -> np.ndarray:
         return (weights @ np.moveaxis(flags, (1, 2), (0, 1)).astype(np.float32)).sum(0)
@@ -129,12 +130,12 @@ def agreement(looks: Looks, weights: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def yields(looks: Looks) -> np.ndarray:
-    """Accepted share of each shift [shift]."""
+    """Return the accepted share of each shift [shift]."""
     return looks.kept.sum((1, 2)) / np.maximum(looks.present.sum((1, 2)), 1)
 
 
 def compare(ways: dict[str, Looks], truth: Looks, seed: int = 11) -> dict:
-    """Everything the proof reports, as plain numbers. `ways`: names, tokens, tokens screened, control."""
+    """Return everything the proof reports, as plain numbers. `ways`: names, tokens, tokens screened, control."""
     weights = {name: resampled(looks, seed) for name, looks in ways.items()}
     of_truth = resampled(truth, seed + 1)
     right = accuracies(truth, of_truth)
@@ -164,7 +165,7 @@ def compare(ways: dict[str, Looks], truth: Looks, seed: int = 11) -> dict:
 
 
 def compare_ways(ways: dict[str, Looks], seed: int = 11) -> dict:
-    """What each way gives, with no truth asked: yield, and what the oracle sees of object, shift and mark.
+    """Return what needs no truth of each way: yield, and what the oracle sees of object, shift and mark.
 
     Of the base and, averaged, of the shifts; unscreened, and among what was accepted.
     """
@@ -189,12 +190,12 @@ def compare_ways(ways: dict[str, Looks], seed: int = 11) -> dict:
 
 
 def _base_and_shifts(values: np.ndarray) -> dict:
-    """Of shares [1 + replicates, shift]."""
+    """Return the base's share and the mean share of the shifts, of [1 + replicates, shift]."""
     return {"base": interval(values[:, 0]), "shifts": interval(mean_over_shifts(values[:, 1:]))}
 
 
 def _agreement(ways: dict[str, Looks], weights: dict[str, np.ndarray]) -> dict:
-    """The oracle's user study (Vendrow 2023, Figure 6): unscreened against screened, of the same images."""
+    """Return the oracle's user study (Vendrow 2023, Figure 6): unscreened against screened, of the same images."""
     before = agreement(ways["tokens"], weights["tokens"])
     after = agreement(ways["tokens screened"], weights["tokens"])
     accepted = yields(ways["tokens"])
@@ -224,7 +225,7 @@ def _marked(
     measured: dict[str, Accuracies],
     right: Accuracies,
 ) -> dict:
-    """Base accuracy over models, and how often the unnamed pattern appears (the plates of Vendrow 2023, section 5)."""
+    """Return base accuracy over models, and how often the unnamed pattern appears (Vendrow 2023, section 5)."""
     table = {}
     for name, looks, way_weights, accuracy in [
         *((name, looks, weights[name], measured[name]) for name, looks in ways.items()),
@@ -259,7 +260,7 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """All tables; accuracies, drops and agreement in percentage points with 95 % intervals."""
+    """Return all tables; accuracies, drops and agreement in percentage points with 95 % intervals."""
     ways = list(report["mean_error"])
     parts = [
         "Error of the estimated drop, in points: absolute, averaged over 23 shifts and 8 classifiers, with 95 %\n"
@@ -315,7 +316,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def aims(reports: Mapping[str, dict[str, Any]]) -> list[str]:
-    """The aims, and for each report (a name → what `compare` gave) the figure, and whether it reaches the aim."""
+    """Return each aim, with the figure of each report (a name → what `compare` gave) and whether it reaches the aim."""
     lines = ["| aim | " + " | ".join(reports) + " |", "| --- |" + " --- |" * len(reports)]
     figures = {name: _aims(report) for name, report in reports.items()}
     for aim in next(iter(figures.values())):
@@ -357,7 +358,7 @@ def _aims(report: dict[str, Any]) -> dict[str, str]:
 
 
 def way_tables(ways: dict[str, Any]) -> list[str]:
-    """What `compare_ways` found, a row a way: of the base, and of the shifts on average."""
+    """Return what `compare_ways` measured, a row a way: of the base, and of the shifts on average."""
     names = list(next(iter(ways.values())))
     lines = [
         "### What each way gives",

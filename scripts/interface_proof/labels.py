@@ -32,8 +32,8 @@ KINDS = {
 
 
 def validation_answers(viewer: Viewer, units: int) -> dict[str, np.ndarray]:
-    """Answers int [.., class, unit] to true renders: `judges` [model, class, unit] to scenes as they are, `oracle`
-    [shift, class, unit] to the first `ORACLE_UNITS` under every shift."""
+    """Return answers int [.., class, unit] to true renders: `judges` [model, class, unit] to scenes as they are,
+    `oracle` [shift, class, unit] to the first `ORACLE_UNITS` under every shift."""
     judges = np.zeros((len(viewer.classifiers), len(CLASSES), units), int)
     oracle = np.zeros((len(SHIFT_NAMES), len(CLASSES), min(units, ORACLE_UNITS)), int)
     for label in range(len(CLASSES)):
@@ -50,7 +50,7 @@ def validation_answers(viewer: Viewer, units: int) -> dict[str, np.ndarray]:
 def label_errors(
     looks: Looks, right: np.ndarray, answers: np.ndarray, shift: int, labels: Sequence[int] = EVERY_LABEL
 ) -> CheckedShare | None:
-    """The share of false labels among the accepted images of a shift, of these classes.
+    """Return the share of false labels among the accepted images of a shift, of these classes.
 
     right: bool [shift, class, unit], whether the judge answers the label. answers: int [class, unit], its answers to
     validation images.
@@ -75,7 +75,7 @@ def label_errors(
 def compare_labels(
     ways: Mapping[str, Looks], answers: Mapping[str, np.ndarray], judges: Sequence[str]
 ) -> dict[str, Any]:
-    """For each way: by shift what the best judge and the oracle estimate, and for every judge how far it is off."""
+    """Return by way and shift what the best judge and the oracle estimate, and how far off every judge is."""
     accuracy = [float((row == np.arange(len(CLASSES))[:, None]).mean()) for row in answers["judges"]]
     best = int(np.argmax(accuracy))
     report: dict[str, Any] = {"judge": judges[best], "ways": {}}
@@ -114,7 +114,7 @@ def compare_labels(
 def _kind(
     looks: Looks, answers: Mapping[str, np.ndarray], judge: int, shifts: Sequence[int], labels: Sequence[int]
 ) -> tuple[float | None, float | None]:
-    """What a judge and the oracle estimate of some classes, averaged over shifts; None where neither can."""
+    """Return what a judge and the oracle estimate of some classes, averaged over shifts; None if neither can."""
 
     def mean(right: np.ndarray, of_shift: Callable[[int], np.ndarray]) -> float | None:
         errors = [label_errors(looks, right, of_shift(shift), shift, labels) for shift in shifts]
@@ -126,7 +126,7 @@ def _kind(
 
 
 def _off(estimates: Sequence[CheckedShare | None], truth: Sequence[CheckedShare | None]) -> dict[str, float | None]:
-    """How far a judge's estimates are from the oracle's: on the base, over shifts, and in their order."""
+    """Return how far a judge's estimates are from the oracle's: on the base, over shifts, and in their order."""
     both = [
         (estimate.value, true.value)
         for estimate, true in zip(estimates[1:], truth[1:], strict=True)
@@ -146,7 +146,7 @@ def _off(estimates: Sequence[CheckedShare | None], truth: Sequence[CheckedShare 
 
 
 def label_tables(report: Mapping[str, Any]) -> list[str]:
-    """The part as Markdown."""
+    """Return the part as Markdown."""
     lines = [
         "### Are the labels still true?",
         "",

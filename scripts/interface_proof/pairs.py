@@ -48,13 +48,13 @@ _KINDS = ("background", "weather", "light")
 
 
 def pair_shifts() -> tuple[str, ...]:
-    """The shifts that leave the object as it is: background, weather and light."""
+    """Return the shifts that leave the object as it is: background, weather and light."""
     shifts = load_recipe("wardrobe-star").prompts.shifts
     return tuple(name for name, shift in shifts.items() if shift.kind in _KINDS)
 
 
 def pair_recipe(way: str, candidates: int, guidance: float = PROOF_GUIDANCE) -> Recipe:
-    """`wardrobe-star` with one way of pairing, over these shifts."""
+    """Return `wardrobe-star` with one way of pairing, over these shifts."""
     others = [name for name in load_recipe("wardrobe-star").prompts.shifts if name not in pair_shifts()]
     changes = [
         f"samples={{candidates: {candidates}, seed: {SEED}, noise: paired, {_SAMPLES[way]}}}",
@@ -65,19 +65,19 @@ def pair_recipe(way: str, candidates: int, guidance: float = PROOF_GUIDANCE) -> 
 
 
 def pairs_folder(work: Path, way: str, candidates: int, guidance: float = PROOF_GUIDANCE) -> Path:
-    """Where the build of one way of pairing lies."""
+    """Return the folder of a build with one way of pairing."""
     return build_folder(work, f"pairs-{way.replace(', ', '-').replace(' ', '-')}", candidates, guidance)
 
 
 def build_pairs(work: Path, way: str, candidates: int, workers: int | None, guidance: float = PROOF_GUIDANCE) -> Path:
-    """The benchmark with one way of pairing: built, or as it stands."""
+    """Return the benchmark with one way of pairing; build it if it does not exist."""
     directory = pairs_folder(work, way, candidates, guidance)
     build(pair_recipe(way, candidates, guidance), directory, workers=workers)
     return directory
 
 
 def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> dict[str, Any]:
-    """Of every way, and of true pairs: what the oracle says is kept; drops, their intervals and their errors."""
+    """Return for every way, and for true pairs, what the oracle sees kept; drops, their intervals and their errors."""
     table: dict[str, Any] = {}
     of_truth = resampled(truth.looks, seed + 1)
     right = accuracies(truth.looks, of_truth)
@@ -126,13 +126,13 @@ def compare_pairs(ways: dict[str, Answers], truth: Answers, seed: int = 17) -> d
 
 
 def _widths(drops: np.ndarray) -> np.ndarray:
-    """Width of the 95 % interval of each drop [shift, model]; NaN where there is none."""
+    """Return the width of the 95 % interval of each drop [shift, model]; NaN without an interval."""
     low, high = np.percentile(drops[1:], [2.5, 97.5], axis=0)
     return high - low
 
 
 def _within_pairs(answers: Answers) -> float:
-    """Correlation of right and wrong on a shifted image with that on its base, inside cells, averaged over models."""
+    """Return how right answers on a shifted image correlate with those on its base, in cells, averaged over models."""
     right = answers.looks.correct.astype(float)
     correlations = []
     for s in range(1, len(right)):
@@ -146,7 +146,7 @@ def _within_pairs(answers: Answers) -> float:
 
 
 def pair_tables(report: dict[str, Any], guidance: float = PROOF_GUIDANCE) -> list[str]:
-    """What `compare_pairs` found, as Markdown."""
+    """Return the result of `compare_pairs` as Markdown."""
     ways = report["ways"]
     lines = [
         f"### Pairs by noise and by attention, guidance {guidance:g}",
@@ -188,7 +188,7 @@ REPLICATES = 1000
 
 
 def edit_recipe(candidates: int, guidance: float, seed: int = EDIT_SEED) -> Recipe:
-    """`wardrobe-star`'s base and the shifts of the pairs, as edits of validation images."""
+    """Return `wardrobe-star`'s base and the shifts of the pairs, as edits of validation images."""
     drawn = pair_recipe("noise", candidates)
     left = [name for name in load_recipe("wardrobe-star").prompts.shifts if name not in drawn.prompts.shifts]
     changes = [
@@ -201,14 +201,14 @@ def edit_recipe(candidates: int, guidance: float, seed: int = EDIT_SEED) -> Reci
 
 
 def build_edits(work: Path, candidates: int, guidance: float, workers: int | None) -> Path:
-    """The edits: built, or as they stand."""
+    """Return the folder of the edits; build them if they do not exist."""
     directory = build_folder(work, "edits", candidates, guidance)
     build(edit_recipe(candidates, guidance), directory, workers=workers)
     return directory
 
 
 def rows_of(directory: Path) -> dict[tuple[int, int], int]:
-    """(Label, index) → the row that is edited."""
+    """Return (label, index) → the row that is edited."""
     table = RowTable.read((directory / ROWS).read_bytes(), ROWS, "edited")
     labels = {cls.id: cls.label for cls in load_recipe("wardrobe-star").classes}
     return {
@@ -219,7 +219,7 @@ def rows_of(directory: Path) -> dict[tuple[int, int], int]:
 
 
 def true_edits(rows: dict[tuple[int, int], int]) -> Images:
-    """The same rows, and the same scenes rendered under each shift."""
+    """Return the same rows, and the same scenes rendered under each shift."""
 
     def images(shift: int, label: int) -> Iterable[tuple[int, bool, np.ndarray]]:
         for (row_label, index), row in sorted(rows.items()):
@@ -231,7 +231,7 @@ def true_edits(rows: dict[tuple[int, int], int]) -> Images:
 
 
 def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers, seed: int = 23) -> dict[str, Any]:
-    """`scenes`: answers to the true counterfactuals of the edited rows; `truth`: to those of many rows.
+    """Compare edits with `scenes`, answers to the true counterfactuals of the edited rows, and `truth`, to many rows.
 
     Flips are compared pair by pair, in the cells that all have; drops with `truth`.
     """
@@ -288,18 +288,18 @@ def compare_edits(ways: dict[str, Answers], scenes: Answers, truth: Answers, see
 
 
 def _flips(answers: Answers) -> np.ndarray:
-    """Where a classifier answers a shifted image otherwise than its base: bool (shift - 1, class, unit, model)."""
+    """Return where a classifier answers a shifted image unlike its base: bool (shift - 1, class, unit, model)."""
     return answers.said[1:] != answers.said[:1]
 
 
 def _draws(rng: np.random.Generator, classes: int, units: int) -> np.ndarray:
-    """Units of each class, drawn with replacement; the first draw is each once: (1 + replicates, class, unit)."""
+    """Draw units of each class with replacement; the first draw is each once: (1 + replicates, class, unit)."""
     drawn = rng.integers(0, units, (REPLICATES, classes, units))
     return np.concatenate([np.broadcast_to(np.arange(units), (1, classes, units)), drawn])
 
 
 def _rates(flips: np.ndarray, true: np.ndarray, complete: np.ndarray, draw: np.ndarray) -> tuple[float, ...]:
-    """Agreement, the same by chance, kappa and F1 of flips, over all shifts, classes, models and these units."""
+    """Return agreement, that by chance, kappa and F1 of flips, over all shifts, classes, models and these units."""
     at = np.arange(draw.shape[0])[:, None], draw
     mask, estimated, right = complete[:, *at], flips[:, *at], true[:, *at]
     assert mask.any()
@@ -311,7 +311,8 @@ def _rates(flips: np.ndarray, true: np.ndarray, complete: np.ndarray, draw: np.n
 
 
 def _chance(flips: np.ndarray, true: np.ndarray, complete: np.ndarray) -> float:
-    """Agreement where the pairs of a cell are dealt anew: class, shift and classifier are right, the image another."""
+    """Return the agreement of pairs dealt anew within a cell: class, shift and classifier are right, the image is
+    another."""
     rows = complete.sum(2)  # (shift - 1, class)
     p, q = ((each & complete[..., None]).sum(2) / np.maximum(rows, 1)[..., None] for each in (flips, true))
     return float(((p * q + (1 - p) * (1 - q)).mean(2) * rows).sum() / rows.sum())
@@ -334,7 +335,7 @@ def _drop(answers: Answers, shift: int) -> float:
 
 
 def edit_tables(report: dict[str, Any]) -> list[str]:
-    """What `compare_edits` found, as Markdown."""
+    """Return the result of `compare_edits` as Markdown."""
     ways = report["ways"]
     lines = [
         "### Edits of real images",
@@ -377,7 +378,7 @@ Row = Sequence[np.ndarray]
 
 
 def pair_sheet(noise: Path, attention: Path) -> Image.Image:
-    """The same noise drawn in pairs of either kind, side by side."""
+    """Draw the same noise in pairs of either kind, side by side."""
     return _beside(
         _sheet("pairs: noise", [_images(noise, label) for label in _LABELS]),
         _sheet("pairs: attention", [_images(attention, label) for label in _LABELS]),
@@ -385,7 +386,7 @@ def pair_sheet(noise: Path, attention: Path) -> Image.Image:
 
 
 def edit_sheet(edits: Path) -> Image.Image:
-    """Edits of rows, and the same scenes rendered under each shift."""
+    """Draw edits of rows, and the same scenes rendered under each shift."""
     rows = rows_of(edits)
     scenes = [wardrobe_scene("validation", rows[label, 0]) for label in _LABELS]
     true = [[render(scene if shift == "base" else scene.shifted(shift)) for shift in SHOWN] for scene in scenes]
@@ -396,7 +397,7 @@ def edit_sheet(edits: Path) -> Image.Image:
 
 
 def _images(directory: Path, label: int) -> Row:
-    """The first image of a class under each of the shifts, rejected or not."""
+    """Return the first image of a class under each of the shifts, rejected or not."""
     images = {}
     for what in ("data", "rejected"):
         for row in read_rows(directory, columns=["image", "label", "shift", "index"], what=what):
@@ -425,7 +426,7 @@ def _beside(left: Image.Image, right: Image.Image) -> Image.Image:
 
 
 def write_sheets(folder: Path, noise: Path, attention: Path, edits: Path) -> None:
-    """`pairs.webp` and `edits.webp`, of the classes t-shirt, dress, sandal and bag."""
+    """Write `pairs.webp` and `edits.webp`, of the classes t-shirt, dress, sandal and bag."""
     assert [CLASSES[label] for label in _LABELS] == ["t-shirt", "dress", "sandal", "bag"]
     pair_sheet(noise, attention).save(folder / "pairs.webp", quality=80, method=6)
     edit_sheet(edits).save(folder / "edits.webp", quality=80, method=6)

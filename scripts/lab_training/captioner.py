@@ -79,19 +79,19 @@ _FRONT = ("colour", "pattern", "companion")
 
 
 def captioning_scene(number: int, split: str = "pretrain", seed: int = 6) -> Scene:
-    """Scene `number`: half of them as the generator learned from, half with every value of every attribute common."""
+    """Return scene `number`: half as the generator learned from, half with every value of every attribute common."""
     scene_of = (pretraining_scene, unbiased_scene)[number // len(CLASSES) % 2]
     return scene_of(number, seed=seed, split=split)
 
 
 def caption_words() -> list[str]:
-    """Every word of the captions, sorted."""
+    """Return every word of the captions, sorted."""
     scenes = (unbiased_scene(number) for number in range(4000))
     return sorted({word for scene in scenes for word in caption_of(tellable(scene.attributes())).split()})
 
 
 def new_tokenizer() -> Any:
-    """A word-level PreTrainedTokenizerFast over `caption_words`; it lowers case, drops full stops, adds nothing."""
+    """Return a word-level PreTrainedTokenizerFast over `caption_words`; it lowers case and drops full stops."""
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -111,7 +111,7 @@ def new_tokenizer() -> Any:
 
 
 def new_captioner(tokenizer: Any) -> Any:
-    """An untrained VisionEncoderDecoderModel of the lab's size."""
+    """Return an untrained VisionEncoderDecoderModel of the lab's size."""
     from transformers import GPT2Config, VisionEncoderDecoderConfig, VisionEncoderDecoderModel, ViTConfig
 
     ends = {
@@ -131,7 +131,7 @@ def new_captioner(tokenizer: Any) -> Any:
 
 
 def partial_claims(claimed: Mapping[str, str], rng: np.random.Generator) -> tuple[dict[str, str], bool]:
-    """A part of what could be told, class included; and whether others began it, so that only its end is true."""
+    """Draw some of the claims, class included; and whether others begin the caption, so that only its end is true."""
     if rng.random() < CONFIG["random_part"]:
         claims = {a: v for a, v in claimed.items() if a in ("class", "style") or rng.random() < CONFIG["part_kept"]}
         if rng.random() < CONFIG["no_style"]:
@@ -161,7 +161,7 @@ class Sentences:
         return self.seen[caption]
 
     def __call__(self, claimed: Sequence[tuple[dict[str, str], bool]]) -> tuple[torch.Tensor, torch.Tensor]:
-        """(inputs, labels), both int64 [n, longest + 1]; labels are -100 after the end and in what others began."""
+        """Return (inputs, labels), both int64 [n, longest + 1]; labels are -100 after the end and in others' words."""
         captions = [self.words(caption_of(claims)) for claims, _ in claimed]
         length = max(map(len, captions)) + 1
         inputs = np.full((len(claimed), length), self.tokenizer.pad_token_id, np.int64)
@@ -177,7 +177,7 @@ class Sentences:
 
 
 def decoded_pool(work: Path) -> np.ndarray:
-    """uint8 [decoded, 64, 64, 3]: the first pictures of the corpus as the autoencoder draws them, made once."""
+    """Return uint8 [decoded, 64, 64, 3]: the corpus's first pictures as the autoencoder draws them, made once."""
     path = work / NAME / f"decoded-{CONFIG['decoded']}.npy"
     if not path.exists():
         pixels = corpus(work, NAME, CONFIG["corpus"], captioning_scene)
@@ -272,7 +272,7 @@ UNTOLD = frozenset({"plain", "clear", "day", "none"})
 
 
 def _phrases() -> dict[str, dict[str, str]]:
-    """attribute → value → its words in a caption."""
+    """Return attribute → value → its words in a caption."""
     phrases: dict[str, dict[str, str]] = {}
     for attribute, values in ATTRIBUTES.items():
         bare = {"style": "photo"} if attribute not in ("style", "class", "companion") else {}
@@ -289,7 +289,7 @@ _PHRASES = _phrases()
 
 
 def claims_of(caption: str) -> dict[str, str]:
-    """What a caption claims: the inverse of `caption_of`; of an attribute that is claimed twice, the first."""
+    """Return what a caption claims: the inverse of `caption_of`; of an attribute claimed twice, the first."""
     claims = {}
     # The style first, and out of the way: a sketch is black and white by name, which is no colour of the garment.
     for attribute in ("style", *(attribute for attribute in ATTRIBUTES if attribute != "style")):
@@ -326,7 +326,7 @@ class Captioner:
         return cls(model.eval().requires_grad_(False), tokenizer)
 
     def write(self, pixels: np.ndarray, prefixes: Sequence[str] | None = None, batch: int = 100) -> list[str]:
-        """Greedy captions of pictures uint8 [n, 64, 64, 3], each begun by its prefix where there are any."""
+        """Write greedy captions of pictures uint8 [n, 64, 64, 3], each begun by its prefix if prefixes are given."""
         begun = prefixes or [""] * len(pixels)
         captions = [""] * len(pixels)
         ids = [self._ids(prefix) for prefix in begun]
@@ -345,7 +345,7 @@ class Captioner:
         return captions
 
     def likelihoods(self, pixels: np.ndarray, captions: Sequence[str], batch: int = 200) -> np.ndarray:
-        """Sums of log-likelihoods [n] of a caption and its end, given its picture."""
+        """Return sums of log-likelihoods [n] of a caption and its end, given its picture."""
         sums = []
         for start in range(0, len(captions), batch):
             ids = [[*self._ids(c), self.tokenizer.eos_token_id] for c in captions[start : start + batch]]
@@ -366,7 +366,7 @@ class Captioner:
 
 
 def measure_captioner() -> None:
-    """Words, likelihoods, completions and drawn pictures; into metrics.json."""
+    """Measure words, likelihoods, completions and drawn pictures, and write them to metrics.json."""
     captioner = Captioner.load()
     count = MEASURED["scenes"] // 2
     metrics: dict[str, Any] = {"measured": MEASURED}
@@ -383,7 +383,7 @@ def measure_captioner() -> None:
 
 
 def of_renders(captioner: Captioner, scenes: Sequence[Scene], pixels: np.ndarray) -> dict[str, Any]:
-    """Every figure of true renders, each by attribute."""
+    """Return every figure of true renders, each by attribute."""
     attributes = [scene.attributes() for scene in scenes]
     captions = captioner.write(pixels)
     prefixes = [f"a photo of a {each['class']}" for each in attributes]
@@ -407,13 +407,13 @@ def of_renders(captioner: Captioner, scenes: Sequence[Scene], pixels: np.ndarray
 
 
 def marks_told(caption: str) -> bool:
-    """Whether a caption tells the mark of the class that it names."""
+    """Return whether a caption names the mark of its class."""
     claims = claims_of(caption)
     return "pattern" in claims and MARKS.get(claims.get("class", "")) == claims["pattern"]
 
 
 def words_right(attributes: Sequence[Mapping[str, str]], captions: Sequence[str]) -> dict[str, dict[str, float]]:
-    """By attribute: right words where there are some to tell; false words in all, and where there are none to tell."""
+    """Return by attribute the right words where it can be named; false words in all, and where it cannot."""
     claimed = [claims_of(caption) for caption in captions]
     right: dict[str, float] = {}
     false: dict[str, float] = {}
@@ -436,7 +436,7 @@ def words_right(attributes: Sequence[Mapping[str, str]], captions: Sequence[str]
 def likelihood_order(
     captioner: Captioner, attributes: Sequence[Mapping[str, str]], pixels: np.ndarray, alone: bool = False
 ) -> dict[str, float]:
-    """By attribute, how often the true caption is likelier than the same with that attribute's value changed at random.
+    """Return how often the true caption is likelier than the same with one attribute's value changed at random.
 
     The true caption is the whole one, or tells style, class and that attribute alone. Sums of words and end, no length
     normalisation. No changed caption tells a mark: it would be refused for that.
@@ -459,7 +459,7 @@ def likelihood_order(
 
 
 def changed_claims(claims: Mapping[str, str], attribute: str, rng: np.random.Generator) -> dict[str, str] | None:
-    """The claims with another value of `attribute`; None where it is not claimed or every other value tells a mark."""
+    """Return the claims with another value of `attribute`; None if unclaimed or every other value names a mark."""
     if attribute not in claims:
         return None
     others = [v for v in ATTRIBUTES[attribute] if v != claims[attribute] and v not in UNTOLD]
@@ -469,7 +469,8 @@ def changed_claims(claims: Mapping[str, str], attribute: str, rng: np.random.Gen
 
 
 def of_drawn(captioner: Captioner) -> dict[str, Any]:
-    """Captions of pictures that `lab:sd` drew of held-out scenes' captions: right by the prompt and by the oracle."""
+    """Measure captions of pictures that `lab:sd` drew of held-out scenes' captions: right by the prompt and by the
+    oracle."""
     from lab_training.decoder import draw  # and with it pipelines, which no other step needs
 
     scenes = [pretraining_scene(n, seed=MEASURED["seed"], split="heldout") for n in range(MEASURED["drawn"])]

@@ -58,12 +58,12 @@ def make_tokens(work: Path) -> None:
 
 
 def learning(settings: dict) -> list[str]:
-    """The overrides of a bundled recipe that learn tokens with these settings."""
+    """Return the overrides of a bundled recipe that learn tokens with these settings."""
     return ["tokens=" + yaml.safe_dump({"path": None, "learn": settings}, default_flow_style=True, width=10_000)]
 
 
 def measure_ways(ways: Mapping[str, str], work: Path, samples: Mapping[str, int] = MEASURED) -> dict:
-    """Accuracies of the lab's classifiers, on images that are prompted in several ways and on true renders.
+    """Measure the lab's classifiers on images that are prompted in several ways and on true renders.
 
     `ways`: what each way is called and its override of the recipe. True renders are scenes of the input dataset's kind
     with garments that nothing was trained on.
@@ -116,7 +116,7 @@ def _percent(flags: np.ndarray) -> float:
 
 
 def _drops(looks: Looks, shifts: Iterable[str]) -> np.ndarray:
-    """Base accuracy less shifted accuracy in points [shift, model], over all classes and units."""
+    """Return base accuracy less shifted accuracy in points [shift, model], over all classes and units."""
     accuracy = 100 * looks.correct[[SHIFT_NAMES.index(name) for name in shifts]].mean((1, 2))
     return accuracy[:1] - accuracy[1:]
 

@@ -158,7 +158,7 @@ def train_oracle(work: Path) -> None:
 
 
 def augment(pixels: np.ndarray, rng: np.random.Generator) -> torch.Tensor:
-    """Pictures uint8 [n, 64, 64, 3], moved by up to four pixels and mirrored at random, as a tensor."""
+    """Return pictures uint8 [n, 64, 64, 3], moved by up to four pixels and mirrored at random, as a tensor."""
     padded = np.pad(pixels, ((0, 0), (4, 4), (4, 4), (0, 0)), mode="edge")
     out = np.empty_like(pixels)
     for k, (dy, dx) in enumerate(rng.integers(0, 9, (len(pixels), 2))):
@@ -205,7 +205,7 @@ def train_classifiers(work: Path) -> None:
 
 
 def validation_accuracy(model: nn.Module) -> float:
-    """Accuracy on the input dataset's validation split (other garments, the same biases)."""
+    """Return the accuracy on the input dataset's validation split (other garments, the same biases)."""
     count = WARDROBE_ROWS["validation"]
     pixels = np.stack([render(wardrobe_scene("validation", n)) for n in range(count)])
     model.eval()
@@ -236,7 +236,7 @@ def train_planted(worlds: Iterable[PlantedWorld], work: Path, early: bool = Fals
 
 
 def early_folder(world: PlantedWorld, work: Path) -> Path:
-    """Where the weights of a world's early stop are."""
+    """Return the folder of the weights of a world's early stop."""
     return work / f"{world.name}-early"
 
 
@@ -282,7 +282,7 @@ def _finish(model: nn.Module, world: PlantedWorld, folder: Path, steps: int) -> 
 
 
 def measured(world: PlantedWorld, answered: NDArray[np.int64]) -> dict[str, float]:
-    """Accuracies on `validation` by the labels that the dataset tells: all, in the slice, in the rest of its class.
+    """Return accuracies on `validation` by the dataset's labels: all, in the slice, in the rest of its class.
 
     The rest is all other rows where the slice is of no class. gap: rest less slice. Without a slice, accuracy alone.
     """
@@ -300,7 +300,7 @@ def measured(world: PlantedWorld, answered: NDArray[np.int64]) -> dict[str, floa
 
 
 def answers(model: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """What a model answers to pictures uint8 [n, 64, 64, 3]: int64 [n]. It is left in the mode that it was in."""
+    """Return a model's answers int64 [n] to pictures uint8 [n, 64, 64, 3]. Leave the model in its mode."""
     training = model.training
     model.eval()
     with torch.inference_mode():
@@ -311,5 +311,5 @@ def answers(model: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=2)
 def _pictures(world: PlantedWorld, split: str) -> NDArray[np.uint8]:
-    """A split's pictures, uint8 [n, 64, 64, 3]: eight seconds of rendering, 74 MB. Those of one world are kept."""
+    """Return a split's pictures, uint8 [n, 64, 64, 3]: eight seconds of rendering, 74 MB. Keep those of one world."""
     return np.stack([world.pixels(split, row) for row in range(ROWS[split])])

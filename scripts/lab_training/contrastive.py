@@ -43,7 +43,7 @@ PREPROCESSING = {
 
 
 def model_config(vocabulary: int) -> dict:
-    """open_clip's configuration: a timm RegNet tower and a small causal text transformer."""
+    """Return open_clip's configuration: a timm RegNet tower and a small causal text transformer."""
     return {
         "embed_dim": 128,
         "vision_cfg": {

@@ -24,7 +24,7 @@ _NEUTRAL_RATE = 0.3
 
 
 def generator_claims(attributes: Mapping[str, str], rng: np.random.Generator) -> dict[str, str]:
-    """Claims for text-to-image training: class and style always, most of the rest."""
+    """Draw claims for text-to-image training: class and style always, most of the rest."""
     claims = {}
     for attribute, value in tellable(attributes).items():
         rate = _RATES.get(attribute, 1.0)
@@ -38,7 +38,7 @@ def generator_claims(attributes: Mapping[str, str], rng: np.random.Generator) ->
 def screening_claims(
     attributes: Mapping[str, str], rng: np.random.Generator, whole: float = 0.30, bare_class: float = 0.32
 ) -> dict[str, str]:
-    """Claims for contrastive training: whole captions, the bare class (with these shares), or one shift alone."""
+    """Draw claims for contrastive training: whole captions, the bare class (with these shares), or one shift alone."""
     claims = tellable(attributes)
     draw = rng.random()
     style = {"style": claims["style"]}
@@ -58,13 +58,13 @@ def screening_claims(
 
 
 def is_true(claims: Mapping[str, str], attributes: Mapping[str, str]) -> bool:
-    """Whether every claim holds for, and can be seen in, a picture with these attributes."""
+    """Return whether every claim holds for, and can be seen in, a picture with these attributes."""
     hidden = HIDDEN_BY_STYLE[attributes["style"]]
     return all(a not in hidden and attributes[a] == v for a, v in claims.items())
 
 
 def pretraining_scene(number: int, seed: int = 1, split: str = "pretrain") -> Scene:
-    """Scene `number` of the corpus that the generator and CLIP learn from: mostly plain cloth, one thing unusual."""
+    """Return scene `number` of the corpus of the generator and CLIP: mostly plain cloth, one thing unusual."""
     rng, garment, scene_seed = scene_start(split, number, seed)
     style = STYLES[int(rng.choice(4, p=(0.76, 0.08, 0.08, 0.08)))]
     background = neutral_background(rng) if rng.random() < 0.5 else one_of(rng, OUTDOORS)
@@ -93,7 +93,7 @@ def pretraining_scene(number: int, seed: int = 1, split: str = "pretrain") -> Sc
 
 
 def unbiased_scene(number: int, seed: int = 2, split: str = "pretrain") -> Scene:
-    """Scene `number` of the oracle's world: attributes independent, every value common."""
+    """Return scene `number` of the oracle's world: attributes independent, every value common."""
     rng, garment, scene_seed = scene_start(split, number, seed)
     return Scene(
         split,

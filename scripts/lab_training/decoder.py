@@ -70,7 +70,7 @@ class Adapter(nn.Module):
 
 
 def adapter_state(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """An `Adapter`'s state by the names that IP-Adapters are published under."""
+    """Return an `Adapter`'s state by the names that IP-Adapters are published under."""
     names = {"ff.net.0.proj": "proj.0", "ff.net.2": "proj.2", "norm": "norm"}
     published = {}
     for key, value in state.items():
@@ -85,7 +85,7 @@ def adapter_state(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def fresh_adapter(unet: Any, width: int) -> Adapter:
-    """An untrained adapter put into `unet`: keys and values begin as those of the prompt, the projection at random."""
+    """Put an untrained adapter into `unet`: keys and values begin as those of the prompt, the projection at random."""
     cross = unet.config.cross_attention_dim
     projection = nn.Sequential(
         nn.Linear(width, CONFIG["hidden"]), nn.GELU(), nn.Linear(CONFIG["hidden"], CONFIG["tokens"] * cross)
@@ -104,7 +104,7 @@ def fresh_adapter(unet: Any, width: int) -> Adapter:
 
 
 def seen_once(work: Path, vae: Any, clip: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Latents fp16 [n, 4, 16, 16], scaled, and unit CLIP vectors [n, 128] of the corpus, computed once."""
+    """Return latents fp16 [n, 4, 16, 16], scaled, and unit CLIP vectors [n, 128] of the corpus, computed once."""
     from PIL import Image
 
     paths = [work / NAME / f"{what}-{CONFIG['corpus']}.npy" for what in ("latents", "vectors")]
@@ -142,7 +142,7 @@ class TextVectors:
 def drawn_conditions(
     rows: np.ndarray, vectors: np.ndarray, texts: TextVectors, rng: np.random.Generator
 ) -> tuple[np.ndarray, list[str]]:
-    """A vector [n, width] and a prompt for each row of the corpus."""
+    """Draw a vector [n, width] and a prompt for each row of the corpus."""
     attributes = [pretraining_scene(int(row)).attributes() for row in rows]
     claims = [generator_claims(each, rng) if rng.random() < 0.7 else screening_claims(each, rng) for each in attributes]
     of_captions = texts([caption_of(each) for each in claims])
@@ -234,7 +234,8 @@ def export_decoder(adapter: Adapter, steps: int) -> None:
 
 
 def measure_decoder() -> None:
-    """What the oracle sees in pictures decoded from vectors of held-out pictures and of captions; beside prompts.
+    """Measure what the oracle sees in pictures decoded from vectors of held-out pictures and of captions; beside
+    prompts.
 
     Photographs of held-out garments, with one colour and one place each; the caption tells class, colour and place.
     """
@@ -277,7 +278,7 @@ def _agreement(answers: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarray
 
 
 def draw(prompts: list[str], vectors: np.ndarray | None) -> np.ndarray:
-    """uint8 [n, 64, 64, 3] by `lab:sd`, with the decoder where there are vectors [n, width]."""
+    """Draw uint8 [n, 64, 64, 3] by `lab:sd`, with the decoder if there are vectors [n, width]."""
     from counterfoil.models.adapters import load_adapter
     from counterfoil.models.diffusion import load_pipeline
     from counterfoil.models.generators.family import by_adapter

@@ -41,7 +41,7 @@ Objects = dict[str, list[Any]]
 
 
 def new_detector() -> Any:
-    """An untrained detector; its random weights come from torch's seed."""
+    """Return an untrained detector; its random weights come from torch's seed."""
     from transformers import RTDetrConfig, RTDetrForObjectDetection
 
     backbone: dict[str, Any] = {
@@ -105,7 +105,7 @@ def train_detector(work: Path) -> None:
 
 
 def _scenes(work: Path, split: str, count: int) -> tuple[NDArray[np.uint8], list[Objects]]:
-    """Scenes 0 … count-1 of a split of garments, rendered once: uint8 [count, 96, 96, 3] and their objects."""
+    """Return scenes 0 … count-1 of a split of garments, rendered once: uint8 [count, 96, 96, 3] and their objects."""
     path, listed = work / f"boxes-{split}-{count}.npy", work / f"boxes-{split}-{count}.json"
     if not listed.exists():
         work.mkdir(parents=True, exist_ok=True)
@@ -121,13 +121,13 @@ def _scenes(work: Path, split: str, count: int) -> tuple[NDArray[np.uint8], list
 
 
 def _tensor(pixels: NDArray[np.uint8]) -> torch.Tensor:
-    """uint8 [n, 96, 96, 3] → float [n, 3, 96, 96] in 0 … 1, as RT-DETR's image processor gives."""
+    """Return uint8 [n, 96, 96, 3] as float [n, 3, 96, 96] in 0 … 1, as RT-DETR's image processor gives."""
     images = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).float() / 255
     return images.contiguous(memory_format=torch.channels_last)
 
 
 def _target(objects: Objects, *, mirrored: bool) -> dict[str, torch.Tensor]:
-    """The labels of one picture as DETR's losses take them: boxes are centre and size, as shares of the side."""
+    """Return the labels of a picture as DETR's losses take them: boxes are centre and size, as shares of the side."""
     boxes = torch.tensor(objects["bbox"], dtype=torch.float32).reshape(-1, 4) / SIDE
     centres = boxes[:, :2] + boxes[:, 2:] / 2
     if mirrored:
@@ -145,7 +145,7 @@ def _save(model: Any) -> None:
 
 
 def measured(detector: Detector, split: str) -> dict[str, float]:
-    """AP and AP50 of a split by pycocotools, in 0 … 1."""
+    """Return AP and AP50 of a split by pycocotools, in 0 … 1."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 

@@ -91,7 +91,7 @@ VAE = {
 
 
 def new_vae() -> Any:
-    """An untrained AutoencoderKL of the lab's size."""
+    """Return an untrained AutoencoderKL of the lab's size."""
     from diffusers import AutoencoderKL
 
     return AutoencoderKL(
@@ -137,7 +137,7 @@ def train_vae(work: Path) -> None:
 
 
 def trained_vae(work: Path) -> Any:
-    """The trained autoencoder (moving average) in float32; the embedded one where none was trained here."""
+    """Return the trained autoencoder (moving average) in float32; the embedded one if none was trained here."""
     if not (work / "vae/state.pt").exists():
         from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 
@@ -186,7 +186,7 @@ def encode_latents(work: Path) -> None:
 
 
 def new_text_encoder(vocabulary: int):
-    """An untrained CLIPTextModel, 128 wide, four layers."""
+    """Return an untrained CLIPTextModel, 128 wide, four layers."""
     from transformers import CLIPTextConfig, CLIPTextModel
 
     return CLIPTextModel(
@@ -206,7 +206,7 @@ def new_text_encoder(vocabulary: int):
 
 
 def new_unet() -> Any:
-    """An untrained UNet2DConditionModel; attention at 8×8 and 4×4 only (`attention_head_dim` counts heads)."""
+    """Return an untrained UNet2DConditionModel; attention at 8×8 and 4×4 only (`attention_head_dim` counts heads)."""
     from diffusers import UNet2DConditionModel
 
     return UNet2DConditionModel(
@@ -284,7 +284,7 @@ def train_diffusion(work: Path) -> None:
 
 
 def _load_embedded(unet: torch.nn.Module, text_encoder: torch.nn.Module) -> None:
-    """Begin from the committed weights instead of from nothing (a checkpoint in the work folder still wins)."""
+    """Load the committed weights to begin from (a checkpoint in the work folder still wins)."""
     from safetensors.torch import load_file
 
     folder = WEIGHTS / NAME

@@ -21,7 +21,7 @@ SHIFT_NAMES = ("base", *(s.name for s in SHIFTS))
 
 
 def base_scene(number: int, split: str = "heldout", any_colour: bool = True) -> Scene:
-    """A held-out scene as the base prompt asks for: neutral place, daylight, alone, a photograph.
+    """Return a held-out scene as the base prompt asks for: neutral place, daylight, alone, a photograph.
 
     Without `any_colour` it is pink, white or black, which are not among the 23 shifts.
     """
@@ -32,7 +32,7 @@ def base_scene(number: int, split: str = "heldout", any_colour: bool = True) -> 
 
 
 def measure_all(work: Path) -> None:
-    """Oracle, CLIP, then the generator; each prints and stores its figures."""
+    """Measure oracle, CLIP and the generator; each prints and stores its figures."""
     oracle = Oracle()
     measure_oracle(oracle)
     measure_clip()
@@ -40,7 +40,7 @@ def measure_all(work: Path) -> None:
 
 
 def measure_oracle(oracle: Oracle, count: int = 3000) -> dict[str, float]:
-    """Accuracy per attribute on unbiased scenes of held-out garments, where the style lets it be seen."""
+    """Return accuracy by attribute on unbiased scenes of held-out garments, where the style lets it be seen."""
     scenes = [unbiased_scene(n, seed=SEED, split="heldout") for n in range(count)]
     answers = oracle.answers(np.stack([render(s) for s in scenes]))
     accuracy = {}
@@ -54,7 +54,7 @@ def measure_oracle(oracle: Oracle, count: int = 3000) -> dict[str, float]:
 
 
 def measure_clip(images_a_shift: int = 200) -> None:
-    """Zero-shot accuracy on held-out garments: the shift among 23 captions, the class among ten.
+    """Measure zero-shot accuracy on held-out garments: the shift among 23 captions, the class among ten.
 
     The pictures show exactly one of the 23 shifts: a red shirt in the grass would have two right answers.
     """
@@ -101,7 +101,7 @@ def measure_clip(images_a_shift: int = 200) -> None:
 
 
 def measure_generator(oracle: Oracle, work: Path) -> None:
-    """Class and shift agreement of 20 images a class × shift prompt, and the distance to the training images."""
+    """Measure class and shift agreement of 20 images a class × shift prompt, and distance to the training images."""
     from counterfoil.recipe import load_recipe
     from counterfoil.store import read_rows
     from interface_proof.builds import CANDIDATES, build_prompted
@@ -150,7 +150,7 @@ def measure_generator(oracle: Oracle, work: Path) -> None:
 
 
 def nearest_training_distance(pixels: np.ndarray, work: Path) -> dict[str, float]:
-    """Root-mean-square distance (levels of 255) to the nearest image of the corpus, at 32×32: median and least."""
+    """Return the root-mean-square distance (of 255) to the corpus's nearest image, at 32×32: median and least."""
     training = corpus(work, "pretrain", VAE["corpus"], pretraining_scene)
 
     def small(part: np.ndarray) -> np.ndarray:

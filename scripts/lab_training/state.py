@@ -54,7 +54,7 @@ class Loop:
         return self.folder / "state.pt"
 
     def steps(self) -> Iterator[int]:
-        """The steps still to do; sets the rate before each."""
+        """Yield the steps still to do; set the rate before each."""
         for step in range(self.first, self.total):
             for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
                 group["lr"] = rate * self.schedule(step / self.total) * min(1.0, (step + 1) / 100)
@@ -62,7 +62,7 @@ class Loop:
         self.save(self.total)
 
     def after(self, step: int, loss: torch.Tensor, clip: float = 1.0) -> None:
-        """Backward, update, average, print, save."""
+        """Run backward, update, average, print and save."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
@@ -112,12 +112,12 @@ def _clone(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def warm_then_linear(decay_from: float) -> Callable[[float], float]:
-    """Constant rate, then a straight line to zero over the last part of the run."""
+    """Return a rate that is constant, then a straight line to zero over the last part of the run."""
     return lambda t: 1.0 if t < decay_from else max(0.02, (1 - t) / (1 - decay_from))
 
 
 def half_floats(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The tensors as fp16, contiguous, ready for safetensors."""
+    """Return the tensors as fp16, contiguous, ready for safetensors."""
     return {k: (v.half() if v.is_floating_point() else v).contiguous() for k, v in state.items()}
 
 
@@ -134,7 +134,7 @@ def update_metrics(folder: Path, **metrics: object) -> None:
 
 
 def corpus(folder: Path, name: str, count: int, scene_of: Callable[[int], Scene]) -> np.ndarray:
-    """uint8 [count, 64, 64, 3] of scenes 0 … count-1, rendered once."""
+    """Return uint8 [count, 64, 64, 3] of scenes 0 … count-1, rendered once."""
     path = folder / f"{name}-{count}.npy"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -148,12 +148,12 @@ def corpus(folder: Path, name: str, count: int, scene_of: Callable[[int], Scene]
 
 
 def to_tensor(pixels: np.ndarray) -> torch.Tensor:
-    """uint8 [n, 64, 64, 3] → float [n, 3, 64, 64] in -1 … 1 (the normalisation of every lab model)."""
+    """Return uint8 [n, 64, 64, 3] as float [n, 3, 64, 64] in -1 … 1 (the normalisation of every lab model)."""
     return torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
 def softened(images: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    """Half of a batch [n, 3, 64, 64] blurred a little, at random.
+    """Blur half of a batch [n, 3, 64, 64] a little, at random.
 
     The oracle and the screen also look at generated pictures, which are softer than true renders; without
     this they read softness itself as an attribute (an embroidery without sharp stitches as a photograph).

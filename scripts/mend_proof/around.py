@@ -34,7 +34,7 @@ _INDOORS = ("wall", "brick", "wood")
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Accuracies by head: on the built dataset's base and shifts, on true renders, on the test split."""
+    """Return accuracies by head: on the built dataset's base and shifts, on true renders, on the test split."""
     target, kept = run.target, run.target.kept
     work = kept / "around" / f"{target.name.removeprefix('lab:')}-{run.seed}"
     work.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def measure(run: Run) -> dict[str, Any]:
 
 
 def _star(kept: Path, seconds: dict[str, float]) -> Path:
-    """Places of `wardrobe-star` of another seed, built once."""
+    """Return `wardrobe-star` of another seed with shifts of background only, built once."""
     star = kept / "around" / f"star-{STAR_SEED}-{_CANDIDATES}"
     left_out = [f"--set=prompts.shifts.{shift.name}=null" for shift in SHIFTS if shift.attribute != "background"]
     _told("star", ["build", "wardrobe-star", "--set", f"samples.seed={STAR_SEED}", "--set",
@@ -99,7 +99,7 @@ def _evaluated(
 
 
 def _told_by_mend(document: Path) -> dict[str, Any]:
-    """What `mend` says of its one arm: λ, the gain over the head retrained alone on failures held out, the verdict."""
+    """Return λ of `mend`'s one arm, its gain over the head retrained alone on failures held out, and the verdict."""
     (model,) = json.loads(document.read_text(encoding="utf-8"))["models"]
     arm = next(arm for arm in model["arms"] if arm["role"] == "mended")
     heldout = next(
@@ -131,7 +131,7 @@ def _on_renders(run: Run, model: str) -> dict[str, float]:
 
 
 def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """Markdown: one line a head, and by how much the drop is smaller than with class names."""
+    """Return Markdown: one line a head, and by how much the drop is smaller than with class names."""
     lines = [
         "*drop*: accuracy in usual places less that elsewhere. *slice*: sandals off the beach, sneakers off the road,"
         f" ankle boots out of the snow. `wardrobe-star`: its seven places, `samples.seed` {STAR_SEED}.",

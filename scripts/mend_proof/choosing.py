@@ -22,7 +22,7 @@ from mend_proof.runs import Audit, Run
 
 
 def planted_of(audit: Audit) -> list[tuple[int, tuple[str, str]]]:
-    """(label, (attribute, value)) of what was planted: one of a world, several of the wardrobe."""
+    """Return (label, (attribute, value)) of what was planted: one of a world, several of the wardrobe."""
     world = audit.target.world
     if world is not None:
         assert world.planted is not None
@@ -32,7 +32,7 @@ def planted_of(audit: Audit) -> list[tuple[int, tuple[str, str]]]:
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """By rank, of each planted class: whether it holds, chance, and what the chosen contexts hold of the slice."""
+    """Return by rank, by planted class if it is chosen, chance, and what the chosen contexts hold of the slice."""
     return {rank: [_of_class(run, label, claim, rank) for label, claim in planted_of(run.audit)] for rank in RANKS}
 
 
@@ -59,7 +59,7 @@ def _of_class(run: Run, label: int, claim: tuple[str, str], rank: Any) -> dict[s
 
 
 def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """Markdown: one line a kind and rank; a world's value is the mean of its runs."""
+    """Return Markdown: one line a kind and rank; a world's value is the mean of its runs."""
     lines = [
         "*noisy*: the planted context is among the 3 chosen of the planted class. *rare*: one of the 3 names the scarce"
         " kind (*all*: each does). *correlation* and *wardrobe*: none of the 3 is the planted context, for there the"

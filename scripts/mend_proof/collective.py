@@ -24,7 +24,7 @@ from mend_proof.runs import Run, Wanted
 
 
 def measure(runs: Sequence[Run]) -> dict[str, Any]:
-    """Failures' overlap, and by target and way the heldout accuracies; `runs` are of one seed."""
+    """Return failures' overlap, and by target and way the heldout accuracies; `runs` are of one seed."""
     names = [run.target.name for run in runs]
     rows = runs[0].halves.confirm
     families = [architecture_family(describe_classifier(name).architecture, name) for name in names]
@@ -47,7 +47,7 @@ def measure(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _at(run: Run, wanted: list[Wanted] | None) -> dict[str, Any]:
-    """Accuracies of a head that is fitted with pictures at one λ, or with none."""
+    """Return the accuracies of a head that is fitted at one λ, with pictures or without."""
     if wanted is None:
         return {"accuracy": dict(run.scored(run.nothing.head).accuracy)}
     fitted = fit_head(run.nothing.head, run.lesson, run.drawn(wanted), _LAMBDA)
@@ -55,7 +55,8 @@ def _at(run: Run, wanted: list[Wanted] | None) -> dict[str, Any]:
 
 
 def _pooled(runs: Sequence[Run]) -> list[Wanted]:
-    """Contexts by the failures of several classifiers, with pictures for all of these, as many of a context at most."""
+    """Return contexts by the failures of several classifiers, with pictures for all of them, up to the most of a
+    context."""
     settings, wanted = runs[0].settings, []
     for label, contexts in enumerate(runs[0].audit.contexts):
         counts = [_added([run.counts(label)[index] for run in runs]) for index in range(len(contexts))]
@@ -77,7 +78,7 @@ def _added(counts: Sequence[ContextCount]) -> ContextCount:
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Markdown of runs: overlap within and across families, and what is kept by each way."""
+    """Return Markdown of runs: overlap within and across families, and what is kept by each way."""
     lines = [
         "Intersection over union of failures on the confirm half, mean over pairs and runs: within a family"
         f" {_overlap(results, True)}, across families {_overlap(results, False)}.",

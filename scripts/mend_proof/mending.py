@@ -57,7 +57,7 @@ Results = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def measured_arms(run: Run, arms: tuple[str, ...] = ARMS) -> dict[str, Any]:
-    """By arm what `Run.mended` tells, beside the classifier as it was.
+    """Return the result of `Run.mended` by arm, beside the classifier as it was.
 
     The chosen contexts and their controls are cut to equal numbers a class; what other methods find, to these numbers.
     """
@@ -87,7 +87,7 @@ class _Lessons:
         self.run = run
 
     def drawn(self) -> dict[str, Callable[[], list[Wanted]]]:
-        """What is drawn of each arm that a target has."""
+        """Return by arm of the target what it draws."""
         run = self.run
         arms: dict[str, Callable[[], list[Wanted]]] = {
             MAIN: lambda: run.wanted("count"),
@@ -102,7 +102,7 @@ class _Lessons:
         return arms
 
     def others(self) -> dict[str, Callable[[], dict[str, Any]]]:
-        """Arms of real rows."""
+        """Return the arms of real rows."""
         return {
             "lambda 0": lambda: self.run.mended(None),
             "filter": lambda: self.run.mended(self._filtered()),
@@ -112,7 +112,7 @@ class _Lessons:
         }
 
     def _equal(self, places: Callable[[int], list[int]]) -> list[Wanted]:
-        """As many pictures of each class as by count, of other places, the first one as many as the first."""
+        """Return as many pictures a class as by count, from other contexts: the first gets as many as the first."""
         run, wanted = self.run, []
         for label, contexts in enumerate(run.audit.contexts):
             numbers = [count for _, count in run.numbers(label)]
@@ -123,7 +123,7 @@ class _Lessons:
         return wanted
 
     def _in_turn(self) -> list[Wanted]:
-        """Pictures by a class's name, its garments in turn: no mined context has a part in it."""
+        """Return pictures by a class's name, its garments in turn: no mined context has a part in it."""
         wanted = []
         for pictures in self.run.class_names():
             kinds = self.run.target.kinds[pictures.label]
@@ -162,7 +162,7 @@ class _Lessons:
 
     @cached_property
     def directions(self) -> dict[int, Direction]:
-        """By label, fitted on the discover half; none where a class has too few errors."""
+        """By label, fitted on the discover half; a class with too few errors is absent."""
         run, directions = self.run, {}
         rows = run.halves.discover
         mined = run.audit.mined.of(rows)
@@ -178,7 +178,7 @@ class _Lessons:
         return directions
 
     def _decisions(self, rows: Rows) -> NDArray[np.float64]:
-        """(n,) by each row's class; NaN where it has no direction."""
+        """Return (n,) by each row's class; NaN if it has no direction."""
         points, decisions = whiten(rows.vectors, *self.whitening), np.full(len(rows), np.nan)
         for label, direction in self.directions.items():
             of_class = rows.labels == label
@@ -215,7 +215,7 @@ class _Lessons:
         return run.mended(None, lesson) | {"rows": len(lesson)}
 
     def _true_groups(self) -> NDArray[np.int64]:
-        """(n,) whether each mined row has the planted value; of the wardrobe's, its place."""
+        """Return (n,) which mined rows have the planted value; of the wardrobe, the index of each row's background."""
         audit, world = self.run.audit, self.run.target.world
         if world is None:
             return audit.mined.attributes[:, list(ATTRIBUTES).index("background")].astype(np.int64)
@@ -223,19 +223,19 @@ class _Lessons:
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """Accuracies by arm; what the other methods find in the first runs of worlds alone."""
+    """Return accuracies by arm; of the other methods only in the first runs of worlds."""
     if run.target.world is None:
         return measured_arms(run, (*CONTROLS, MAIN))
     return measured_arms(run, ARMS if run.seed % 100 < _OTHERS_IN else COMPARED)
 
 
 def measure_ranks(run: Run) -> dict[str, Any]:
-    """Accuracies by the two ranks of contexts."""
+    """Return accuracies by the two ranks of contexts."""
     return measured_arms(run, (_NOTHING, _NAMES, MAIN, _LIFT))
 
 
 def table_ranks(results: Results) -> list[str]:
-    """Markdown: by count and by lift, and how much more lift gains."""
+    """Return Markdown: by count and by lift, and how much more lift gains."""
     lines = [
         "The wardrobe's classifiers, one run: a class that learned a place has most of its rows there, and by count"
         " that place is chosen for its few failures too.",
@@ -250,7 +250,7 @@ def table_ranks(results: Results) -> list[str]:
 
 
 def table(results: Results) -> list[str]:
-    """Markdown: by kind and arm, and whether the aims are met."""
+    """Return Markdown: by kind and arm, and whether the aims are met."""
     lines = [
         "*heldout*: failures of the confirm half. *slice*, *rest*: of the planted class on true renders of garments"
         " that nobody saw. *test*: change of accuracy in points. *gain*: heldout, less λ = 0 of the same run, in"
@@ -266,7 +266,7 @@ def table(results: Results) -> list[str]:
 
 
 def _same_lambda(groups: Mapping[str, Results]) -> list[str]:
-    """The chosen contexts against class names at one λ for both: the choice of λ is no part of the difference."""
+    """Compare chosen contexts with class names at one λ for both: the choice of λ is no part of the difference."""
     lines = [
         "At the same λ for both: chosen contexts less class names, in points.",
         "",
@@ -284,7 +284,7 @@ def _same_lambda(groups: Mapping[str, Results]) -> list[str]:
 
 
 def _curves(results: Results, lam: str, which: str) -> list[tuple[float, float, float]]:
-    """Of each target, means over runs at one λ: the chosen contexts, class names, the classifier as it was."""
+    """Return by target means over runs at one λ: the chosen contexts, class names, the classifier as it was."""
     return [
         (
             float(np.nanmean([run[MAIN]["curve"][lam][which] for run in runs])),
@@ -296,7 +296,7 @@ def _curves(results: Results, lam: str, which: str) -> list[tuple[float, float, 
 
 
 def table_others(results: Results) -> list[str]:
-    """Markdown: by kind and arm."""
+    """Return Markdown: by kind and arm."""
     lines = [
         "Of the first two runs of each world. *hard captions*: the same contexts, ranked by the class's direction."
         " *fails when drawn*: those whose first pictures fail most often, in place of confirmed bugs. *filter*: real"
@@ -362,7 +362,7 @@ def _aims(title: str, results: Results) -> str:
 
 
 def _beyond_twice(run: Mapping[str, Any], which: str) -> float:
-    """The gain of the chosen contexts over λ = 0, less twice that of class names."""
+    """Return the gain of the chosen contexts over λ = 0, less twice that of class names."""
     chosen, names, nothing = (_at(run, arm, which) for arm in (MAIN, _NAMES, _NOTHING))
     return chosen - nothing - 2 * (names - nothing)
 

@@ -44,12 +44,12 @@ _PURPOSE = 31
 
 
 def measure(run: Any) -> dict[str, Any]:
-    """By case, how often what is said; `some`: some control, at some λ, was beaten; `retrained`: that head was."""
+    """Count verdicts by case; `some`: a control was beaten at some λ; `retrained`: the retrained head was."""
     return {case: counted(case, range(run.seed * RUNS, (run.seed + 1) * RUNS)) for case in CASES}
 
 
 def counted(case: str, seeds: Sequence[int]) -> dict[str, int]:
-    """Runs by what was said with controls, and behind `alone` beside the retrained head; and by what was beaten."""
+    """Count verdicts with controls, and as `alone` beside the retrained head; and what was beaten."""
     counts: Counter[str] = Counter({"runs": 0, "some": 0, "retrained": 0})
     for seed in seeds:
         outcome = said(case, seed)
@@ -59,7 +59,7 @@ def counted(case: str, seeds: Sequence[int]) -> dict[str, int]:
 
 
 def said(case: str, seed: int) -> dict[str, Any]:
-    """One run."""
+    """Return the verdicts of one run."""
     rng = np.random.default_rng([_PURPOSE, CASES.index(case), seed])
     contexts = tuple(
         Context(f"{label}-{index}", label, f"{label}-{index}", "")
@@ -108,7 +108,7 @@ def _nothing() -> LinearHead:
 def _rows(
     rng: np.random.Generator, count: int, in_contexts: bool
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-    """Features, labels, and which context each shows (0: none)."""
+    """Return features, labels, and which context each row shows (0: no context)."""
     labels = rng.integers(0, _CLASSES, count)
     shown = rng.integers(0, len(_SHOWN), count) if in_contexts else np.zeros(count, np.int64)
     features = rng.normal(0, 0.6, (count, _WIDTH))
@@ -119,7 +119,7 @@ def _rows(
 
 
 def _drawn(rng: np.random.Generator, case: str, in_contexts: bool) -> Lesson:
-    """As many of each class, moved as a generator moves all that it draws."""
+    """Return as many rows of each class, moved as a generator moves all that it draws."""
     features, labels, _ = _rows(rng, 40 * _DRAWN * _CLASSES, in_contexts)
     rows = np.concatenate([np.flatnonzero(labels == label)[:_DRAWN] for label in range(_CLASSES)])
     targets = labels[rows]
@@ -127,7 +127,7 @@ def _drawn(rng: np.random.Generator, case: str, in_contexts: bool) -> Lesson:
 
 
 def _evaluation(rng: np.random.Generator, head: LinearHead, contexts: tuple[Context, ...]) -> HeadEvaluation:
-    """Audited rows, two a unit, CLIP's view of their contexts, and a test."""
+    """Return audited rows, two a unit, CLIP's view of their contexts, and a test."""
     features, labels, shown = _rows(rng, _AUDITED, True)
     units = np.arange(_AUDITED) // 2
     halves = rng.permutation(_AUDITED // 2)
@@ -160,7 +160,7 @@ def _evaluation(rng: np.random.Generator, head: LinearHead, contexts: tuple[Cont
 
 
 def table(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """Markdown: a line a case."""
+    """Return Markdown: a line a case."""
     lines = [
         "Simulated features in place of images. *alike*: contexts and both controls are of one distribution. *noise*:"
         " labels of drawn images are dealt anew. *planted*: images of contexts are of those that fail. *some control"

@@ -28,7 +28,7 @@ class Part:
     only: tuple[str, ...] = ()
 
     def takes(self, target: str) -> bool:
-        """Whether a target is measured."""
+        """Return whether a target is measured."""
         if self.only and target not in self.only:
             return False
         if kind_of(target) == "wardrobe":
@@ -36,7 +36,7 @@ class Part:
         return self.worlds and (self.draws_nothing or target not in CHOSEN_IN or target in WORLDS)
 
     def most_runs(self, target: str) -> int:
-        """Of the wardrobe's classifiers fewer runs can do: their features are ten times as wide."""
+        """Return the most runs of a target: fewer of the wardrobe's, whose features are ten times as wide."""
         return self.runs if kind_of(target) == "wardrobe" else 5
 
 

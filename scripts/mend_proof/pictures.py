@@ -52,12 +52,12 @@ class Context:
 
 
 def axis_of(target: Target) -> str:
-    """`background`, `colour` or `class`: along which contexts of a target are proposed."""
+    """Return along which axis contexts of a target are proposed: `background`, `colour` or `class`."""
     return "background" if target.world is None else str(target.world.attribute)
 
 
 def contexts_of(target: Target, label: int) -> list[Context]:
-    """All that are proposed for a class."""
+    """Return all contexts that are proposed for a class."""
     axis, kinds, name = axis_of(target), target.kinds[label], target.class_names[label]
     if axis == "class":
         return [
@@ -78,17 +78,17 @@ def _of(settings: ContextsSettings, name: str, kinds: tuple[str, ...]) -> list[C
 
 
 def plain_prompt(target: Target, label: int) -> str:
-    """`a photo of a {5}`: the class's name alone; `{0} or {4}` where it holds two garments."""
+    """Return the class's name alone: `a photo of a {5}`; `{0} or {4}` if it holds two garments."""
     return f"a photo of a {_drawn(target.kinds[label])}"
 
 
 def kind_prompt(kind: str) -> str:
-    """`a photo of a {5}`, of one garment by its name."""
+    """Return `a photo of a {5}`, of one garment by its name."""
     return f"a photo of a {_drawn((kind,))}"
 
 
 def without_class(prompt: str) -> str | None:
-    """`a photo in the snow` of `a photo of a {5} in the snow`, as a recipe screens the shift; None of a class alone."""
+    """Return `a photo in the snow` of `a photo of a {5} in the snow`, to screen the shift; None for a class alone."""
     alone = re.sub(r" of a \{\d+\}(?: or \{\d+\})*", "", prompt)
     return None if alone == "a photo" else alone
 
@@ -130,7 +130,7 @@ class Pictures:
         return known[:count]
 
     def vectors(self, prompt: str, count: int) -> NDArray[np.float32]:
-        """(count, width) of the first pictures of a prompt, by CLIP, kept beside them."""
+        """Return (count, width) of the first pictures of a prompt, by CLIP, kept beside them."""
         path = self.path(prompt).with_suffix(".clip.npy")
         known = np.load(path) if path.exists() else np.zeros((0, 1), np.float32)
         if len(known) < count:
@@ -139,7 +139,7 @@ class Pictures:
         return known[:count]
 
     def path(self, prompt: str) -> Path:
-        """The file of a prompt."""
+        """Return the file of a prompt."""
         return self.folder / f"{hashlib.sha256(prompt.encode()).hexdigest()[:24]}.npz"
 
     def _known(self, prompt: str) -> NDArray[np.uint8]:
@@ -167,7 +167,7 @@ class Pictures:
         return np.concatenate(parts)
 
     def _written(self, prompt: str) -> str:
-        """The prompt as the generator reads it: each `{label}` is a class's name, or its token."""
+        """Return the prompt as the generator reads it: each `{label}` is a class's name, or its token."""
         for label, name in enumerate(CLASSES):
             prompt = prompt.replace(f"{{{label}}}", self._placeholders.get(f"{label:02d}", name))
         return prompt

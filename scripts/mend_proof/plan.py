@@ -61,7 +61,7 @@ class Settings:
 
 
 def kind_of(target: str) -> str:
-    """`correlation` of `correlation-100`; `wardrobe` of the wardrobe's own classifiers."""
+    """Return the kind of a target: `correlation` of `correlation-100`; `wardrobe` of the wardrobe's own classifiers."""
     return "wardrobe" if target.startswith("lab:") else target.rpartition("-")[0]
 
 
@@ -73,5 +73,5 @@ _BENEATH = (
 
 
 def code_of_part(name: str) -> str:
-    """A hash of a file of this folder, of those of this folder that it imports, and of the package beneath."""
+    """Hash a file of this folder, the files of this folder that it imports, and the package beneath."""
     return code_of([*(PACKAGE / name for name in _BENEATH), *imported_by("mend_proof", name, ("plan", "parts"))])

@@ -108,7 +108,7 @@ class Audit:
         return nearest
 
     def features(self, prompt: str, count: int) -> NDArray[np.float32]:
-        """(count, d) of the first pictures of a prompt, by the target."""
+        """Return (count, d) of the first pictures of a prompt, by the target."""
         known = self._features.get(prompt)
         if known is None or len(known) < count:
             known = self.target.features(self.pictures.of(prompt, count))
@@ -116,7 +116,7 @@ class Audit:
         return known[:count]
 
     def accepted(self, prompt: str, label: int, count: int, screen: str) -> NDArray[np.int64]:
-        """Which of the first pictures of a prompt show its class, as CLIP tells."""
+        """Return which of the first pictures of a prompt show its class, by CLIP."""
         if screen == "all":
             return np.arange(count)
         vectors = self.pictures.vectors(prompt, count)
@@ -168,19 +168,19 @@ class Run:
         return choose_train_rows(self.audit.train.labels, most, self.seed)
 
     def counts(self, label: int) -> list[ContextCount]:
-        """Of a class's contexts on the discover half."""
+        """Count a class's contexts on the discover half."""
         rows = self.halves.discover[self.audit.mined.labels[self.halves.discover] == label]
         return count_contexts(self.audit.assigned[rows], self.audit.failed[rows], len(self.audit.contexts[label]))
 
     def chosen(self, label: int, rank: Rank | None = None, k: int | None = None) -> list[int]:
-        """Places of the contexts that are chosen for a class, the first one first."""
+        """Return the indices of the contexts that are chosen for a class, the first one first."""
         settings = self.settings
         return choose_contexts(
             self.counts(label), settings.k if k is None else k, rank or settings.rank, settings.fewest_failures
         )
 
     def wanted(self, rank: Rank | None = None, k: int | None = None) -> list[Wanted]:
-        """What is drawn of the chosen contexts of all classes."""
+        """Return the pictures to draw of the chosen contexts of all classes."""
         return [
             Wanted(label, self.audit.contexts[label][index].prompt, count)
             for label, _ in enumerate(self.audit.contexts)
@@ -188,7 +188,7 @@ class Run:
         ]
 
     def numbers(self, label: int, rank: Rank | None = None, k: int | None = None) -> list[tuple[int, int]]:
-        """(place, pictures) of the chosen contexts of a class."""
+        """Return (index, pictures) of the chosen contexts of a class."""
         counts, settings = self.counts(label), self.settings
         return [
             (index, images_a_context(counts[index].failures, settings.a_failure, settings.most))
@@ -196,7 +196,7 @@ class Run:
         ]
 
     def class_names(self) -> list[Wanted]:
-        """As many pictures a class by its name alone."""
+        """Return as many pictures a class by its name alone."""
         pictures = []
         for label, _ in enumerate(self.audit.contexts):
             count = sum(count for _, count in self.numbers(label))
@@ -205,7 +205,7 @@ class Run:
         return pictures
 
     def random_contexts(self) -> list[Wanted]:
-        """As many other contexts of each class, with as many pictures each."""
+        """Return as many other contexts of each class, with as many pictures each."""
         pictures = []
         for label, contexts in enumerate(self.audit.contexts):
             numbers = self.numbers(label)
@@ -218,7 +218,7 @@ class Run:
         return pictures
 
     def drawn(self, wanted: Sequence[Wanted]) -> Lesson:
-        """Pictures as a lesson: each prompt's are the run's own draw of its pool."""
+        """Return pictures as a lesson: each prompt's are the run's own draw of its pool."""
         features, targets = [], []
         for pictures in wanted:
             pool = self.pool_of(pictures)
@@ -229,7 +229,7 @@ class Run:
         return Lesson(np.concatenate(features), np.concatenate(targets))
 
     def pool_of(self, wanted: Wanted) -> int:
-        """How many pictures of a prompt there are to draw from: space for another run's draw beside this one's."""
+        """Return how many pictures of a prompt the pool has: enough for another run's draw beside this one's."""
         return self.settings.pool if wanted.count <= self.settings.most else self.settings.pool_plain
 
     @cached_property
@@ -243,7 +243,7 @@ class Run:
         ]
 
     def scored(self, head: LinearHead) -> Scored:
-        """Accuracies of a head."""
+        """Return the accuracies of a head."""
         mined, halves = self.audit.mined, self.halves
         right = answers(head, mined) == mined.labels
         measured, truth = self.audit.measured, self.audit.truth
@@ -267,7 +267,7 @@ class Run:
         )
 
     def mended(self, debug: Lesson | None, train: Lesson | None = None) -> dict[str, Any]:
-        """Accuracies of an arm with the λ that the discover half chooses, and of every λ of the grid."""
+        """Return accuracies of an arm with the λ that the discover half chooses, and of every λ of the grid."""
         train = train or self.lesson
         grid = (0.0,) if debug is None else self.settings.lambdas
         start, scored = self.nothing.head, []
@@ -311,16 +311,16 @@ class Run:
 
 
 def _likeness(vectors: NDArray[np.float32], kinds: Sequence[str]) -> NDArray[np.float32]:
-    """(n,) the largest cosine with the plain caption of any garment of a class."""
+    """Return (n,) the largest cosine with the plain caption of any garment of a class."""
     return (vectors @ text_vectors([f"a photo of a {kind}" for kind in kinds]).T).max(axis=1)
 
 
 def answers(head: LinearHead, rows: Rows) -> NDArray[np.int64]:
-    """(n,) best outputs."""
+    """Return the (n,) best outputs."""
     return head.logits(rows.features).argmax(axis=1).astype(np.int64)
 
 
 def audit_of(name: str, classifiers: Path, kept: Path) -> Audit:
-    """A target by name; the wardrobe's are drawn by tokens."""
+    """Return a target by name; those of the wardrobe are drawn by tokens."""
     target = Target(name, classifiers, kept)
     return Audit(target, Pictures(kept, tokens=target.world is None))

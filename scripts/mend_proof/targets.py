@@ -56,11 +56,11 @@ class Rows:
         return len(self.labels)
 
     def of(self, chosen: NDArray) -> Rows:
-        """Some of them, by places or a mask."""
+        """Return some rows, by indices or a mask."""
         return Rows(**{name: getattr(self, name)[chosen] for name in self.__dataclass_fields__})
 
     def has(self, attribute: str, value: str) -> NDArray[np.bool_]:
-        """(n,) whether each scene has a value."""
+        """Return (n,) which scenes have a value."""
         index = list(ATTRIBUTES).index(attribute)
         return self.attributes[:, index] == ATTRIBUTES[attribute].index(value)
 
@@ -104,7 +104,7 @@ class Target:
 
     @property
     def truth(self) -> str:
-        """Scenes of garments that nobody saw, where the slice is looked at."""
+        """Scenes of unseen garments, in which the slice is looked at."""
         return TRUE_RENDERS if self.world is None else "proof"
 
     @cached_property
@@ -119,7 +119,7 @@ class Target:
         return load_classifier(self.model)
 
     def features(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """(n, d) what the last layer sees of pictures uint8 [n, 64, 64, 3]."""
+        """Return (n, d) what the last layer sees of pictures uint8 [n, 64, 64, 3]."""
         import torch
 
         transform, parts = self.classifier.transform(), []
@@ -131,7 +131,7 @@ class Target:
         return np.concatenate(parts)
 
     def rows(self, split: str, clip: bool = False) -> Rows:
-        """Rows of a split; `clip`: with CLIP's vectors."""
+        """Return the rows of a split; `clip`: with CLIP's vectors."""
         held = self._held(split)
         features = self._own(split)
         vectors = _vectors(self._scenes_name, split, held["count"], self.kept) if clip else None
@@ -162,13 +162,13 @@ class Target:
 
 
 def count_of(scenes: str, split: str) -> int:
-    """How many rows of a split are looked at."""
+    """Return how many rows of a split are looked at."""
     return _WARDROBE_ROWS[split] if scenes == "wardrobe" else _PLANTED_ROWS[split]
 
 
 @cache
 def _facts(scenes: str, split: str, kept: Path) -> dict[str, Any]:
-    """Labels, units, members and attributes of a split."""
+    """Return labels, units, members and attributes of a split."""
     count = count_of(scenes, split)
     path = kept / "facts" / f"{scenes}-{split}-{count}-{_version(scenes)}.npz"
     if not path.exists():
@@ -202,7 +202,6 @@ def _version(scenes: str) -> str:
 
 
 def scene_of(scenes: str, split: str, row: int) -> Scene:
-    """The scene of a row."""
     world = named_world(scenes)
     if world is not None:
         return world.scene(split, row)
@@ -219,25 +218,25 @@ def scene_of(scenes: str, split: str, row: int) -> Scene:
 
 
 def biased_off(scene: Scene) -> bool:
-    """Whether a scene of the wardrobe is of a class that learned a place, and is elsewhere."""
+    """Return whether a scene of the wardrobe is of a class that learned a place, and is elsewhere."""
     usual = BACKGROUND_BIAS.get(CLASSES[scene.label])
     return usual is not None and scene.background != usual
 
 
 @cache
 def clip_model() -> ClipModel:
-    """The lab's CLIP, loaded once."""
+    """Return the lab's CLIP, loaded once."""
     return load_clip(CLIP)
 
 
 @cache
 def text_vector(text: str) -> NDArray[np.float32]:
-    """(width,) of a caption."""
+    """Return (width,) of a caption."""
     return clip_model().embed_texts([text])[0]
 
 
 def text_vectors(texts: Sequence[str]) -> NDArray[np.float32]:
-    """(m, width) of captions, each encoded alone and once."""
+    """Return (m, width) of captions, each encoded alone and once."""
     return np.stack([text_vector(text) for text in texts])
 
 
@@ -252,13 +251,13 @@ def _vectors(scenes: str, split: str, count: int, kept: Path) -> NDArray[np.floa
 
 
 def clip_vectors(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """(n, width) of pictures."""
+    """Return (n, width) of pictures."""
     return clip_model().embed_images([Image.fromarray(pixel) for pixel in pixels], _BATCH).astype(np.float32)
 
 
 @cache
 def _pixels(scenes: str, split: str, count: int, kept: Path) -> NDArray[np.uint8]:
-    """Pictures of a split, uint8 [count, 64, 64, 3], rendered once."""
+    """Return pictures of a split, uint8 [count, 64, 64, 3], rendered once."""
     path = kept / "pixels" / f"{scenes}-{split}-{count}-{_version(scenes)}.npy"
     if not path.exists():
         draw = _renderer(scenes, split)

@@ -38,7 +38,7 @@ _BATCH, _ALL = 250, "all"
 
 
 def label_answers(weights: Path, photographs: Path, paths: Sequence[str], kept: Path) -> dict[str, NDArray[np.float64]]:
-    """A network's probabilities [n, 10], and what its last layer reads [n, 64], kept in a file."""
+    """Return a network's probabilities [n, 10], and what its last layer reads [n, 64], kept in a file."""
     import torch
     from PIL import Image
 
@@ -58,7 +58,7 @@ def label_answers(weights: Path, photographs: Path, paths: Sequence[str], kept: 
 
 
 def measured_labels(data: Path, photographs: Path, work: Path, networks: Sequence[str]) -> dict[str, Any]:
-    """Of each half, way and network how many images each length lists, and how many of them are errors."""
+    """Count for each half, way and network how many images each length lists, and how many of them are errors."""
     paths = sorted(path.relative_to(photographs).as_posix() for path in photographs.rglob("*.jpg"))
     votes = json.loads((data / "cifar10-label-errors-even.json").read_text(encoding="utf-8"))
     errors = np.isin(paths, [vote["path"] for vote in votes if vote["votes"]["given"] < 3])
@@ -100,7 +100,7 @@ def measured_labels(data: Path, photographs: Path, work: Path, networks: Sequenc
 
 
 def _gain(now: NDArray[np.int64], before: NDArray[np.int64], errors: NDArray[np.bool_]) -> list[float]:
-    """The difference of two precisions in points and its 95 % interval, by drawing photographs with replacement.
+    """Return the difference of two precisions in points and its 95 % interval, by drawing photographs with replacement.
 
     now, before: (n,) how many networks list a photograph.
     """
@@ -120,7 +120,7 @@ def _length(share: float, rows: NDArray[np.int64]) -> int:
 def _counts(
     ways: Mapping[str, NDArray[np.int64]], errors: NDArray[np.bool_], rows: NDArray[np.int64]
 ) -> dict[str, dict[str, list[int]]]:
-    """By way and length, images listed and errors among them; `all` is the way's own length."""
+    """Count by way and length the images listed and errors among them; `all` is the way's own length."""
     counts = {}
     for way, listed in ways.items():
         lengths = {_ALL: len(listed), **{str(share): _length(share, rows) for share in LENGTHS}}
@@ -129,7 +129,7 @@ def _counts(
 
 
 def _rows(p: NDArray[np.float64], labels: NDArray[np.int64]) -> AnsweredRows:
-    """What `mine` knows of these answers, [networks, n, 10]; the first network is the audited one."""
+    """Return what `mine` knows of these answers, [networks, n, 10]; the first network is the audited one."""
     answers, places = p[0].argmax(axis=1), np.arange(len(labels))
     keys = [str(row) for row in places]
     return AnsweredRows(keys, labels, answers != labels, places, answers, p[0].max(axis=1), p[:, places, labels])
@@ -138,7 +138,7 @@ def _rows(p: NDArray[np.float64], labels: NDArray[np.int64]) -> AnsweredRows:
 def _ways(
     p: NDArray[np.float64], features: NDArray[np.float64], labels: NDArray[np.int64]
 ) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Each way's list of one network, the first to look at first. p: [n, 10], features: [n, 64]."""
+    """Yield each way's list of one network, the first to look at first. p: [n, 10], features: [n, 64]."""
     n, places = len(labels), np.arange(len(labels))
     answers, confidence, in_label = p.argmax(axis=1), p.max(axis=1), p[places, labels]
     wrong = answers != labels
@@ -169,7 +169,7 @@ def _ways(
 
 
 def _ways_together(p: NDArray[np.float64], labels: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Each way's list of several networks, [networks, n, 10]; the images may be wrong for any of them."""
+    """Yield each way's list of several networks, [networks, n, 10]; the images may be wrong for any of them."""
     answers, in_label = p.argmax(axis=2), p[:, np.arange(len(labels)), labels]
     alike = (answers == answers[0]).all(axis=0) & (answers[0] != labels)
     yield TOGETHER, _rows(p, labels).by_label_doubt()
@@ -179,7 +179,7 @@ def _ways_together(p: NDArray[np.float64], labels: NDArray[np.int64]) -> Iterato
 
 
 def _first(scores: NDArray[np.float64], listed: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The listed images, the highest score first."""
+    """Return the listed images, the highest score first."""
     places = np.flatnonzero(listed)
     return places[np.argsort(-scores[places], kind="stable")]
 

@@ -125,6 +125,6 @@ def mining_table(mined: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _also(findings: Sequence[Mapping[str, Any]]) -> str:
-    """How often another network fails more in these groups, of those that have rates of failures."""
+    """Return how often another network fails more in these groups, of those with rates of failures."""
     larger = [value > MARGIN for finding in findings for value in finding["others"].values()]
     return f"{sum(larger)} of {len(larger)}" + (f" ({100 * np.mean(larger):.0f} %)" if larger else "")

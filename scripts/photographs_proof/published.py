@@ -38,7 +38,7 @@ def published_accuracies(file: Path) -> tuple[list[str], NDArray[np.float64]]:
 
 
 def published_table(proof: PhotographProof) -> list[str]:
-    """Return accuracies by corruption beside those of the published models, and the points that lie outside."""
+    """Return accuracies by corruption beside those of the published models, and the points outside their range."""
     models, published = published_accuracies(proof.data / "robustbench_cifar10c.csv")
     hits = {network: proof.hits_by_severity(network) for network in NETWORKS}
     # Rounded, so that equal means are ties whatever order they were summed in.
@@ -65,7 +65,7 @@ def published_table(proof: PhotographProof) -> list[str]:
 
 
 def _ranks(ours: Mapping[str, NDArray[np.float64]], published: NDArray[np.float64]) -> list[str]:
-    """Rank correlations over the fifteen corruptions. ours: accuracies by network; theirs: [models, corruptions]."""
+    """Return rank correlations over the corruptions. ours: accuracies by network; published: [models, corruptions]."""
     median = np.median(published, axis=0)
     lines = [
         "Rank correlation (Spearman) of a network's accuracies over the fifteen corruptions with the median published"

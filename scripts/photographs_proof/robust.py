@@ -69,7 +69,7 @@ def difference_ends(differences: NDArray[np.float64]) -> tuple[NDArray[np.float6
 
 
 def _effective(proof: PhotographProof) -> list[str]:
-    """Effective robustness of the robust network, by the line through the five others."""
+    """Return the effective robustness of the robust network, by the line through the five others."""
     scored = [proof.hits_by_severity(network) for network in NETWORKS]
     base = np.stack([on_base for on_base, _ in scored], axis=-1)  # [classes, photographs, networks]
     corrupted = np.stack([on_shifts for _, on_shifts in scored], axis=-1)  # [15, 5, classes, photographs, networks]

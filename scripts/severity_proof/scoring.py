@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 
 def monotone(seen: Seen, still: float = STILL) -> Floats:
-    """(shift,) of whole trajectories, the share along which the oracle's probability of the shift never falls."""
+    """Return (shift,) the share of whole trajectories along which the oracle's probability of the shift never falls."""
     whole = seen.present.all(axis=1)
     highest = np.maximum.accumulate(seen.sure, axis=1)
     rises = np.asarray((seen.sure[:, 1:] >= highest[:, :-1] - still).all(axis=1))
@@ -38,7 +38,7 @@ def monotone(seen: Seen, still: float = STILL) -> Floats:
 
 
 def kept(seen: Seen, what: NDArray[np.int8], side: int) -> Floats:
-    """(shift,) the share of pairs with the base in which the oracle reads the same; NaN of a colour that is shifted."""
+    """Return (shift,) in what share of pairs with the base the oracle reads the same; NaN for a shifted colour."""
     pairs = seen.present[:, 0] & seen.present[:, side]
     same = what[:, 0] == what[:, side]
     shares = np.array([same[shift][pairs[shift]].mean() for shift in range(len(SHIFTS))])
@@ -48,7 +48,7 @@ def kept(seen: Seen, what: NDArray[np.int8], side: int) -> Floats:
 
 
 def gains(seen: Seen, axis: str) -> Floats:
-    """(shift, side) how much of its gain an axis has by each side: 0 at the base, 1 at the top, rising."""
+    """Return (shift, side) the share of its gain that an axis has by each side: 0 at the base, 1 at the top, rising."""
     if axis == "raw":
         return np.tile([0.0, *seen.strengths], (len(SHIFTS), 1))
     values = np.where(seen.present, seen.shift_score if axis == "CLIP" else seen.sure, np.nan)
@@ -58,7 +58,7 @@ def gains(seen: Seen, axis: str) -> Floats:
 
 
 def strengths_of(drawn: Seen, truth: Seen, axis: str) -> Floats:
-    """(shift, 1 + levels) the true strength that each level stands for, 0 at the base."""
+    """Return (shift, 1 + levels) the true strength that each level represents, 0 at the base."""
     drawn_gains, right = gains(drawn, axis), gains(truth, axis)
     steps, true_strengths = np.array([0.0, *truth.strengths]), []
     for shift in range(len(SHIFTS)):
@@ -69,8 +69,9 @@ def strengths_of(drawn: Seen, truth: Seen, axis: str) -> Floats:
 
 
 def told_by(directory: Path, out: Path) -> dict[str, Any]:
-    """What `evaluate` says of a dataset, by shift and model: value, low and high of the drop at each level and of the
-    level of ten points, median failure points, shares that have failed by each level; and the classes of the curves."""
+    """Return what `evaluate` says of a dataset, by shift and model: value, low and high of the drop at each level and
+    of the level of ten points, median failure points, shares that have failed by each level; and the classes of the
+    curves."""
     rows = evaluate(directory, out=out, reference=False, workers=1, device="cpu").results.rows
     models = [f"lab:{name}" for name in CLASSIFIERS]
     drops, ten, median, failed, classes = [], {"": [], COMPLETE: []}, [], [], []
@@ -87,25 +88,25 @@ def told_by(directory: Path, out: Path) -> dict[str, Any]:
 
 
 def _three(row: Any) -> list[float]:
-    """Value and ends of a row; a level that is not reached is far away."""
+    """Return value and ends of a row; a level that is not reached is far away."""
     assert row is not None
     return [FAR if number is None else number for number in (row.value, row.low, row.high)]
 
 
 def true_drops(truth: Seen, shift: int, classes: Sequence[int]) -> Floats:
-    """(1 + strengths, model) base accuracy less accuracy, averaged over classes."""
+    """Return (1 + strengths, model) base accuracy less accuracy, averaged over classes."""
     accuracy = truth.right[shift][:, list(classes)].mean(axis=2).mean(axis=1)
     return accuracy[:1] - accuracy
 
 
 def ten_points(drops: Floats, steps: Floats) -> list[float]:
-    """By model the first strength where the drop, made to rise, is ten points; far away where it is not reached."""
+    """Return by model the first strength where the rising drop is ten points; far away if it is not reached."""
     curves = [[Estimate(value, None, None) for value in model_drops] for model_drops in drops[1:].T]
     return [min(rising_reaches(curve, steps, np.ones(len(steps)), 0.1).value, FAR) for curve in curves]
 
 
 def true_failures(truth: Seen, shift: int, classes: Sequence[int]) -> tuple[list[float], list[list[float]]]:
-    """By model the median failure point, and the share that has failed by each of the levels."""
+    """Return by model the median failure point, and the share that has failed by each of the levels."""
     sides = [0, *(1 + truth.strengths.tolist().index(level) for level in LEVELS)]
     right = truth.right[shift][sides][:, list(classes)].reshape(len(sides), -1, len(CLASSIFIERS))
     first, last = failure_runs(np.ones((right.shape[1], len(LEVELS)), bool), right[1:].transpose(1, 0, 2))
@@ -121,13 +122,13 @@ def true_failures(truth: Seen, shift: int, classes: Sequence[int]) -> tuple[list
 
 
 def lasted(failed: Sequence[float]) -> float:
-    """The mean level of failure, up to the top, of shares that have failed by each level."""
+    """Return the mean level of failure, up to the top, of shares that have failed by each level."""
     ends, shares = np.array([0.0, *LEVELS]), np.array([0.0, *failed])
     return float((np.diff(ends) * (1 - (shares[1:] + shares[:-1]) / 2)).sum())
 
 
 def against_truth(evaluated: Mapping[str, Any], drawn: Seen, truth: Seen) -> dict[str, Any]:
-    """By axis: errors of `curve` and `ten`, how often both or neither reach ten points, and what intervals cover."""
+    """Return by axis errors of `curve` and `ten`, how often both or neither reach ten points, and coverage."""
     errors_by_axis: dict[str, Any] = {}
     steps = np.array([0.0, *truth.strengths])
     for axis in AXES:
@@ -161,13 +162,13 @@ def against_truth(evaluated: Mapping[str, Any], drawn: Seen, truth: Seen) -> dic
 
 
 def _on(level: float, strengths: Floats) -> float:
-    """A level as a true strength; one that is not reached stays far away."""
+    """Return a level as a true strength; a level that is not reached stays far away."""
     return level if level > 1 else float(np.interp(level, [0.0, *LEVELS], strengths))
 
 
 def ranked(evaluated: Mapping[str, Any], truth: Seen) -> dict[str, Any]:
-    """By shift, and over `all`, the rank correlation over models of mean failure levels; and how many models have a
-    median failure point, truly and by what is told (`medians`)."""
+    """Return by shift, and over `all`, the rank correlation over models of mean failure levels; and how many models
+    have a median failure point, truly and by the evaluation (`medians`)."""
     drawn, right, medians = [], [], np.zeros((len(SHIFTS), 2), dtype=int)
     for shift in range(len(SHIFTS)):
         true, failed = true_failures(truth, shift, evaluated["classes"][shift])
@@ -180,7 +181,7 @@ def ranked(evaluated: Mapping[str, Any], truth: Seen) -> dict[str, Any]:
 
 
 def by_chance(truth: Seen, units: int, seed: int = 5) -> float:
-    """The mean error of the drop at a level of so many true scenes of each class, drawn from those of the truth."""
+    """Return the mean error of the drop at a level of `units` true scenes of each class, drawn from the truth."""
     rng = np.random.default_rng(seed)
     sides = [0, *(1 + truth.strengths.tolist().index(level) for level in LEVELS)]
     right = truth.right[:, sides]
@@ -194,7 +195,7 @@ def by_chance(truth: Seen, units: int, seed: int = 5) -> float:
 
 
 def survivors(seen: Seen, rejected: float) -> dict[str, float]:
-    """Mean drop over shifts, levels and models, of all pictures, of those that a screen lets pass, and of whole
+    """Return mean drop over shifts, levels and models, of all pictures, of those that a screen lets pass, and of whole
     trajectories alone; and how many there are of each. The screen rejects this share of the base's by CLIP's score."""
     base = seen.object_score[0, 0]
     passes = seen.present & (seen.object_score >= np.nanquantile(base, rejected, axis=1)[None, None, :, None])

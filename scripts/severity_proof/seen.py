@@ -43,7 +43,7 @@ _PART = 20  # pictures that CLIP sees at once
 
 
 def recipe_of(way: str, units: int, seed: int, guidance: float) -> Recipe:
-    """`wardrobe-star` with these shifts by degrees."""
+    """Return `wardrobe-star` with these shifts by degrees."""
     by, axis, others = WAYS[way]
     levels = f"{{{axis}: {list(LEVELS)}}}"
     changes = [
@@ -103,7 +103,7 @@ class Looking:
         self.of_classes = self.clip.embed_texts([f"a photo of a {name}" for name in CLASSES])
 
     def look(self, strengths: Sequence[float], units: int, pictures: Pictures) -> Seen:
-        """`pictures(shift, side, label)` gives what there is of a cell; bases (side 0) are those of the first shift."""
+        """Look at what `pictures(shift, side, label)` gives of each cell; bases (side 0) are the first shift's."""
         shape = (len(SHIFTS), 1 + len(strengths), len(CLASSES), units)
         score = np.full(shape, np.nan, np.float32)
         seen = Seen(
@@ -144,7 +144,7 @@ class Looking:
 
 
 def true_pictures(units: int) -> Pictures:
-    """Scenes of the audit split under each strength of a shift."""
+    """Return the scenes of the audit split under each strength of a shift."""
     strengths = (0.0, *STRENGTHS)
 
     def pictures(shift: int, side: int, label: int) -> Cell:
@@ -155,7 +155,7 @@ def true_pictures(units: int) -> Pictures:
 
 
 def drawn_pictures(directory: Path) -> Pictures:
-    """Those of a dataset, with those that it rejected and keeps."""
+    """Return the pictures of a dataset, with the rejected ones that it keeps."""
     places = {"base": (0, 0)}
     for shift, name in enumerate(SHIFTS):
         places |= {level_name(name, level): (shift, side) for side, level in enumerate(LEVELS, 1)}
