@@ -33,7 +33,7 @@ from directions_proof.worlds import AuditedWorld
 from proof_files import PACKAGE, code_of, digest_of, imported_by, measured
 from results_page import by_kind
 
-# What every part stands on, beside its own file and those of its folder that it imports. Reports and recipes of mining
+# What every part depends on, beside its own file and those of its folder that it imports. Reports and recipes of mining
 # change no number.
 _MINING = ("methods", "captions.py", "hypotheses.py", "pools.py", "collected.py", "label_check.py")
 _BENEATH = (*(f"mining/{name}" for name in _MINING), "lab/planted.py", "stats.py")

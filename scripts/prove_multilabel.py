@@ -37,7 +37,7 @@ SETTINGS_SEED, PRINTED_SEED = 1, 100
 SHARES = (0.5, 0.4, 0.3, 0.2, 0.15, 0.1)  # of images that have each label
 RARE = len(SHARES) - 1
 LABELS = range(len(SHARES))
-# How far the scores of images with a label lie above the others, in their standard deviation: on the base, under a mild
+# How far the scores of images with a label are above the others, in their standard deviation: on the base, under a mild
 # shift and under a strong one.
 SKILLS = {"good": (3.0, 2.5, 1.5), "middling": (1.5, 1.2, 0.6), "perfect": (12.0, 12.0, 3.0)}
 SETS = {100: 200, 400: 100, 2000: 30}  # images of a set → sets

@@ -16,7 +16,7 @@ import counterfoil
 
 _VERSIONS = ("numpy", "scipy", "scikit-learn", "torch", "diffusers", "transformers")
 _WRITTEN = "*Written on "
-# Of a part that stands from before parts told it.
+# For a part from before parts recorded it.
 _UNTOLD = f"{_WRITTEN}a day, in worlds and with versions that were not kept.*"
 
 

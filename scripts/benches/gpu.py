@@ -42,7 +42,7 @@ from gpu_bench.ways import CLASSIFIERS, GUIDANCE, Figures, Settings, as_json
 from results_page import table
 
 TITLE = "How much of a GPU is used"
-# In their order: what tells most comes first, and what takes longest last.
+# In this order: the most informative part first, the longest last.
 TITLES = {
     "sd15": "Stable Diffusion 1.5",
     "killed": "A build that is killed and resumed",

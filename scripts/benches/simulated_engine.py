@@ -135,7 +135,7 @@ class SimulatedEngine:
         waiting = iter(items)
         # As messages go between processes; an item and its receipts are a few kilobytes, which a pipe holds.
         driver, others = multiprocessing.Pipe()
-        # When a worker tells of its next batch, which worker, its item and the images that are left of it.
+        # When a worker reports its next batch, which worker, its item and the images left in it.
         coming: list[tuple[float, int, Any, int]] = []
         idle, free = [(0.0, worker) for worker in range(self.workers)], 0.0
         while idle or coming:

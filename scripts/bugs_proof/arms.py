@@ -182,7 +182,7 @@ def _domino(
         beside = tuple(base.keys[row] for row in right.tolist())
         of_class = []
         for index in range(members.shape[1]):
-            # What lies rather in the slice than out of it, the surest first.
+            # Failures that are more likely in the slice than outside, the surest first.
             inside = failed[members[failed, index] > 0]
             inside = inside[np.argsort(-members[inside, index], kind="stable")]
             if len(inside) >= audit.settings.fewest_failures:

@@ -9,13 +9,13 @@ from counterfoil.lab.vocabulary import ATTRIBUTES, CLASSES, COLOURS, PATTERNS
 from counterfoil.mining.methods.bugs.descriptions import CLASS, Description, pieces_of
 from lab_training.captions import caption_of, tellable
 
-# Value → the word that tells it, in whatever phrase. `wall` is asked last: a brick wall is none of the plain ones.
+# Value → the word that names it, in any phrase. `wall` comes last: a brick wall is not a plain wall.
 _WORDS: tuple[tuple[str, str, str], ...] = (
     *(("colour", colour, colour) for colour in COLOURS),
     *(("pattern", pattern, pattern) for pattern in PATTERNS),
     ("background", "brick", "brick"),
     ("background", "wood", "wooden|wood"),
-    *(("background", place, place) for place in ("grass", "beach", "forest", "water", "road", "rocks", "snow")),
+    *(("background", value, value) for value in ("grass", "beach", "forest", "water", "road", "rocks", "snow")),
     ("background", "wall", "(?<!brick )wall"),
     ("weather", "rain", "rain"),
     ("weather", "fog", "fog"),

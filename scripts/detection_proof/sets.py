@@ -11,7 +11,7 @@ def hostile_set(rng: np.random.Generator, objects: int = 12) -> tuple[Objects, D
     """Make boxes that are awkward to match: (objects, detections, images, categories).
 
     Whole pixels and eighths of a score, so that IoU and scores tie. A seventh of the objects are crowds, areas differ
-    from those of boxes and lie on both sides of the ranges, boxes of detections may be empty, images and categories may
+    from those of boxes and are on both sides of the ranges, boxes of detections may be empty, images and categories may
     have none, and some images have more than a hundred detections of one category.
     """
     images, categories = int(rng.integers(1, 8)), int(rng.integers(1, 5))

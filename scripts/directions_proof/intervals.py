@@ -51,7 +51,7 @@ def _bracketed(value: str = "–", *ends: str) -> str:
 def mean_of(values: Sequence[float], possible: Range = DIFFERENCE) -> Estimate:
     """Return the mean of one value a world, each in what is `possible`, with Student's t interval.
 
-    There is none where all worlds have one value, unless that is an end of what is possible: a share that is 1 in
+    There is no interval if all worlds have one value, unless that is an end of what is possible: a share that is 1 in
     all of n worlds is shown as n of n are.
     """
     numbers = np.asarray(values, np.float64)

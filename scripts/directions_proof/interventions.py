@@ -41,7 +41,7 @@ _CONTROLS = {
 def measure(audited: AuditedWorld) -> dict[str, Any]:
     """Return accuracies on test by arm."""
     labels = planted_labels(audited)
-    # Where the slice is of no class, one class stands for all: the arms change one class at a time.
+    # A slice across classes is measured in one class: the arms change one class at a time.
     label = labels[0] if audited.world.planted is None else audited.world.planted
     rows = audited.validation.of(audited.validation.labels == label)
     direction = fit_direction(audited.whitened(rows), ~rows.failed, rows.units, seed=0, permutations=0)

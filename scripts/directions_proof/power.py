@@ -111,7 +111,7 @@ def plant(failed: NDArray[np.bool_], attributes: Attributes, rng: np.random.Gene
     none fits.
 
     failed, and each attribute: of the class's n rows. The cell is one of a band of shares, and of those that do not
-    fail more than that already; None where there is none.
+    fail more than that already; None if there is no such cell.
     """
     gap = float(rng.choice(GAPS))
     low, high = SHARES[int(rng.integers(len(SHARES)))]

@@ -23,7 +23,7 @@ from directions_proof.worlds import AuditedWorld, Rows
 
 RANKINGS = 2
 OURS = "directions"
-# From here on a slice is a failure that somebody would want to know.
+# From this gap on, a slice is a failure worth knowing.
 WORTH_FINDING = 0.2
 _MEASURES = ("at_10", "at_25", "average_precision", "lift", "found")
 # Which rows it is fitted on: the better of the two for these settings in the worlds of seeds 0 to 3.

@@ -34,7 +34,7 @@ class Renderer:
         (`far_from`).
 
         rows: of the class, in `proof`; the first so many are rendered. Scenes where the claims hold anyway are left
-        out. None where nothing is claimed, or a subtype: another subtype is no other attribute of the same scene.
+        out. None if nothing is claimed, or a subtype: another subtype is no other attribute of the same scene.
         """
         if not claims or "class" in claims:
             return None

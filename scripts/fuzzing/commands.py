@@ -42,7 +42,7 @@ def dataset_step(bench: Bench, among: Sequence[str]) -> Step:
 def on_the_dataset(bench: Bench, seal: float = 0.6, *, other_recipe: bool = False) -> Prepared:
     """Return a command on the changed dataset, which is sealed again with the chance `seal`.
 
-    With `other_recipe` a sealed one is not built: it may plan a million images, which building would render as told.
+    With `other_recipe` a sealed one is not built: it may plan a million images, which a build would render.
     """
     among = list(_OFTEN)
     if bench.chance.random() < seal:

@@ -99,7 +99,7 @@ class Court:
         verdict = _verdict(case, heard, killed, ended, seen, output, self.limits)
         verdict = replace(verdict, processor=used.ru_utime + used.ru_stime)
         if verdict.outcome == "read outside":
-            self._plant()  # whoever could read them may have moved them
+            self._plant()  # another reader may have moved them
         if not self.keep:
             clear(folder_of_case)
         return verdict

@@ -140,7 +140,7 @@ def named_by(tree: Any, folder: Path) -> frozenset[str]:
 def _at_home(path: str) -> Path:
     try:
         return Path(path).expanduser()
-    except RuntimeError:  # of nobody here
+    except RuntimeError:  # no user of this machine has this name
         return Path(path)
 
 
@@ -197,7 +197,7 @@ def _named_by_option(option: str, folder: Path) -> frozenset[str]:
         with contextlib.suppress(OSError, ValueError):
             files = islice(path.rglob("*"), 5000) if path.is_dir() else ()
             return frozenset(way(path) for path in (path, *files) for way in (os.path.normpath, os.path.realpath))
-    if name not in _NAMES_FILES or "&" in text:  # aliases of aliases make a tree that nobody walks through
+    if name not in _NAMES_FILES or "&" in text:  # aliases of aliases make a tree too large to walk
         return frozenset()
     try:
         value = yaml.safe_load(text)

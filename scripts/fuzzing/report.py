@@ -13,7 +13,7 @@ from fuzzing.limits import Limits
 from fuzzing.plan import KINDS
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-# What reads strangers' files, beside what every table tells.
+# What reads strangers' files, beside the words that every table has.
 _VERSIONS = ("timm", "pyarrow", "pillow", "pyyaml", "pydantic", "typer")
 
 

@@ -205,7 +205,7 @@ def _is_regular(path: Path) -> bool:
 def _entry(directory: Path, path: Any) -> dict[str, Any] | None:
     """Return size and hash of a file, also through a link, for a stranger may know what it leads to.
 
-    Only of what lies where the case and its canaries do: the machine has files that never end.
+    Read only below the folder of the case and its canaries: the machine has files that never end.
     """
     if not isinstance(path, str) or len(path) > 1_000 or "\0" in path:
         return None

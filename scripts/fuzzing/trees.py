@@ -15,7 +15,7 @@ Path = tuple[Any, ...]
 FragmentOf = Callable[[random.Random], Fragment]
 
 
-# What changes nests far deeper; nobody needs a path that leads there.
+# Changes nest values far deeper; no path has to lead there.
 _DEEPEST = 60
 
 
@@ -101,7 +101,7 @@ def _change(tree: Any, chance: random.Random, fragment: FragmentOf) -> str:
             holder[key] = chance.choice(([old], {"a": old}, [old, copy.deepcopy(old)], {str(key): old}))
             return f"{name} wrapped"
         case "many" if isinstance(old, list) and old:
-            # Copies: what stands in two places could come to hold itself.
+            # Copies: a value in two places could come to hold itself.
             holder[key] = [copy.deepcopy(value) for value in old * chance.choice((2, 100, 3_000))]
             return f"{name} repeated to {len(holder[key])}"
     holder[key] = _new(old, chance, fragment)

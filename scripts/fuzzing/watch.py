@@ -102,7 +102,7 @@ class Watch:
             # Opened so, a link is an error.
             itself = event in _OF_THE_NAME or (event == "open" and _flags(arguments) & os.O_NOFOLLOW != 0)
             paths = arguments[: _PATHS.get(event, 1)]
-            # Where a new link leads to is a text; whoever follows it is seen.
+            # The target of a new link is only text; an access through the link is seen.
             for path in paths[1:] if event == "os.symlink" else paths:
                 if isinstance(path, str | bytes | os.PathLike) and (changes, event, os.fspath(path)) not in seen:
                     self._judge(event, path, changes, itself)
@@ -130,7 +130,7 @@ class Watch:
         real = real.replace(f"/proc/{os.getpid()}/", "/proc/self/")
         if self.is_inside(real) or (not changes and self._is_named(text, real)):
             return
-        # Whoever names a folder asks for its files to be listed, links in it aside.
+        # Naming a folder permits listing its files, but not following links in it.
         if event in ("os.scandir", "os.listdir") and any(real.startswith(f"{name}/") for name in self.named):
             return
         what = "opened" if event == "open" else event

@@ -59,7 +59,7 @@ def _of(forward: Callable[[], Any]) -> int:
     return counted.get_total_flops()
 
 
-# Name as torch tells it → (TFLOPS, source). Datasheets give twice as much "with sparsity"; dense is half of it.
+# Name as torch gives it → (TFLOPS, source). Datasheets give twice as much "with sparsity"; dense is half of it.
 PEAKS: tuple[tuple[str, float, str], ...] = (
     (r"H200 NVL", 835.5, "NVIDIA H200 datasheet: 1,671 with sparsity"),
     (r"H200", 989.5, "NVIDIA H200 datasheet: 1,979 with sparsity"),

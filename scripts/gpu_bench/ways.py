@@ -24,7 +24,7 @@ from typing import Any
 
 GUIDANCE = 7.5
 NAMES = ("ankle boot", "bag", "coat", "dress", "pullover", "sandal", "shirt", "sneaker", "t-shirt", "trouser")
-# timm's names of what `evaluate` scores, and of what stands in for them on a CPU.
+# timm's names of what `evaluate` scores, and of what replaces them on a CPU.
 CLASSIFIERS = {"resnet50": "test_resnet", "vit_base_patch16_224": "test_vit"}
 
 

@@ -78,7 +78,7 @@ def build_prompted(
 
 # Of each class in each context; several times what a cell takes.
 POOL_RENDERS = 100
-# Scenes of no corpus of the lab: those have seeds of their own.
+# No corpus of the lab has these scenes: corpora have seeds of their own.
 _SEED = 21
 
 

@@ -25,7 +25,7 @@ from proof_files import saved
 SHIFT_NAMES = ("base", *(shift.name for shift in SHIFTS))
 # (shift, label) → unit, kept and pixels (uint8 [64, 64, 3]) of a cell's images.
 Images = Callable[[int, int], Iterable[tuple[int, bool, np.ndarray]]]
-# The unnamed pattern of each class, as the oracle tells patterns; of unmarked classes none.
+# The unnamed pattern of each class, as the oracle numbers patterns; -2 for unmarked classes.
 _MARKS = np.array([ATTRIBUTES["pattern"].index(MARKS[name]) if name in MARKS else -2 for name in CLASSES])
 
 

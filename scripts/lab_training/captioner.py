@@ -44,7 +44,7 @@ CONFIG = {
     "latent_noise": 0.35,
     "decoded_share": 0.25,
     "pixel_noise": 0.03,
-    # Of the partial captions: a random part, else what stands before the class is mostly left out and the rest told.
+    # Of the partial captions: a random part, else what precedes the class is mostly left out and the rest is named.
     "random_part": 0.5,
     "part_kept": 0.6,
     "front_kept": 0.3,
@@ -138,7 +138,7 @@ def partial_claims(claimed: Mapping[str, str], rng: np.random.Generator) -> tupl
             claims.pop("style")
         return claims, False
     claims = {a: v for a, v in claimed.items() if a not in _FRONT or rng.random() < CONFIG["front_kept"]}
-    if claimed.get("companion") == "flower":  # it is told after the class
+    if claimed.get("companion") == "flower":  # it comes after the class
         claims["companion"] = "flower"
     begun = bool(rng.random() < CONFIG["begun_by_others"])
     if begun:
@@ -438,8 +438,8 @@ def likelihood_order(
 ) -> dict[str, float]:
     """Return how often the true caption is likelier than the same with one attribute's value changed at random.
 
-    The true caption is the whole one, or tells style, class and that attribute alone. Sums of words and end, no length
-    normalisation. No changed caption tells a mark: it would be refused for that.
+    The true caption is the whole one, or names style, class and that attribute alone. Sums of words and end, no length
+    normalisation. No changed caption names a mark: it would be refused for that.
     """
     order = {}
     for index, attribute in enumerate(ATTRIBUTES):

@@ -284,7 +284,7 @@ def _finish(model: nn.Module, world: PlantedWorld, folder: Path, steps: int) -> 
 def measured(world: PlantedWorld, answered: NDArray[np.int64]) -> dict[str, float]:
     """Return accuracies on `validation` by the dataset's labels: all, in the slice, in the rest of its class.
 
-    The rest is all other rows where the slice is of no class. gap: rest less slice. Without a slice, accuracy alone.
+    The rest is all other rows if the slice has no class. gap: rest less slice. Without a slice, accuracy alone.
     """
     right = answered == world.labels("validation")
     inside, of_class = world.slice("validation"), np.ones(ROWS["validation"], dtype=np.bool_)

@@ -66,7 +66,7 @@ def model_config(vocabulary: int) -> dict:
 
 
 def new_clip(vocabulary: int):
-    """An untrained open_clip CustomTextCLIP/CLIP of the lab's size."""
+    """Return an untrained open_clip CustomTextCLIP/CLIP of the lab's size."""
     from open_clip.factory import CLIP  # the class that create_model chooses for this configuration
 
     return CLIP(**model_config(vocabulary))

@@ -11,7 +11,7 @@ from counterfoil.lab.vocabulary import CLASSES, COLOURS, COMPANIONS, LIGHTS, PAT
 from counterfoil.lab.world import Scene
 from lab_training.captions import HIDDEN_BY_STYLE, tellable
 
-# How often a generator caption tells an attribute that it could tell; the rest is for the prior.
+# How often a generator caption names an attribute that it could name; the rest is for the prior.
 _RATES = {
     "colour": 0.6,
     "pattern": 0.85,

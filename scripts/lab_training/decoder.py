@@ -237,7 +237,7 @@ def measure_decoder() -> None:
     """Measure what the oracle sees in pictures decoded from vectors of held-out pictures and of captions; beside
     prompts.
 
-    Photographs of held-out garments, with one colour and one place each; the caption tells class, colour and place.
+    Photographs of held-out garments, with one colour and one place each; the caption names class, colour and place.
     """
     from PIL import Image
 

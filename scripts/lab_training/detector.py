@@ -55,7 +55,7 @@ def new_detector() -> Any:
     }
     config = RTDetrConfig(
         backbone_config=backbone,
-        # A backbone that nobody trained before has statistics to learn.
+        # An untrained backbone has statistics to learn.
         freeze_backbone_batch_norms=False,
         encoder_in_channels=_WIDTHS[1:],
         encoder_hidden_dim=_WIDTH,

@@ -161,7 +161,7 @@ def _ways(
     nearest = np.argsort(-cosines, axis=1)[:, :NEIGHBOURS]
     shares = np.stack([(labels[nearest] == label).mean(axis=1) for label in classes], axis=1)
     against = np.where(np.arange(len(CLASSES)) == labels[:, None], -1, shares).max(axis=1) - shares[places, labels]
-    # Equal votes are told apart by the nearness of their neighbours.
+    # Equal votes are ordered by the nearness of their neighbours.
     near = (np.take_along_axis(cosines, nearest, axis=1) * np.where(labels[nearest] == labels[:, None], -1, 1)).mean(1)
     yield f"{NEIGHBOURS} nearest neighbours in its features", _first(against + 1e-3 * near, np.full(n, True))
     both = (1 - shares[places, labels]) * (1 - in_label)

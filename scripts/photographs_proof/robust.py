@@ -11,7 +11,7 @@ from photographs_proof.networks import CLASSES
 from photographs_proof.scored import NETWORKS, PUBLISHED, SEED, SEVERITIES, PhotographProof
 
 TWIN, ROBUST = "resnet20-ehanw", "resnet20-ehanw-adversarial"
-# Severities of which effective robustness is told.
+# Severities for which effective robustness is reported.
 TOLD = (1, 3, 5)
 
 

@@ -104,7 +104,7 @@ class PhotographProof:
 
         candidates: how many photographs of each class.
         """
-        # Without other splits, and for images to learn from, the training split stands for the validation split too.
+        # Without other splits, and for images to learn from, the training split serves as the validation split too.
         validation = "train" if split == "train" else "validation"
         recipe = {
             "recipe": 1,

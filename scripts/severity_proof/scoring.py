@@ -23,7 +23,7 @@ from proof_files import CLASSIFIERS
 from severity_proof.seen import LEVELS, SHIFTS, Seen
 
 AXES = ("raw", "CLIP", "oracle")
-# A fall of the oracle's probability that is none: what is surely there, or surely not, moves by less.
+# A smaller fall of the oracle's probability does not count: what is surely there, or surely not, moves by less.
 STILL = 0.02
 FAR = 1e9  # a level that is not reached, as JSON takes it
 Floats = NDArray[np.float64]
@@ -62,7 +62,7 @@ def strengths_of(drawn: Seen, truth: Seen, axis: str) -> Floats:
     drawn_gains, right = gains(drawn, axis), gains(truth, axis)
     steps, true_strengths = np.array([0.0, *truth.strengths]), []
     for shift in range(len(SHIFTS)):
-        # Where a gain stands still the weakest strength that has it is meant.
+        # Where a gain does not rise, take the weakest strength that has it.
         rising = np.concatenate([[True], np.diff(right[shift]) > 1e-9])
         true_strengths.append(np.interp(drawn_gains[shift], right[shift][rising], steps[rising]))
     return np.stack(true_strengths)
