@@ -67,7 +67,8 @@ def coverage(seed: int) -> Iterator[proving.Table]:
     opening = (
         f"How often a 95 % interval holds the truth, in % of sets, and its median width in points. The aim is 93 to 97;"
         f" a number below 93 is bold. The truth is that of {POPULATION:,} images with {OBJECTS} objects each; sets"
-        f" are drawn from them, with {REPLICATES} resamples each. 200 sets show 95 % to within 3.0 points, and 100 to within 4.3. *Perfect*"
+        f" are drawn from them, with {REPLICATES} resamples each. 200 sets show 95 % to within 3.0 points, and 100 to"
+        " within 4.3. *Perfect*"
         " finds all objects on the base and 98 % under the shift."
     )
     below = (

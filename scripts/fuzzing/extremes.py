@@ -15,7 +15,9 @@ Tree = dict[str, Any]
 
 
 def extreme(tree: Tree, chance: random.Random) -> str:
-    """Make one such change to a recipe's tree; return it in words."""
+    """Make one such change to a recipe's tree; return it in words. An earlier change may have left no mapping."""
+    if not isinstance(tree, dict):
+        return "no mapping"
     change = chance.choice(_CHANGES)
     words = change(tree, chance)
     return words if len(words) <= 150 else f"{words[:130]}…({len(words)})"

@@ -49,6 +49,7 @@ def test_categories_and_the_form_of_boxes_decide_what_is_stored() -> None:
         ("prompts.shifts.zoom={corruption: zoom_blur}", "prompts.shifts.zoom.corruption: zoom_blur moves"),
         ("prompts.shifts.turned={corruption: rotation}", "rotation moves what is in the image"),
         ("prompts.shifts.elastic={corruption: elastic_transform}", "elastic_transform moves"),
+        ("prompts.shifts.fog={corruption: [zoom_blur]}", "prompts.shifts.fog.corruption"),
         ("generator.saved_size=64", "generator.saved_size: images would become squares"),
         ("screen.model=lab:clip", "screen.model: an image with many objects has no class to screen by"),
         ("screen.judge=lab:resnet10t", "screen.judge: an image with many objects"),

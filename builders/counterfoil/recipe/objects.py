@@ -102,9 +102,10 @@ def object_problems(parts: RecipeParts) -> Iterator[RecipeProblem]:
             message = "an image with many objects has no class to screen by, expected null with source.objects"
             yield ("screen", key), message
     for path, spec in parts.of_shifts:
-        if spec.get("corruption") in MOVING:
+        corruption = spec.get("corruption")
+        if isinstance(corruption, str) and corruption in MOVING:
             message = (
-                f"{spec['corruption']} moves what is in the image, so that boxes no longer lie around their objects;"
+                f"{corruption} moves what is in the image, so that boxes no longer lie around their objects;"
                 " expected a change that leaves every pixel in place, such as fog"
             )
             yield (*path, "corruption"), message
