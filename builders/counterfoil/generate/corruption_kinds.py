@@ -1,7 +1,11 @@
-"""A function for each name in `CORRUPTIONS`, from a picture to a picture, both float64 [height, width, 3] from 0 to 1.
+"""Compute each corruption in `CORRUPTIONS` with the function of the same name.
 
-The caller clips and rounds the result. Random arrays follow the constants: `draw_fog` draws those of `fog`. Outside of
-a picture the published definitions repeat its edge pixels or mirror it, and each function says which.
+The function takes a picture, float64 [height, width, 3] from 0 to 1, then its constants, then its random arrays. The
+function `draw_fog` draws the random arrays of `fog`, and other corruptions follow this pattern. The function returns a
+picture of the same shape, and the caller clips and rounds this picture.
+
+Some corruptions need pixels beyond the edge of a picture. The published definitions repeat the edge pixels or mirror
+the picture. The docstring of each such function says which.
 """
 
 from __future__ import annotations
@@ -17,9 +21,10 @@ Constant = float | tuple[float, ...]
 
 
 def luma(picture: np.ndarray) -> np.ndarray:
-    """Return grey levels [height, width] by the weights of JPEG and Pillow.
+    """Return the grey levels [height, width] of a picture, with the weights that JPEG and Pillow use.
 
-    A matrix product would add in another order on other processors, and round some levels differently.
+    The order of additions in a matrix product depends on the processor, and another order rounds some levels
+    differently. So this function adds the channels one by one.
     """
     return picture[..., 0] * 0.299 + picture[..., 1] * 0.587 + picture[..., 2] * 0.114
 
@@ -33,7 +38,7 @@ def gaussian_noise(picture: np.ndarray, deviation: float, normal: np.ndarray) ->
 
 
 def draw_shot_noise(rng: np.random.Generator, picture: np.ndarray, full: float) -> tuple[np.ndarray, ...]:
-    """Draw the number of photons in each pixel, `full` on average in a white one."""
+    """Draw the number of photons in each pixel. A white pixel has `full` photons on average."""
     return (rng.poisson(picture * full),)
 
 
@@ -61,14 +66,14 @@ def draw_colour_cast(rng: np.random.Generator, picture: np.ndarray, constant: Co
 
 
 def brightness(picture: np.ndarray, more: float) -> np.ndarray:
-    """Raise the value in HSV, with equal ratios of the channels."""
+    """Raise the value in HSV, and keep the ratios between the channels."""
     value = picture.max(axis=2, keepdims=True)
     brighter = np.minimum(value + more, 1)
     return np.where(value > 0, picture * (brighter / np.where(value > 0, value, 1)), brighter)
 
 
 def saturate(picture: np.ndarray, factor_and_more: tuple[float, float]) -> np.ndarray:
-    """Change the saturation in HSV. A grey has hue 0, which is red."""
+    """Change the saturation in HSV. A grey pixel has hue 0, so it turns red."""
     factor, more = factor_and_more
     value = picture.max(axis=2, keepdims=True)
     below = value - picture
@@ -94,7 +99,10 @@ def darker(picture: np.ndarray, stops: float) -> np.ndarray:
 
 
 def colour_cast(picture: np.ndarray, stops: float, sign: np.ndarray) -> np.ndarray:
-    """Scale red up and blue down by so many stops, or the reverse; white keeps its luminance."""
+    """Scale the red channel up and the blue channel down, or the reverse if `sign` is -1.
+
+    The gains of the two channels differ by `stops` stops. A white pixel keeps its luminance.
+    """
     gains = 2.0 ** (np.array([0.5, 0.0, -0.5]) * stops * sign)
     luminance = gains[0] * 0.2126 + gains[1] * 0.7152 + gains[2] * 0.0722
     return _encoded(_light(picture) * (gains / luminance))
@@ -109,7 +117,10 @@ def draw_occlusion(rng: np.random.Generator, picture: np.ndarray, constant: Cons
 
 
 def occlusion(picture: np.ndarray, share: float, position: np.ndarray) -> np.ndarray:
-    """Cover a share of the picture with a grey rectangle of its form, wholly inside."""
+    """Cover a share of the picture with a grey rectangle.
+
+    The rectangle has the aspect ratio of the picture and lies inside the picture.
+    """
     sides = np.array(picture.shape[:2])
     covered = np.maximum(np.rint(sides * share**0.5).astype(int), 1)
     top, left = np.floor(position * (sides - covered + 1)).astype(int)
@@ -151,22 +162,26 @@ def _picture(image: Image.Image) -> np.ndarray:
 
 
 def gaussian_blur(picture: np.ndarray, deviation: float) -> np.ndarray:
-    """Blur by a Gaussian; edge pixels are repeated."""
+    """Blur a picture with a Gaussian. Beyond the edge, the edge pixels repeat."""
     from scipy.ndimage import gaussian_filter
 
     return gaussian_filter(picture, (deviation, deviation, *[0] * (picture.ndim - 2)), mode="nearest")
 
 
 def defocus_blur(picture: np.ndarray, disk: tuple[float, float]) -> np.ndarray:
-    """Return the mean over a disk of this radius, softened by a Gaussian of this deviation; mirrored at the edge."""
+    """Replace each pixel by the weighted mean of the pixels in a disk around it.
+
+    The pair `disk` holds the radius of the disk and the standard deviation of the Gaussian that softens its rim. The
+    picture is mirrored at the edge.
+    """
     import scipy.fft
 
-    fft: Any = scipy.fft  # older releases annotate tuples
+    fft: Any = scipy.fft  # older releases of scipy annotate tuples
 
     kernel = disk_kernel(*disk)
     reach = len(kernel) // 2
     around = np.pad(picture, ((reach, reach), (reach, reach), (0, 0)), "reflect")
-    # The time of Fourier transforms does not grow with the disk.
+    # A convolution by Fourier transforms takes the same time for a large disk as for a small one.
     sides = [fft.next_fast_len(side, real=True) for side in around.shape[:2]]
     product = fft.rfft2(around, sides, axes=(0, 1)) * fft.rfft2(kernel, sides)[..., None]
     height, width = picture.shape[:2]
@@ -190,16 +205,22 @@ def disk_kernel(radius: float, deviation: float) -> np.ndarray:
 def draw_glass_blur(
     rng: np.random.Generator, picture: np.ndarray, constants: tuple[float, int, int]
 ) -> tuple[np.ndarray, ...]:
-    """Draw offsets (right, down) for each pixel far enough from the edge, last row and column first."""
+    """Draw an offset (right, down) to a neighbour for each pixel that is far enough from the edge.
+
+    The offsets of the last row come first, and within a row the offset of the last column comes first.
+    """
     _, reach, rounds = constants
     rows, columns = (max(0, side - 2 * reach) for side in picture.shape[:2])
     return (rng.integers(-reach, reach, (rounds, rows, columns, 2)),)
 
 
 def glass_blur(picture: np.ndarray, constants: tuple[float, int, int], swaps: np.ndarray) -> np.ndarray:
-    """Blur; let one pixel after another take the current colour of its neighbour; blur again."""
+    """Blur the picture, move colours between neighbours, and blur again.
+
+    One pixel after another takes the colour that its drawn neighbour has at that moment.
+    """
     deviation, reach, _ = constants
-    # The published code cuts to levels too.
+    # The published code also cuts colours off to whole levels here.
     levels = (gaussian_blur(picture, deviation) * 255).astype(np.uint8).reshape(-1, 3)
     height, width = picture.shape[:2]
     indices = np.arange(height * width).reshape(height, width)
@@ -210,7 +231,8 @@ def glass_blur(picture: np.ndarray, constants: tuple[float, int, int], swaps: np
         neighbour = indices.copy()
         neighbour[inner] += (offsets[..., 1] * width + offsets[..., 0])[::-1, ::-1]
         neighbour = neighbour.ravel()
-        # A later neighbour has already taken another colour, so follow it to the origin of that colour.
+        # Pixels are visited from the last to the first. A neighbour with a larger index has already taken another
+        # colour, so follow the chain of neighbours to the pixel from which that colour came.
         behind = np.where((neighbour > indices.ravel()) & visited.ravel()[neighbour], neighbour, indices.ravel())
         while True:
             further = behind[behind]
@@ -226,9 +248,11 @@ def draw_motion_blur(rng: np.random.Generator, picture: np.ndarray, constant: Co
 
 
 def motion_blur(picture: np.ndarray, path: tuple[int, float], angle: np.ndarray) -> np.ndarray:
-    """Return the mean along a line from each pixel, [height, width, …]; edge pixels are repeated.
+    """Replace each pixel by the weighted mean along a line that starts at the pixel.
 
-    As in ImageMagick, the line is 2 radius + 1 pixels long, and its weights are half of a Gaussian of this deviation.
+    The picture is [height, width, …]. Beyond the edge, the edge pixels repeat. The pair `path` holds a radius and a
+    standard deviation. As in ImageMagick, the line is 2 radius + 1 pixels long, and the weights along the line are one
+    half of a Gaussian with this deviation.
     """
     radius, deviation = path
     steps = np.arange(2 * radius + 1)
@@ -250,9 +274,12 @@ def motion_blur(picture: np.ndarray, path: tuple[int, float], angle: np.ndarray)
 
 
 def zoom_blur(picture: np.ndarray, stop_and_step: tuple[float, float]) -> np.ndarray:
-    """Average the picture with zooms into its middle, from 1 until before `stop`."""
+    """Average the picture with enlarged copies of its middle.
+
+    The factors of enlargement start at 1, grow by the step, and end before the stop.
+    """
     factors = np.arange(1, *stop_and_step)
-    picture = picture.astype(np.float32)  # as published, and twice as fast
+    picture = picture.astype(np.float32)  # the published code uses float32 too, and float32 is twice as fast
     total = picture.copy()
     for factor in factors:
         total += zoomed(picture, factor)
@@ -260,7 +287,7 @@ def zoom_blur(picture: np.ndarray, stop_and_step: tuple[float, float]) -> np.nda
 
 
 def zoomed(picture: np.ndarray, factor: float) -> np.ndarray:
-    """Enlarge the middle of a picture, [height, width, …], interpolated linearly."""
+    """Enlarge the middle of a picture, [height, width, …], with linear interpolation."""
     for axis in (0, 1):
         side = picture.shape[axis]
         cut = math.ceil(side / factor)
@@ -275,7 +302,7 @@ def zoomed(picture: np.ndarray, factor: float) -> np.ndarray:
 
 
 def draw_elastic_transform(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
-    """Draw from -1 to 1: moves (x, y) of three corners, and fields of steps across and down."""
+    """Draw numbers from -1 to 1: the moves (x, y) of three corners, then one field of shifts across and one down."""
     sides = picture.shape[:2]
     return rng.uniform(-1, 1, (3, 2)), rng.uniform(-1, 1, sides), rng.uniform(-1, 1, sides)
 
@@ -287,10 +314,13 @@ def elastic_transform(
     across: np.ndarray,
     down: np.ndarray,
 ) -> np.ndarray:
-    """Move three corners of a square in the middle, then pixels by smooth fields; mirrored at the edge.
+    """Apply a random affine map, then shift every pixel by smooth random fields.
 
-    The constants are the fields' strength and smoothness and the moves of corners, in pixels of a picture of the last
-    constant's side. Other pictures are bent in the same form.
+    The affine map moves three corners of a square in the middle of the picture. The picture is mirrored at the edge.
+
+    The four constants are the strength of the fields, their smoothness, the largest move of a corner, and the side in
+    pixels of the pictures for which the first three constants hold. A picture with another shorter side gets scaled
+    constants, so it is bent into the same form.
     """
     height, width = picture.shape[:2]
     scale = min(height, width) / constants[3]
@@ -299,7 +329,7 @@ def elastic_transform(
     square = min(height, width) // 3
     before = middle + square * np.array([[1, 1], [1, -1], [-1, -1]])
     after = before + far * corners
-    # The origin of each pixel: the affine map of the moved corners to the corners.
+    # This affine map takes the moved corners back to the corners, so it gives the origin of each pixel.
     back = np.linalg.pinv(np.column_stack([after, np.ones(3)])) @ before
     rows, columns = np.indices((height, width), np.float64)
     picture = warped(
@@ -316,19 +346,21 @@ def elastic_transform(
 
 
 def smooth(field: np.ndarray, deviation: float) -> np.ndarray:
-    """Return a field, mirrored at its edge, blurred by a Gaussian that ends at three deviations.
+    """Blur a field with a Gaussian that ends at three deviations. The field is mirrored at its edge.
 
-    A mirrored field is a sum of cosines, and a blur only weakens each. So cosine transforms make wide blurs fast.
+    A mirrored field is a sum of cosines, and a blur multiplies each cosine by a factor. So this function uses cosine
+    transforms, which make wide blurs fast.
     """
     import scipy.fft
 
-    fft: Any = scipy.fft  # older releases annotate tuples
+    fft: Any = scipy.fft  # older releases of scipy annotate tuples
 
     reach = int(3 * deviation + 0.5)
     taps = np.arange(-reach, reach + 1)
     weights = np.exp(-0.5 * (taps / max(deviation, 1e-9)) ** 2)
     weights /= weights.sum()
-    # For each k the sum of weights times cos(pi k tap / side); these cosines repeat at twice the side.
+    # The factor of cosine k is the sum of the weights times cos(pi k tap / side). These cosines repeat at twice the
+    # side, so a Fourier transform of this length gives all factors.
     factors = [fft.rfft(np.bincount(taps % (2 * side), weights, 2 * side)).real[:side] for side in field.shape]
     return fft.idctn(fft.dctn(field) * factors[0][:, None] * factors[1])
 
@@ -337,7 +369,7 @@ draw_rotation = draw_colour_cast
 
 
 def rotation(picture: np.ndarray, degrees: float, sign: np.ndarray) -> np.ndarray:
-    """Rotate the picture about its middle; mirrored at the edge."""
+    """Rotate the picture about its middle. The picture is mirrored at the edge."""
     height, width = picture.shape[:2]
     cosine, sine = (function(math.radians(degrees * float(sign))) for function in (math.cos, math.sin))
     rows, columns = np.indices((height, width), np.float64)
@@ -351,7 +383,10 @@ def rotation(picture: np.ndarray, degrees: float, sign: np.ndarray) -> np.ndarra
 
 
 def warped(picture: np.ndarray, rows: np.ndarray, columns: np.ndarray, outside: str) -> np.ndarray:
-    """Take each pixel from this row and column, interpolated linearly; `outside` is scipy's mode."""
+    """Take each pixel of the result from the place in the picture that `rows` and `columns` give.
+
+    The interpolation is linear. For places beyond the edge, `outside` names a mode of scipy.
+    """
     from scipy.ndimage import map_coordinates
 
     origins = np.stack([rows, columns])
@@ -360,7 +395,10 @@ def warped(picture: np.ndarray, rows: np.ndarray, columns: np.ndarray, outside: 
 
 
 def draw_fog(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
-    """Draw from -1 to 1: a number for each point of the fractal except the first, in order of use."""
+    """Draw a number from -1 to 1 for each point of the fractal, in the order of use.
+
+    The first point needs no number, because its height is 0.
+    """
     return (rng.uniform(-1, 1, _fractal_side(picture) ** 2 - 1),)
 
 
@@ -371,21 +409,27 @@ def fog(picture: np.ndarray, constants: tuple[float, float], numbers: np.ndarray
 
 
 def _cloud(picture: np.ndarray, decay: float, numbers: np.ndarray) -> np.ndarray:
-    """Return a fractal of the picture's size, repeated without a seam."""
+    """Return a fractal in the size of the picture. A smaller fractal repeats without a seam."""
     side = _fractal_side(picture)
     rows, columns = (np.arange(length) % side for length in picture.shape[:2])
     return plasma(side, decay, numbers)[np.ix_(rows, columns)]
 
 
 def _fractal_side(picture: np.ndarray) -> int:
-    """Return the least power of two that covers the picture, as published, but at most 1,024 to bound memory."""
+    """Return the side of the square fractal, in pixels.
+
+    As in the published code, the side is the least power of two that covers the picture. Here the side is at most
+    1,024, which bounds memory.
+    """
     return min(1024, 2 ** math.ceil(math.log2(max(picture.shape[:2]))))
 
 
 def plasma(side: int, decay: float, numbers: np.ndarray) -> np.ndarray:
-    """Return heights from 0 to 1, [side, side], by diamonds and squares on a torus.
+    """Return a fractal of heights from 0 to 1, [side, side], by the diamond-square algorithm on a torus.
 
-    Each round adds steps, half as long and `decay` times smaller, to the means of four neighbours.
+    Each round sets new points halfway between known points. The height of a new point is the mean of its four
+    neighbours plus a random change. From round to round the distance halves, and the swing, whose square scales the
+    change, is divided by `decay`.
     """
     heights = np.zeros((side, side))
     step, swing, used = side, 100.0, 0
@@ -393,7 +437,7 @@ def plasma(side: int, decay: float, numbers: np.ndarray) -> np.ndarray:
     def stepped(four: np.ndarray) -> np.ndarray:
         nonlocal used
         used += four.size
-        # The published steps grow by the square of the swing.
+        # The published code scales the random change by the square of the swing.
         return four / 4 + swing**2 * numbers[used - four.size : used].reshape(four.shape)
 
     while step >= 2:
@@ -410,7 +454,7 @@ def plasma(side: int, decay: float, numbers: np.ndarray) -> np.ndarray:
 
 
 def draw_snow(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
-    """Draw a normal number for each pixel, and the angle of the fall in degrees."""
+    """Draw a normal number for each pixel, and the angle in degrees at which the snow falls."""
     return rng.standard_normal(picture.shape[:2]), np.asarray(rng.uniform(-135, -45))
 
 
@@ -420,11 +464,15 @@ def snow(
     normal: np.ndarray,
     angle: np.ndarray,
 ) -> np.ndarray:
-    """Add noise, zoomed, cut at a threshold and blurred, twice to a whitened picture."""
+    """Whiten the picture, then add a layer of snowflakes and the same layer rotated by 180 degrees.
+
+    The flakes are normal noise that is enlarged, cut at a threshold, and blurred along the fall.
+    """
     mean, deviation, zoom, threshold, radius, sigma, left = constants
     flakes = zoomed(mean + deviation * normal, zoom)
     flakes = np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)
-    # The published code moved files, so there are levels before and after.
+    # The published code blurs a file of the flakes with ImageMagick, so it cuts the flakes to whole levels before and
+    # after the blur.
     flakes = np.floor(motion_blur(np.floor(flakes * 255), (radius, sigma), angle)) / 255
     white = np.maximum(picture, luma(picture)[..., None] * 1.5 + 0.5)
     return left * picture + (1 - left) * white + (flakes + np.rot90(flakes, 2))[..., None]
@@ -437,7 +485,10 @@ def draw_spatter(rng: np.random.Generator, picture: np.ndarray, constant: Consta
 def spatter(
     picture: np.ndarray, constants: tuple[float, float, float, float, float, int], normal: np.ndarray
 ) -> np.ndarray:
-    """Put liquid where smooth noise is above a threshold: water that shines at its edges, or mud."""
+    """Put drops of liquid on the picture, where smooth noise is above a threshold.
+
+    The liquid is mud if the last constant is not 0. Otherwise it is water that shines at its edges.
+    """
     mean, deviation, smoothness, threshold, strength, mud = constants
     liquid = gaussian_blur(mean + deviation * normal, smoothness)
     if mud:
@@ -451,23 +502,30 @@ def spatter(
 
 
 def _relief(levels: np.ndarray) -> np.ndarray:
-    """Return the light on the liquid from one corner, by the distance to its edges."""
+    """Return the light on the liquid, levels from 0 to 255, as if a lamp stood at one corner.
+
+    The distance of a pixel to the nearest edge of the liquid acts as a height.
+    """
     from scipy.ndimage import correlate, uniform_filter
 
     far = np.minimum(_distance(~_edges(levels)), 20 * _STEPS[0])
-    # A mean of exact integers, cut to whole steps: rounding errors would give other levels.
+    # The mean of exact integers is cut to whole steps. Sums of floats could round to other levels.
     far = _equalised((correlate(far, np.ones((3, 3), int), mode="mirror") // (9 * _STEPS[0])).astype(np.uint8))
     lit = correlate(far.astype(np.float64), np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]), mode="mirror")
     return np.rint(uniform_filter(np.clip(lit, 0, 255), 3, mode="mirror"))
 
 
 def _distance(inside: np.ndarray) -> np.ndarray:
-    """Return the distance of each inner pixel to the nearest outer one, along sides, diagonals and knight's moves."""
+    """Return the distance of each pixel inside to the nearest pixel outside, in ten-thousandths of a pixel.
+
+    The distance is the length of the shortest path along sides, diagonals, and knight's moves.
+    """
     from scipy.ndimage import distance_transform_edt
 
     if inside.all():
         return np.full(inside.shape, np.iinfo(np.int64).max)
-    # By the straight line to the nearest pixel, which is hardly ever farther in steps than another.
+    # Start with the path to the pixel that is nearest in a straight line. Another pixel rarely has a shorter path, and
+    # the loop below finds such paths.
     nearest = np.asarray(distance_transform_edt(inside, return_distances=False, return_indices=True))
     down, across = np.abs(nearest - np.indices(inside.shape))
     more, less = np.maximum(down, across), np.minimum(down, across)
@@ -485,8 +543,9 @@ def _distance(inside: np.ndarray) -> np.ndarray:
         way = shorter
 
 
-# OpenCV's steps in ten-thousandths, so that sums are exact, and the cost of moves to the middle of five by five pixels;
-# 0 where two moves lead too.
+# `_STEPS` holds OpenCV's lengths of a step along a side, a diagonal, and a knight's move. They are integers, in
+# ten-thousandths of a pixel, so sums are exact. `_MOVES` holds the length of the move from each of five by five pixels
+# to the middle one. A pixel from which no single move leads to the middle has 0.
 _STEPS = (10000, 14000, 21969)
 _MOVES = np.array(
     [
@@ -500,7 +559,7 @@ _MOVES = np.array(
 
 
 def _equalised(levels: np.ndarray) -> np.ndarray:
-    """Return levels that are all about as frequent."""
+    """Equalise the histogram: return the picture with levels that occur about equally often."""
     counts = np.bincount(levels.ravel(), minlength=256)
     lowest = int(np.flatnonzero(counts)[0])
     others = levels.size - counts[lowest]
@@ -511,7 +570,7 @@ def _equalised(levels: np.ndarray) -> np.ndarray:
 
 
 def _edges(levels: np.ndarray) -> np.ndarray:
-    """Return Canny's edges at 50 and 150."""
+    """Return the edges that Canny's detector finds with the thresholds 50 and 150, as a bool mask."""
     from scipy.ndimage import label, sobel
 
     across, down = (sobel(levels.astype(np.int32), axis, mode="nearest") for axis in (1, 0))
@@ -540,19 +599,23 @@ def _edges(levels: np.ndarray) -> np.ndarray:
     return weak & np.isin(parts, np.unique(parts[strong]))
 
 
-# Feathers of ice in a square of the shorter side, barbs of each, and the least side in pixels of the canvas.
+# `_FEATHERS` is the number of feathers of ice in a square picture, `_BARBS` the number of barbs of each feather, and
+# `_DRAWN_SIDE` the least side of the canvas in pixels. `_MOST_DRAWN` bounds the pixels of the canvas of a long strip.
 _FEATHERS, _BARBS, _DRAWN_SIDE = 150, 40, 256
 _MOST_DRAWN = 1 << 28
-# The least side of ice from which pixels are taken, that of a picture of ImageNet.
+# Where `frost` skips pixels of the ice, each side of the ice has at least the side of a picture of ImageNet.
 _SAMPLED_SIDE = 224
 
 
 def draw_frost(rng: np.random.Generator, picture: np.ndarray, constant: Constant) -> tuple[np.ndarray, ...]:
-    """Draw from 0 to 1: six numbers for each feather, three for each of its barbs; then those of the haze's fractal."""
+    """Draw six numbers for each feather and three for each of its barbs, from 0 to 1, then the numbers of the haze.
+
+    The haze is a fractal, whose numbers are drawn as for `fog`.
+    """
     assert isinstance(constant, tuple)
     pane = _pane(picture, int(constant[2]))
     height, width = pane.shape[:2]
-    # A strip gets thinner ice, because it would need millions of feathers.
+    # A long strip would need millions of feathers, so the number is bounded and its ice is thinner.
     feathers = math.ceil(_FEATHERS * min(16.0, max(height, width) / min(height, width)))
     return rng.random((feathers, 6)), rng.random((feathers, _BARBS, 3)), *draw_fog(rng, pane, constant)
 
@@ -564,7 +627,10 @@ def frost(
     barbs: np.ndarray,
     numbers: np.ndarray,
 ) -> np.ndarray:
-    """Add feathers of ice on frozen haze, with the mean and spread of the published photographs."""
+    """Darken the picture and add ice: feathers on a frozen haze.
+
+    The ice has the mean and the spread of the photographs of ice in the published code.
+    """
     left, share, step = constants
     pane = _pane(picture, step)
     height, width = pane.shape[:2]
@@ -575,16 +641,22 @@ def frost(
 
 
 def _pane(picture: np.ndarray, step: int) -> np.ndarray:
-    """Return an array, without memory, in the size of the ice from which every `step`-th pixel is taken."""
+    """Return an array in the size of the ice, from which `frost` takes every `step`-th pixel.
+
+    The array is a broadcast zero, so it takes no memory.
+    """
     least = 1 if step == 1 else _SAMPLED_SIDE
     height, width = (max(least, step * length) for length in picture.shape[:2])
     return np.broadcast_to(np.float64(0), (height, width))
 
 
 def _feathers(height: int, width: int, feathers: np.ndarray, barbs: np.ndarray) -> np.ndarray:
-    """Draw feathers from 0 to 1: a bent rib, with barbs on both sides that shorten towards its tip."""
+    """Draw feathers of ice, levels from 0 to 1, [height, width].
+
+    Each feather is a bent rib with barbs on both sides. The barbs shorten towards the tip of the rib.
+    """
     side = min(height, width)
-    # The canvas of a strip is bounded.
+    # The canvas is finer than the picture, but a strip must not make it too large.
     finer = min(max(2, math.ceil(_DRAWN_SIDE / side)), max(1, math.isqrt(_MOST_DRAWN // (height * width))))
     row, column, turn, size, slimness, light = (part[:, None] for part in feathers.T)
     length = side * finer * (0.08 + 0.4 * size**2)

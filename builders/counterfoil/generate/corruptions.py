@@ -1,7 +1,8 @@
-"""Corrupt photographs: common corruptions (Hendrycks and Dietterich 2019), and those of cameras and pipelines.
+"""Corrupt photographs with the common corruptions, and with faults of cameras and of image pipelines.
 
-Constants (`recipe/corruptions.py`) are the published ones, in pixels of pictures of 224 or 32. Other pictures get the
-same constants. Levels are rounded, while the published code cuts them off.
+Hendrycks and Dietterich (2019) defined the common corruptions. `recipe/corruptions.py` holds their published constants
+for pictures of 224 pixels and of 32 pixels. A picture of another size gets one of these two tables unscaled. This code
+rounds levels, while the published code cuts off the fraction.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from counterfoil.generate import corruption_kinds
 from counterfoil.recipe.corruptions import CORRUPTIONS
 from counterfoil.report.words import counted
 
-# The geometric mean of 32 and 224 pixels. The published constants for 64 pixels (Tiny-ImageNet-C) are nearer to the
-# small table too, and the largest disk of the large table would be a third as wide as such a picture.
+# Pictures whose shorter side is less than `SMALL_BELOW` get the constants for 32 pixels. The limit is the geometric
+# mean of 32 and 224. Pictures of 64 pixels belong below the limit for two reasons. Their own published constants
+# (Tiny-ImageNet-C) are nearer to the constants for 32 pixels. And the largest disk for 224 pixels would be a third as
+# wide as such a picture.
 SMALL_BELOW = 85
 SMALLEST_SIDE = 8
 
@@ -24,8 +27,8 @@ SMALLEST_SIDE = 8
 def corrupt(pixels: np.ndarray, name: str, severity: int, seed: int) -> np.ndarray:
     """Return a corrupted copy of a picture, uint8 [height, width, 3] with sides of at least 8 pixels.
 
-    Severity is 1 to 5. On one stack the arguments decide every byte. KeyError for another name, ValueError for another
-    severity or picture.
+    The severity is 1 to 5. The same arguments give the same bytes with the same versions of the libraries. Raise
+    KeyError for an unknown name, and ValueError for another severity or another form of picture.
     """
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or min(pixels.shape[:2]) < SMALLEST_SIDE:
         raise ValueError(
@@ -38,22 +41,23 @@ def corrupt(pixels: np.ndarray, name: str, severity: int, seed: int) -> np.ndarr
 
 
 def random_arrays(name: str, rng: np.random.Generator, picture: np.ndarray, constants: Any) -> tuple[np.ndarray, ...]:
-    """Draw the random arrays of a corruption, if it has any, for a picture from 0 to 1."""
+    """Draw the random arrays of a corruption for a picture with levels from 0 to 1. Some corruptions have none."""
     draw = getattr(corruption_kinds, f"draw_{name}", None)
     return () if draw is None else draw(rng, picture, constants)
 
 
 def corrupted_by(picture: np.ndarray, name: str, severity: int, *arrays: np.ndarray) -> np.ndarray:
-    """Return the corrupted picture, uint8, of a picture from 0 to 1 and its random arrays."""
+    """Corrupt a picture with levels from 0 to 1 by its random arrays. Return a uint8 picture."""
     height, width = picture.shape[:2]
     corrupted = getattr(corruption_kinds, name)(picture, constants_of(name, severity, height, width), *arrays)
     return np.rint(np.clip(corrupted, 0, 1) * 255).astype(np.uint8)
 
 
 def twice_compressed(sides: Sequence[int]) -> list[str]:
-    """Return a warning on `jpeg_compression` if JPEG files of these shorter sides get the qualities of CIFAR-10-C.
+    """Return a warning if small JPEG files would be compressed again by `jpeg_compression`.
 
-    Photographs of quality 75 gave accuracies of 82, 76, 70, 64 and 70 % by severity (ResNet-20, CIFAR-10).
+    `sides` are the shorter sides of JPEG files. Small pictures get the qualities of CIFAR-10-C. When photographs of
+    CIFAR-10 were saved at quality 75 first, a ResNet-20 had accuracies of 82, 76, 70, 64 and 70 % at severities 1 to 5.
     """
     small = sum(side < SMALL_BELOW for side in sides)
     if not small:
@@ -65,7 +69,7 @@ def twice_compressed(sides: Sequence[int]) -> list[str]:
 
 
 def constants_of(name: str, severity: int, height: int, width: int) -> Any:
-    """Return the constants of a severity for pictures of this size."""
+    """Return the constants of a corruption at a severity for pictures of this size."""
     if severity not in range(1, 6):
         raise ValueError(f"severity is 1 to 5, not {severity}")
     corruption = CORRUPTIONS[name]
@@ -75,16 +79,16 @@ def constants_of(name: str, severity: int, height: int, width: int) -> Any:
 def contrast_match(base: np.ndarray, shifted: np.ndarray) -> tuple[float, float]:
     """Return the gain and offset that give the base the mean and standard deviation of the shifted picture's luma.
 
-    Pictures are uint8 [height, width, 3] of any two sizes. The gain of a flat base is 1.
+    Both pictures are uint8 [height, width, 3], and their sizes may differ. A base of one grey level gets gain 1.
     """
     base_luma, shifted_luma = (corruption_kinds.luma(picture) for picture in (base, shifted))
     deviation = float(base_luma.std())
-    # A flat picture's luma differs from its mean by rounding alone.
+    # In a picture of one grey level, rounding alone makes the luma differ from its mean.
     gain = float(shifted_luma.std()) / deviation if deviation > 1e-6 else 1.0
     return gain, float(shifted_luma.mean()) - gain * float(base_luma.mean())
 
 
 def apply_gain(base: np.ndarray, gain: float, offset: float) -> np.ndarray:
-    """Multiply every level by the gain and add the offset; cut off at black and white."""
+    """Multiply every level by the gain, add the offset, and clip the result to black and white."""
     levels = np.rint(np.clip(np.arange(256) * gain + offset, 0, 255)).astype(np.uint8)
     return levels[base]

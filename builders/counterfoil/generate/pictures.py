@@ -18,20 +18,22 @@ if TYPE_CHECKING:
 
     from counterfoil.recipe import Recipe
 
-# Waits for pictures, uint8 [height, width, 3] each; None for one whose numbers were not all finite.
+# A `DrawnAhead` waits for pictures and returns them. Each picture is uint8 [height, width, 3], or None if some of its
+# numbers were not finite.
 DrawnAhead = Callable[[], list["np.ndarray | None"]]
 
 
 def as_pictures(pixels: torch.Tensor) -> DrawnAhead:
-    """Round pixels [n, 3, height, width] from 0 to 1 in float32, half to even; the returned function waits for them.
+    """Round pixels [n, 3, height, width] from 0 to 1 to levels. The returned function waits for the levels.
 
-    On a GPU the levels are copied to pinned memory on the drawing's stream, so the thread that draws does not wait.
+    The rounding is in float32, with halves to even. On a GPU the levels are copied to pinned memory on the stream that
+    draws, so the thread that draws does not wait.
     """
     import torch
 
     numbers = pixels.float()
     finite = torch.isfinite(numbers).flatten(1).all(1)
-    # A picture with numbers that are not finite is dropped below.
+    # Numbers that are not finite become 0 here, and the function below drops their picture.
     levels = (numbers.nan_to_num(0.0).clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
     wait = None
     if pixels.is_cuda:
@@ -55,12 +57,17 @@ def _pinned(part: torch.Tensor) -> torch.Tensor:
     return torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True)
 
 
-# A thread encodes three PNGs of 1024 pixels a second: more threads than these outrun any GPU.
+# A thread encodes three PNG files of 1024 x 1024 pixels a second, so `_MOST_THREADS` threads are faster than any GPU
+# renders.
 _MOST_THREADS = 8
 
 
 def encoding_threads(device: str) -> int:
-    """Return a worker's encoding threads: one on a CPU, where each core has a worker; else its GPU's share less two."""
+    """Return the number of threads with which a worker encodes images.
+
+    On a CPU the number is 1, because each core has a worker. On a GPU it is the share of the cores for this GPU, less
+    two.
+    """
     if not device.startswith("cuda"):
         return 1
     import torch
@@ -70,7 +77,7 @@ def encoding_threads(device: str) -> int:
 
 
 def encode_image(picture: PILImage.Image, recipe: Recipe) -> bytes:
-    """Encode as PNG, JPEG or WebP; the same bytes for the same pixels and Pillow version."""
+    """Encode a picture as PNG, JPEG or WebP. Equal pixels give equal bytes with the same version of Pillow."""
     from PIL import Image
 
     side = recipe.generator.saved_size
@@ -81,7 +88,7 @@ def encode_image(picture: PILImage.Image, recipe: Recipe) -> bytes:
     if settings.format == "png":
         picture.save(stream, "PNG")
     elif settings.format == "jpg":
-        # Full chroma: at the usual 4:2:0 a saturated shift would lose its edges.
+        # Keep chroma at full resolution. At the usual 4:2:0 the edges of saturated colours would be lost.
         picture.save(stream, "JPEG", quality=settings.encoding_quality, subsampling=0)
     else:
         picture.save(stream, "WEBP", quality=settings.encoding_quality, method=4)
@@ -89,11 +96,11 @@ def encode_image(picture: PILImage.Image, recipe: Recipe) -> bytes:
 
 
 def decoded(encoded: bytes) -> np.ndarray:
-    """Return uint8 [height, width, 3]. Raise UnreadableImage if an image cannot be decoded."""
+    """Decode an image to uint8 [height, width, 3]. Raise UnreadableImage if this is impossible."""
     return np.asarray(rgb_image(encoded))
 
 
 def psnr(pixels: np.ndarray, other: np.ndarray) -> float:
-    """Return the peak signal-to-noise ratio in dB of two uint8 arrays of one shape; infinite if equal."""
+    """Return the peak signal-to-noise ratio in dB of two uint8 arrays of one shape. For equal arrays it is infinite."""
     error = float(np.mean((pixels.astype(np.float64) - other.astype(np.float64)) ** 2))
     return math.inf if error == 0 else 10 * math.log10(255**2 / error)

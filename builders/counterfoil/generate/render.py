@@ -1,7 +1,8 @@
 """Render batches of samples with one loaded pipeline.
 
-Each sample has its own CPU generator and short batches are padded, so an image depends on the batch size but not on its
-neighbours. Batches may therefore cross shards, whose assignment is in no hash and may change during a build.
+Each sample has its own random generator on the CPU, and short batches are padded to the full size. So an image depends
+on the batch size but not on the other images in the batch. Batches may therefore cross shards. The assignment of shards
+to workers is in no hash and may change during a build.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ if TYPE_CHECKING:
     from counterfoil.plan import Sample
     from counterfoil.recipe import Recipe
 
-# Bytes of encoded prompts to cache: a thousand prompts of SDXL, or sixty of FLUX.1 in 16 bits.
+# The cache of encoded prompts holds `_REMEMBERED` bytes: a thousand prompts of SDXL, or sixty prompts of FLUX.1, in 16
+# bits.
 _REMEMBERED = 2**28
 
 
 class Renderer:
     """Turns batches of samples into images.
 
-    embeddings: image embeddings that some samples are drawn from. adapter: the adapter through which the pipeline
-    takes them, if it needs one. loras: weights that are added to the pipeline.
+    embeddings: the image embeddings from which some samples are drawn. adapter: the adapter through which the pipeline
+    takes image embeddings, if the pipeline needs one. loras: the LoRA weights that are added to the pipeline.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class Renderer:
         if problems:
             raise UserError(problems)
         family = family_of(name)
-        assert family is not None  # else there was a problem
+        assert family is not None  # `pipeline_problems` reports a pipeline of no family
         self.family = family
         if self.generator.lora and loras is None:
             raise ValueError("the recipe has LoRA weights, and none are loaded")
@@ -73,7 +75,7 @@ class Renderer:
         self._negative: dict[str, Any] = {}
 
     def encode(self, prompt: str) -> dict[str, Any]:
-        """Return the cached embeddings of a prompt and of the negative prompt, each encoded alone."""
+        """Return the embeddings of a prompt and of the negative prompt. Each is encoded alone and then cached."""
         if prompt not in self._encoded:
             import torch
 
@@ -97,7 +99,10 @@ class Renderer:
         return self._encoded[prompt]
 
     def conditioning(self, sample: Sample) -> dict[str, Any]:
-        """Return the encoded prompt for a sample's first step: its own, or a mixture with the base's prompt."""
+        """Return the encoded prompt for the first step of a sample.
+
+        This is the prompt of the sample, or its mixture with the prompt of the base.
+        """
         encoded, between = self.encode(sample.prompt or ""), sample.between
         if between is None or between.by == "lora":
             return encoded
@@ -120,18 +125,18 @@ class Renderer:
         return ids_in_bounds(self.generator.model, *[part for part in parts if isinstance(part, torch.nn.Module)])
 
     def render(self, samples: Sequence[Sample]) -> list[np.ndarray | None]:
-        """Return a uint8 array [side, side, 3] for each sample; None if the pipeline gave numbers that are not finite.
+        """Return a uint8 array [side, side, 3] for each sample, or None if some of its numbers are not finite.
 
-        Raise ValueError for more samples than a batch, RunFailure if memory runs out or the model fails.
+        Raise ValueError for more samples than a batch holds. Raise RunFailure if memory runs out or the model fails.
         """
         return self.ahead(samples)()
 
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
-        """Start `render`; the returned function waits for the GPU."""
+        """Start to render samples. The returned function waits for the GPU and returns the images."""
         count = len(samples)
         if not 0 < count <= self.generator.batch_size:
             raise ValueError(f"{count} samples, expected 1 to {self.generator.batch_size}")
-        started = list(self._start_batches(samples))  # start all of them before waiting for one
+        started = list(self._start_batches(samples))  # start every batch before waiting for the first
 
         def pictures() -> list[np.ndarray | None]:
             images: list[np.ndarray | None] = [None] * count
@@ -147,14 +152,15 @@ class Renderer:
         batches: dict[Hashable, list[int]] = {}
         for index, sample in enumerate(samples):
             batches.setdefault(self._batch_key(sample), []).append(index)
-        # Each is padded to a full batch: an image must not depend on the kinds of its neighbours.
+        # Pad each batch to the full size, because an image must not depend on the kinds of the other samples.
         for indices in batches.values():
             yield indices, self._start_batch([samples[index] for index in indices])
 
     def _batch_key(self, sample: Sample) -> Hashable:
-        """Return a key that samples of one batch share: their kind, and the shape of their encoded prompts.
+        """Return a key that is equal for samples of one batch: their kind, and the shape of their encoded prompts.
 
-        Samples without an image embedding are drawn without the adapter, bit for bit as if none were loaded.
+        Samples without an image embedding are drawn without the adapter. Every bit is the same as if no adapter were
+        loaded.
         """
         if sample.base_prompt is not None:
             encoded = self.encode(sample.base_prompt), self.conditioning(sample)
@@ -193,7 +199,10 @@ class Renderer:
             return as_pictures(self._call_pipeline(arguments, padded)[: len(samples)])
 
     def _beside_bases(self, samples: Sequence[Sample]) -> torch.Tensor:
-        """Draw shifted images in one full batch with their bases: bases first, each from the same noise."""
+        """Draw shifted images in one full batch with their bases, and return the shifted images.
+
+        The bases come first. A shifted image starts from the same noise as its base.
+        """
         half = self.generator.batch_size // 2
         padded = [*samples, *[samples[-1]] * (half - len(samples))]
         bases = [replace(sample, prompt=sample.base_prompt, base_prompt=None, between=None) for sample in padded]
@@ -212,7 +221,7 @@ class Renderer:
     def _call_pipeline(
         self, arguments: Mapping[str, Any], samples: Sequence[Sample], held: HeldParts | None = None
     ) -> torch.Tensor:
-        """Return pixels [n, 3, side, side], each sample drawn from its own noise."""
+        """Return pixels [n, 3, side, side]. Each sample is drawn from its own noise."""
         import torch
 
         family, generator = self.family, self.generator
@@ -245,7 +254,11 @@ class Renderer:
         return pixels
 
     def _lora_scales(self, sample: Sample) -> dict[str, float]:
-        """Return the scale of each LoRA for a sample: 0 if its shift does not use it, a share of it at a level."""
+        """Return the scale of each LoRA for a sample.
+
+        The scale is 0 for a LoRA that the sample's shift does not use. At a level of the shift, the scale is the share
+        that the level gives.
+        """
         level = 1 if sample.between is None else sample.between.scale
         scales = {name: level * self.generator.lora[name].scale for name in self._lora_of.values()}
         return {name: scale if name == self._lora_of.get(sample.shift) else 0.0 for name, scale in scales.items()}
@@ -254,7 +267,7 @@ class Renderer:
         return None if self.embeddings is None else self.embeddings.of(sample.shift, sample.class_id)
 
     def computing(self, doing: str) -> contextlib.AbstractContextManager[None]:
-        """Turn exceptions of the pipeline into RunFailure; `doing` names the step for the message."""
+        """Turn exceptions of the pipeline into RunFailure. The message names the step by `doing`."""
         size = self.generator.batch_size
         return computing(
             f"generator.model: '{self.generator.model}'",
@@ -277,7 +290,7 @@ def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
     module = torch.get_device_module(device)
     index = device.index if device.index is not None else torch.accelerator.current_device_index()
     with torch.random.fork_rng([index], device_type=device.type), torch.accelerator.device_index(index):
-        # torch.manual_seed would seed every GPU, also those whose state is not restored.
+        # torch.manual_seed would seed every GPU, and the state of the other GPUs would not be restored.
         torch.default_generator.manual_seed(seed)
         module.manual_seed(seed)
         yield

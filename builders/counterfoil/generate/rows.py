@@ -1,4 +1,7 @@
-"""Draw samples from real images: a row of a pool or of the input dataset, unchanged, corrupted, or edited."""
+"""Make samples from real images.
+
+Each sample comes from a row of a pool or of the input dataset. The image of the row is unchanged, corrupted, or edited.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,14 @@ if TYPE_CHECKING:
 
 
 class PoolRows:
-    """Gives batches of samples their images, as a `Renderer` does."""
+    """Takes the images of samples from rows of a pool, with the methods of a `Renderer`."""
 
     def __init__(self, image: Callable[[int], Image.Image], license: Callable[[int], str | None] | None) -> None:
         self._image = image
         self._license = license
 
     def render(self, samples: Sequence[Sample]) -> list[np.ndarray | None]:
-        """Return uint8 [height, width, 3] of each sample's row; None for one that cannot be decoded."""
+        """Return the image of each sample's row, uint8 [height, width, 3], or None if the image cannot be decoded."""
         return [self._pixels(sample) for sample in samples]
 
     def ahead(self, samples: Sequence[Sample]) -> DrawnAhead:
@@ -64,15 +67,15 @@ def _columns(samples: Sequence[Sample], license: Callable[[int], str | None] | N
     return columns
 
 
-# Bytes of decoded pictures that a worker keeps: 500 of 256 x 341 pixels. It keeps the first ones, because every group
-# reads all rows again.
+# A worker keeps decoded pictures of at most `_MOST_KEPT` bytes, which are 500 pictures of 256 x 341 pixels. The worker
+# keeps the first pictures, because every group reads all rows again in the same order.
 _MOST_KEPT = 1 << 27
 
 
 class CorruptedRows(PoolRows):
-    """Rows unchanged, as the base, and under the corruption of each shift.
+    """Makes the images of rows: unchanged for the base, and corrupted for each shift.
 
-    A row has one seed under every shift, so two severities of one corruption share their noise.
+    A row has the same seed under every shift, so two severities of one corruption share their noise.
     """
 
     def __init__(
@@ -84,7 +87,11 @@ class CorruptedRows(PoolRows):
         objects: SourceObjects | None = None,
         conditions: ConditionLabels | None = None,
     ) -> None:
-        """Take in `partner_of`, for each matching shift, a function from a row to its partner; and what rows show."""
+        """Take the functions that read the rows, and what the rows show.
+
+        For each matching shift, `partner_of` holds a function from a row to the image of its partner. `objects` holds
+        the boxes of the rows, and `conditions` the conditions that are present.
+        """
         super().__init__(image, license)
         self._partner_of = partner_of
         self._side = recipe.generator.size
@@ -96,7 +103,10 @@ class CorruptedRows(PoolRows):
         self._room = _MOST_KEPT
 
     def values(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
-        """Return the columns of rows, the severity, and objects in pixels of the stored image, or conditions."""
+        """Return the columns of each sample: those of its row, the severity, and what the row shows.
+
+        The row shows objects or conditions. The boxes of objects are in pixels of the stored image.
+        """
         columns = super().values(samples)
         for column, sample in zip(columns, samples, strict=True):
             column[SEVERITY] = self._shifts[sample.shift].severity
@@ -111,7 +121,7 @@ class CorruptedRows(PoolRows):
         return columns
 
     def _pixels(self, sample: Sample) -> np.ndarray:
-        """Raise RunFailure for a row that does not decode: each did when it was chosen."""
+        """Raise RunFailure for a row that does not decode, because every row decoded when it was chosen."""
         assert sample.row is not None
         shift, partner = self._shifts[sample.shift], self._partner_of.get(sample.shift)
         try:
@@ -138,7 +148,7 @@ class CorruptedRows(PoolRows):
 
 
 def reduced(picture: Image.Image, side: int | None) -> Image.Image:
-    """Shrink a picture to a shorter side of at most `side` pixels."""
+    """Shrink a picture until its shorter side has at most `side` pixels."""
     if side is None or min(picture.size) <= side:
         return picture
     from PIL import Image
@@ -149,9 +159,9 @@ def reduced(picture: Image.Image, side: int | None) -> Image.Image:
 
 
 class EditRenderer(Renderer):
-    """Edits the row of each sample. The base is an edit too, and shows what editing alone changes.
+    """Edits the row of each sample. The base image is an edit too, and shows what editing alone changes.
 
-    image: decodes a row. license: the licence of a row, if its dataset gives one.
+    image: decodes the image of a row. license: returns the licence of a row, if the dataset has licences.
     """
 
     def __init__(
@@ -167,7 +177,7 @@ class EditRenderer(Renderer):
         self.inverted = InvertedRows(self)
 
     def _start_batches(self, samples: Sequence[Sample]) -> Iterator[tuple[list[int], DrawnAhead]]:
-        """Yield batches as a `Renderer` does, without rows that cannot be decoded."""
+        """Yield batches as a `Renderer` does, without the samples whose rows cannot be decoded."""
         sources = self.sources(samples)
         readable = [index for index, source in enumerate(sources) if source is not None]
         if self.family.edits != "inversion":
@@ -184,7 +194,10 @@ class EditRenderer(Renderer):
             yield indices, as_pictures(self.inverted.edited([samples[index] for index in indices], rows))
 
     def sources(self, samples: Sequence[Sample]) -> list[Image.Image | None]:
-        """Return the middle square of each sample's row, at the drawn side; None for a row that cannot be decoded."""
+        """Return the middle square of each sample's row, scaled to the side that the pipeline draws.
+
+        A row that cannot be decoded gives None.
+        """
         from PIL import Image, ImageOps
 
         squares: list[Image.Image | None] = []
@@ -206,13 +219,16 @@ class EditRenderer(Renderer):
 
 
 class InvertedRows:
-    """Draws rows again under other prompts, in calls of one size: half of a batch are rows, the other half their edits.
+    """Draws rows again under other prompts.
 
-    DDIM inversion (Song et al. 2021, "Denoising diffusion implicit models", section 4.3) finds a real image's noise and
-    its latents at each step. The edit starts from that noise beside the image, and attends to its keys and values.
-    Guided steps do not lead back exactly. After each step the image is put back on its latents (Ju et al. 2023, "Direct
-    inversion"), and the same correction is added to the edit (Wu and De la Torre 2023, "CycleDiffusion"). So an edit
-    under the image's own prompt is the image, except for what the autoencoder loses.
+    Every call has the same size: the first half of a batch are rows, and the second half are their edits.
+
+    DDIM inversion (Song et al. 2021, "Denoising diffusion implicit models", section 4.3) finds the noise of a real
+    image and the latents of the image at each step. The edit starts from the same noise, in the same call as the image,
+    and attends to the keys and values of the image. Guided steps do not lead back to the image exactly. So after each
+    step the latents of the image are set to the inverted ones (Ju et al. 2023, "Direct inversion"), and the same
+    correction is added to the edit (Wu and De la Torre 2023, "CycleDiffusion"). An edit under the image's own prompt is
+    therefore the image, except for what the autoencoder loses.
     """
 
     def __init__(self, renderer: Renderer) -> None:
@@ -221,7 +237,10 @@ class InvertedRows:
         self.half = renderer.generator.batch_size // 2
 
     def edited(self, samples: Sequence[Sample], sources: Sequence[Image.Image]) -> torch.Tensor:
-        """Return pixels [n, 3, side, side] of at most half a batch of samples, each edited from its row's image."""
+        """Edit the row of each sample. Return pixels [n, 3, side, side].
+
+        There are at most half as many samples as a batch holds.
+        """
         import torch
 
         missing = self.half - len(samples)
@@ -229,19 +248,20 @@ class InvertedRows:
         images = [*sources, *[sources[-1]] * missing]
         with self.renderer.computing("edit"), torch.inference_mode():
             drawn = self._draw(rows, self.invert(rows, self._latents(images)))
-        # An edit under its own prompt would be its row except for rounding, so the row in the call is taken.
+        # An edit under the row's own prompt would equal the row except for rounding. So take the row itself from the
+        # call.
         unchanged = [sample.prompt == sample.base_prompt for sample in samples]
         return drawn[[index if same else self.half + index for index, same in enumerate(unchanged)]]
 
     def _latents(self, images: Sequence[Image.Image]) -> torch.Tensor:
-        """Encode images as latents, scaled as the model expects."""
+        """Encode images as latents, in the scale that the model expects."""
         import torch
 
         vae = self.pipeline.vae
         number_type = vae.dtype
         pixels = torch.from_numpy(np.stack([np.asarray(image.convert("RGB")) for image in images]))
         pixels = pixels.permute(0, 3, 1, 2).float() / 127.5 - 1
-        # As diffusers decodes: XL's first autoencoder overflows in 16 bits.
+        # The first autoencoder of SDXL overflows in 16 bits. Diffusers decodes it in 32 bits, so encode it so too.
         upcast = number_type == torch.float16 and vae.config.get("force_upcast")
         if upcast:
             vae.to(torch.float32)
@@ -255,7 +275,10 @@ class InvertedRows:
         return (latents * vae.config.scaling_factor).to(self.pipeline.unet.dtype)
 
     def invert(self, samples: Sequence[Sample], latents: torch.Tensor) -> list[torch.Tensor]:
-        """Return the latents of real images from no noise to all of it, one more than there are steps."""
+        """Return the latents of real images at every amount of noise, from no noise to pure noise.
+
+        The list has one element more than there are steps.
+        """
         inverted = [latents]
 
         def remember(_pipeline: Any, _step: int, _time: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -310,11 +333,12 @@ class InvertedRows:
 
     @contextlib.contextmanager
     def _stepping(self, name: str) -> Iterator[None]:
-        """Replace the pipeline's scheduler within the block by one of diffusers with the same timesteps."""
+        """Replace the scheduler of the pipeline within the block by the named one, with the same timesteps."""
         import diffusers
 
         before = self.pipeline.scheduler
-        # Clipped latents could not be inverted. The configuration leaves out what it has by default, so name all three.
+        # Clipped latents could not be inverted. The configuration omits settings with default values, and the defaults
+        # of schedulers differ, so name all three settings.
         same = {"clip_sample": False, "thresholding": False, "timestep_spacing": "leading"}
         self.pipeline.scheduler = getattr(diffusers, name).from_config(before.config, **same)
         try:

@@ -1,7 +1,8 @@
-"""Change the steps of a pipeline's call: guidance in some steps, later prompts, and shifted images beside their bases.
+"""Change the steps of a pipeline's call.
 
-A call for pairs has bases in its first half and their shifted images in the second; the stored base is drawn in another
-call, alone.
+A call may have guidance in some steps only, change its prompts after some steps, or draw shifted images together with
+their bases. A call for pairs has bases in its first half and the shifted images of these bases in its second half. The
+base that a dataset stores is drawn in another call without shifted images.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from counterfoil.models.generators.family import Family
     from counterfoil.recipe.schema_inputs import Generator
 
-# The guidance scale of a step without guidance: at 1 a pipeline does not double its batch.
+# `_OFF` is the guidance scale of a step without guidance. At scale 1 a pipeline does not double its batch.
 _OFF = 1.0
 
 
 def guidance_of(generator: Generator, embeddings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the pipeline's arguments for guidance in a part of the steps, from the call's encoded prompts."""
+    """Return the arguments with which the pipeline uses guidance in the steps of `generator.guidance_interval`."""
     if generator.guidance_interval is None or "negative_prompt_embeds" not in embeddings:
         return {"guidance_scale": generator.guidance}
     switch = _Switch(generator.guidance, generator.guidance_interval, embeddings)
@@ -39,24 +40,25 @@ def guidance_of(generator: Generator, embeddings: Mapping[str, Any]) -> dict[str
 
 
 class _Switch:
-    """A callback at the end of a step, which turns guidance of the next step on or off."""
+    """Turns the guidance of the next step on or off, as a callback at the end of each step."""
 
     def __init__(self, guidance: float, interval: tuple[float, float], embeddings: Mapping[str, Any]) -> None:
         self.guidance = guidance
         self.interval = interval
-        # The tensors that precede those of the prompts under guidance, by their names in a step.
+        # Under guidance these negative tensors precede the tensors of the prompts. The keys are the names in a step.
         self.negative = {
             "prompt_embeds": embeddings["negative_prompt_embeds"],
             "add_text_embeds": embeddings.get("negative_pooled_prompt_embeds"),
         }
 
     def guided(self, step: int, steps: int) -> bool:
-        """Return whether a step has guidance: the fraction of steps before it is in the interval."""
+        """Return whether a step has guidance, that is, whether the fraction of steps before it is in the interval."""
         begin, end = self.interval
         return begin <= step / steps < end
 
     def __call__(self, pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        # A scheduler of second order calls the model twice a step, except in the last. Both calls get equal guidance.
+        # A scheduler of second order calls the model twice in each step except the last. Both calls of a step get equal
+        # guidance.
         order = getattr(pipeline.scheduler, "order", 1)
         steps = -(-pipeline.num_timesteps // order)
         now, then = self.guided(step // order, steps), self.guided((step + 1) // order, steps)
@@ -72,15 +74,16 @@ class _Switch:
         import torch
 
         before = self.negative.get(name)
-        # Sizes and crops (`add_time_ids`) are the same for both.
+        # The sizes and crops (`add_time_ids`) are the same for the negative prompt and the prompt.
         return torch.cat([tensor if before is None else before.to(tensor), tensor])
 
 
 @contextlib.contextmanager
 def paired_attention(pipeline: Any, family: Family, half: int) -> Iterator[None]:
-    """Let row half + i of a call also attend to row i: the rows are `half` bases, then as many shifted images.
+    """Let each shifted image in a call also attend to its base, within the block.
 
-    Under guidance the model gets all rows twice. Raise RunFailure if an attention of the model cannot be extended.
+    The call has `half` bases, then `half` shifted images, and row half + i also attends to row i. Under guidance the
+    model gets all rows twice. Raise RunFailure if an attention of the model cannot be extended in this way.
     """
     model = pipeline.unet if family.pairs == "unet" else pipeline.transformer
     before = dict(model.attn_processors)
@@ -106,7 +109,11 @@ def _alone(what: str) -> RunFailure:
 
 
 class _BesideBase:
-    """A self-attention of a UNet, whose keys and values are computed from the argument for text."""
+    """Computes attention in a UNet, and lets shifted images attend to their bases in self-attention.
+
+    The processor computes keys and values from its argument for text. In self-attention this argument is empty, so this
+    class passes both images there.
+    """
 
     def __init__(self, processor: Any, half: int, met: list[bool]) -> None:
         self.processor = processor
@@ -129,15 +136,16 @@ class _BesideBase:
 
 
 class _TextTokens:
-    """The number of text tokens before the image tokens, from the last block that separates them."""
+    """The number of text tokens before the image tokens, as the last block with separate text and image had it."""
 
     count = 0
 
 
 class _BesideBaseJointly:
-    """A transformer's attention over image and text tokens; the shifted image also attends to the base's image tokens.
+    """Computes attention over image and text tokens in a transformer.
 
-    Only torch's attention is replaced: projections, norms and positions differ by model and release.
+    A shifted image also attends to the image tokens of its base. This class replaces only the attention function of
+    torch, because projections, norms and positions differ by model and by release of diffusers.
     """
 
     def __init__(self, processor: Any, half: int, text_first: bool, text: _TextTokens) -> None:
@@ -152,7 +160,7 @@ class _BesideBaseJointly:
         count = hidden_states.shape[1]
         if encoder_hidden_states is not None:
             self.text.count = encoder_hidden_states.shape[1]
-        elif self.text_first:  # later blocks, with text and image in one sequence
+        elif self.text_first:  # a later block, with text and image in one sequence
             count -= self.text.count
         image = slice(-count, None) if self.text_first else slice(0, count)
         with _extending(self.half, image) as calls:
@@ -164,7 +172,10 @@ class _BesideBaseJointly:
 
 @contextlib.contextmanager
 def _extending(half: int, image: slice) -> Iterator[list[None]]:
-    """Append the keys and values of bases to those of shifted rows in torch's attention; yield a list of its calls."""
+    """Replace the attention function of torch within the block, and yield a list with an entry for each call.
+
+    The replacement appends the keys and values of each base to the keys and values of its shifted image.
+    """
     import torch
     from torch.nn import functional
     from torch.overrides import TorchFunctionMode
@@ -200,14 +211,14 @@ def _extending(half: int, image: slice) -> Iterator[list[None]]:
         yield calls
 
 
-# Side of the square of latents over which differences are averaged.
+# Differences are averaged over a square of latents whose side is `_AROUND`.
 _AROUND = 3
 
 
 class HeldParts:
-    """A callback at the end of a step, which resets a part of each shifted image to its base.
+    """Resets a part of each shifted image to its base, as a callback at the end of each step.
 
-    The fraction `share` of each image is held, until the fraction `until` of the steps.
+    The part is the fraction `share` of the image. The resets end after the fraction `until` of the steps.
     """
 
     def __init__(self, half: int, share: float, until: float) -> None:
@@ -229,7 +240,10 @@ class HeldParts:
 
 
 def called_back(call: Mapping[str, Any], back: Callable[..., dict[str, Any]], names: Sequence[str]) -> dict[str, Any]:
-    """Return a call's arguments with `back`, which reads the tensors `names`, after the callback that they have."""
+    """Return the arguments of a call with one more callback.
+
+    `back` runs after the callback that the arguments already have. It reads the tensors `names`.
+    """
     other, others = call.get("callback_on_step_end"), call.get("callback_on_step_end_tensor_inputs", ())
 
     def both(pipeline: Any, step: int, timestep: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,12 +259,15 @@ def called_back(call: Mapping[str, Any], back: Callable[..., dict[str, Any]], na
     }
 
 
-# The names of a prompt's tensors: in a call → in a step.
+# `_OF_STEP` maps the name of each tensor of a prompt in a call to its name in a step.
 _OF_STEP = {"prompt_embeds": "prompt_embeds", "pooled_prompt_embeds": "add_text_embeds"}
 
 
 class LaterPrompts:
-    """A callback at the end of a step, which gives each row its encoded prompt after the fraction `begin` of steps."""
+    """Gives each row its encoded prompt after a fraction of the steps, as a callback at the end of each step.
+
+    `begin` holds the fraction for each row.
+    """
 
     def __init__(self, prompts: Mapping[str, Any], begin: Sequence[float]) -> None:
         self.prompts = {step: prompts[name] for name, step in _OF_STEP.items() if name in prompts}
@@ -271,9 +288,10 @@ class LaterPrompts:
 
 
 def least_changed(base: torch.Tensor, shifted: torch.Tensor, share: float) -> torch.Tensor:
-    """Return a bool mask of the fraction `share` of each image in which two batches of latents differ least.
+    """Return a bool mask of the places where two batches of latents differ least.
 
-    Latents are [n, channels, height, width], or square images as [n, positions, channels]; the mask broadcasts to them.
+    The mask covers the fraction `share` of each image. Latents are [n, channels, height, width], or [n, positions,
+    channels] for square images. The mask broadcasts to the latents.
     """
     import torch
     from torch.nn import functional

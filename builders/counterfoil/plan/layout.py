@@ -1,6 +1,7 @@
-"""Plan the cells, samples and shards of a recipe, in order of group (base first), shift, class and index.
+"""Plan the cells, samples and shards of a recipe.
 
-Each is computed from its position on demand, so ten million samples need no more memory than ten.
+The order is by group (the base first), then by shift, class and index. Each item is computed from its position on
+demand, so ten million samples need no more memory than ten samples.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
-    """The rows that a build chose, and their file, which the dataset includes."""
+    """The rows that a build chose, and the content of the file in the dataset that lists them."""
 
     rows: RowsByCell
     content: bytes
@@ -48,11 +49,11 @@ class RowTable:
 
     @classmethod
     def read(cls, content: bytes, file: str, kind: ChosenKind) -> RowTable:
-        """Read a table from a file's content. UserError with every invalid line."""
+        """Read a table from the content of a file. Raise UserError with every invalid line."""
         return cls(read_chosen_rows(content, file, kind), content)
 
     def cell(self, shift: str, class_id: str) -> Sequence[PoolRow]:
-        """Return the rows of a cell by index. KeyError if it has none."""
+        """Return the rows of a cell in order of index. Raise KeyError if the cell has no rows."""
         return self.rows[shift if (shift, class_id) in self.rows else None, class_id]
 
     @property
@@ -60,7 +61,7 @@ class RowTable:
         return hashlib.sha256(self.content).hexdigest()
 
     def problems(self, recipe: Recipe) -> Iterator[str]:
-        """Yield problems of the table with a recipe: missing, repeated or unknown rows, and missing captions."""
+        """Yield where the table does not fit a recipe: missing, repeated or unknown rows, and missing captions."""
         if recipe.kind.alters_rows:
             yield from self._problems_of_edits(recipe)
             return
@@ -101,7 +102,10 @@ class RowTable:
 
 
 def rows_wanted(recipe: Recipe) -> dict[str, int]:
-    """Return class id → number of edited rows: as many as the largest of its cells has candidates."""
+    """Return the number of rows to choose for each class id.
+
+    The number is the largest number of candidates in a cell of the class.
+    """
     wanted: dict[str, int] = {}
     for shift in recipe.all_shifts():
         for label in shift.class_labels:
@@ -119,14 +123,17 @@ _FORM = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class PlanPart:
-    """The part `number`, from 1, of `of` parts: every `of`-th shard, so that all parts have shards of every group."""
+    """One of `of` parts of a plan, counted from 1.
+
+    A part holds every `of`-th shard, so that each part gets shards of every group.
+    """
 
     number: int
     of: int
 
     @classmethod
     def given(cls, shards: str | tuple[int, int]) -> PlanPart:
-        """Parse a part, `3/16` or (3, 16). UserError for anything else."""
+        """Parse a part such as `3/16` or (3, 16). Raise UserError for any other form."""
         text = shards if isinstance(shards, str) else "/".join(map(str, shards))
         match = _FORM.fullmatch(text)
         number, of = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -138,19 +145,22 @@ class PlanPart:
         return cls(number, of)
 
     def holds(self, position: int) -> bool:
-        """Return whether the part has the shard at this position of a plan."""
+        """Return whether the part includes the shard at this position of a plan."""
         return position % self.of == self.number - 1
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
 
-SEED_BITS = 53  # JSON readers in JavaScript keep integers only up to 2^53
+SEED_BITS = 53  # readers of JSON in JavaScript keep integers exact only up to 2^53
 
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """How far a sample is from its base's prompt to its own, and by which way."""
+    """How a sample of a level is drawn between the prompt of its base and its own prompt.
+
+    by: the quantity that changes along the way. scale: the distance from the base, from 0 to 1.
+    """
 
     by: By
     scale: float
@@ -159,11 +169,12 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One image to render. Shift, class and index identify it and decide all else.
+    """One image to render. The shift, the class and the index identify a sample and decide its other values.
 
-    prompt: None for an image embedding alone. row: of the pool, or of the split that is edited. rank, score: of a
-    retrieved row. base_prompt: of the base that it is drawn beside, or of the row that is edited. between: None for the
-    whole of a shift.
+    prompt: the prompt, or None for a sample that is drawn from an image embedding alone. row: the row of the pool, or
+    of the split that is edited. rank, score: the rank and the score of a retrieved row. base_prompt: the prompt of the
+    base that is drawn in the same call, or the prompt that describes the row to edit. between: how a level of the shift
+    is drawn, or None for a shift at its full strength.
     """
 
     key: str
@@ -183,14 +194,17 @@ class Sample:
 
     @property
     def of_pool(self) -> dict[str, int | float]:
-        """Return the known columns of its row in the pool."""
+        """Return the columns of the sample's row in the pool that are known."""
         columns = {ROW: self.row, RANK: self.rank, SCORE: self.score}
         return {name: value for name, value in columns.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One class under one shift: at most `candidates` samples, of which `accepted` are wanted if set."""
+    """One class under one shift.
+
+    A cell has at most `candidates` samples. If `accepted` is set, the build wants this many accepted samples.
+    """
 
     shift: str
     label: int
@@ -201,7 +215,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Whole cells of one group that are rendered, screened and stored together; `number` is below `of`."""
+    """Whole cells of one group that are rendered, screened and stored together.
+
+    The shards of a group have the numbers from 0 to `of` - 1.
+    """
 
     group: str
     number: int
@@ -217,30 +234,33 @@ class Shard:
         return sum(cell.candidates for cell in self.cells)
 
     def samples(self, plan: Plan) -> Iterator[Sample]:
-        """Yield every sample in order: shift, class, index."""
+        """Yield every sample in order of shift, class and index."""
         for cell in self.cells:
             yield from plan.samples(cell)
 
 
 def pair_id(class_id: str, index: int) -> str:
-    """Return the id that samples of one class and index share under every shift."""
+    """Return the id that samples with the same class and index share under every shift."""
     return f"{class_id}_{index:06d}"
 
 
 def sample_key(shift: str, class_id: str, index: int) -> str:
-    """Return the key of a sample's row, unique in a dataset, without a dot."""
+    """Return the key of a sample's row. The key is unique in a dataset and has no dot."""
     return f"{shift}_{pair_id(class_id, index)}"
 
 
 def sample_seed(seed: int, class_id: str, index: int, shift: str | None) -> int:
-    """Return 53 bits of SHA-256 over the sample's identity; `shift` is None for paired noise."""
+    """Return the seed of a sample: 53 bits of the SHA-256 of its identity.
+
+    With paired noise `shift` is None, so samples under different shifts share the seed.
+    """
     text = f"{seed}\n{class_id}\n{index}" + ("" if shift is None else f"\n{shift}")
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") >> (7 * 8 - SEED_BITS)
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The shifts of a group, and the position in the group after the last cell of each."""
+    """The shifts of a group. `ends` holds, for each shift, the position in the group after its last cell."""
 
     name: str
     shifts: tuple[Shift, ...]
@@ -256,14 +276,14 @@ class _Group:
         return -(-self.n_cells // self.cells_per_shard)
 
     def cell(self, position: int) -> tuple[Shift, int]:
-        """Return the shift and label of a cell by its position in the group."""
+        """Return the shift and the label of the cell at a position in the group."""
         at = bisect_right(self.ends, position)
         shift = self.shifts[at]
         return shift, shift.class_labels[position - (self.ends[at] - len(shift.class_labels))]
 
 
 class LazySequence(Sequence[Item]):
-    """Items by their positions, each computed on demand by the function `item`."""
+    """A sequence whose items the function `item` computes on demand from their positions."""
 
     def __init__(self, positions: Sequence[int], item: Callable[[int], Item]) -> None:
         self._positions = positions
@@ -313,13 +333,16 @@ class Plan:
         return shown_table(repr(self)[1:-1], ("shift", "group", "classes", "samples"), rows)
 
     def n_samples_of(self, shift: Shift) -> int:
-        """Return the most samples of a shift."""
+        """Return the largest number of samples that a shift may have."""
         if self.recipe.generator.rows is None and not self.counts:
             return len(shift.class_labels) * shift.candidates
         return sum(self._candidates(shift, label) for label in shift.class_labels)
 
     def _group(self, name: str, shifts: Sequence[Shift]) -> _Group:
-        """Return a group; a shard has as many cells as `rows_per_shard` has room for, by the largest cell."""
+        """Return a group.
+
+        The largest cell of the group decides how many cells fit into `rows_per_shard` rows.
+        """
         ends = tuple(accumulate(len(shift.class_labels) for shift in shifts))
         most = max(shift.candidates for shift in shifts)
         if self.recipe.generator.rows is not None:
@@ -328,7 +351,7 @@ class Plan:
 
     @property
     def edits(self) -> bool:
-        """Return whether samples are made from the table's rows."""
+        """Return whether samples are made by altering the rows of a table."""
         return self.recipe.kind.alters_rows and self.table is not None
 
     @property
@@ -337,7 +360,10 @@ class Plan:
         return self.recipe.kind.counts_rows and self.table is not None
 
     def indices_below(self, cell: Cell) -> int:
-        """Return the end of a cell's indices. Images drawn elsewhere may leave some out."""
+        """Return a number above every index of a cell.
+
+        The indices of images that were drawn elsewhere may have gaps.
+        """
         return MOST_LINES if self.recipe.kind.drawn_elsewhere else cell.candidates
 
     @property
@@ -346,7 +372,7 @@ class Plan:
         return LazySequence(range(self.n_shards), self._shard)
 
     def shards_without(self, done: Set[tuple[str, int]], part: PlanPart | None = None) -> Sequence[Shard]:
-        """Return the shards of the plan or a part without those `done`, as a lazy sequence."""
+        """Return the shards of the plan, or of a part, that are not in `done`, as a lazy sequence."""
         every = ((group.name, number) for group in self._groups for number in range(group.n_shards))
         left = (at for at, shard in enumerate(every) if shard not in done and (part is None or part.holds(at)))
         return LazySequence(array("q", left), self._shard)
@@ -374,7 +400,7 @@ class Plan:
                 yield self._cell(group, position)
 
     def samples(self, cell: Cell) -> Iterator[Sample]:
-        """Yield the samples of a cell in order of index; for a quota, every one that may be needed."""
+        """Yield the samples of a cell in order of index. For a quota, yield every sample that may be needed."""
         shift, cls = self.shift(cell.shift), self.class_of(cell.label)
         samples = self.recipe.samples
         rows = self._rows(shift, cls.label)
@@ -407,20 +433,26 @@ class Plan:
             )
 
     def of_edit(self, cls: RecipeClass, index: int) -> dict[str, Any]:
-        """Return the row, and the base's prompt for it, of samples of a class and index under any shift."""
-        assert self.table is not None  # edits have one
+        """Return the row of the samples with a class and an index, and the prompt of the base for this row."""
+        assert self.table is not None  # a plan of edits has a table
         row = self.table.cell(BASE, cls.id)[index]
         return {"row": row.row, "base_prompt": self._prompt(self.shift(BASE), cls, row)}
 
     def base_prompt(self, shift: str, class_id: str) -> str | None:
-        """Return the prompt of the base that samples of a shift and class are drawn beside, or None."""
+        """Return the prompt of the base that is drawn in one call with samples of a shift and class.
+
+        Return None if these samples are drawn without their base.
+        """
         known, cls = self._shifts_by_name.get(shift), self._classes_by_id.get(class_id)
         if known is None or cls is None or not self.recipe.beside_base(known):
             return None
         return self._prompt(self.shift(BASE), cls)
 
     def between(self, shift: str, class_id: str, base_prompt: str | None) -> Between | None:
-        """Return how samples of a shift's level are drawn, or None; `base_prompt` is the sample's own, if any."""
+        """Return how samples of a level of a shift are drawn, or None if the shift is no such level.
+
+        `base_prompt` is the prompt of the base for this sample. If it is None, the prompt for the class is used.
+        """
         known, cls = self._shifts_by_name.get(shift), self._classes_by_id.get(class_id)
         if known is None or cls is None or known.by in (None, "corruption") or known.scale in (None, 1):
             return None
@@ -434,7 +466,10 @@ class Plan:
         return prompt_for(shift, cls, placeholder, None if edited is None else edited.caption)
 
     def batches(self, shard: Shard, cell: Cell | None = None) -> Iterator[list[Sample]]:
-        """Yield fixed batches of `generator.batch_size`: across the shard, or inside each cell of a quota."""
+        """Yield batches of `generator.batch_size` samples, whose members never change.
+
+        A batch may cross the cells of a shard, but with quotas each batch stays inside its cell.
+        """
         quotas = any(shard_cell.accepted is not None for shard_cell in shard.cells)
         if cell is None and not quotas:
             yield from self._batched(shard.samples(self))
@@ -457,20 +492,20 @@ class Plan:
         return Cell(shift.name, label, group.name, self._candidates(shift, label), shift.accepted)
 
     def _candidates(self, shift: Shift, label: int) -> int:
-        """Return the most samples of a cell, by the recipe or its rows."""
+        """Return the largest number of samples of a cell, which the recipe or the rows of the cell set."""
         rows: Sequence[object] | None = self._rows(shift, label)
         if self.table is not None and self.counts:
             rows = self.table.cell(shift.name, self.class_of(label).id)
         return shift.candidates if rows is None else min(shift.candidates, len(rows))
 
     def _rows(self, shift: Shift, label: int) -> Sequence[int] | None:
-        """Return the rows of a cell; None if images are rendered."""
+        """Return the rows that the recipe lists for a cell, or None if the recipe lists no rows."""
         rows = self.recipe.generator.rows
         return None if rows is None else rows.get(shift.name, {}).get(self.class_of(label).id, ())
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:
-        """Return the position in the plan after the last shard of each group."""
+        """Return, for each group, the position in the plan after its last shard."""
         return tuple(accumulate(group.n_shards for group in self._groups))
 
     def _shard(self, position: int) -> Shard:
@@ -493,11 +528,11 @@ def make_plan(
 
     Args:
         recipe: A Recipe, a bundled name or a path.
-        placeholders: The class tokens by class id. None: a recipe with tokens is planned with `<class id>` in their
-            place.
+        placeholders: The class tokens by class id. If this is None, the plan of a recipe with tokens has `<class id>`
+            in their place.
         retrieved: Rows of a recipe that retrieves images. `RowTable.problems` has checked them.
-        edited: Rows of a recipe that edits images, or whose images were drawn elsewhere. Without rows, samples have no
-            row and their prompts keep `{caption}`.
+        edited: Rows of a recipe that edits images, or whose images were drawn elsewhere. Without this table, samples
+            have no row and their prompts keep `{caption}`.
 
     Returns:
         The Plan.

@@ -1,4 +1,4 @@
-"""Make the images of each kind of generator, each in its own file (`kind.py` describes every method)."""
+"""Make the images of each kind of generator. Each kind has a file, and `kind.py` describes the methods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from counterfoil.generate.kinds.retrieve import RetrieveMaker
 from counterfoil.generate.kinds.rows import RowsMaker
 from counterfoil.recipe import Recipe
 
-# The key of a kind (`recipe/kinds/`) → the maker of its images.
+# `MAKERS` maps the key of a kind (`recipe/kinds/`) to the maker of its images.
 MAKERS: Mapping[str, ImageMaker] = {
     "diffusers": DiffusersMaker(),
     "rows": RowsMaker(),

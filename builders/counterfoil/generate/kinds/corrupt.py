@@ -1,4 +1,7 @@
-"""Kind `corrupt`: rows of the input dataset that decode, as they are and under each shift's corruption."""
+"""Kind `corrupt`: take rows of the input dataset, unchanged for the base and corrupted for each shift.
+
+A row is usable if its image decodes.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class CorruptMaker(ImageMaker):
         return object_notes([shift.corruption for shift in recipe.all_shifts()])
 
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
-        """Choose rows that decode; a class with fewer rows than candidates gives all."""
+        """Choose rows that decode. A class with fewer rows than candidates gives all its rows."""
         rows = pool_rows(recipe, pool)
         if recipe.source.objects is not None:
             objects_of(rows, recipe.source)  # report invalid boxes before any image is made

@@ -43,10 +43,11 @@ class DiffusersMaker(ImageMaker):
             raise UserError(problems)
 
     def embeddings(self, recipe: Recipe) -> ImageEmbeddings | None:
-        """Return the vectors that a recipe draws from, or None. Read only configurations and headers of weights.
+        """Return the image embeddings that a recipe draws from, or None if it draws from prompts alone.
 
-        UserError with all problems of the vectors, and of a generator that takes none or others, or whose adapter or
-        prompts would have no effect.
+        This method reads only configurations and the headers of weights. Raise UserError with every problem: invalid
+        embeddings, a generator that takes no embeddings or embeddings of another width, and an adapter or prompts that
+        would have no effect.
         """
         embeddings = read_image_embeddings(recipe)
         generator = recipe.generator

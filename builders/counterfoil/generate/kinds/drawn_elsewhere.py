@@ -1,4 +1,4 @@
-"""Kind `rows` without `rows`: images that were drawn elsewhere, with their own table."""
+"""Kind `rows` without a list of rows: take images that were drawn elsewhere, and read their own table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Kind `edit`: draw rows of the input dataset again under every shift, with captions if prompts use them."""
+"""Kind `edit`: draw rows of the input dataset again under every shift.
+
+The rows get captions if prompts contain them.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +34,16 @@ class EditMaker(DiffusersMaker):
         return device if recipe.generator.captioner is not None else "cpu"
 
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
-        """Choose rows with usable captions and prompts that the model reads whole; notes count the others.
+        """Choose rows that have a usable caption and prompts that the model reads to their end.
 
-        Captions come from the recipe's column or captioner. UserError with every class that has fewer rows than
-        candidates.
+        The captions come from the column or the captioner that the recipe names. The notes count the other rows. Raise
+        UserError with every class that has fewer rows than candidates.
         """
         rows = pool_rows(recipe, pool)
         of_class, wanted = rows_of_classes(recipe, rows), rows_wanted(recipe)
         classes = [cls for cls in recipe.classes if cls.id in wanted]
         ordered = {cls.id: in_drawn_order(of_class(cls), recipe.samples.seed) for cls in classes}
-        captions: Mapping[int, str | None] | None = None  # by row; None if no prompt uses one
+        captions: Mapping[int, str | None] | None = None  # by row; None if no prompt contains a caption
         captioner: Mapping[str, Any] = {}
         without, cut, prompts = 0, 0, _Prompts(recipe)
         column = recipe.generator.caption_column
@@ -93,7 +96,7 @@ class EditMaker(DiffusersMaker):
 
 
 class _Prompts:
-    """The prompts that contain a row's caption, and the number of tokens that the model reads."""
+    """Builds the prompts that contain the caption of a row, and checks that the model reads all their tokens."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._shifts = [shift for shift in recipe.all_shifts() if asks_caption(shift.prompt)]
@@ -102,7 +105,10 @@ class _Prompts:
         self.most = 0 if self._length is None else self._length.most
 
     def read_whole(self, cls: RecipeClass, caption: str | None) -> bool:
-        """Return whether the model reads every prompt of a row to its end; a class token counts as the class's name."""
+        """Return whether the model reads every prompt of a row to its end.
+
+        Where a prompt has a class token, the name of the class is counted in its place.
+        """
         if self._length is None or caption is None:
             return True
         shifts = [shift for shift in self._shifts if cls.label in shift.class_labels]
@@ -118,7 +124,10 @@ def _captions_of_captioner(
     prompts: _Prompts,
     device: str,
 ) -> tuple[Mapping[int, str | None], Mapping[str, Any]]:
-    """Caption as many rows of each class as are needed; return captions by row, and the captioner's pin."""
+    """Caption rows of each class until enough rows have usable captions.
+
+    Return the captions by row, and the pin of the captioner.
+    """
     name = recipe.generator.captioner
     assert name is not None  # a checked recipe names its captioner
     images, _ = every_row(pool_of(recipe), pool)
@@ -131,7 +140,7 @@ def _captions_of_captioner(
             return (usable := caption_of.get(row)) is not None and prompts.read_whole(classes[class_id], usable)
 
         def missing() -> list[int]:
-            """Return the rows to caption next: for each class as many as it lacks."""
+            """Return the rows to caption next. Each class gets as many rows as it still lacks."""
             rows: list[int] = []
             for class_id, class_rows in ordered.items():
                 lacking = wanted[class_id] - sum(chosen(class_id, row) for row in class_rows)
@@ -147,7 +156,7 @@ def _captions_of_captioner(
 
 
 def _usable(value: Any) -> str | None:
-    """Return a caption in one line without its final full stop, or None for an unusable one."""
+    """Return a caption in one line without its final full stop, or None if the caption is unusable."""
     if not isinstance(value, str):
         return None
     text = one_line(value).rstrip(". ")

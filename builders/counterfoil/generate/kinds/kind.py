@@ -1,4 +1,7 @@
-"""Make the images of a kind of generator, which `recipe/kinds/` describes: its pins, its rows and their renderer."""
+"""Make the images of a kind of generator: pin its models, choose its rows, and load its renderer.
+
+`recipe/kinds/` describes the kinds.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,14 @@ _MOST_PROBLEMS = 20
 
 
 class ChosenTable(NamedTuple):
-    """The rows that a build chose, their pin in the lock, and notes for people."""
+    """The rows that a build chose, the pin of these rows in the lock, and notes for people."""
 
     table: RowTable
     pin: Mapping[str, Any]
     notes: tuple[str, ...] = ()
 
 
-# An input of a dataset on its card: its role, its name, and its pin in the lock.
+# `NamedInput` is an input of a dataset as its card shows it: the role, the name, and the pin in the lock.
 NamedInput = tuple[str, str, Mapping[str, Any]]
 
 
@@ -45,9 +48,10 @@ NamedInput = tuple[str, str, Mapping[str, Any]]
 class Materials:
     """The inputs of a renderer, as a lock pins them.
 
-    recipe: with the paths of models and rows on this machine. tokens: by placeholder. revision, adapter_revision: of
-    the model and its adapter; None for the recipe's own. loras: by name, and their pins. pool, table: the source of
-    rows, and the chosen rows.
+    recipe: the recipe, with the paths of models and rows on this machine. tokens: the vectors of each class token by
+    placeholder. revision, adapter_revision: the pinned revisions of the model and of its adapter; None stands for the
+    revision in the recipe. loras: the LoRA weights by name, and their pins. pool: the source of rows. table: the chosen
+    rows.
     """
 
     recipe: Recipe
@@ -67,10 +71,10 @@ class Materials:
 
 
 class ImageMaker:
-    """Makes the images of a kind. A method that a kind does not override does nothing.
+    """Makes the images of one kind of generator. A method that a kind does not override does nothing.
 
-    tags: on the Hub, before and after those of every dataset. annotations: the Hub's word for who made the labels.
-    names_pool: whether the pool is a source dataset on the Hub.
+    tags: the tags on the Hub that stand before and after the tags of every dataset. annotations: the Hub's word for who
+    made the labels. names_pool: whether the page on the Hub names the pool as a source dataset.
     """
 
     tags: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("synthetic",), ())
@@ -81,7 +85,7 @@ class ImageMaker:
         """Raise UserError for settings that the kind's models, or this machine's `device`, do not support."""
 
     def embeddings(self, recipe: Recipe) -> ImageEmbeddings | None:
-        """Return the vectors that samples are drawn from, or None. UserError for invalid ones."""
+        """Return the image embeddings that samples are drawn from, or None. Raise UserError for invalid ones."""
         return None
 
     def pins(self, recipe: Recipe) -> dict[str, Any]:
@@ -89,35 +93,44 @@ class ImageMaker:
         return {}
 
     def check_rows(self, recipe: Recipe, pool: SourcePin) -> None:
-        """Raise UserError with all rows of the recipe that the pool lacks, or that have another class."""
+        """Raise UserError with all rows in the recipe that the pool lacks, or whose label is another class."""
 
     def device_of_rows(self, recipe: Recipe, device: str) -> str:
-        """Return the device that chooses rows in a build on `device`."""
+        """Return the device on which a build that renders on `device` chooses its rows."""
         return "cpu"
 
     def choose_rows(self, recipe: Recipe, pool: SourcePin, models: Mapping[str, Any], device: str) -> ChosenTable:
-        """Choose the rows of a kind with a `table`; `models` are the lock's. UserError for too few rows."""
+        """Choose the rows of a kind that has a table of rows.
+
+        `models` holds the pins of models in the lock. Raise UserError if there are too few rows.
+        """
         raise NotImplementedError
 
     def notes(self, recipe: Recipe) -> tuple[str, ...]:
-        """Return notes on the pool, also when its rows were chosen before."""
+        """Return notes on the pool. A build shows them also when its rows were chosen before."""
         return ()
 
     def renderer(self, materials: Materials) -> Renderer | PoolRows:
-        """Load the renderer of samples. UserError for an invalid table, which may be a stranger's."""
+        """Load the renderer of samples.
+
+        Raise UserError for an invalid table, because a table may come from a stranger.
+        """
         raise NotImplementedError
 
     def inputs(self, recipe: Recipe, pinned: Mapping[str, Any]) -> list[NamedInput]:
-        """Return the kind's own inputs for the card; `pinned` are those of the lock, any of which may be absent."""
+        """Return the inputs that only this kind has, for the card.
+
+        `pinned` holds the inputs in the lock, and each of them may be absent.
+        """
         pool = pinned.get("pool") or {}
         name = f"{without_folders(recipe.generator.dataset or recipe.source.dataset)}, split {recipe.generator.split}"
         return [("pool", name, {**pool, "sha256": pool.get("content")})]
 
 
 def pool_of_rows(recipe: Recipe, pin: SourcePin, table: RowTable | None, *, labels: bool) -> Rows:
-    """Return the rows of a pool; check those that a table, or the recipe, names.
+    """Return the rows of a pool, after a check of the rows that the table names, or the recipe without a table.
 
-    UserError with all named rows that the pool lacks, or, with `labels`, that have another class.
+    Raise UserError with the named rows that the pool lacks. With `labels`, also raise it for rows of another class.
     """
     rows = pool_rows(recipe, pin)
     of_class = rows_of_classes(recipe, rows) if labels else None
@@ -140,7 +153,7 @@ def pool_of_rows(recipe: Recipe, pin: SourcePin, table: RowTable | None, *, labe
 
 
 def _named_rows(recipe: Recipe, table: RowTable | None) -> Iterator[tuple[str, str, Sequence[int]]]:
-    """Yield where rows are named, their class id and their numbers."""
+    """Yield, for each list of rows, the place that names them, the class id, and the row numbers."""
     if table is None:
         for shift, cells in (recipe.generator.rows or {}).items():
             for class_id, numbers in cells.items():
@@ -152,7 +165,10 @@ def _named_rows(recipe: Recipe, table: RowTable | None) -> Iterator[tuple[str, s
 
 
 def in_drawn_order(of_class: NDArray[np.bool_], seed: int) -> list[int]:
-    """Return the rows of a class in the order of a hash of seed and row, which does not depend on counts."""
+    """Return the rows of a class in the order of a hash of the seed and the row number.
+
+    The order does not depend on the number of rows.
+    """
     import numpy as np
 
     rows = np.flatnonzero(of_class).tolist()

@@ -1,4 +1,4 @@
-"""Kind `retrieve`: take the rows of a pool that CLIP ranks nearest to each prompt, each row once."""
+"""Kind `retrieve`: take the rows of a pool that CLIP ranks nearest to each prompt. No row is taken twice."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class RetrieveMaker(RowsMaker):
         with one_thread():
             loaded = load_clip(ranking.model, ranking.weights, device, revision=clip.revision)
             features = embed(images, clip_embedder(loaded, clip), cache)
-            # The whole row is NaN for a missing image, and a pool may be larger than memory.
+            # An image that cannot be read has NaN for every feature, so one column suffices. A pool may be larger than
+            # memory.
             readable = np.isfinite(np.asarray(features[:, 0]))
             first = first_of_content(contents_of(images, cache))
             usable = readable & first

@@ -1,4 +1,7 @@
-"""Kind `rows`: take rows of a pool that the recipe lists; also the base of makers that take rows unchanged."""
+"""Kind `rows`: take the rows of a pool that the recipe lists.
+
+Other makers that take rows unchanged inherit from this maker.
+"""
 
 from __future__ import annotations
 
