@@ -1,4 +1,4 @@
-"""Whole builds: a recipe becomes a dataset directory, shard by shard, on one or many workers."""
+"""Build whole datasets: turn a recipe into a dataset directory, shard by shard, on one or many workers."""
 
 from counterfoil.building.build_dataset import BuildProgress, BuildResult, PartResult, build
 

@@ -43,9 +43,9 @@ from counterfoil.store.replacement import settle_directory
 class PartResult:
     """The result of building a part.
 
-    shards, shards_made: shards of the part, and those made in this run. all_shards, all_done: shards of the whole plan,
-    and those finished when the part ended. closed: the dataset is complete. notes: sentences about what could not be
-    measured.
+    shards: the number of shards of the part. shards_made: the number that this run made. all_shards: the number of
+    shards of the whole plan. all_done: the number that were finished when the part ended. closed: whether the dataset
+    is complete. notes: sentences about what could not be measured.
     """
 
     directory: Path
@@ -69,7 +69,8 @@ class PartResult:
 class BuildProgress:
     """The progress of a build: shards and images of this run, and the counts by shift and reason so far.
 
-    lost: sentences about workers and devices that failed while the build continues. there: images of earlier runs.
+    lost: sentences about workers and devices that failed although the build continues. there: the number of images
+    that earlier runs made.
     """
 
     shards_done: int
@@ -85,9 +86,10 @@ class BuildProgress:
 class BuildResult:
     """The result of a finished build, with counts by shift and reason over the whole dataset.
 
-    open_shifts: shifts without a threshold (see `counterfoil calibrate`). few_images: classes whose object threshold is
-    a percentile of too few validation images. notes: sentences about what could not be measured. screen_doubts: classes
-    that CLIP may not know, or None. preview: the most images of a shift, if this is a preview.
+    open_shifts: the shifts without a threshold (see `counterfoil calibrate`). few_images: the classes whose object
+    threshold is a percentile of too few validation images. notes: sentences about what could not be measured.
+    screen_doubts: doubts about classes that CLIP may not know, or None. preview: the largest number of images of a
+    shift if this is a preview, else None.
     """
 
     directory: Path
@@ -158,19 +160,19 @@ def build(
         out: The dataset directory.
         overrides: Changes to the recipe, as `a.b=c` strings.
         device: `auto`, `cpu`, `cuda` or a list such as `cuda:0,cuda:2`. `auto` and `cuda` use every visible GPU. With a
-            cluster, the device that its workers use.
-        workers: Number of worker processes. None: one per CPU core, or one per GPU. With several GPUs, the number on
-            each. With a cluster, the number in all.
+            cluster, this is the device that the workers of the cluster use.
+        workers: The number of worker processes. With several GPUs it is the number on each GPU, and with a cluster the
+            number on all machines together. None means one process for each CPU core, or one for each GPU.
         allow_mixed: Resume a directory that another stack (library versions, device) began.
-        engine: Where shards are made. None: in processes on this machine.
-        shards: The part of the plan to build: (3, 16) or "3/16" is the third of sixteen parts. Other processes may
+        engine: The engine that makes the shards. None means processes on this machine.
+        shards: The part of the plan to build. (3, 16) and "3/16" mean the third of sixteen parts. Other processes may
             build other parts at the same time. The dataset stays open until you call `build` without `shards`, which
             makes the missing shards and finishes the dataset.
-        limit: Build a preview of at most so many images a shift (`samples.limit`), in a directory of its own. Its
-            images are the first of the whole dataset.
+        limit: The largest number of images for each shift (`samples.limit`). A build with a limit is a preview, which
+            needs a directory of its own. The images of a preview are the first images of the whole dataset.
 
     Returns:
-        A BuildResult with counts and speed; a PartResult if `shards` is given.
+        A BuildResult with counts and speed, or a PartResult if `shards` is given.
 
     Raises:
         UserError: An input cannot be used.
@@ -201,13 +203,16 @@ def _build_part(
     engine: EngineChoice | None,
     limit: int | None,
 ) -> PartResult:
-    """Build one part of the plan's shards; the dataset stays open. UserError for class tokens that are not learned."""
+    """Build the shards of one part of the plan, and leave the dataset open.
+
+    Raise UserError for class tokens that are not learned yet.
+    """
     out, words = named_path(out), "RECIPE"
     if not isinstance(recipe, Recipe):
         words = shlex.join([str(recipe), *(word for override in overrides for word in ("--set", override))])
     recipe = _limited(load_recipe(recipe, overrides), limit)
     refuse_foreign(out)
-    # Try the private folder, because other parts may be opening the directory itself.
+    # Test whether the private folder can be made. Another part may be opening the directory itself at the same time.
     make_folder(out / PRIVATE)
     try_folder(out / PRIVATE)
     recipe, first_device, resolved_engine = _ready(recipe, out, device, workers, engine)
@@ -229,13 +234,14 @@ def _build_part(
         lock = read_lock(out)
         if begun or lock is None or lock.hashes.get("inputs") == inputs.hash:
             raise
-    # Another part has begun the directory. On another CPU a percentile can differ in the last digit: use the lock's.
+    # Another part has begun the directory. On another CPU a percentile can differ in the last digit, so use the
+    # percentiles of the lock.
     inputs = resolve_inputs(recipe, out, first_device, resolved_engine, learn=False)
     return _Build(inputs.settled(recipe), inputs, out, first_device, resolved_engine, allow_mixed).part(part)
 
 
 def _limited(recipe: Recipe, limit: int | None) -> Recipe:
-    """Return the recipe of a preview; the recipe itself without a limit."""
+    """Return the recipe of a preview, or the recipe itself if there is no limit."""
     if limit is None:
         return recipe
     if limit < 1:
@@ -246,7 +252,10 @@ def _limited(recipe: Recipe, limit: int | None) -> Recipe:
 def _ready(
     recipe: Recipe, out: Path, device: str, workers: int | None, engine: EngineChoice | None
 ) -> tuple[Recipe, str, Engine]:
-    """Run every check that needs no model; return the recipe with all its classes, the first device and the engine."""
+    """Run every check that needs no model.
+
+    Return the recipe with all its classes, the first device, and the engine.
+    """
     settle_directory(out)
     resolved_engine, first_device = engine_and_device(device, workers, engine)
     recipe = resolve_classes(recipe, out)
@@ -275,7 +284,8 @@ def make_dataset(
 ) -> BuildResult:
     """Make the missing shards of a recipe's dataset from resolved inputs, and close the dataset.
 
-    recipe_yaml: the directory's own recipe, if it is already written. repair: as for `DatasetStore.open`.
+    recipe_yaml: the recipe file of the directory, if the directory already has it. repair: the argument of
+    `DatasetStore.open`.
     """
     missing = _Build(recipe, inputs, out, device, engine, allow_mixed)
     with missing.opened(recipe_yaml=recipe_yaml, repair=repair) as store:
@@ -284,7 +294,7 @@ def make_dataset(
         seconds = time.monotonic() - started
         manifest = close_dataset(store, recipe, store.plan.placeholders)
         by_name = counts_of(store.receipts())
-        # In the recipe's order; receipts are sorted by name.
+        # Receipts are sorted by name, so put the counts in the order of the recipe.
         counts = {shift.name: by_name[shift.name] for shift in recipe.all_shifts() if shift.name in by_name}
     return BuildResult(
         directory=out,
@@ -306,7 +316,7 @@ def make_dataset(
 
 @dataclass(frozen=True, slots=True)
 class _Build:
-    """A recipe with its resolved inputs, the dataset's directory, and the engine that makes its shards."""
+    """A recipe with its resolved inputs, the directory of the dataset, and the engine that makes the shards."""
 
     recipe: Recipe
     inputs: Inputs
@@ -398,7 +408,7 @@ class _Build:
                 made |= new
                 counts = counts_of(new.values(), counts)
                 tell(BuildProgress(len(made), len(pending), drawn, images, counts, tuple(lost)))
-        if lost and store.part is None:  # with other parts running, half-written files may be theirs
+        if lost and store.part is None:  # another part that runs may have written half of such a file
             store.remove_leftovers()
         return list(made.values())
 

@@ -26,10 +26,11 @@ def close_dataset(
     results: Mapping[str, bytes] | None = None,
     into: SealedFolder = EVALUATED,
 ) -> str:
-    """Write card, figures, croissant.json and manifest of a dataset whose shards are all done; return its hash.
+    """Write the card, the figures, croissant.json and the manifest of a dataset whose shards are all done.
 
-    results: the new files of the folder `into`. Complete results of evaluations and reviews of this data are kept,
-    others are removed. A kill leaves a finished dataset as it was.
+    Return the hash of the manifest. results: the new files of the folder `into`. Complete results of evaluations and
+    reviews of these data are kept, and other results are removed. If the process is killed, a dataset that was finished
+    before stays as it was.
     """
     lock = read_lock(store.directory)
     if lock is None:
@@ -48,7 +49,10 @@ def close_dataset(
 
 
 def closed_dataset(directory: Path) -> SoundDataset:
-    """Read a finished dataset, or close one that a killed run left open. UserError if shards are missing."""
+    """Read a finished dataset, or first close a dataset that a killed run left open.
+
+    Raise UserError if shards are missing.
+    """
     dataset = read_dataset(directory, "receipts").sound()
     if not (directory / MANIFEST).is_file() and len(dataset.receipts) == dataset.plan.n_shards:
         close_again(directory)
@@ -63,10 +67,11 @@ def close_again(
     content: str | None = None,
     folder: SealedFolder = EVALUATED,
 ) -> str:
-    """Close a dataset whose shards are all done again; return the manifest's hash.
+    """Close a finished dataset again, with new results, and return the hash of the manifest.
 
-    results: files of an evaluation or a review of data with this `content`, by path in `folder`. UserError without a
-    dataset or while another process works in it, RunFailure if its data have changed.
+    results: the files of an evaluation or a review, by path in `folder`. content: the hash of the data that the results
+    are about. Raise UserError if there is no dataset or if another process works in the directory. Raise RunFailure if
+    the data have changed.
     """
     dataset = read_dataset(directory).sound()
     lock, recipe = dataset.lock, dataset.recipe
