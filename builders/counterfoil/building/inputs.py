@@ -1,4 +1,4 @@
-"""Resolve the names in a recipe before the first image: pins, tokens, rows and thresholds."""
+"""Resolve the names in a recipe to pins, tokens, rows and thresholds, before the first image is made."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ _MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The pinned inputs of a build beside its recipe.
+    """The pinned inputs of a build, apart from its recipe.
 
-    document: their pins, for lock.json and the inputs hash. notes: sentences about what could not be measured.
+    document: the pins of the inputs, for lock.json and for the hash of inputs. notes: sentences about what could not be
+    measured.
     """
 
     document: Mapping[str, Any]
@@ -68,19 +69,22 @@ class Inputs:
         return sha256_json(self.document)
 
     def counted(self, recipe: Recipe) -> RowTable | None:
-        """Return the rows that are edited, corrupted or drawn elsewhere; the recipe has only their maximum number."""
+        """Return the rows that are edited, corrupted or drawn elsewhere.
+
+        The recipe has only the largest number of these rows, so this table decides how many there are.
+        """
         kind = recipe.kind
         if self.rows is None or kind.table is None or not kind.counts_rows:
             return None
         return RowTable.read(self.rows, ROWS, kind.table)
 
     def settled(self, recipe: Recipe) -> Recipe:
-        """Return the recipe with the measured scales of its realised levels."""
+        """Return the recipe with the scales that were measured for its realised levels."""
         return with_scales(recipe, self.document.get(LEVELS))
 
     @property
     def commits(self) -> dict[str, str | None]:
-        """Return the pinned commits of the generator, screen and adapter, or None."""
+        """Return the pinned commit of the generator, the screen and the adapter. A commit may be None."""
         models = self.document["models"]
         return {name: (models.get(name) or {}).get("revision") for name in ("generator", "screen", "adapter")}
 
@@ -93,7 +97,7 @@ class Inputs:
         return self.document.get("judges") or {}
 
     def attachments(self) -> dict[str, bytes]:
-        """Return the files by path that the dataset includes, so that it can be rebuilt."""
+        """Return the files, by path, that a dataset includes so that it can be rebuilt."""
         files = {THRESHOLDS: self.thresholds.content()}
         if self.tokens is not None:
             files |= self.tokens.attachments()
@@ -105,10 +109,10 @@ class Inputs:
 
 
 def resolve_inputs(recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True) -> Inputs:
-    """Pin models, source, tokens and embeddings, choose rows to retrieve or edit, and resolve thresholds.
+    """Pin the models, the source, the tokens and the embeddings, choose rows, and resolve thresholds.
 
-    Without `learn`, read class tokens that were learned before. The thresholds of a directory that was begun with the
-    same pins are read and not computed again.
+    Without `learn`, this function reads class tokens that were learned before. If the directory was begun with the same
+    pins, this function reads the thresholds of the directory and does not compute them again.
     """
     maker = maker_of(recipe)
     maker.check(recipe, None if engine.elsewhere else device)
@@ -125,7 +129,7 @@ def resolve_inputs(recipe: Recipe, out: Path, device: str, engine: Engine, *, le
     screen = None if recipe.screen.model is None else Pin(**pins["models"]["screen"])
     arguments = (recipe, entries, device, screen, source, classes)
     if needs_validation(recipe, entries):
-        # On a GPU in a separate process, so that its memory is free for the workers.
+        # With a GPU, use a separate process, so that the memory of the GPU is free for the workers afterwards.
         thresholds = called_on(device, thresholds_of, *arguments)
     else:
         thresholds = thresholds_of(*arguments)
@@ -137,9 +141,12 @@ def resolve_inputs(recipe: Recipe, out: Path, device: str, engine: Engine, *, le
 def _scales_of(
     recipe: Recipe, begun: Lock | None, device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
 ) -> Mapping[str, Any]:
-    """Return the share of the way for each realised level, from the lock of a directory begun alike, or measured."""
+    """Return the scale of each realised level.
+
+    If the directory was begun with the same pins, its lock has the scales. Otherwise they are measured.
+    """
     if begun is not None and begun.hashes.get("plan") == recipe.plan_hash:
-        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):  # they have another form
+        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):  # the lock has another form
             return with_scales(recipe, begun.inputs[LEVELS]).scales
     return called_on(device, realised_scales, recipe, device, pins, tokens)
 
@@ -151,7 +158,10 @@ def pins_of(
     lock: Lock | None,
     embeddings: ImageEmbeddings | None = None,
 ) -> dict[str, Any]:
-    """Return the pins of a recipe's names, without thresholds and the second judge's answers to validation images."""
+    """Return the pins of the names in a recipe.
+
+    These pins lack the thresholds and the second judge's answers to validation images.
+    """
     pins: dict[str, Any] = {
         "models": maker_of(recipe).pins(recipe),
         "source": source.document(),
@@ -179,13 +189,13 @@ def pins_of(
 def _rows_of(
     recipe: Recipe, out: Path, begun: Lock | None, pins: dict[str, Any], device: str
 ) -> tuple[bytes | None, tuple[str, ...]]:
-    """Return the file of rows for the dataset, and notes; pin rows that a build chose."""
+    """Return the file of rows for the dataset, and notes. Add the pin of rows that the build chose."""
     kind, pool, maker = recipe.kind.table, SourcePin.of(pins.get("pool")), maker_of(recipe)
     if kind is None or pool is None:
         return rows_file(recipe), ()
     rows = _known_rows(recipe, kind, out, begun)
     if rows is None:
-        # On a GPU in a separate process, as for thresholds.
+        # With a GPU, use a separate process, as for thresholds.
         on = maker.device_of_rows(recipe, device)
         rows = called_on(on, maker.choose_rows, recipe, pool, pins["models"], on)
     pins[kind] = dict(rows.pin)
@@ -193,19 +203,19 @@ def _rows_of(
 
 
 def rows_file(recipe: Recipe) -> bytes | None:
-    """Return the file of the rows that a recipe lists, or None."""
+    """Return the content of a file with the rows that a recipe lists, or None if it lists no rows."""
     return None if recipe.generator.rows is None else rows_csv(recipe.generator.rows)
 
 
 def _known_rows(recipe: Recipe, kind: ChosenKind, out: Path, lock: Lock | None) -> ChosenTable | None:
-    """Return the rows of a directory that was begun, if its lock pins them."""
+    """Return the rows of a directory that was begun before, or None if its lock does not pin them."""
     pin = None if lock is None else lock.inputs.get(kind)
     if not isinstance(pin, Mapping):
         return None
     try:
         table = RowTable.read(read_inside(out, ROWS, MOST_BYTES), ROWS, kind)
     except (OSError, CounterfoilError):
-        return None  # rows are chosen again, and refused if they differ
+        return None  # the build chooses rows again, and the store refuses them if they differ
     same = table.sha256 == pin.get("sha256") and not any(table.problems(recipe))
     return ChosenTable(table, pin) if same else None
 
@@ -218,10 +228,11 @@ def thresholds_of(
     source: SourcePin | None,
     classes: KnownClasses | None = None,
 ) -> Thresholds:
-    """Return every threshold of a recipe; load CLIP and the input dataset, as pinned, only for unknown percentiles.
+    """Return every threshold of a recipe.
 
-    Embeddings of validation images are cached. They also measure whether CLIP knows the classes, unless `classes` was
-    measured before.
+    Only unknown percentiles need the pinned CLIP and the pinned input dataset, so they are not loaded otherwise. The
+    embeddings of validation images are cached. These embeddings also show whether CLIP knows the classes, unless
+    `classes` was measured before.
     """
     if screen is None or not needs_validation(recipe, known):
         return resolve_thresholds(recipe, None, known).with_known(classes, recipe)
@@ -230,7 +241,7 @@ def thresholds_of(
     images = labelled_split(recipe.source, recipe.source.validation_split, recipe.classes, source, units=False)
     with one_thread():
         clip = load_clip(recipe.screen.clip, recipe.screen.weights, device, revision=screen.revision)
-        # Not in half precision: a percentile is a number that rows are compared with.
+        # Compute in full precision, because the build compares the scores of rows with a percentile.
         folder = user_cache() / "embeddings"
         embeddings = embed(images, clip_embedder(clip, screen, recipe.screen.weights), folder, precision="float32")
         unreadable = np.flatnonzero(np.isnan(embeddings).any(axis=1))
@@ -246,7 +257,7 @@ def thresholds_of(
 
 
 def _began_alike(recipe: Recipe, lock: Lock, pins: Mapping[str, Any]) -> bool:
-    """Return whether a directory has the same screen and pins, so that its measurements still hold."""
+    """Return whether a directory was begun with the same screen and pins, so that its measurements still hold."""
     measured = ("thresholds", LEVELS, *get_args(ChosenKind))
     locked = {name: value for name, value in lock.inputs.items() if name not in measured}
     if isinstance(locked.get("judges"), Mapping):
@@ -257,7 +268,10 @@ def _began_alike(recipe: Recipe, lock: Lock, pins: Mapping[str, Any]) -> bool:
 def _with_judge_errors(
     pins: dict[str, Any], recipe: Recipe, begun: Lock | None, source: SourcePin, device: str
 ) -> tuple[str, ...]:
-    """Add the second judge's answers to validation images, from the lock or counted now, to its pin; return notes."""
+    """Add the second judge's answers to validation images to the pin of this judge, and return notes.
+
+    The answers come from the lock, or are counted now.
+    """
     judge = recipe.screen.judge
     if judge is None:
         return ()
@@ -274,7 +288,10 @@ def _with_judge_errors(
 
 
 def _measured_before(directory: Path, lock: Lock) -> tuple[Mapping[Measured, ThresholdEntry], KnownClasses | None]:
-    """Return a directory's measured thresholds and known classes; empty if thresholds.json does not match its pin."""
+    """Return the measured thresholds and the known classes of a directory.
+
+    Return none if thresholds.json does not match its pin in the lock.
+    """
     try:
         thresholds = Thresholds.read(read_inside(directory, THRESHOLDS))
         if thresholds.pin() != lock.inputs.get("thresholds"):

@@ -1,7 +1,8 @@
-"""Pin and load the classifiers of keep rules and of the screen, and record their answers to images as stored.
+"""Pin and load the judges, which are the classifiers of keep rules and of the screen, and record their answers.
 
-A second judge (`screen.judge`) decides nothing and answers for every image. Its pin in the lock has its answers to the
-source's validation images, so no later command needs the source.
+Judges see images as the dataset stores them. The second judge (`screen.judge`) answers for every image and decides
+nothing. Its pin in the lock has its answers to the validation images of the source, so no later command needs the
+source.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ if TYPE_CHECKING:
 
 
 Pins = Mapping[str, Mapping[str, Any]]
-_RANKED = 3  # answers that failure rules read
+_RANKED = 3  # the number of best answers that failure rules read
 
 
 def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
-    """Return the pin of each judge by its name without folders: its weights, and which answers are right.
+    """Return the pin of each judge by its name without folders. A pin has the weights and the right answers.
 
-    UserError with all judges that do not exist, match no class or cannot answer a failure rule, and a second judge that
-    is the screening model; RunFailure for one that cannot be loaded.
+    Raise UserError with every judge that does not exist, that matches no class, or that cannot answer a failure rule.
+    Also raise UserError if the second judge is the screening model. Raise RunFailure if a judge cannot be loaded.
     """
     pins: dict[str, dict[str, Any]] = {}
     errors: list[CounterfoilError] = []
@@ -78,7 +79,7 @@ def pin_judges(recipe: Recipe) -> dict[str, dict[str, Any]]:
 
 
 def _refuse_the_screen(recipe: Recipe, judge: str) -> None:
-    """Raise UserError for a second judge with the weights of the screening CLIP, under any name."""
+    """Raise UserError if the second judge has the weights of the screening CLIP, whatever its name is."""
     if not judge.startswith(OPEN_CLIP) or recipe.screen.model is None:
         return
     screen, pin = pin_clip(recipe.screen.model, recipe.screen.weights), pin_zero_shot(judge)
@@ -100,7 +101,7 @@ def _pin(classifier: Classifier, class_map: ClassMap) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Judges:
-    """The loaded judges of a plan. An answer depends on the image and the batch size."""
+    """The loaded judges of a plan. The answer of a judge depends on the image and on the batch size."""
 
     plan: Plan
     judges: Mapping[str, tuple[Classifier, ClassMap]]
@@ -108,7 +109,7 @@ class Judges:
 
     @classmethod
     def load(cls, plan: Plan, pins: Pins, device: str) -> Judges:
-        """Load the judges. RunFailure for one that differs from its pin."""
+        """Load the judges. Raise RunFailure if a judge differs from its pin."""
         judges: dict[str, tuple[Classifier, ClassMap]] = {}
         pins = without_validation(pins)
         for name in plan.recipe.judges:
@@ -127,7 +128,7 @@ class Judges:
         return cls(plan, judges, device)
 
     def answers(self, samples: Sequence[Sample], images: Sequence[bytes | None]) -> list[dict[str, float]]:
-        """Return the answers to each image by column; none for a missing image."""
+        """Return the answers to each image by column. A missing image has no answers."""
         answers: list[dict[str, float]] = [{} for _ in samples]
         recipe = self.plan.recipe
         for name in self.judges:
@@ -147,13 +148,13 @@ class Judges:
     def _ask(
         self, name: str, images: Sequence[bytes | None], labels: NDArray[np.int64], rules: Sequence[str]
     ) -> Iterator[dict[str, float]]:
-        """Yield the columns of a judge for each image with its label and failure rule."""
+        """Yield the columns of a judge for each image. Each image comes with its label and its failure rule."""
         import torch
 
         classifier, class_map = self.judges[name]
         transform = classifier.transform()
         tensors = [transform(rgb_image(image)) for image in images]
-        # Fill the batch: on most machines its size changes the last bits of an answer.
+        # Fill the batch, because on most machines the batch size changes the last bits of an answer.
         size = self.plan.recipe.generator.batch_size
         full = tensors + [tensors[-1]] * (size - len(tensors))
         logits = logits_of(classifier, torch.stack(full), self.device)[: len(images)]
@@ -178,9 +179,10 @@ _BATCH = 64
 def validation_answers(
     recipe: Recipe, judge: str, source: SourcePin, device: str
 ) -> tuple[Mapping[str, Mapping[str, int]] | None, str | None]:
-    """Count a judge's answers to validation images: class id → answered class id → images; or None, and why not.
+    """Count the answers of a judge to validation images: class id → answered class id → number of images.
 
-    At most 200 images of a class, those whose keys have the lowest hashes. Predictions are cached.
+    If the judge cannot answer, return None and the reason. Each class has at most 200 images, which are the images
+    whose keys have the lowest hashes. Predictions are cached.
     """
     if recipe.source.conditions is not None:
         return None, "rows of its source may have several labels or none"
@@ -197,7 +199,7 @@ def validation_answers(
         )  # fmt: skip
         answers = scored[judge].predictions
     ids = [cls.id for cls in recipe.classes]
-    # An output that is right for several classes counts for the first.
+    # An output that is right for several classes counts as an answer of the first of these classes.
     named = {output: ids[label] for label in reversed(range(len(ids))) for output in class_map.targets[label]}
     counts = count_answers(
         (ids[label], ids[label] if right else named.get(int(answer), OTHER))
@@ -210,7 +212,7 @@ def validation_answers(
 
 
 def measured(plan: Plan, samples: Sequence[Sample], images: Sequence[bytes | None]) -> list[dict[str, float]]:
-    """Return the columns that the keep rules of each sample's shift measure of its image."""
+    """Return, for the image of each sample, the columns that the keep rules of its shift measure."""
     measures: list[dict[str, float]] = []
     for sample, image in zip(samples, images, strict=True):
         rules = [rule for rule in plan.shift(sample.shift).keep if rule.measures]
@@ -230,13 +232,16 @@ def asks_similarity(plan: Plan, sample: Sample) -> bool:
 def similarities(
     scorer: Scorer | None, embeddings: Mapping[int, np.ndarray], sources: Sequence[Image.Image | None]
 ) -> list[dict[str, float]]:
-    """Return the similarity column of each image of a batch with a source; `embeddings` are by index in the batch."""
+    """Return the similarity column of each image in a batch that has a source.
+
+    The keys of `embeddings` are indices in the batch.
+    """
     columns: list[dict[str, float]] = [{} for _ in sources]
     compared = {index: source for index, source in enumerate(sources) if source is not None and index in embeddings}
     if scorer is None or not compared:
         return columns
     for index, row in zip(compared, scorer.embed(list(compared.values())), strict=True):
         value = similarity(embeddings[index], row)
-        if np.isfinite(value):  # CLIP itself may fail
+        if np.isfinite(value):  # CLIP may give numbers that are not finite
             columns[index][SOURCE_SIMILARITY] = value
     return columns

@@ -1,7 +1,7 @@
 """Find the scales at which a shift reaches fractions of its gain in CLIP score (`levels: {realised: …}`).
 
-A scale goes from the base's prompt (0) to the shift's (1). Before a build begins, images of a few scenes are drawn at
-many scales, with another seed than the dataset's images.
+The scale 0 is the prompt of the base, and the scale 1 is the prompt of the shift. Before a build begins, the generator
+draws images of a few scenes at many scales. These images have another seed than the images of the dataset.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from counterfoil.progress import report
 from counterfoil.recipe import Recipe
 from counterfoil.recipe.severity import SeverityLevels
 
-# The scales at which each scene is drawn.
+# `POINTS` are the scales at which each scene is drawn.
 POINTS = tuple((np.arange(POINTS_A_SEARCH) / (POINTS_A_SEARCH - 1)).tolist())
-# The least rise of the score over all scales, and the largest fall between two, in standard errors.
+# Over all scales the score must rise by more than `_CLEAR` standard errors. A fall on the way of at most `_CLEAR`
+# standard errors is allowed.
 _CLEAR = 2.0
 
 
 def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> list[float]:
-    """Return the scales at which the mean score reaches these fractions of its whole gain, linear between points.
+    """Return the scales at which the mean score reaches the fractions `shares` of its whole gain.
 
-    scores: (scenes, points) of images at `POINTS`. ValueError for a score that does not rise, or clearly falls on the
-    way.
+    scores: the shift scores of images at `POINTS`, (scenes, points). Scores between points are interpolated linearly.
+    Raise ValueError if the mean score does not rise, or if it clearly falls on the way.
     """
     from scipy.optimize import isotonic_regression
 
@@ -62,7 +63,8 @@ def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> lis
     # On a flat part of the curve, take its first point.
     steps, first = np.unique((curve - curve[0]) / (curve[-1] - curve[0]), return_index=True)
     reached = np.interp(shares, steps, np.asarray(POINTS)[first])
-    # The level 1 is the whole shift even if the curve is flat before it: its images equal those without levels.
+    # The level 1 is the whole shift even if the curve is flat before it. So the images of this level equal the images
+    # of a shift without levels.
     scales = [1.0 if share == 1 else round(float(at), 3) for share, at in zip(shares, reached, strict=True)]
     if any(later <= earlier for earlier, later in pairwise([0.0, *scales])):
         raise ValueError(f"the shares {', '.join(f'{share:g}' for share in shares)} are reached at one place")
@@ -72,9 +74,10 @@ def scales_reaching(scores: NDArray[np.float64], shares: Sequence[float]) -> lis
 def realised_scales(
     recipe: Recipe, device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
 ) -> dict[str, list[float]]:
-    """Return shift → the scale of each realised level. RunFailure with every shift whose score does not rise.
+    """Return, for each shift, the scales of its realised levels.
 
-    Scales in the recipe are measured again, because its prompts, generator or CLIP may have changed.
+    Scales that the recipe already has are measured again, because its prompts, its generator or its CLIP may have
+    changed. Raise RunFailure with every shift whose score does not rise.
     """
     scales: dict[str, list[float]] = {}
     problems: list[str] = []
@@ -113,10 +116,10 @@ def with_scales(recipe: Recipe, scales: Mapping[str, Sequence[float]] | None) ->
 def _measured(
     recipe: Recipe, shifts: Sequence[str], device: str, pins: Mapping[str, Any], tokens: ClassTokens | None
 ) -> dict[str, NDArray[np.float64]]:
-    """Return shift → shift scores (scenes, points)."""
+    """Return, for each shift, the shift scores (scenes, points)."""
     from PIL import Image
 
-    seed = sample_seed(recipe.samples.seed, "levels", 0, None)  # without a class
+    seed = sample_seed(recipe.samples.seed, "levels", 0, None)  # the seed depends on no class
     search = recipe.model_copy(update={"samples": recipe.samples.model_copy(update={"seed": seed})})
     plan = make_plan(search, tokens.placeholders if tokens else None)
     models, generator = pins["models"], recipe.generator
@@ -150,10 +153,10 @@ def _measured(
 
 
 def _scenes(plan: Plan, shift: str) -> list[Sample]:
-    """Return samples of a shift, spread over its classes."""
+    """Return samples of a shift that are spread over the classes of the shift."""
     level = next(shift_level for shift_level in plan.recipe.all_shifts() if shift_level.of == shift)
     cells = [cell for cell in plan.cells() if cell.shift == level.name]
-    if len(cells) > SCENES_A_SEARCH:  # with many classes, take some from every part of the list
+    if len(cells) > SCENES_A_SEARCH:  # take classes from every part of a long list
         cells = [cells[index * len(cells) // SCENES_A_SEARCH] for index in range(SCENES_A_SEARCH)]
     scenes_of_class = -(-SCENES_A_SEARCH // len(cells))
     chosen = [replace(cell, candidates=scenes_of_class) for cell in cells]
