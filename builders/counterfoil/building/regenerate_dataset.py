@@ -1,6 +1,6 @@
 """Rebuild a dataset from its own files and compare it with the original, or repair it in place (`build --from`).
 
-The input dataset is not needed: the directory has thresholds as numbers and tokens as vectors.
+A rebuild does not need the input dataset, because the directory has thresholds as numbers and tokens as vectors.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from counterfoil.store.receipts import standing_shards
 from counterfoil.store.replacement import settle_directory
 from counterfoil.store.sealed_folder import SEALED_FOLDERS
 
-# The files of a published dataset that rebuilding and comparing need.
+# `WANTED` are the files of a published dataset that a rebuild and its comparison need.
 WANTED = (RECIPE, LOCK, THRESHOLDS, MANIFEST, f"{TOKENS}/**", "receipts/**", ROWS, EMBEDDINGS)
 
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A dataset, its recipe with overrides, and its inputs."""
+    """A dataset to rebuild, with its inputs and its recipe after overrides."""
 
     dataset: SoundDataset
     recipe: Recipe
@@ -71,10 +71,11 @@ class Original:
 
 
 def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool = True) -> Original:
-    """Return the original in a directory, with `a.b=c` overrides that change none of its images and rows.
+    """Return the original in a directory, with `a.b=c` overrides that change no image and no row.
 
-    own: False for a published copy, in which no interrupted replacement is settled. UserError without a dataset, or if
-    an override would change it; RunFailure with all damaged files that cannot be rebuilt.
+    own: whether the directory may be changed to finish an interrupted replacement of files. It is False for a published
+    copy. Raise UserError if there is no dataset, or if an override would change the dataset. Raise RunFailure with
+    every damaged file that cannot be rebuilt.
     """
     dataset = read_dataset(directory, "words", "thresholds", "tokens", "embeddings", "rows", own=own).sound()
     recipe = _overridden(dataset, overrides)
@@ -90,7 +91,7 @@ def read_original(directory: Path, overrides: Sequence[str] = (), *, own: bool =
 
 
 def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
-    """Raise UserError if a model in a folder is missing or not the one that the lock pins."""
+    """Raise UserError if the folder of a model is missing, or if it has another model than the lock pins."""
     pins = lock.inputs["models"]
     problems: list[str] = []
     if recipe.kind.draws:
@@ -101,7 +102,7 @@ def refuse_other_models(recipe: Recipe, lock: Lock) -> None:
         problems += wrong_loras(recipe.generator.lora, lock.inputs.get("loras") or {})
     if recipe.kind.takes_rows:
         problems += wrong_pool(recipe, lock.inputs.get("pool"))
-    if recipe.screen.model is not None and recipe.screen.weights is None:  # else the name is one of open_clip's own
+    if recipe.screen.model is not None and recipe.screen.weights is None:  # with weights, it is open_clip's own model
         problems += wrong_model("screen.model", recipe.screen.model, pins["screen"])
     if not problems and recipe.judges and pin_judges(recipe) != without_validation(lock.inputs.get("judges") or {}):
         key = "screen.keep" if recipe.screen.judge is None else "screen.judge"
@@ -121,7 +122,8 @@ def _overridden(dataset: SoundDataset, overrides: Sequence[str]) -> Recipe:
         lines += differences(original.plan_document, recipe.plan_document) or ["plan: the hash differs"]
     if original.screen_hash != recipe.screen_hash:
         lines += differences(original.screen_document, recipe.screen_document) or ["screen: the hash differs"]
-    # These change no image here, but the recipe would no longer name the origin of thresholds and tokens.
+    # Overrides of these sections change no image here, but the recipe would no longer name the origin of thresholds and
+    # tokens.
     for section in ("source", TOKENS):
         lines += differences(_portable(getattr(original, section)), _portable(getattr(recipe, section)), section)
     before, after = ({shift.name: _portable(shift.embedding) for shift in r.all_shifts()} for r in (original, recipe))
@@ -143,12 +145,12 @@ def _portable(section: Any) -> Any:
     return values
 
 
-# The files that a build writes beside shards; other files in a directory are not compared.
+# `_DESCRIBING` are files that a build writes besides shards. Files that no build writes are not compared.
 _DESCRIBING = (CARD, CROISSANT, BENCHMARK)
 _WRITTEN = (*_DESCRIBING, RECIPE, LOCK, THRESHOLDS, TIMM_INFO, EMBEDDINGS, ROWS)
 _FOLDERS = (*WHATS, TOKENS, RECEIPTS, FIGURES)
 
-MOST_ROWS = 200  # of all shards that differ, whose pixels are compared
+MOST_ROWS = 200  # the most rows whose pixels are compared, over all differing shards
 MOST_LISTED = 20
 
 Shards = Mapping[tuple[str, int], Receipt]
@@ -156,7 +158,11 @@ Shards = Mapping[tuple[str, int], Receipt]
 
 @dataclass(frozen=True, slots=True)
 class DecisionChange:
-    """A candidate with the original's decision (`there`) and another one (`here`); None if it was not rendered."""
+    """A candidate for which the original and the rebuilt dataset have different decisions.
+
+    there: the decision in the original. here: the decision in the rebuilt dataset. A decision is None if the candidate
+    was not rendered.
+    """
 
     key: str
     there: str | None
@@ -165,11 +171,11 @@ class DecisionChange:
 
 @dataclass(frozen=True, slots=True)
 class RowDifferences:
-    """The differences between rows of differing shards.
+    """The differences between the rows of shards that differ.
 
-    rows: the number of compared rows, at most 200. same_bytes, same_pixels: rows with equal images. least_psnr,
-    median_psnr: of the other rows, in decibels. decisions: candidates with another decision. changed: the first of
-    them.
+    rows: the number of compared rows, at most 200. same_bytes: the number of rows whose images have equal bytes.
+    same_pixels: the number of rows whose images have equal pixels. least_psnr, median_psnr: the PSNR of the other rows,
+    in decibels. decisions: the number of candidates with another decision. changed: the first of these candidates.
     """
 
     rows: int
@@ -185,10 +191,11 @@ class RowDifferences:
 class Comparison:
     """The comparison of a rebuilt dataset's files with the manifest of the original.
 
-    shard_files: the number of files of data, candidates and rejected. differing: those that differ, are missing or are
-    new. others: other files of a build that differ. left_out: files that cannot be equal or that no build writes.
-    stack: a line for each field of the stack that differs. unexplained: files, except cards, that differ although the
-    stack does not. rows: None if nothing differs or the original's images are missing.
+    shard_files: the number of files with data, candidates and rejected images. differing: the shard files that differ,
+    are missing or are new. others: the other files of a build that differ. left_out: the files that cannot be equal, or
+    that no build writes. stack: a line for each field of the stack that differs. unexplained: the files, except cards,
+    that differ although the stacks are equal. rows: the differences between rows, or None if nothing differs or the
+    images of the original are missing.
     """
 
     shard_files: int
@@ -210,8 +217,9 @@ def compare(
 ) -> Comparison | None:
     """Compare the dataset in `out` with its original; return None if the original has no manifest.
 
-    original_shards: the original's receipts, read before the rebuild. described: compare recipe and card, whose text no
-    override changed. images: the original's images still exist.
+    original_shards: the receipts of the original, read before the rebuild. described: whether to compare the recipe and
+    the card, which is possible if no override changed their text. images: whether the images of the original still
+    exist.
     """
     rebuilt = read_manifest(out)
     lock = read_lock(out)
@@ -230,7 +238,7 @@ def compare(
         left_out |= {*_DESCRIBING}
     if not described:
         left_out.add(RECIPE)
-    if BENCHMARK not in rebuilt:  # a user wrote it
+    if BENCHMARK not in rebuilt:  # a user wrote this file
         left_out.add(BENCHMARK)
     differing = tuple(path for path in other if _is_shard(path))
     others = tuple(path for path in other if not _is_shard(path) and path not in left_out)
@@ -248,7 +256,7 @@ def compare(
     if images and differing:
         rows = _compare_rows(original.dataset.directory, original_shards, out, new_shards, differing)
     alike = [path for path in differing if _shard_of(path) in same_stack or _shard_of(path) not in new_shards]
-    # Another version of Counterfoil may word a card differently, and the stack does not record that version.
+    # Another version of Counterfoil may write other words in a card, and the stack does not record this version.
     alike += [path for path in others if not lines and path not in _DESCRIBING]
     return Comparison(
         shard_files=sum(map(_is_shard, paths)),
@@ -307,7 +315,10 @@ def _compare_rows(
 
 
 def _encoded_psnr(before: bytes, after: bytes) -> float:
-    """Return the PSNR of two encoded images in decibels; 0 if one does not decode or the sizes differ."""
+    """Return the PSNR of two encoded images in decibels.
+
+    Return 0 if an image does not decode, or if the sizes differ.
+    """
     try:
         before_pixels, after_pixels = decoded(before), decoded(after)
     except UnreadableImage:
@@ -316,8 +327,8 @@ def _encoded_psnr(before: bytes, after: bytes) -> float:
 
 
 def _is_intact(directory: Path, shard: tuple[str, int], receipt: Receipt) -> bool:
-    """Return whether the original's files of a shard are present and unchanged."""
-    # Never open another path that a receipt names.
+    """Return whether the files of a shard are present and unchanged in the original."""
+    # A receipt may name files of other shards. Never open such a path.
     names_others = any(_shard_of(file.path) != shard for file in receipt.files)
     return not names_others and not any(file_faults(directory, receipt.files))
 
@@ -341,7 +352,10 @@ def _changed(directory: Path, original_receipt: Receipt, out: Path, new_receipt:
 
 @dataclass(frozen=True, slots=True)
 class Regeneration(BuildResult):
-    """The rebuilt dataset, its comparison with the original if that has a manifest, and whether it was `repaired`."""
+    """The result of rebuilding or repairing a dataset.
+
+    It includes the comparison with the original, if the original has a manifest, and whether the dataset was repaired.
+    """
 
     comparison: Comparison | None = None
     repaired: bool = False
@@ -359,13 +373,14 @@ def regenerate(
 ) -> Regeneration:
     """Rebuild a dataset in the directory `out` from its own recipe, lock, thresholds and tokens, or resume there.
 
-    The input dataset is not needed. Models must be those that the lock pins. If `out` is the directory of `source`, the
-    dataset is repaired: only damaged or missing shards are made again, then the card and the manifest.
+    The input dataset is not needed. The models must be the models that the lock pins. If `out` is the directory of
+    `source`, the dataset is repaired. A repair makes only damaged or missing shards again, then the card and the
+    manifest.
 
     Args:
         source: A dataset directory or `user/name[@revision]`.
         out: The directory to write.
-        overrides: Where a model's folder is now, as `a.b=c` strings.
+        overrides: The places where folders of models are now, as `a.b=c` strings.
         device: As in `build`.
         workers: As in `build`.
         allow_mixed: As in `build`.
