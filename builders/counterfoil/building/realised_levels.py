@@ -30,8 +30,8 @@ from counterfoil.recipe.severity import SeverityLevels
 
 # `POINTS` are the scales at which each scene is drawn.
 POINTS = tuple((np.arange(POINTS_A_SEARCH) / (POINTS_A_SEARCH - 1)).tolist())
-# Over all scales the score must rise by more than `_CLEAR` standard errors. A fall on the way of at most `_CLEAR`
-# standard errors is allowed.
+# Over all scales the score must rise by more than `_CLEAR` standard errors. A fall on the way counts only if it is more
+# than `_CLEAR` standard errors.
 _CLEAR = 2.0
 
 

@@ -1,4 +1,7 @@
-"""Make shards: render batches across them, screen and encode each while the next is rendered, and decide every cell."""
+"""Make shards: render batches, screen and encode their images, and decide every cell.
+
+A batch may cross shards. While a batch is screened and encoded, the next batch is rendered.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,13 @@ if TYPE_CHECKING:
     from counterfoil.generate.pictures import DrawnAhead
     from counterfoil.plan import Cell, Plan, Sample, Shard
 
-_UNDECIDED = ""  # the reason of a candidate until its whole cell is screened
-_BEHIND = 1  # batches that are screened while the next is rendered; more would only need memory
+_UNDECIDED = ""  # stands for the reason of a candidate until its whole cell is screened
+_BEHIND = 1  # batches in screening while the next is rendered; more would only cost memory
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A whole shard: every candidate in order, with its reason."""
+    """A whole shard, with every candidate in order and the reason of each decision."""
 
     shard: Shard
     candidates: list[Candidate]
@@ -40,8 +43,8 @@ class Made:
 class ShardMaker:
     """Renders, screens and encodes whole shards with loaded models.
 
-    Scoring runs in order on one thread beside the renderer. encoders: threads that encode the images of a batch while
-    it is scored, if more than one.
+    One thread scores batches in order, while another thread renders. encoders: the threads that encode the images of a
+    batch while the batch is scored, if there is more than one such thread.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class ShardMaker:
         self._encoders = ThreadPoolExecutor(encoders, "encode") if encoders > 1 else None
 
     def make(self, shards: Sequence[Shard]) -> Generator[int | Made]:
-        """Yield the number of images of each rendered batch, and each shard after its last image is screened."""
+        """Yield the number of images of each rendered batch. Yield each shard when its last image is screened."""
         return _Making(self).steps(shards)
 
     def close(self) -> None:
@@ -71,12 +74,12 @@ class ShardMaker:
             self._encoders.shutdown(cancel_futures=True)
 
     def screened(self, batch: Sequence[Sample]) -> Future[list[Candidate]]:
-        """Render a batch, and screen it after the batches before it."""
-        # Only this thread reads rows: a reader of datasets may not support several.
+        """Render a batch, and queue the batch for screening after the earlier batches."""
+        # Only this thread reads rows, because a reader of datasets may not support several threads.
         return self._behind.submit(self._screen, batch, self.renderer.ahead(batch), self._compared(batch))
 
     def _compared(self, batch: Sequence[Sample]) -> list[Image.Image | None]:
-        """Return the row's image of each edit that a keep rule compares with it; None for all others."""
+        """Return the image of the row for each edit that a keep rule compares with its row, or None for others."""
         sources: list[Image.Image | None] = [None] * len(batch)
         if isinstance(self.renderer, EditRenderer):
             compared = [index for index, sample in enumerate(batch) if asks_similarity(self.plan, sample)]
@@ -86,7 +89,7 @@ class ShardMaker:
         return sources
 
     def decided(self, cell: Cell, rows: Sequence[Candidate]) -> Iterator[Candidate]:
-        """Yield the candidates of a cell in order, each with its reason."""
+        """Yield the candidates of a cell in order, with the reason of each decision."""
         verdicts = [row.verdict for row in rows]
         reasons = decide_cell(self.plan.shift(cell.shift).keep, verdicts, cell.accepted)
         for row, reason in zip(rows, reasons, strict=True):
@@ -105,7 +108,7 @@ class ShardMaker:
         def encode(index: int) -> bytes | None:
             return encode_image(pictures[index], recipe) if index in pictures else None
 
-        # Threads start at once. Without them, images are encoded below.
+        # Encoding threads start now. Without such threads, this thread encodes the images below.
         encoding = (map if self._encoders is None else self._encoders.map)(encode, range(len(batch)))
         scores: dict[int, tuple[float, float | None]] = {}
         embeddings: dict[int, np.ndarray] = {}
@@ -123,7 +126,7 @@ class ShardMaker:
         for i, sample in enumerate(batch):
             object_score, shift_score = scores.get(i, (None, None))
             if object_score is not None and not np.isfinite([object_score, shift_score or 0.0]).all():
-                object_score = shift_score = None  # recorded as failed; it does not end the run
+                object_score = shift_score = None  # recorded as failed, and the run goes on
             kept = recipe.screen.store_embeddings and i in embeddings and object_score is not None
             scored.append(
                 Candidate(
@@ -144,7 +147,7 @@ class ShardMaker:
 
 @dataclass(slots=True)
 class _Begun:
-    """A shard in progress: the candidates of each cell so far, and the number of samples that are not screened."""
+    """A shard in progress, with the candidates of each cell so far and the number of samples that are not screened."""
 
     shard: Shard
     candidates: dict[tuple[str, int], list[Candidate]] = field(default_factory=dict)
@@ -153,7 +156,7 @@ class _Begun:
 
 
 class _Making:
-    """A span in progress: samples that wait for a full batch, batches in screening, unfinished shards."""
+    """A span in progress, with samples that wait for a full batch, batches in screening, and unfinished shards."""
 
     def __init__(self, maker: ShardMaker) -> None:
         self.maker = maker
@@ -180,7 +183,7 @@ class _Making:
         yield from self._take(0)
 
     def _ask(self, begun: _Begun, samples: Iterable[Sample]) -> Iterator[int | Made]:
-        """Queue samples with those of other shards that are drawn the same way, and render full batches."""
+        """Queue samples together with samples of other shards that are drawn the same way. Render full batches."""
         for sample in samples:
             begun.coming += 1
             way = way_of(self.plan, sample.shift)
@@ -190,7 +193,10 @@ class _Making:
                 yield from self._render(batch)
 
     def _quota(self, begun: _Begun, cell: Cell, accepted: int) -> Iterator[int | Made]:
-        """Render full batches in order of index until enough pass; a short last batch waits with other samples."""
+        """Render full batches in order of index until enough candidates pass.
+
+        The samples of a last batch that is not full wait for samples of other cells.
+        """
         rules, candidates = self.plan.shift(cell.shift).keep, begun.candidates[cell.shift, cell.label]
         passed = 0
         for batch in self.plan.batches(begun.shard, cell):
@@ -210,7 +216,7 @@ class _Making:
         yield from self._take(_BEHIND)
 
     def _take(self, left: int) -> Iterator[int | Made]:
-        """Take screened batches in order, until only `left` are in screening."""
+        """Take screened batches in order, until only `left` batches are in screening."""
         while len(self.behind) > left:
             for row in self.behind.popleft().result():
                 cell = (row.sample.shift, row.sample.label)
@@ -232,4 +238,4 @@ class _Making:
 def _one_torch_thread() -> None:
     import torch
 
-    torch.set_num_threads(1)  # the setting is a thread's own
+    torch.set_num_threads(1)  # each thread has its own setting

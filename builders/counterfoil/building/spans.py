@@ -1,4 +1,7 @@
-"""Choose spans of shards for workers, so that batches run across shards and little is padded. It changes no byte."""
+"""Choose spans of shards for workers. Batches run across the shards of a span, so little is padded.
+
+The choice of spans changes no byte of a dataset.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +18,28 @@ from counterfoil.plan.estimate import IMAGES_A_PAIR
 from counterfoil.plan.layout import LazySequence
 
 Span: TypeAlias = "tuple[Shard, ...]"
-# Samples of two ways are never in one batch.
+# A `Way` is how samples are drawn. A batch never has samples that are drawn in two ways.
 Way: TypeAlias = Literal["prompt", "vector", "pair"]
 
-# Batches of the longest spans, except of a longer shard. This bounds what is lost with a worker; the padding of one
-# batch is 1.6 % of it.
+# The longest spans have `LONGEST` batches, unless one shard has more. This bounds the work that is lost with a worker.
+# The padding of one batch is at most 1.6 % of such a span.
 LONGEST = 64
-# A shorter span ends at the first shard where at most this share of its images is padding.
+# A shorter span ends at the first shard where padding is at most the share `_LITTLE` of its images.
 _LITTLE = 0.01
-# Shorter spans leave workers idle for less time at the end, but pad more, so all of these are tried.
+# Shorter spans leave workers idle for less time at the end, but need more padding. So every length in `_LENGTHS` is
+# tried.
 _LENGTHS = (4, 8, 16, 32, LONGEST, 2 * LONGEST)
-# The end of a long list that is optimised: shards, and longest spans for each worker.
+# Only the end of a long list of shards is optimised. This end has at most `_LEFT_SHARDS` shards, or at most
+# `_LEFT_SPANS` longest spans for each worker.
 _LEFT_SHARDS, _LEFT_SPANS = 500, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The images of a shard by the way that they are drawn, and full batches of quotas.
+    """The number of images of a shard for each way of drawing, and the number of full batches of quotas.
 
-    Samples of different ways never share a batch (`generate/render.py`), and neither do quotas of different cells. A
-    sample beside its base is two images.
+    Samples that are drawn in different ways never share a batch (`generate/render.py`). Quotas of different cells do
+    not share full batches either. A sample that is drawn together with its base counts as two images.
     """
 
     by_prompt: int
@@ -44,7 +49,7 @@ class Load:
 
 
 def load_of(plan: Plan, shard: Shard) -> Load:
-    """Return the load of a shard whose quotas draw the most they may."""
+    """Return the load of a shard. Each quota counts with the largest number of samples that it may draw."""
     size = plan.recipe.generator.batch_size
     images: dict[Way, int] = {"prompt": 0, "vector": 0, "pair": 0}
     full = 0
@@ -67,7 +72,10 @@ def way_of(plan: Plan, shift: str) -> Way:
 
 
 def spans(plan: Plan, shards: Sequence[Shard], workers: int) -> Sequence[Span]:
-    """Return the shards in spans, as a lazy sequence in order, for workers that take the next span when free."""
+    """Return the shards in spans, as a lazy sequence in order.
+
+    Each worker takes the next span as soon as it has finished its last one.
+    """
     ends = cuts((load_of(plan, shard) for shard in shards), plan.recipe.generator.batch_size, workers)
 
     def span(number: int) -> Span:
@@ -80,8 +88,8 @@ def spans(plan: Plan, shards: Sequence[Shard], workers: int) -> Sequence[Span]:
 def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
     """Return the position after the last shard of each span.
 
-    Of the tried divisions, take the one whose last worker ends first, counted in padded batches, then the one with the
-    fewest batches, then the one with the most spans.
+    Several divisions are tried. The best division is the one whose last worker ends first, counted in padded batches.
+    If divisions are equal in this, the one with the fewest batches is best, and then the one with the most spans.
     """
     batches = _Batches(loads, batch_size)
     count = len(batches)
@@ -90,7 +98,7 @@ def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
     idle = [0] * min(workers, count)
     begun = array("q")
     at = 0
-    # Spans of a long list, up to the end that is optimised.
+    # In a long list, take spans of the usual length up to the end that is optimised.
     while count - at > _LEFT_SHARDS and batches.of(at, count) > _LEFT_SPANS * LONGEST * workers:
         at = batches.padding_little(at, LONGEST)
         begun.append(at)
@@ -104,7 +112,7 @@ def cuts(loads: Iterable[Load], batch_size: int, workers: int) -> array[int]:
 
 
 class _Batches:
-    """Batches and images of any span, from cumulative sums over shards."""
+    """Counts the batches and the images of any span from cumulative sums over shards."""
 
     def __init__(self, loads: Iterable[Load], batch_size: int) -> None:
         self.size = batch_size
@@ -119,22 +127,25 @@ class _Batches:
         return len(self._full) - 1
 
     def of(self, start: int, end: int) -> int:
-        """Return the batches of the shards [start, end) as one span."""
+        """Return the number of batches of one span with the shards [start, end)."""
         alone = sum(-(-(sums[end] - sums[start]) // self.size) for sums in self._ways)
         return alone + self._full[end] - self._full[start]
 
     def images(self, start: int, end: int) -> int:
-        """Return the images of the shards [start, end), without padding."""
+        """Return the number of images of the shards [start, end), without padding."""
         drawn = sum(sums[end] - sums[start] for sums in self._ways)
         return drawn + self.size * (self._full[end] - self._full[start])
 
     def furthest(self, start: int, most: int) -> int:
-        """Return the end of the longest span of at most `most` batches, or of one shard."""
+        """Return the end of the longest span of at most `most` batches. A span has at least one shard."""
         end = bisect_right(range(len(self) + 1), most, lo=start, key=lambda end: self.of(start, end)) - 1
         return max(start + 1, end)
 
     def padding_little(self, start: int, most: int) -> int:
-        """Return the end of the first span of at most `most` batches that pads little, or that pads least."""
+        """Return the end of the first span of at most `most` batches that pads little.
+
+        If no such span pads little, return the end of the span that pads least.
+        """
         best, least = start + 1, 2.0
         for end in range(start + 1, len(self) + 1):
             rendered = self.size * self.of(start, end)
@@ -149,7 +160,10 @@ class _Batches:
 
 
 def _filled(batches: _Batches, start: int, idle: Sequence[int], longest: int) -> array[int]:
-    """Return the ends of spans that fill each worker to the lowest level with space for all shards."""
+    """Return the ends of spans that give no worker more batches than necessary.
+
+    The function finds the lowest level, in batches, to which all workers can be filled with all shards.
+    """
     least = max(-(-(sum(idle) + batches.of(start, len(batches))) // len(idle)), max(idle))
     low, high, ends = least - 1, least, _up_to(batches, start, idle, longest, least)
     while ends is None:
@@ -166,7 +180,7 @@ def _filled(batches: _Batches, start: int, idle: Sequence[int], longest: int) ->
 
 
 def _up_to(batches: _Batches, start: int, idle: Sequence[int], longest: int, level: int) -> array[int] | None:
-    """Return the ends of spans with which no worker exceeds the level, or None."""
+    """Return the ends of spans with which no worker exceeds the level, or None if this is impossible."""
     free, ends, at = list(idle), array("q"), start
     heapq.heapify(free)
     while at < len(batches):
@@ -183,7 +197,10 @@ def _up_to(batches: _Batches, start: int, idle: Sequence[int], longest: int, lev
 
 
 def _score(batches: _Batches, start: int, idle: Sequence[int], ends: Sequence[int]) -> tuple[int, int, int]:
-    """Return when the last worker ends, the batches, and minus the spans: lower is better."""
+    """Return the end of the last worker in batches, the number of batches, and minus the number of spans.
+
+    A lower score is better.
+    """
     free, total = list(idle), 0
     heapq.heapify(free)
     for first, last in pairwise([start, *ends]):

@@ -1,7 +1,7 @@
-"""The work of a build's workers: load the models, make spans, and write or send each whole shard.
+"""Do the work of a worker: load the models, make spans of shards, and write or send each whole shard.
 
 A worker that shares no folder with the main process sends the files of each shard, and the main process writes them.
-A worker with another stack than the lock's is refused before it renders, unless `--allow-mixed`.
+If a worker has another stack than the lock, it is refused before it renders, unless the user gave `--allow-mixed`.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShardFiles:
-    """A shard that a worker sends: its receipt, and the content of every file in it."""
+    """A shard that a worker sends, with its receipt and the content of every file that the receipt lists."""
 
     receipt: Receipt
     contents: Mapping[str, bytes]
 
 
 def write_to_send(writer: ShardWriter, shard: Shard, candidates: Sequence[Candidate]) -> ShardFiles:
-    """Write a shard in a temporary folder, to be sent to the main process."""
+    """Write a shard in a temporary folder, and return its files, which the worker sends to the main process."""
     with tempfile.TemporaryDirectory(prefix="counterfoil-shard-") as folder:
         directory = Path(folder)
-        (directory / LOCK).touch()  # a writer stops without a lock
+        (directory / LOCK).touch()  # a writer refuses a folder without a lock
         receipt = replace(writer, directory=directory).write(shard, candidates)
         return ShardFiles(receipt, {file.path: (directory / file.path).read_bytes() for file in receipt.files})
 
 
 @dataclass(frozen=True, slots=True)
 class SpanToCollect:
-    """A span for a worker, and the receipts by id of its shards that a lost worker sent."""
+    """A span for a worker. `came` holds the receipts of the shards that a lost worker already sent, by shard id."""
 
     span: Span
     came: Mapping[str, Receipt]
@@ -76,7 +76,10 @@ class SpanToCollect:
 
 
 class SpansToCollect(LazySequence[SpanToCollect]):
-    """Spans with the receipts so far; an engine reads a span again if its worker was lost."""
+    """Spans with the receipts that came so far.
+
+    If a worker was lost, the engine reads its span again and gets the receipts.
+    """
 
     def __init__(self, spans: Sequence[Span]) -> None:
         super().__init__(range(len(spans)), self._with_receipts)
@@ -88,15 +91,15 @@ class SpansToCollect(LazySequence[SpanToCollect]):
         return SpanToCollect(span, {shard.id: self._came[shard.id] for shard in span if shard.id in self._came})
 
     def note(self, shard: str, receipt: Receipt) -> None:
-        """Remember the receipt of a shard that is written."""
+        """Remember the receipt of a shard that the main process has written."""
         self._came[shard] = receipt
 
 
 def write_collected(writer: ShardWriter, came: ShardFiles, pending: Collection[tuple[str, int, int]]) -> None:
-    """Write a shard from a worker into the writer's directory, unless it is there.
+    """Write a shard from a worker into the directory of the writer, unless the shard is there already.
 
-    pending: group, number and count of the shards that workers make. RunFailure for another shard, a damaged one, or
-    one that names files of others.
+    pending: the group, the number and the count of each shard that workers make. Raise RunFailure for any other shard,
+    for a damaged shard, and for a shard that names files of other shards.
     """
     receipt = came.receipt
     if (receipt.group, receipt.shard, receipt.of) not in pending:
@@ -116,7 +119,7 @@ def write_collected(writer: ShardWriter, came: ShardFiles, pending: Collection[t
     for what in WHATS:
         path = shard_path(what, receipt.group, writer.split, receipt.shard, receipt.of, writer.format)
         if path not in came.contents:
-            remove_durably(directory / path)  # from a killed run under another stack
+            remove_durably(directory / path)  # a killed run under another stack left this file
     for path, content in came.contents.items():
         write_atomically(directory / path, content)
     write_receipt(directory, receipt)
@@ -138,7 +141,7 @@ def _refuse_damaged(writer: ShardWriter, came: ShardFiles) -> None:
 
 
 def imported_for(recipe: Recipe) -> Sequence[str]:
-    """Return the heavy modules that a worker imports for a recipe."""
+    """Return the names of the heavy modules that a worker imports for a recipe."""
     always = (__name__, "pandas")  # pyarrow imports pandas with its first list
     screens = () if recipe.screen.model is None else ("open_clip",)
     draws = ("diffusers.pipelines.auto_pipeline",) if recipe.kind.draws else ()
@@ -147,11 +150,12 @@ def imported_for(recipe: Recipe) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Everything that a worker needs, as plain data that pickles (an `engines.Work`).
+    """Everything that a worker needs, as plain data that can be pickled (an `engines.Work`).
 
-    commits: pinned commits of models. loras, judges, pool: pins of added weights, classifiers, and the images that rows
-    are taken from. rows: the file of chosen rows. writer: with the directory's stack; another stack needs
-    `allow_mixed`. mark: proves that the worker sees the same directory. collect: send shards to the main process.
+    commits: the pinned commits of models. loras, judges: the pins of LoRA weights and of classifiers. pool: the pin of
+    the images from which rows are taken. rows: the content of the file of chosen rows. writer: the writer of shards,
+    which has the stack of the directory. allow_mixed: whether a worker may have another stack. mark: proves that the
+    worker sees the same directory. collect: whether workers send shards to the main process.
     """
 
     recipe: Recipe
@@ -186,10 +190,11 @@ class Job:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Span | SpanToCollect], Doing[Any, list[Receipt]]]]:
-        """Load the models; yield a function that makes a span and yields the number of images of each step.
+        """Load the models, and yield a function that makes a span.
 
-        Each whole shard is written, and its receipt is `Delivered`. A shard that a lost worker wrote or sent is not
-        made again. UserError if this worker's stack or directory is refused.
+        The function yields the number of images of each step. It writes each whole shard and yields its receipt as
+        `Delivered`. It does not make a shard again that a lost worker wrote or sent. Raise UserError if the stack or
+        the directory of this worker is refused.
         """
         if self.mark is not None:
             self.mark.refuse_unseen()
@@ -233,7 +238,10 @@ class Job:
                 maker.close()
 
     def _writer_here(self) -> ShardWriter:
-        """Return a writer whose receipts record the stack of this process, which may run on another machine."""
+        """Return a writer whose receipts record the stack of this process.
+
+        This process may run on another machine than the main process.
+        """
         settings = self.recipe.generator
         libraries = libraries_of(settings)
         stack = stack_of(self.device, settings.dtype, settings.batch_size, libraries, compiled=settings.compile)
@@ -243,7 +251,7 @@ class Job:
             except UserError as error:
                 if not holds_context(self.device):
                     raise
-                # Name the GPU for --device: a machine may have GPUs of several kinds.
+                # Name the GPU, because a machine may have GPUs of several kinds and the user can choose by --device.
                 raise UserError([*error.problems, f"  (measured on {self.device})"], error.hint) from None
         return replace(self.writer, stack=stack)
 

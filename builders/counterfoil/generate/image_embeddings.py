@@ -1,4 +1,7 @@
-"""Read, check and write the image embeddings that shifts are drawn from. A file of them may come from anybody."""
+"""Read, check and write the image embeddings from which shifts are drawn.
+
+A file of image embeddings may come from anybody.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +31,14 @@ Vector = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class ImageEmbeddings:
-    """Vectors (width,) by shift and class id, the template of each shift's keys, and the common width."""
+    """Vectors (width,) by shift and class id, the template for the keys of each shift, and the common width."""
 
     vectors: Mapping[str, Mapping[str, Vector]]
     templates: Mapping[str, str]
     width: int
 
     def of(self, shift: str, class_id: str) -> Vector | None:
-        """Return the vector of a cell, or None if it is drawn only from its prompt."""
+        """Return the vector of a cell, or None if the cell is drawn from its prompt alone."""
         return self.vectors.get(shift, {}).get(class_id)
 
     def hashes(self) -> dict[str, dict[str, str]]:
@@ -46,7 +49,10 @@ class ImageEmbeddings:
         return hashes
 
     def content(self) -> bytes:
-        """Return the dataset's own file, with the keys of its own recipe; equal vectors give equal bytes."""
+        """Return the content of the dataset's file of embeddings, with the keys of the dataset's own recipe.
+
+        Equal vectors give equal bytes.
+        """
         vectors: dict[str, Vector] = {}
         for shift, by_class in self.vectors.items():
             template = own_key(shift, self.templates[shift])
@@ -55,7 +61,7 @@ class ImageEmbeddings:
 
 
 def embeddings_file(vectors: Mapping[str, Vector]) -> bytes:
-    """Return a file of vectors (width,) by key; equal vectors give equal bytes."""
+    """Return the content of a file of vectors (width,) by key. Equal vectors give equal bytes."""
     from safetensors.numpy import save
 
     return save({key: np.ascontiguousarray(vectors[key], "<f4") for key in sorted(vectors)})
@@ -64,7 +70,7 @@ def embeddings_file(vectors: Mapping[str, Vector]) -> bytes:
 def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
     """Return the vectors of all cells, or None for a recipe without embeddings.
 
-    UserError with all unreadable files, missing keys, and tensors of another shape or width.
+    Raise UserError with all unreadable files, all missing keys, and all tensors of another shape or width.
     """
     shifts = [shift for shift in recipe.all_shifts() if shift.embedding is not None]
     if not shifts:
@@ -98,7 +104,10 @@ def read_image_embeddings(recipe: Recipe) -> ImageEmbeddings | None:
 
 
 def read_tensors(path: Path) -> dict[str, Any]:
-    """Return key → tensor as the file describes it. UserError for a file that is not safetensors, large or empty."""
+    """Return key → tensor as the file describes it.
+
+    Raise UserError for a file that is not in the safetensors format, or is too large or empty.
+    """
     from safetensors import SafetensorError, deserialize
 
     try:
@@ -120,7 +129,7 @@ def _vectors(
         class_id = recipe.classes[label].id
         key = embedding_key(shift.embedding.key, class_id)
         if key not in tensors:
-            # To find the nearest of thousands takes long.
+            # A search for similar keys among thousands takes long, so suggest a key only for the first problems.
             near = did_you_mean(key, tensors) if len(problems) < _MOST_PROBLEMS else ""
             problems.append(f"{_key_of(shift)}: no '{key}' in {Path(shift.embedding.file).name}{near}")
             continue
@@ -132,7 +141,7 @@ def _vectors(
 
 
 def _as_vector(tensor: Mapping[str, Any]) -> Vector | str:
-    """Return a tensor as a vector, or its problem."""
+    """Return a tensor as a vector, or a sentence about what is wrong with the tensor."""
     kind, shape = tensor["dtype"], list(tensor["shape"])
     if (kind not in _FLOATS and kind != "BF16") or len(shape) != 1 or not 1 <= shape[0] <= WIDEST:
         return f"is {kind} of shape {shape}, expected one vector of at most {WIDEST:,} floating-point numbers"

@@ -1,8 +1,8 @@
-"""Find the rows of a pool nearest to each of many prompts, with no row for two of them.
+"""Find the rows of a pool that are nearest to each of many prompts. No row is given to two prompts.
 
-Rows are dealt in rounds. In each, every prompt that needs more rows takes the nearest free one, in the order of the
-prompts; of equally near rows, the first. Vectors are rounded to a grid on which a float64 holds every sum of products,
-so scores are exact and equal on every machine.
+Rows are dealt in rounds. In each round, every prompt that needs more rows takes the nearest free row, in the order of
+the prompts. Of equally near rows, it takes the first. Vectors are rounded to a grid on which a float64 holds every sum
+of products exactly, so scores are equal on every machine.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from numpy.typing import NDArray
 
 # Products of two numbers on this grid are multiples of 2^-52, and their sums over unit vectors stay below 2.
 _GRID = 2.0**26
-_CHUNK_ROWS = 4096  # of the pool at once
+_CHUNK_ROWS = 4096  # rows of the pool that are scored at once
 _BLOCK_PROMPTS = 512  # prompts that are scored at once
-_LIST_ENTRIES = 1 << 24  # of all lists together: 268 MB
+_LIST_ENTRIES = 1 << 24  # entries of all lists together, which take 268 MB
 _SHORTEST_LIST = 64
 
 
 @dataclass(frozen=True, slots=True)
 class NearestRows:
-    """The rows of a prompt, in the order of the rounds.
+    """The rows that a prompt got, in the order of the rounds.
 
-    ranks: of each row among all usable rows by nearness to this prompt, from 1. scores: its cosine with the prompt.
+    ranks: the rank of each row among all usable rows by nearness to this prompt, from 1. scores: the cosine of each row
+    with the prompt.
     """
 
     rows: NDArray[np.int64]
@@ -42,10 +43,11 @@ def nearest_rows(
     chunk_rows: int = _CHUNK_ROWS,
     list_entries: int = _LIST_ENTRIES,
 ) -> list[NearestRows]:
-    """Return the wanted number of rows of the pool for each of c prompts, each row for one prompt.
+    """Return the wanted number of rows of the pool for each of c prompts. No row is given to two prompts.
 
-    pool: (n, width) and prompts: (c, width), unit vectors; unusable rows may contain anything. wanted: c counts.
-    usable: (n,). list_entries, chunk_rows: bound memory and change no result. ValueError for too few usable rows.
+    pool: unit vectors (n, width), where unusable rows may contain anything. prompts: unit vectors (c, width). wanted:
+    the c numbers of rows. usable: whether each row may be given, (n,). list_entries, chunk_rows: bounds of memory,
+    which change no result. Raise ValueError if there are too few usable rows.
     """
     if sum(wanted) > int(usable.sum()):
         raise ValueError(f"{sum(wanted):,} rows are wanted of {int(usable.sum()):,}")
@@ -72,7 +74,10 @@ def _deal(
     near: list[list[float]],
     free: NDArray[np.bool_],
 ) -> None:
-    """Deal in rounds until every prompt has its rows or a list ends; continue an unfinished round."""
+    """Deal rows in rounds until every prompt has its rows, or until a list ends.
+
+    A list that ends interrupts a round, and the next call continues this round.
+    """
     at = dict.fromkeys(lists, 0)
     for turn in range(min(len(given[prompt]) for prompt in lists), max(wanted)):
         for prompt, (rows, scores) in lists.items():
@@ -91,12 +96,12 @@ def _deal(
 def _lists(
     pool: NDArray[np.floating], prompts: NDArray[np.float64], free: NDArray[np.bool_], length: int, chunk_rows: int
 ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Return at most `length` free rows of each prompt with their scores, the nearest first."""
+    """Return, for each prompt, at most `length` free rows with their scores. The nearest row is first."""
     lists = [(np.empty(0, dtype=np.int64), np.empty(0)) for _ in range(len(prompts))]
     for rows, start, scores in _scored(pool, prompts, free, chunk_rows):
         for index, score in enumerate(scores, start=start):
             nearest, best = lists[index]
-            # Of equal scores, the rows in a full list come first.
+            # A row must score higher than the last row of a full list, because earlier rows win ties.
             better = np.flatnonzero(score > best[-1]) if len(nearest) == length else np.arange(len(rows))
             if len(better):
                 both = np.concatenate([best, score[better]])
@@ -113,7 +118,7 @@ def _ranks(
     near: Sequence[Sequence[float]],
     chunk_rows: int,
 ) -> list[NDArray[np.int64]]:
-    """Return each given row's rank among the usable rows, from 1, by nearness to its prompt."""
+    """Return the rank of each given row among the usable rows, from 1, by nearness to its prompt."""
     ranks = [np.ones(len(rows), dtype=np.int64) for rows in given]
     for rows, start, scores in _scored(pool, prompts, usable, chunk_rows):
         for index, chunk in enumerate(scores, start=start):
@@ -129,7 +134,7 @@ def _ranks(
 def _scored(
     pool: NDArray[np.floating], prompts: NDArray[np.float64], chosen: NDArray[np.bool_], chunk_rows: int
 ) -> Iterator[tuple[NDArray[np.int64], int, NDArray[np.float64]]]:
-    """Yield chosen rows chunk by chunk, the first prompt of a block, and its scores (prompts, rows)."""
+    """Yield a chunk of chosen rows, the first prompt of a block, and the scores of the block (prompts, rows)."""
     every = np.flatnonzero(chosen)
     for first in range(0, len(every), chunk_rows):
         rows = every[first : first + chunk_rows]

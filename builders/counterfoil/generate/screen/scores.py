@@ -1,4 +1,7 @@
-"""Compute the two cosines of Vendrow 2023, section 3.1: does the image show the object, does it show the shift."""
+"""Compute the two cosines of Vendrow 2023, section 3.1.
+
+One cosine says whether the image shows the object, and the other says whether the image shows the shift.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,10 @@ if TYPE_CHECKING:
 def shift_scores(
     images: np.ndarray, objects: np.ndarray, shifts: Sequence[np.ndarray | None]
 ) -> list[tuple[float, float | None]]:
-    """Return the object and shift cosine of each image, computed in float64 row by row, as float32 numbers.
+    """Return the object cosine and the shift cosine of each image as float32 numbers.
 
-    images, objects: unit embeddings of images and object captions [n, width]. shifts: n of shift captions [width].
+    The function computes them in float64, row by row. images, objects: the unit embeddings of images and of object
+    captions, [n, width]. shifts: n unit embeddings of shift captions, each [width].
     """
 
     def cosine(image: np.ndarray, caption: np.ndarray) -> float:
@@ -38,7 +42,10 @@ def shift_scores(
 
 @dataclass(frozen=True, slots=True)
 class Scorer:
-    """Scores batches of a plan's rendered images against their samples' captions, each of which is encoded once."""
+    """Scores batches of rendered images against the captions of their samples.
+
+    Each caption of the plan is encoded once.
+    """
 
     clip: ClipModel
     plan: Plan
@@ -47,7 +54,7 @@ class Scorer:
     def score(
         self, images: Sequence[Image.Image], samples: Sequence[Sample]
     ) -> tuple[np.ndarray, list[tuple[float, float | None]]]:
-        """Return embeddings float32 [n, width], and the (object, shift) cosines of each image."""
+        """Return the embeddings, float32 [n, width], and the pair of cosines (object, shift) of each image."""
         embeddings = self.embed(images)
         objects, shifts = [], []
         for sample in samples:
@@ -67,9 +74,9 @@ class Scorer:
 
 
 class ValidationScores:
-    """Cosines of each class's own validation images with a caption.
+    """Computes the cosines of the validation images of each class with a caption.
 
-    labels: of images in the recipe, [n]. embeddings: their unit vectors, float32 [n, width].
+    labels: the labels of the images in the recipe, [n]. embeddings: the unit vectors of the images, float32 [n, width].
     """
 
     def __init__(self, recipe: Recipe, clip: ClipModel, labels: np.ndarray, embeddings: np.ndarray) -> None:
@@ -82,14 +89,14 @@ class ValidationScores:
     def __call__(self, caption: str) -> Mapping[str, np.ndarray]:
         scores = {}
         for cls in self.recipe.classes:
-            # A shift of some classes may use a parent that the others do not have.
+            # A shift of some classes may use a parent that other classes do not have.
             if cls.id in self.embeddings and cls.has_words_for(caption):
                 text = self.clip.embed_texts([cls.text(caption)])[0]
                 scores[cls.id] = (self.embeddings[cls.id].astype(np.float64) @ text).astype(np.float32)
         return scores
 
     def known_classes(self, labels: Sequence[int] | None = None) -> KnownClasses | None:
-        """Measure which classes, of these labels or of all, CLIP knows by the base's object captions."""
+        """Measure which classes CLIP knows by the object captions of the base. Without `labels`, measure all."""
         texts = own_captions(self.recipe)
         if labels is not None:
             ids = {cls.id for cls in self.recipe.classes if cls.label in labels}

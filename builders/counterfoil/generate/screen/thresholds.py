@@ -1,6 +1,7 @@
-"""Resolve thresholds to numbers: given values, and percentiles over the class's own validation images.
+"""Resolve thresholds to numbers, which are given values or percentiles over the validation images of a class.
 
-A shift's percentile is over all its candidates, so it has no number until they are made: such a shift is open.
+The percentile of a shift score is over all candidates of the shift. It has no number until these candidates are made,
+and until then the shift is called open.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from counterfoil.store.inside import read_inside
 from counterfoil.store.layout import THRESHOLDS
 
 ThresholdEntry = dict[str, Any]
-# All that a measured threshold depends on in a recipe: object caption (with `{class}`), class id and percentile.
+# A `Measured` is everything in a recipe on which a measured threshold depends: the object caption (with `{class}`), the
+# class id and the percentile.
 Measured = tuple[str, str, float]
 
 FROM_RECIPE = "recipe"
@@ -32,7 +34,10 @@ FROM_CANDIDATES = "candidates"
 
 @dataclass(frozen=True, slots=True, order=True)
 class FewImages:
-    """A class with fewer validation images than its percentile needs to be more than their extreme."""
+    """A class with too few validation images for its percentile.
+
+    With fewer than `needs` images, the percentile is hardly more than the minimum or maximum of their scores.
+    """
 
     class_id: str
     percentile: float
@@ -46,11 +51,12 @@ class FewImages:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Per shift and class id: {"value", "percentile", "n", "source"} for the object and for the shift.
+    """The object threshold and the shift threshold for each shift and class id.
 
-    `source` is "recipe" for a given value, "validation" for a percentile of `n` validation images, and "candidates" for
-    an open shift. `value` is None for an open shift and without a screen. "needs" is added if the percentile needs more
-    images than `n`. known: CLIP's answers to the same images; None if no percentile was measured.
+    Each entry is {"value", "percentile", "n", "source"}. The source is "recipe" for a given value, "validation" for a
+    percentile of `n` validation images, and "candidates" for an open shift. The value is None for an open shift, and if
+    there is no screen. An entry also has "needs" if its percentile needs more images than `n`. known: the answers of
+    CLIP to the same images, or None if no percentile was measured.
     """
 
     object: Mapping[str, Mapping[str, ThresholdEntry]]
@@ -58,12 +64,12 @@ class Thresholds:
     known: KnownClasses | None = None
 
     def of(self, shift: str, class_id: str) -> dict[str, float | None]:
-        """Return the thresholds of a cell by score; None if not screened, or open."""
+        """Return the thresholds of a cell by score. A threshold is None if it is open or if there is no screen."""
         entry = self.shift.get(shift, {}).get(class_id)
         return {OBJECT: self.object[shift][class_id]["value"], SHIFT: None if entry is None else entry["value"]}
 
     def is_open(self, shift: str) -> bool:
-        """Return whether the shift's threshold is not chosen yet."""
+        """Return whether the threshold of the shift is still to be chosen."""
         return any(entry["source"] == FROM_CANDIDATES for entry in self.shift.get(shift, {}).values())
 
     def few_images(self) -> tuple[FewImages, ...]:
@@ -76,7 +82,7 @@ class Thresholds:
         return tuple(sorted(classes))
 
     def measured(self, captions: Mapping[str, str]) -> dict[Measured, ThresholdEntry]:
-        """Return the measured entries; `captions` are the object captions by shift."""
+        """Return the measured entries. `captions` holds the object captions by shift."""
         return {
             (captions[shift], class_id, entry["percentile"]): entry
             for shift, class_id, entry in self._measured()
@@ -89,7 +95,10 @@ class Thresholds:
         return replace(self, known=known if fits else None)
 
     def pin(self) -> dict[str, str] | None:
-        """Return the hash of the measured thresholds, which inputs pin; the recipe has the others."""
+        """Return the hash of the measured thresholds, as a pin among the inputs.
+
+        The other thresholds need no pin, because the recipe has them.
+        """
         measured: dict[str, dict[str, ThresholdEntry]] = {}
         for shift, class_id, entry in self._measured():
             measured.setdefault(shift, {})[class_id] = entry
@@ -104,7 +113,7 @@ class Thresholds:
 
     @classmethod
     def read(cls, content: bytes) -> Thresholds:
-        """Read thresholds.json. ValueError for another form."""
+        """Read the content of thresholds.json. Raise ValueError for another form."""
         try:
             document = json.loads(content)
             tables = [document[name] for name in ("object", "shift")]
@@ -124,14 +133,20 @@ class Thresholds:
 
 
 def percentile_of(scores: np.ndarray, percentile: float) -> float:
-    """Return the percentile of scores [n], linear between neighbours; float32, as scores are stored."""
+    """Return the percentile of scores [n], with linear interpolation between neighbours.
+
+    The result is rounded to float32, because scores are stored as float32.
+    """
     if scores.size == 0:
         raise ValueError("no scores to take a percentile of")
     return float(np.float32(np.percentile(scores.astype(np.float64), percentile, method="linear")))
 
 
 def images_needed(percentile: float) -> int:
-    """Return how many images a percentile needs to be more than their minimum or maximum: 20 for percentile 5."""
+    """Return the number of images with which a percentile is more than their minimum or maximum.
+
+    Percentile 5 needs 20 images.
+    """
     tail = min(percentile, 100.0 - percentile)
     # The last bit of 100 / 2.2 must not add an image.
     return 1 if tail <= 0 else max(1, math.ceil(100.0 / tail - 1e-9))
@@ -160,10 +175,11 @@ def resolve_thresholds(
     validation_scores: Callable[[str], Mapping[str, np.ndarray]] | None,
     known: Mapping[Measured, ThresholdEntry] | None = None,
 ) -> Thresholds:
-    """Return every threshold as a number, except those of open shifts. UserError for a class without validation images.
+    """Return every threshold as a number, except the thresholds of open shifts.
 
-    validation_scores: a function from a caption, which may hold `{class}`, to the cosines [n] of each class's own
-    validation images by class id; needed for object percentiles that are not `known`.
+    validation_scores: a function that takes a caption, which may contain `{class}`, and returns for each class id the
+    cosines [n] of the class's own validation images. It is needed only for object percentiles that are not `known`.
+    Raise UserError for a class without validation images.
     """
     problems: list[str] = []
     objects: dict[str, dict[str, ThresholdEntry]] = {}
@@ -226,7 +242,10 @@ def _is_entry(entry: Any) -> bool:
 
 
 def stored_thresholds(directory: Path) -> Thresholds | None:
-    """Return a directory's thresholds, if it has any. RunFailure if their file cannot be read or has another form."""
+    """Return the thresholds of a directory, or None if it has none.
+
+    Raise RunFailure if their file cannot be read or has another form.
+    """
     hint = "It cannot be rebuilt: restore it from a copy, such as the published dataset."
     try:
         return Thresholds.read(read_inside(directory, THRESHOLDS))
