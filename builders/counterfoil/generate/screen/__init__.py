@@ -1,4 +1,4 @@
-"""CLIP scores, the thresholds that they must reach, and doubts about both."""
+"""Screen images by CLIP scores and thresholds, and doubt a CLIP that may not know the classes."""
 
 from counterfoil.generate.screen.doubts import ScreenDoubts, screen_doubts
 from counterfoil.generate.screen.scores import Scorer, shift_scores

@@ -1,4 +1,7 @@
-"""Doubt a screen whose CLIP does not know the classes, and what that CLIP says of existing images."""
+"""Doubt a CLIP that does not know the classes.
+
+The doubts are about the screen, and about what this CLIP says of existing images.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ _WHAT_TO_DO = (
     " knows"
 )
 _CHECKED = ", or have the labels checked (screen.judge, counterfoil review)"
-# What CLIP decides: whether a drawn image keeps its label, which words a finding has, which context a row is in.
+# A `Decides` says what CLIP decides: whether a drawn image keeps its label, which words a finding has, or which context
+# a row is in.
 Decides = Literal["labels", "words", "contexts"]
 _FOLLOWS = {
     "labels": "images accepted as such a class may show anything",
@@ -30,10 +34,12 @@ _FOLLOWS = {
 
 @dataclass(frozen=True, slots=True)
 class DoubtedClass:
-    """A class that the screen may not know: `right` of `n` validation images were nearest to its own caption.
+    """A class that the screen may not know.
 
-    near_chance: this may be little better than guessing. margin, taken_for: as in `KnownClass`, the class by name.
-    least_threshold: its lowest measured object threshold, if negative. What was not measured is None.
+    Of the `n` validation images of the class, `right` images were nearest to the caption of the class. near_chance:
+    whether this may be little better than guessing. margin, taken_for: as in `KnownClass`, but with the name of the
+    class. least_threshold: the lowest measured object threshold of the class, if it is negative. Values that were not
+    measured are None.
     """
 
     class_id: str
@@ -57,11 +63,12 @@ class DoubtedClass:
 
 @dataclass(frozen=True, slots=True)
 class ScreenDoubts:
-    """The doubted classes, the worst first, of `of_classes` that were measured.
+    """The doubted classes, the worst class first, out of `of_classes` measured classes.
 
-    accuracy, interval: of matching all `n` images to the caption of their class, with 95 % confidence; None if not
-    measured. chance: of guessing. near_chance: the interval begins near chance. decides: what CLIP's answers are used
-    for. The images are validation images for `labels`, else audited ones.
+    accuracy, interval: the accuracy of CLIP in matching all `n` images to the caption of their class, and its 95 %
+    confidence interval, or None if they were not measured. chance: the accuracy of guessing. near_chance: whether the
+    interval begins near chance. decides: the use of CLIP's answers. If the use is `labels`, the images are validation
+    images, else they are audited images.
     """
 
     classes: tuple[DoubtedClass, ...]
@@ -79,7 +86,7 @@ class ScreenDoubts:
 
     @property
     def headline(self) -> str:
-        """Return the numbers in a sentence."""
+        """Return a sentence with the measured numbers."""
         if self.accuracy is None or self.interval is None or self.chance is None:
             thresholds = "its object threshold is" if len(self.classes) == 1 else "their object thresholds are"
             return f"CLIP may not know {_count(len(self.classes))}: {thresholds} negative."
@@ -95,7 +102,7 @@ class ScreenDoubts:
 
     @property
     def meaning(self) -> str:
-        """Return what follows for the images, in a sentence."""
+        """Return a sentence that says what the doubts mean for the images."""
         model, follows = "The screen" if self.decides == "labels" else "CLIP", _FOLLOWS[self.decides]
         mistaken = next((cls for cls in self.classes if cls.taken_for is not None), None)
         if mistaken is None and self.decides == "labels":
@@ -107,21 +114,21 @@ class ScreenDoubts:
 
     @property
     def what_to_do(self) -> str:
-        """Return what a person may do about it, in a sentence."""
+        """Return a sentence that says what a person may do about the doubts."""
         tail = _CHECKED if self.decides == "labels" else ""
         return f"Before you trust these {self.decides}: {_WHAT_TO_DO}{tail}."
 
     def lines(self, most: int = _MOST_NAMED) -> list[str]:
-        """Return the lines of the warning: numbers, the worst classes, what it means, what to do."""
+        """Return the lines of the warning: the numbers, the worst classes, the meaning, and what to do."""
         more = [f"  … and {len(self.classes) - most:,} more"] if len(self.classes) > most else []
         return [self.headline, *(f"  {cls}" for cls in self.classes[:most]), *more, self.meaning, self.what_to_do]
 
 
 def screen_doubts(recipe: Recipe, thresholds: Thresholds) -> ScreenDoubts | None:
-    """Return the doubts about a recipe's screen, by what was measured, or None.
+    """Return the doubts about the screen of a recipe that follow from the measurements, or None if there are none.
 
-    A class is doubted if its accuracy may be near chance, or if its mean margin or a measured object threshold is
-    negative.
+    A class is doubted if its accuracy may be near chance, if its mean margin is negative, or if one of its measured
+    object thresholds is negative.
     """
     least: dict[str, float] = {}
     for entries in thresholds.object.values():
@@ -134,7 +141,10 @@ def screen_doubts(recipe: Recipe, thresholds: Thresholds) -> ScreenDoubts | None
 def doubts_of(
     recipe: Recipe, known: KnownClasses | None, least: Mapping[str, float] | None = None, decides: Decides = "labels"
 ) -> ScreenDoubts | None:
-    """Return the doubts by what is known of the classes; `least` are negative measured thresholds by class id."""
+    """Return the doubts that follow from CLIP's answers for the classes, or None if there are none.
+
+    `least` holds the lowest measured threshold of each class id where it is negative.
+    """
     least = least or {}
     names: dict[str, str] = {}
     for cls, unique in zip(recipe.classes, unique_names([(cls.id, cls.name) for cls in recipe.classes]), strict=True):

@@ -1,6 +1,7 @@
-"""Measure whether the screening CLIP knows the classes: which caption is nearest to their own validation images.
+"""Measure whether the screening CLIP knows the classes.
 
-The result is reported and decides nothing, so it is in no hash. It is stored with measured thresholds.
+The measurement asks which caption is nearest to each validation image of a class. The result is reported and decides
+nothing, so it is in no hash. It is stored with measured thresholds.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from numpy.typing import NDArray
 from counterfoil.recipe import Recipe
 from counterfoil.stats import chance_line, wilson_interval
 
-_ROWS_AT_ONCE = 1024  # of images × captions in float64
+_ROWS_AT_ONCE = 1024  # rows of a matrix of images × captions in float64
 _LONGEST_CAPTION = 10_000
 _MOST_CLASSES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class KnownClass:
-    """CLIP's answers to the `n` validation images of a class.
+    """The answers of CLIP to the `n` validation images of a class.
 
-    right: images nearer to the caption of their class than to every other caption (a tie does not count). margin: the
-    mean cosine with the own caption minus the best other cosine. taken_for: the class whose caption is most often
-    nearest to the wrong images, if any.
+    right: the number of images that are nearer to the caption of their class than to every other caption. A tie does
+    not count. margin: the mean, over the images, of the cosine with the caption of the class minus the best cosine with
+    another caption. taken_for: the class whose caption is most often nearest to the wrong images, if there are any.
     """
 
     n: int
@@ -37,9 +38,9 @@ class KnownClass:
 
 @dataclass(frozen=True, slots=True)
 class KnownClasses:
-    """The answers of the screening model among the object captions of `captions` classes.
+    """The answers of the screening model, which chooses among the object captions of `captions` classes.
 
-    caption: the base's object caption, with `{class}`. classes: those with validation images, by id.
+    caption: the object caption of the base, with `{class}`. classes: the classes with validation images, by id.
     """
 
     caption: str
@@ -56,15 +57,15 @@ class KnownClasses:
 
     @property
     def chance(self) -> float:
-        """Return the accuracy of guessing among the captions."""
+        """Return the accuracy of a guess among the captions."""
         return 1 / self.captions
 
     def is_near_chance(self, right: int, n: int) -> bool:
-        """Return whether the 95 % interval of `right` of `n` images begins near chance."""
+        """Return whether the 95 % confidence interval for `right` of `n` images begins near chance."""
         return wilson_interval(right, n)[0] < chance_line(self.chance)
 
     def is_of(self, recipe: Recipe) -> bool:
-        """Return whether the answers are for the recipe's classes and captions."""
+        """Return whether the answers are about the classes and the captions of this recipe."""
         texts = own_captions(recipe)
         named = self.classes.keys() | {cls.taken_for for cls in self.classes.values() if cls.taken_for is not None}
         return self.caption == base_caption(recipe) and self.captions == len(texts) and named <= texts.keys()
@@ -80,7 +81,10 @@ class KnownClasses:
 
     @classmethod
     def read(cls, document: Any) -> KnownClasses:
-        """Read a document, which may be a stranger's. Raise ValueError for a form that `document` does not write."""
+        """Read a document, which may come from a stranger.
+
+        Raise ValueError for a form that `document` does not write.
+        """
         if not isinstance(document, dict) or document.keys() != {"caption", "captions", "n", "right", "classes"}:
             raise ValueError("not thresholds: `known` does not have the expected form")
         caption, captions, classes = document["caption"], document["captions"], document["classes"]
@@ -95,12 +99,15 @@ class KnownClasses:
 
 
 def base_caption(recipe: Recipe) -> str:
-    """Return the base's object caption, with `{class}`."""
+    """Return the object caption of the base, with `{class}`."""
     return recipe.all_shifts()[0].object_caption
 
 
 def own_captions(recipe: Recipe) -> dict[str, str]:
-    """Return class id → object caption, for classes that have the parent or category that it uses."""
+    """Return class id → object caption.
+
+    Classes are left out if the caption uses a parent or a category that they do not have.
+    """
     caption = base_caption(recipe)
     return {cls.id: cls.text(caption) for cls in recipe.classes if cls.has_words_for(caption)}
 
@@ -108,16 +115,16 @@ def own_captions(recipe: Recipe) -> dict[str, str]:
 def known_classes(
     caption: str, texts: Mapping[str, str], captions: NDArray[np.floating], images: Mapping[str, NDArray[np.floating]]
 ) -> KnownClasses | None:
-    """Measure which classes CLIP knows; return None with fewer than two classes or without images.
+    """Measure which classes CLIP knows. Return None if there are fewer than two classes, or no images.
 
-    texts: class id → the class's caption. captions: [classes, width], their unit embeddings in the same order. images:
-    class id → [n, width], the embeddings of its validation images, for some or all classes.
+    texts: class id → the caption of the class. captions: the unit embeddings of these captions in the same order,
+    [classes, width]. images: class id → the embeddings of the validation images, [n, width], for some or all classes.
     """
     ids = list(texts)
     shown = {class_id: images[class_id] for class_id in ids if class_id in images and len(images[class_id])}
     if len(ids) < 2 or not shown:
         return None
-    # Classes of one name share a caption and one column, so that their scores are equal to the last bit.
+    # Classes with the same name share a caption and a column, so that their scores are equal to the last bit.
     named: dict[str, list[str]] = {}
     for class_id in ids:
         named.setdefault(texts[class_id], []).append(class_id)
@@ -136,11 +143,14 @@ def _known(
     captions: NDArray[np.float64],
     named: Sequence[Sequence[str]],
 ) -> KnownClass:
-    """Return the answers to a class's images; `named` are the ids of the classes that share each caption."""
+    """Return the answers to the images of a class.
+
+    `named` holds, for each caption, the ids of the classes that share it.
+    """
     margins: list[NDArray[np.float64]] = []
     taken = np.zeros(len(named), dtype=np.int64)
     for start in range(0, len(images), _ROWS_AT_ONCE):
-        # Compare in float32, as scores are stored: scores that are equal to a threshold are a tie here.
+        # Compare in float32, because scores are stored as float32. So equal stored scores are a tie here too.
         scores = (images[start : start + _ROWS_AT_ONCE].astype(np.float64) @ captions.T).astype(np.float32)
         own_score = scores[:, column].astype(np.float64)
         if len(named[column]) == 1:

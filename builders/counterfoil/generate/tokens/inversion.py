@@ -1,7 +1,8 @@
-"""Textual inversion (Gal et al. 2022; as in Vendrow 2023) of many classes in one batch, with every weight frozen.
+"""Learn the tokens of many classes in one batch by textual inversion (Gal et al. 2022), with every weight frozen.
 
-A token depends only on its class and the settings: its random numbers come from seed and class id, its loss is its own
-term of a sum, and groups are padded to `classes_in_flight`. Other classes in the batch change no bit.
+The method follows Vendrow 2023. A token depends only on its class and the settings. Its random numbers come from the
+seed and the class id, its loss is a term of its own in a sum, and groups are padded to `classes_in_flight`. So other
+classes in the batch change no bit of the token.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     from counterfoil.recipe import LearnSettings
 
 
-_LAST_SHARE = 0.1  # of the steps, over which the reported loss is averaged
+_LAST_SHARE = 0.1  # the share of steps at the end over which the reported loss is averaged
 
 
 @dataclass(frozen=True, slots=True)
 class ClassToLearn:
-    """A class, the words its token starts from, and its training images."""
+    """A class, the words from which its token starts, and its training images."""
 
     class_id: str
     initial_words: str
@@ -42,7 +43,10 @@ class ClassToLearn:
 
 @dataclass(frozen=True, slots=True)
 class LearnedToken:
-    """The vectors [n, width] of a class for each text encoder, their loss, and why learning failed, if it did."""
+    """The vectors [n, width] of a class for each text encoder, and their loss.
+
+    If the learning failed, the token also has the reason.
+    """
 
     class_id: str
     vectors: tuple[torch.Tensor, ...]
@@ -52,7 +56,7 @@ class LearnedToken:
 
 @dataclass(frozen=True, slots=True)
 class _Schedule:
-    """The images of each step, whether they are mirrored, their templates and times: each [steps, batch]."""
+    """The images of each step, whether each is mirrored, its template and its time. Each array is [steps, batch]."""
 
     rows: np.ndarray
     flips: np.ndarray
@@ -66,7 +70,7 @@ def class_seed(seed: int, class_id: str) -> int:
 
 
 def plan_steps(settings: LearnSettings, class_id: str, images: int, times: int) -> _Schedule:
-    """Draw the schedule of a class: images in shuffled rounds, everything else independent."""
+    """Draw the schedule of a class. Images come in shuffled rounds, and everything else is drawn independently."""
     rng = np.random.default_rng(class_seed(settings.seed, class_id))
     shape = (settings.steps, settings.batch_size)
     needed = settings.steps * settings.batch_size
@@ -80,7 +84,10 @@ def plan_steps(settings: LearnSettings, class_id: str, images: int, times: int) 
 
 
 class Inversion:
-    """Learns tokens with one loaded pipeline, a group of classes at a time; the pipeline cannot render afterwards."""
+    """Learns tokens with one loaded pipeline, one group of classes at a time.
+
+    The pipeline cannot render afterwards.
+    """
 
     def __init__(self, pipeline: Any, settings: LearnSettings, rendered_size: int | None = None) -> None:
         from diffusers import DDPMScheduler
@@ -93,15 +100,18 @@ class Inversion:
         self.noise: Any = DDPMScheduler.from_config(pipeline.scheduler.config)
         self.latents = LatentCache(pipeline.vae, self.side)
         if self.device.type == "cuda":
-            # This takes a third more time, and 8 classes at 768 px fit 24 GB.
+            # Checkpointing takes a third more time, but 8 classes at 768 pixels then fit into 24 GB.
             pipeline.unet.enable_gradient_checkpointing()
 
     def start(self, words: str) -> list[torch.Tensor]:
-        """Return the initial vectors [vectors, width] of a token for each encoder. ValueError without sub-tokens."""
+        """Return the initial vectors [vectors, width] of a token for each encoder.
+
+        Raise ValueError if the words have no sub-tokens.
+        """
         return [mean.repeat(self.settings.vectors, 1) for mean in self.text.mean_of_words(words)]
 
     def learn(self, group: Sequence[ClassToLearn]) -> Doing[int, list[LearnedToken]]:
-        """Learn the tokens of at most `classes_in_flight` classes; yield 1 for each step of the group."""
+        """Learn the tokens of at most `classes_in_flight` classes. Yield 1 for each step of the group."""
         slots, count = self.settings.classes_in_flight, len(group)
         if not 0 < count <= slots:
             raise ValueError(f"{count} classes, expected 1 to {slots}")
@@ -142,7 +152,7 @@ class Inversion:
         generators = [torch.Generator("cpu").manual_seed(class_seed(settings.seed, cls.class_id) ^ 1) for cls in group]
         losses = np.zeros((settings.steps, len(group)), np.float32)
         for step in range(settings.steps):
-            # In a sum, the part of each class has the gradient that it has alone.
+            # In a sum of losses, the vectors of each class have the same gradient as with their own loss alone.
             by_class = self._losses(group, schedules, generators, step, self._pinned(parameters, norms))
             optimizer.zero_grad(set_to_none=True)
             by_class.sum().backward()
@@ -155,7 +165,10 @@ class Inversion:
             return self._pinned(parameters, norms), losses
 
     def _pinned(self, parameters: Sequence[torch.Tensor], norms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the vectors, at their starting norm if the recipe pins it (Vendrow 2023, released code)."""
+        """Return the vectors, scaled to their starting norm if the recipe pins it.
+
+        The released code of Vendrow 2023 pins the norm.
+        """
         if not self.settings.pin_norm:
             return list(parameters)
         return [p / p.norm(dim=-1, keepdim=True) * norm for p, norm in zip(parameters, norms, strict=True)]
@@ -168,7 +181,7 @@ class Inversion:
         step: int,
         rows: Sequence[torch.Tensor],
     ) -> torch.Tensor:
-        """Return the mean squared error of each class [slots] at a step."""
+        """Return the mean squared error of each class at a step, [slots]."""
         ids: list[list[torch.Tensor]] = [[] for _ in self.text.parts]
         for slot, schedule in enumerate(schedules):
             for template in schedule.templates[step]:
@@ -201,7 +214,10 @@ class Inversion:
         generators: Sequence[torch.Generator],
         step: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draw latents from the VAE's posterior, and noise: float32 [slots · batch, channels, side, side]."""
+        """Draw latents from the posterior of the VAE, and noise.
+
+        Both are float32 [slots · batch, channels, side, side].
+        """
         clean, noise = [], []
         for cls, schedule, generator in zip(group, schedules, generators, strict=True):
             mean, deviation = self.latents.of(cls.class_id, schedule.rows[step], schedule.flips[step])
@@ -212,7 +228,7 @@ class Inversion:
 
 
 class _RowsBehind(nn.Module):
-    """An embedding table with further rows after its ids; only these rows have a gradient."""
+    """An embedding table with further rows after its own. Only the further rows have a gradient."""
 
     def __init__(self, table: nn.Module, first_id: int) -> None:
         super().__init__()
@@ -259,7 +275,10 @@ class TextSide:
         self._ids: dict[str, list[torch.Tensor]] = {}
 
     def mean_of_words(self, words: str) -> list[torch.Tensor]:
-        """Return for each encoder the mean embedding [width] of the words' sub-tokens. ValueError without any."""
+        """Return, for each encoder, the mean embedding [width] of the sub-tokens of the words.
+
+        Raise ValueError if the words have no sub-tokens.
+        """
         means = []
         for (tokenizer, _), table in zip(self.parts, self.tables, strict=True):
             ids = tokenizer(words, add_special_tokens=False)["input_ids"]
@@ -270,7 +289,7 @@ class TextSide:
         return means
 
     def ids_of(self, template: str, slot: int) -> list[torch.Tensor]:
-        """Return token ids [length] of a template with a slot's tokens in its gap, for each encoder."""
+        """Return, for each encoder, the token ids [length] of a template whose gap has the tokens of a slot."""
         if template not in self._ids:
             text = fill(template, " ".join(f"<place-{number}>" for number in range(self.vectors)))
             first_slot = []
@@ -289,9 +308,10 @@ class TextSide:
     def encode(
         self, ids: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return states [n, length, width] and, for two encoders, pooled text [n, width], as `encode_prompt` does.
+        """Encode token ids as `encode_prompt` encodes prompts.
 
-        ids: for each encoder, [n, length]. rows: for each encoder, [slots · vectors, width], with gradient.
+        Return the states [n, length, width] and, with two encoders, the pooled text [n, width]. ids: the token ids for
+        each encoder, [n, length]. rows: the vectors for each encoder, [slots · vectors, width], with gradient.
         """
         states, pooled = [], None
         for (_, encoder), table, numbers, row in zip(self.parts, self.tables, ids, rows, strict=True):
@@ -311,7 +331,7 @@ _BATCH = 16  # images in each call of the VAE; short calls are padded, so that n
 
 @dataclass(frozen=True, slots=True)
 class TrainingImages:
-    """The training images of a class: their number, and a function that decodes one as RGB."""
+    """The training images of a class, as their number and a function that decodes an image as RGB."""
 
     count: int
     image: Callable[[int], Image.Image]
@@ -321,7 +341,10 @@ class TrainingImages:
 
 
 def centred_square(image: Image.Image, side: int) -> np.ndarray:
-    """Resize the shorter side to `side` (bilinear) and cut out the centre: uint8 [side, side, 3]."""
+    """Resize an image so that its shorter side is `side`, and return its centre, uint8 [side, side, 3].
+
+    The resampling is bilinear.
+    """
     from PIL import Image as Pillow
     from PIL import ImageOps
 
@@ -329,7 +352,7 @@ def centred_square(image: Image.Image, side: int) -> np.ndarray:
 
 
 class LatentCache:
-    """Posterior mean and deviation of the VAE for (image, mirrored), by class."""
+    """Keeps the mean and the deviation of the posterior of the VAE, by class, for each pair (image, mirrored)."""
 
     def __init__(self, vae: Any, side: int) -> None:
         self.vae = vae
@@ -339,7 +362,10 @@ class LatentCache:
         self._deviations: dict[str, torch.Tensor] = {}
 
     def fill(self, class_id: str, images: TrainingImages, rows: np.ndarray, flips: np.ndarray) -> None:
-        """Encode the images of a class's schedule. UserError with every image that cannot be decoded."""
+        """Encode the images in the schedule of a class.
+
+        Raise UserError with every image that cannot be decoded.
+        """
         if class_id in self._indices:
             return
         pairs = sorted({(int(row), bool(flip)) for row, flip in zip(rows.flat, flips.flat, strict=True)})
@@ -355,7 +381,7 @@ class LatentCache:
                 except UserError as error:
                     problems |= dict.fromkeys(error.problems)
             if problems:
-                continue  # decode the rest, to report all problems together
+                continue  # go on decoding, to report all problems together
             mean, deviation = self._encode(np.stack(pixels + [pixels[-1]] * (_BATCH - len(part))))
             means.append(mean[: len(part)])
             deviations.append(deviation[: len(part)])
@@ -365,18 +391,21 @@ class LatentCache:
         self._indices[class_id] = {pair: index for index, pair in enumerate(pairs)}
 
     def of(self, class_id: str, rows: np.ndarray, flips: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return mean and deviation, each float32 [n, channels, height, width], of n images."""
+        """Return the mean and the deviation of n images, each float32 [n, channels, height, width]."""
         indices = self._indices[class_id]
         chosen = torch.tensor([indices[int(row), bool(flip)] for row, flip in zip(rows, flips, strict=True)])
         return self._means[class_id][chosen], self._deviations[class_id][chosen]
 
     def drop(self, class_id: str) -> None:
-        """Forget a class whose token is learned."""
+        """Forget the images of a class whose token is learned."""
         for cache in (self._indices, self._means, self._deviations):
             cache.pop(class_id, None)
 
     def _encode(self, pixels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the posterior of uint8 [n, side, side, 3], float32 on the CPU: 300 KB an image of 768 pixels."""
+        """Return the posterior of images, uint8 [n, side, side, 3], as float32 on the CPU.
+
+        An image of 768 pixels takes 300 KB.
+        """
         vae = self.vae
         dtype = torch.float32 if getattr(vae.config, "force_upcast", False) else vae.dtype
         images = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).to(vae.device, dtype) / 127.5 - 1
@@ -387,5 +416,5 @@ class LatentCache:
             posterior = vae.encode(images).latent_dist
             if dtype != before:
                 vae.to(before)
-        # Tensors of inference mode cannot take part in a later graph, so clone them.
+        # Tensors from inference mode cannot be part of a later graph, so clone them.
         return posterior.mean.cpu().float().clone(), posterior.std.cpu().float().clone()
