@@ -1,4 +1,7 @@
-"""Read and write class tokens: one safetensors file for each class, in a folder, in the lab or on the Hub."""
+"""Read and write class tokens.
+
+Each class has one safetensors file in a folder. The folder is local, in the lab or on the Hub.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +34,16 @@ MOST_VECTORS = 32
 WIDEST = 65_536
 LONGEST_PLACEHOLDER = 200
 _TWO_ENCODERS = ("clip_l", "clip_g")
-# Names of tensors in files of A1111 and kohya, whose placeholder is the file's name.
+# Files of A1111 and kohya name their tensors so. The placeholder of such a token is the name of the file.
 _NO_WORDS = frozenset(("emb_params", "clip_l", "clip_g", "*"))
-# One key only: safetensors writes metadata in no fixed order, and equal tokens must be equal bytes.
+# All metadata are under one key, because safetensors writes keys in no fixed order and equal tokens must give equal
+# bytes.
 _METADATA = "counterfoil"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A token's placeholder, its vectors [n, width] for each text encoder, and how it was made."""
+    """The placeholder of a token, its vectors [n, width] for each text encoder, and how it was made."""
 
     placeholder: str
     vectors: tuple[torch.Tensor, ...]
@@ -51,13 +55,13 @@ def token_file_name(class_id: str) -> str:
 
 
 def placeholder_of(class_id: str, name: str) -> str:
-    """Return `<name-id>` in letters that every tokenizer keeps."""
+    """Return the placeholder `<name-id>`, in letters that every tokenizer keeps."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return f"<{slug}-{class_id}>" if slug else f"<{class_id}>"
 
 
 def token_bytes(token: TokenFile) -> bytes:
-    """Return the file of a token; equal tokens give equal bytes."""
+    """Return the content of the file of a token. Equal tokens give equal bytes."""
     from safetensors.torch import save
 
     if len(token.vectors) == 1:
@@ -70,7 +74,7 @@ def token_bytes(token: TokenFile) -> bytes:
 
 
 def read_token_file(path: Path) -> TokenFile:
-    """Raise UserError if the file is not a class token."""
+    """Read a token from its file. Raise UserError if the file is not a class token."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -130,9 +134,9 @@ _MOST_MANIFEST = 32_000_000  # bytes; a thousand classes take half a million
 
 @dataclass(frozen=True, slots=True)
 class ClassTokens:
-    """Tokens by class id: the placeholder, its vectors [n, width] for each text encoder, and its file.
+    """Tokens by class id, each with its placeholder, its vectors [n, width] for each text encoder, and its file.
 
-    manifest: how they were learned or imported, if the folder has it.
+    manifest: how the tokens were learned or imported, if the folder has a manifest.
     """
 
     placeholders: Mapping[str, str]
@@ -147,7 +151,7 @@ class ClassTokens:
         return {class_id: hashlib.sha256(content).hexdigest() for class_id, content in self.files.items()}
 
     def attachments(self) -> dict[str, bytes]:
-        """Return the files that a dataset includes, by path."""
+        """Return the files of tokens that a dataset includes, by path."""
         files = {f"{TOKENS}/{token_file_name(class_id)}": content for class_id, content in self.files.items()}
         return files if self.manifest is None else {**files, f"{TOKENS}/{TOKENS_MANIFEST}": self.manifest}
 
@@ -155,8 +159,8 @@ class ClassTokens:
 def read_class_tokens(recipe: Recipe) -> ClassTokens | None:
     """Return the tokens of every class of the recipe, or None for a recipe that prompts by name.
 
-    UserError if a class has no file, two share a placeholder, or a file is not a token; ValueError for a recipe that
-    learns its tokens.
+    Raise UserError if a class has no file, if two classes share a placeholder, or if a file is not a token. Raise
+    ValueError for a recipe that learns its tokens.
     """
     tokens = recipe.tokens
     if tokens is None:
@@ -167,7 +171,7 @@ def read_class_tokens(recipe: Recipe) -> ClassTokens | None:
 
 
 def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
-    """Return the tokens of a recipe's classes in a folder. Raise as `read_class_tokens`."""
+    """Return the tokens in a folder for the classes of a recipe. Raise as `read_class_tokens` does."""
     files = {cls.id: folder / token_file_name(cls.id) for cls in recipe.classes}
     missing = [f"tokens.path: {folder.name} has no {file.name}" for file in files.values() if not file.is_file()]
     if missing:
@@ -198,7 +202,10 @@ def read_token_folder(recipe: Recipe, folder: Path) -> ClassTokens:
 
 
 def token_folder(path: str, revision: str | None) -> Path:
-    """Return the folder of a name: a local one or its `tokens/`, the lab's, or one fetched from the Hub."""
+    """Return the folder of tokens with a name.
+
+    This is a local folder or its subfolder `tokens/`, a folder of the lab, or a folder that was fetched from the Hub.
+    """
     refuse_elsewhere(path, "tokens.path")
     if path.startswith(LAB):
         return lab_tokens(path)

@@ -1,7 +1,7 @@
 """Import class tokens from files of torch: a zip or a folder of `{label}.bin`, as of ImageNet* (Vendrow 2023).
 
-Each file is one tensor, alone or as diffusers (`{placeholder: tensor}`) and A1111 (`string_to_param`) save it. It is
-read with `weights_only=True`, so it cannot run code, and names in an archive are never used as paths.
+Each file has one tensor, alone or in the form of diffusers (`{placeholder: tensor}`) or of A1111 (`string_to_param`).
+Files are read with `weights_only=True`, so they cannot run code. Names in an archive are never used as paths.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ def import_tokens(recipe: Recipe | str | Path, source: str | Path, out: str | Pa
 
 
 def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
-    """Return a function from a file's name to its content, for a folder or a zip with files at any depth."""
+    """Return a function from the name of a file to its content.
+
+    The source is a folder, or a zip with files at any depth.
+    """
 
     def read_in_folder(name: str) -> bytes:
         path = source / name
@@ -127,7 +130,10 @@ def _reader(source: Path, stack: ExitStack) -> Callable[[str], bytes]:
 
 
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    """Return a member's content, at most one byte more than a token may have, whatever its header says."""
+    """Return the content of a member of an archive.
+
+    Whatever the header of the member says, read at most one byte more than a token may have.
+    """
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NotImplementedError("it is compressed in another way than released tokens")
     with archive.open(member) as file:
@@ -145,7 +151,10 @@ def _checked(name: str, size: int, read: Callable[[], bytes]) -> bytes:
 
 
 def _vectors(name: str, content: bytes, width: int, model: str) -> torch.Tensor:
-    """Return the tensor of a file as float32 [n, width]. UserError for other content, larger or not finite."""
+    """Return the tensor of a file as float32 [n, width].
+
+    Raise UserError for any other content, for a tensor that is too large, and for numbers that are not finite.
+    """
     import torch
 
     try:
@@ -156,7 +165,7 @@ def _vectors(name: str, content: bytes, width: int, model: str) -> torch.Tensor:
     if isinstance(tensor, dict):
         named = tensor.get("string_to_param", tensor)
         tensor = next(iter(named.values())) if isinstance(named, dict) and len(named) == 1 else None
-    # A few bytes may describe a tensor of any size, or one without numbers.
+    # A few bytes may describe a tensor of any size, or a tensor without numbers.
     plain = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu"
     if not plain or not tensor.is_floating_point() or tensor.ndim not in (1, 2):
         raise UserError(f"--import: {name} holds no vector or list of vectors of one token")
@@ -172,7 +181,7 @@ def _vectors(name: str, content: bytes, width: int, model: str) -> torch.Tensor:
 
 
 def _refuse_inflated(content: bytes) -> None:
-    """Raise ValueError for a torch file whose parts are compressed, or declare more bytes than a token has."""
+    """Raise ValueError for a torch file whose parts are compressed, or declare more bytes than a token may have."""
     if not zipfile.is_zipfile(io.BytesIO(content)):
         return
     with zipfile.ZipFile(io.BytesIO(content)) as archive:

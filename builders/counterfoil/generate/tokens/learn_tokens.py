@@ -1,4 +1,7 @@
-"""Learn the class tokens of a recipe into a folder, or resume there: a class is learned when its file exists."""
+"""Learn the class tokens of a recipe into a folder, or resume there.
+
+A class counts as learned when its file exists.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +48,9 @@ _LEARNING = f"{PRIVATE}/tokens"
 
 @dataclass(frozen=True, slots=True)
 class TokenProgress:
-    """The progress of a run: classes, and optimisation steps of groups of classes.
+    """The progress of a run, in classes and in optimisation steps of groups of classes.
 
-    lost: sentences about workers and devices that failed while the run continues.
+    lost: sentences about workers and devices that failed although the run continues.
     """
 
     classes_done: int
@@ -59,7 +62,10 @@ class TokenProgress:
 
 @dataclass(frozen=True, slots=True)
 class TokenResult:
-    """The tokens in a folder after a run: loss by class id, classes learned in this run, and why others failed."""
+    """The tokens in a folder after a run.
+
+    The result has the loss by class id, the classes that this run learned, and why other classes failed.
+    """
 
     folder: Path
     losses: Mapping[str, float | None]
@@ -68,16 +74,16 @@ class TokenResult:
     manifest_sha256: str
 
 
-# By class id of a group: the loss of each token, and why others failed.
+# `_Learned` has the losses of learned tokens, and the reasons why others failed, both by class id of a group.
 _Learned = tuple[dict[str, float], dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class LearningTask:
-    """Everything that a worker needs to learn groups of classes, as plain data that pickles (an `engines.Work`).
+    """Everything that a worker needs to learn groups of classes, as plain data that can be pickled.
 
-    mark: proves that the worker sees the same folder. deliver: send the name and content of each file to the main
-    process instead of writing it.
+    It is an `engines.Work`. mark: proves that the worker sees the same folder. deliver: whether the worker sends the
+    name and the content of each file to the main process instead of writing the file.
     """
 
     recipe: Recipe
@@ -100,9 +106,10 @@ class LearningTask:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Callable[[Sequence[str]], Doing[Any, _Learned]]]:
-        """Load pipeline and input dataset; yield a function that learns a group of class ids step by step.
+        """Load the pipeline and the input dataset, and yield a function that learns a group of class ids step by step.
 
-        UserError if this worker's stack is not that of the folder's tokens, or it sees another folder.
+        Raise UserError if the tokens in the folder were made with another stack than this worker has, or if the worker
+        sees another folder.
         """
         if self.mark is not None:
             self.mark.refuse_unseen()
@@ -168,16 +175,16 @@ def learn_tokens(
 ) -> TokenResult:
     """Learn a token for every class of a recipe with `tokens.learn`, or resume in a folder that has some.
 
-    Writes `CLASS_ID.safetensors` for each class, and manifest.json last. With more than one worker, a script that calls
-    this needs `if __name__ == "__main__":`.
+    This function writes `CLASS_ID.safetensors` for each class, and manifest.json last. With more than one worker, a
+    script that calls this function needs `if __name__ == "__main__":`.
 
     Args:
         recipe: A Recipe, a bundled name or a path.
         out: The folder to write.
         overrides: Changes to the recipe, as `a.b=c` strings.
         device: `auto`, `cpu`, `cuda` or a list such as `cuda:0,cuda:2`.
-        workers: Number of worker processes.
-        engine: Where tokens are learned. None: in processes on this machine.
+        workers: The number of worker processes.
+        engine: The engine that learns the tokens. None means processes on this machine.
 
     Returns:
         A TokenResult with the loss of each class.
@@ -247,10 +254,11 @@ def _learn(recipe: Recipe, folder: Path, device: str, engine: Engine) -> TokenRe
 
 
 def class_tokens(recipe: Recipe, out: Path, device: str, engine: Engine, *, learn: bool = True) -> ClassTokens | None:
-    """Return the class tokens of a build in `out`: none, those of a folder or the Hub, or learned ones.
+    """Return the class tokens of a build in `out`, or None if the recipe uses no tokens.
 
-    Tokens of the directory are never learned again; only their settings must agree. Without `learn`, read tokens that
-    were `learned_before`.
+    The tokens come from a folder or the Hub, or they are learned. Tokens that the directory already has are never
+    learned again, but their settings must agree with the recipe. Without `learn`, read the tokens that were
+    `learned_before`.
     """
     if recipe.tokens is None or recipe.tokens.learn is None:
         return read_class_tokens(recipe)
@@ -269,14 +277,14 @@ def learning_folder(out: Path) -> Path:
 
 
 def learned_before(recipe: Recipe, out: Path) -> Path | None:
-    """Return the folder with all class tokens that were learned for a dataset; None if some are missing."""
+    """Return the folder with all class tokens that were learned for a dataset, or None if some are missing."""
     if _has_tokens(recipe, out):
         return out / TOKENS
     return learning_folder(out) if _is_whole(recipe, learning_folder(out)) else None
 
 
 def _has_tokens(recipe: Recipe, out: Path) -> bool:
-    """Return whether a dataset has all its tokens: a killed build may have copied only some."""
+    """Return whether a dataset has all its tokens. A killed build may have copied only some of them."""
     lock = read_lock(out)
     return lock is not None and bool(lock.inputs.get("tokens")) and _is_whole(recipe, out / TOKENS)
 
@@ -297,7 +305,10 @@ def _settings(recipe: Recipe) -> LearnSettings:
 
 
 def _identity(recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """Return the inputs of a token beside its class and the stack; the input dataset as the folder's tokens pin it."""
+    """Return the inputs on which a token depends, apart from its class and the stack.
+
+    The pin of the input dataset is the pin that the tokens in the folder have.
+    """
     files = [folder / token_file_name(cls.id) for cls in recipe.classes]
     first = next((path for path in files if path.is_file()), None)
     recorded = None if first is None else read_token_file(first).notes.get("source")
@@ -312,12 +323,12 @@ def _identity(recipe: Recipe, folder: Path) -> dict[str, Any]:
 
 
 def _together(settings: LearnSettings) -> int:
-    """Return the images of all classes in flight, which is the batch size in the stack."""
+    """Return the number of images of all classes in flight, which the stack records as the batch size."""
     return settings.batch_size * settings.classes_in_flight
 
 
 def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return class id → notes of the folder's tokens. UserError for tokens of another identity."""
+    """Return class id → notes of the tokens in a folder. Raise UserError for tokens of another identity."""
     known: dict[str, Mapping[str, Any]] = {}
     for cls in recipe.classes:
         path = folder / token_file_name(cls.id)
@@ -332,7 +343,7 @@ def _known(recipe: Recipe, folder: Path, identity: Mapping[str, Any]) -> dict[st
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove the half-written files of a killed run; only the holder of the folder's lock may."""
+    """Remove the half-written files of a killed run. The caller must hold the lock of the folder."""
     for name in (token_file_name("*"), TOKENS_MANIFEST, MARKS, ".try.*"):
         for left in folder.glob(f"{name}.*{TEMPORARY_SUFFIX}"):
             remove_durably(left)
@@ -381,7 +392,10 @@ def _check(recipe: Recipe, pending: Sequence[RecipeClass], split: SourceSplit) -
 def _write_manifest(
     recipe: Recipe, folder: Path, identity: Mapping[str, Any], failed: Mapping[str, str]
 ) -> tuple[dict[str, float], str]:
-    """Write manifest.json, with the hash and loss of each token or why it failed; return losses and its own hash."""
+    """Write manifest.json with the hash and the loss of each token, or the reason why the token failed.
+
+    Return the losses, and the hash of the manifest.
+    """
     classes: dict[str, dict[str, Any]] = {}
     for cls in recipe.classes:
         path = folder / token_file_name(cls.id)
