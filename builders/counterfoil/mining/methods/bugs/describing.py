@@ -1,8 +1,8 @@
 """Cluster failures that may have one cause, and describe each cluster with a captioner's words (Wiles 2022, section 3).
 
-k-means splits any cloud, so the number of clusters is chosen by how far their silhouette is above that of Gaussian
-clouds with the same covariance. Descriptions are compared by likelihood per token, since longer captions are always
-less likely in total.
+k-means splits any cloud of points. Therefore the silhouette of the clusters is compared with the silhouette of Gaussian
+clouds that have the same covariance, and the number of clusters with the largest difference is taken. Descriptions are
+compared by their likelihood per token, because a longer caption is always less likely in total.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.store.layout import user_cache
 
 MOST_PARTS = 6
-# Number of principal components that are clustered: with more, noise hides the parts.
+# The number of principal components that are clustered. With more components, noise hides the clusters.
 PRINCIPAL = 16
-# Least difference between a silhouette and its references. In the lab's CLIP, sandals on three grounds differ by about
-# .08, and 10 on snow among 60 on a beach by .14; no Gaussian cloud of 80 rows (of 40 clouds) was split.
+# Failures are split only if the silhouette of their clusters is at least this much above the mean silhouette of the
+# Gaussian clouds. In features of the lab's CLIP, the difference is about .08 for sandals on three grounds, and .14 for
+# 10 sandals on snow among 60 on a beach. None of 40 Gaussian clouds of 80 rows was split.
 LEAST_ABOVE = 0.06
 REFERENCES = 5
 STARTS = 3
-# Largest sample for choosing the number of parts: the cost of a silhouette is quadratic.
+# At most this many rows are used to choose the number of clusters, because the cost of a silhouette is quadratic.
 MOST_ROWS = 500
 _Floats = NDArray[np.float64]
 
@@ -40,11 +41,12 @@ _Floats = NDArray[np.float64]
 def cluster_failures(
     features: NDArray[np.floating], answers: NDArray[np.integer], *, most: int, least: int, seed: int
 ) -> list[tuple[NDArray[np.int64], int]]:
-    """Return at most `most` clusters of `least` or more of one class's failures, largest first, each as its rows, most
-    central first, and its most frequent answer. Rows of one answer, and all rows of rare answers, are split by
-    features.
+    """Cluster the failures of one class. Return at most `most` clusters of `least` or more rows, largest first.
 
-    features: (n, width) unit vectors. answers: (n,).
+    Each cluster is its rows, the most central row first, and its most frequent answer. Rows with the same answer are
+    clustered by their features. Answers with fewer than `least` rows are clustered together.
+
+    features: (n, width) unit vectors. answers: (n,), the target's outputs.
     """
     features, answers = np.asarray(features, dtype=np.float64), np.asarray(answers)
     values, of_answer, counts = np.unique(answers, return_inverse=True, return_counts=True)
@@ -64,7 +66,7 @@ def cluster_failures(
 
 
 def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
-    """Return the rows of each part; one part if no number of parts is clearly better."""
+    """Return the rows of each cluster. All rows are one cluster if no other number of clusters is clearly better."""
     whole = np.arange(len(features), dtype=np.int64)
     # Principal components (n, k), k ≤ `PRINCIPAL`, and their standard deviations (k,).
     left, singular, _ = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
@@ -72,14 +74,14 @@ def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
     points = left[:, :rank] * singular[:rank]
     deviations = singular[:rank] / np.sqrt(max(len(features) - 1, 1))
     rng = np.random.default_rng(seed)
-    # Rows that differ by rounding alone have no parts.
+    # Rows that differ only by rounding are one cluster.
     if len(whole) < 2 * least or len(whole) < 3 or not deviations.size:
         return [whole]
     sampled = points[np.sort(rng.permutation(len(points))[:MOST_ROWS])]
     fewest = max(1, least * len(sampled) // len(points))
     distinct = len(np.unique(sampled.round(6), axis=0))
     best, parts = LEAST_ABOVE, 1
-    # A silhouette needs fewer parts than rows.
+    # A silhouette is defined only for fewer clusters than rows.
     for number in range(2, min(MOST_PARTS, len(whole) // least, distinct, len(sampled) - 1) + 1):
         clouds = [rng.standard_normal(sampled.shape) * deviations for _ in range(REFERENCES)]
         reference = float(np.mean([_silhouette(cloud, number, fewest, seed) for cloud in clouds]))
@@ -91,7 +93,7 @@ def _split(features: _Floats, least: int, seed: int) -> list[NDArray[np.int64]]:
 
 
 def _silhouette(points: _Floats, number: int, least: int, seed: int) -> float:
-    """Return the silhouette of the parts of `_labels`; 0 for a single part."""
+    """Return the silhouette of the clusters that `_labels` gives, or 0 for a single cluster."""
     from sklearn.metrics import silhouette_score
 
     labels = _labels(points, number, least, seed)
@@ -99,7 +101,9 @@ def _silhouette(points: _Floats, number: int, least: int, seed: int) -> float:
 
 
 def _labels(points: _Floats, number: int, least: int, seed: int) -> NDArray[np.int64]:
-    """Return (n,) the part of each row; parts with fewer than `least` rows join the nearest one, smallest first."""
+    """Return the cluster of each row, (n,). A cluster with fewer than `least` rows joins the cluster with the nearest
+    centre; the smallest cluster is joined first.
+    """
     if number == 1:
         return np.zeros(len(points), dtype=np.int64)
     from sklearn import config_context
@@ -123,10 +127,11 @@ _Score = Callable[[Sequence[Description]], ArrayLike]
 
 
 def combine(pieces: Sequence[Piece], score: _Score, most: int) -> list[tuple[Description, float]]:
-    """Join at most `most` pieces, each step the one that makes the description most likely, while this raises the mean
-    over images. Words and phrases are tried in every order, since captioners prefer some ("red striped").
+    """Join at most `most` pieces to a description, one piece a step. Each step takes the piece that gives the largest
+    mean score over the images, and joining ends when the mean does not rise. Words and phrases are tried in every
+    order, because captioners prefer some orders ("red striped"). Return the description and its mean after each step.
 
-    score: maps k descriptions to (k, images), log-likelihoods per token.
+    score: a function from k descriptions to log-likelihoods per token, (k, images).
     """
     reached = Description(())
     trace: list[tuple[Description, float]] = []
@@ -144,7 +149,7 @@ def combine(pieces: Sequence[Piece], score: _Score, most: int) -> list[tuple[Des
 
 
 def _with(description: Description, piece: Piece) -> Iterator[Description]:
-    """Yield the description with one more piece, in every possible order."""
+    """Yield the description with one more piece, once for each position that the piece can take."""
     pieces = description.pieces
     if piece in pieces or (piece.rank < 2 and any(other.rank == piece.rank for other in pieces)):
         return
@@ -154,7 +159,9 @@ def _with(description: Description, piece: Piece) -> Iterator[Description]:
 
 @dataclass(frozen=True, slots=True)
 class FailureCluster:
-    """Similar failures of one class with one answer. keys: most central first. right: keys of images answered right."""
+    """Similar failures of one class, with their most frequent answer. keys: the images, the most central first. right:
+    keys of images of the class that the target answers right.
+    """
 
     label: int
     keys: tuple[str, ...]
@@ -172,13 +179,15 @@ class Described:
     log_likelihood: float | None = None
 
 
-# The pieces to join are chosen from the most frequent ones.
+# `combine` tries this many pieces at most, the most frequent ones.
 _MOST_PIECES = 24
 
 
 @dataclass(frozen=True)
 class ClusterDescriber:
-    """Describes clusters (a `Describe`). images: by key prefix, the images of the clusters."""
+    """Describes clusters of failures with a captioner; it is a `Describe`. images: by key prefix, the images of the
+    clusters.
+    """
 
     recipe: Recipe
     mine: Mine
@@ -199,8 +208,8 @@ class ClusterDescriber:
         cls = self.recipe.classes[cluster.label]
         base = filled_base(base_prompt(self.recipe, self.settings), cls)
         keys = cluster.keys[: self.settings.described]
-        # Complete the whole base, which names the class, and its beginning, which leaves room for words before the
-        # class.
+        # The captioner continues two texts: the whole base prompt, which names the class, and the part of the base
+        # before the class, which leaves room for words before the class.
         captions: list[str] = []
         for prefix in (base.replace(CLASS, cls.name), base.partition(CLASS)[0].strip()):
             captions += self._captions(keys, prefix)
@@ -214,7 +223,7 @@ class ClusterDescriber:
 
         def score(descriptions: Sequence[Description]) -> NDArray[np.float64]:
             prompts = [description.prompt(base, cls.name) for description in descriptions]
-            # A text too long for the captioner gets the lowest likelihood.
+            # A prompt that is too long for the captioner gets the lowest likelihood.
             fitting = [index for index, prompt in enumerate(prompts) if self.captioner.fits(prompt)]
             likely = np.full((len(prompts), len(keys)), -np.inf)
             if not fitting:
@@ -249,7 +258,7 @@ class ClusterDescriber:
         return captions
 
     def _per_token(self, keys: Sequence[str], captions: Sequence[str]) -> NDArray[np.float64]:
-        """Return (captions, images): log-likelihoods per token."""
+        """Return the log-likelihoods per token, (captions, images)."""
         parts = []
         for images, image_keys in self._by_images(keys):
             cache, examples = user_cache() / "captions", self.examples
@@ -267,7 +276,7 @@ class ClusterDescriber:
 
 
 def pieces_said(captions: Sequence[str], base: str, cls: RecipeClass) -> dict[Piece, int]:
-    """Count the captions that contain each piece, in the order of the captions."""
+    """Return how many captions contain each piece. The pieces are in the order in which the captions name them."""
     counts: dict[Piece, int] = {}
     for caption in captions:
         for piece in dict.fromkeys(pieces_of(caption, base, cls.name) or ()):

@@ -1,9 +1,12 @@
-"""Descriptions of failures: pieces of captions that are joined to prompts again, shortened, and split by background.
+"""Descriptions of failures. A captioner's text is cut into pieces, and the pieces are joined to a prompt again.
 
-A caption adds to a base prompt words in place of "a photo of", words before the class, phrases after it, and sentences
-(Wiles 2022 has only sentences). Background is tested alone, to see whether the place explains a failure (Figure 5a). A
-phrase is background if it begins with a preposition of place ("in the snow"), and a sentence if such a phrase follows
-its first "is", unless the noun names a time, light, weather, people, or a property of the picture ("in focus").
+A caption can add four kinds of pieces to a base prompt: words that replace "a photo of", words before the class, phrases
+after the class, and whole sentences (Wiles 2022 has only sentences). Descriptions can be shortened. The background of a
+description is also tested alone, to see whether the place explains a failure (Wiles 2022, Figure 5a).
+
+A phrase is background if it begins with a preposition of place ("in the snow"). A sentence is background if such a
+phrase follows the first "is" of the sentence. The exceptions are phrases whose noun names a time, light, weather,
+people, or a property of the picture ("in focus").
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from counterfoil.stats import wilson_interval
 
 CLASS = "{class}"
 _ARTICLE = re.compile(r"\b(an?|the)\s+$", re.IGNORECASE)
-# Words for a picture; the plain ones add nothing to a description.
+# Words for a picture. The words in `_PLAIN_PICTURES` add nothing to a description.
 _PLAIN_PICTURES = word_set("photo photograph picture image pic snapshot")
 _PICTURES = _PLAIN_PICTURES | word_set(
     "painting drawing sketch embroidery illustration cartoon rendering render depiction sculpture statue figurine "
@@ -55,9 +58,10 @@ _MOST_CHARACTERS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One part of a description: a `lead` replaces "a photo of" ("oil painting of"), `before` comes before the class
-    ("striped", "person and a"), `after` is a phrase behind it ("in the snow") or a sentence. Raise ValueError for words
-    that no prompt template takes.
+    """One part of a description. `place` says where the words stand in a prompt. A `lead` replaces "a photo of" ("oil
+    painting of"). Words with the place `before` stand before the class ("striped", "person and a"). Words with the place
+    `after` are a phrase behind the class ("in the snow") or a sentence. Raise ValueError for words that a prompt
+    template cannot hold.
     """
 
     words: str
@@ -76,12 +80,12 @@ class Piece:
 
     @property
     def opening(self) -> bool:
-        """Whether it comes before the class and its adjectives: "person and a"."""
+        """Whether the piece stands before the adjectives of the class: "person and a"."""
         return self.place == "before" and opens_noun(self.words.split()[-1])
 
     @property
     def rank(self) -> int:
-        """Its position in a description: lead 0, opening 1, adjectives 2, phrases 3, sentences 4."""
+        """The position of the piece in a description: lead 0, opening 1, adjectives 2, phrases 3, sentences 4."""
         if self.place == "after":
             return 4 if self.sentence else 3
         return 0 if self.place == "lead" else 1 if self.opening else 2
@@ -89,7 +93,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Pieces in the order of a prompt; without pieces it is the base. Raise ValueError for repeated pieces."""
+    """Pieces in the order in which a prompt has them. A description without pieces means the base prompt.
+
+    Raise ValueError for repeated pieces, and for more than one lead or opening.
+    """
 
     pieces: tuple[Piece, ...]
 
@@ -102,17 +109,17 @@ class Description:
 
     @property
     def length(self) -> int:
-        """In words."""
+        """The number of words."""
         return sum(len(piece.words.split()) for piece in self.pieces)
 
     @property
     def styled(self) -> bool:
-        """Whether it names another kind of picture than the base, such as an oil painting."""
+        """Whether the description names a kind of picture, such as an oil painting, in place of the base's photo."""
         return any(piece.place == "lead" for piece in self.pieces)
 
     @property
     def caption(self) -> str:
-        """Return the description without its class: "a photo red in the snow", "an oil painting"."""
+        """Return a caption that does not name the class: "a photo red in the snow", "an oil painting"."""
         lead, opening, adjectives, phrases, sentences = self._by_rank()
         picture = lead[0].removesuffix(" of") if lead else "photo"
         beside = []
@@ -131,9 +138,10 @@ class Description:
         return " ".join([f"{alone}.", *sentences]) if sentences else alone
 
     def prompt(self, base: str, class_name: str | None = None, *, mended: bool = False) -> str:
-        """Return the base with every piece in its position, and `{class}` filled if a class's name is given. mended:
-        write "an" before a vowel, as recipes and the lab's captions do not. Raise ValueError for a base without
-        `{class}`.
+        """Return the base prompt with every piece in its position. If `class_name` is given, it replaces `{class}`.
+
+        mended: write "an" before a vowel. Recipes and the lab's captions write "a" everywhere, so this is off by
+        default. Raise ValueError for a base without `{class}`.
         """
         stem, article, tail, stop, rest = _cut(base)
         lead, opening, adjectives, phrases, sentences = self._by_rank()
@@ -158,7 +166,7 @@ class Description:
         return text if class_name is None else text.replace(CLASS, class_name)
 
     def words(self, class_name: str) -> str:
-        """Return the description for people: "sandal in the snow", "fly: it is on a yellow flower"."""
+        """Return the description as people read it: "sandal in the snow", "fly: it is on a yellow flower"."""
         lead, _, _, phrases, sentences = self._by_rank()
         near = Description(tuple(piece for piece in self.pieces if piece.rank in (1, 2)))
         text = near.prompt(f"a {CLASS}", class_name, mended=True)
@@ -174,8 +182,9 @@ class Description:
 
 
 def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | None:
-    """Return the pieces that a caption adds to the base prompt, in order; None if it does not name the class. Fill
-    placeholders of the base other than `{class}` first. Raise ValueError for a base without `{class}`.
+    """Return the pieces that a caption adds to the base prompt, in order, or None if the caption does not name the
+    class. The caller must fill every placeholder of the base except `{class}`. Raise ValueError for a base without
+    `{class}`.
     """
     stem, _, tail, _, rest = _cut(base)
     name, text = tidy(class_name), tidy(caption)
@@ -202,7 +211,9 @@ def pieces_of(caption: str, base: str, class_name: str) -> tuple[Piece, ...] | N
 
 
 def _beyond(name: str, phrases: list[str]) -> list[str]:
-    """Return phrases after a noun, without that noun if it is repeated at once: "sandal, sandal running"."""
+    """Return the phrases after a noun. If the first phrase repeats the noun ("sandal, sandal running"), drop the noun
+    from that phrase.
+    """
     noun = " ".join(word for word in words_of_text(name) if word)
     while phrases and f"{phrases[0]} ".startswith(f"{noun} "):
         phrases = list(dict.fromkeys([*phrases_of(phrases[0].removeprefix(noun)), *phrases[1:]]))
@@ -210,7 +221,9 @@ def _beyond(name: str, phrases: list[str]) -> list[str]:
 
 
 def _cut(base: str) -> tuple[str, str, str, str, str]:
-    """Split a base at its class: "a photo of ", "a", " (insect)", ".", and the text after its first sentence."""
+    """Split a base prompt at its class into five texts. "a photo of a {class} (insect)." gives "a photo of ", "a",
+    " (insect)", ".", and the text after the first sentence.
+    """
     head, separator, tail = base.partition(CLASS)
     if not separator:
         raise ValueError(f"expected '{CLASS}' in the base prompt '{base}'")
@@ -221,8 +234,10 @@ def _cut(base: str) -> tuple[str, str, str, str, str]:
 
 
 def _lead(before: str, stem: str) -> tuple[str | None, str]:
-    """Return a lead that the base does not have, and the text after it; skip synonyms of "a photo of"."""
-    # Keep the mark of a refused word for later steps.
+    """Return the lead that begins the text `before` a class, and the text after the lead. Synonyms of "a photo of" are
+    skipped, because they say the same as the base.
+    """
+    # A refused word becomes "{}", so that later steps refuse it too.
     before = " ".join("{}" if word is None else word for word in words_of_text(re.sub(r"[,;:]", " ", before)))
     while True:
         if opening := _THERE_IS.match(before):
@@ -243,7 +258,7 @@ def _lead(before: str, stem: str) -> tuple[str | None, str]:
 
 
 def _pattern(text: str, noun: str) -> str:
-    """Return a regular expression for part of a base; a placeholder matches itself or up to 80 characters."""
+    """Return a regular expression for a part of a base prompt. A placeholder matches itself or up to 80 characters."""
     parts = re.split(r"(\{[^{}]*\})", text)
     kinds = (noun if part == CLASS else rf"(?:{re.escape(part)}|.{{1,80}}?)" for part in parts[1::2])
     pairs = zip(kinds, parts[2::2], strict=True)
@@ -292,26 +307,28 @@ def shorter(description: Description) -> tuple[Description, ...]:
 
 
 def shortest_kept(candidates: Sequence[tuple[Description, PairCount]], whole: PairCount) -> int | None:
-    """Return the index of the shortest candidate that keeps up with the whole, of equals the one of higher rate."""
+    """Return the index of the shortest candidate that keeps up with the whole description, or None. Of two candidates
+    of equal length, take the one with the higher rate.
+    """
     indices = [at for at, (_, count) in enumerate(candidates) if keeps_up(count, whole)]
     return min(indices, key=lambda at: (candidates[at][0].length, -candidates[at][1].rate, at), default=None)
 
 
 def keeps_up(count: PairCount, whole: PairCount) -> bool:
-    """Check whether a description's rate reaches the lower bound of another's 95 % Wilson interval."""
+    """Check whether the rate of `count` reaches the lower bound of the 95 % Wilson interval of `whole`."""
     if min(whole.pairs, count.pairs) < 1:
         return False
     return count.rate >= wilson_interval(round(whole.rate * whole.pairs), whole.pairs)[0]
 
 
 def _one_less(piece: Piece) -> Iterator[Piece]:
-    """Yield the piece without each of its adjectives; words before the class have none."""
+    """Yield the piece once for each of its adjectives, without that adjective. A piece before the class yields nothing."""
     if piece.place != "after":
         return
     words = piece.words.removesuffix(".").split()
     for low, high in _adjectives(words):
         left = [*words[:low], *words[high:]]
-        # "an old wall" becomes "a wall"; a captioner that writes "a old wall" mends nothing.
+        # "an old wall" becomes "a wall". If the captioner wrote "a old wall", its articles stay as they are.
         if words[low - 1] in ("a", "an") and words[low - 1] == article_for(words[low]):
             left[low - 1] = article_for(left[low])
         yield replace(piece, words=" ".join(left) + "." * piece.sentence)
@@ -324,7 +341,9 @@ def _plainest(piece: Piece) -> Piece:
 
 
 def _adjectives(words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each adjective: between a determiner and the last word of its phrase."""
+    """Yield the start and the end of each adjective. Adjectives stand between a determiner and the last word of the
+    determiner's phrase.
+    """
     ends = {at for at in range(len(words)) if _ends(words, at)} | set(openings(words)) | {len(words)}
     for determiner in (at for at, word in enumerate(words) if word in DETERMINERS):
         at = determiner + 1
@@ -345,14 +364,14 @@ def _ends(words: Sequence[str], at: int) -> bool:
     return word in _ENDS or word in DETERMINERS or (at > 0 and words[at - 1].endswith(","))
 
 
-# Key in a finding's `about` for its background.
+# The key of a finding's `about` that holds facts on the background.
 BACKGROUND = "background"
 Explains = Literal["background", "rest", "either", "both"]
 _PLACES = word_set(
     "in on at by near against under beneath over beside besides behind underneath inside outside above below around "
     "along across among amid amidst between into onto through upon within"
 )
-# Places without a noun: "a sandal outside".
+# Words that name a place without a noun: "a sandal outside".
 _ALONE = word_set("inside outside indoors outdoors underwater nearby")
 _OF_SEVERAL = (
     ("in", "front", "of"), ("on", "top", "of"), ("next", "to"), ("close", "to"), ("adjacent", "to"),
@@ -377,7 +396,9 @@ _PLACE_ENDS = _IS | word_set("of to that which who has have it")
 
 @dataclass(frozen=True, slots=True)
 class BackgroundCounts:
-    """Pairs on new noise: the whole description, its background alone, and the rest alone; None if not drawn."""
+    """Counts of pairs that start from the same new noise: for the whole description, for its background alone, and for
+    the rest alone. A count that was not drawn is None.
+    """
 
     whole: PairCount
     alone: PairCount | None
@@ -385,7 +406,9 @@ class BackgroundCounts:
 
     @property
     def explains(self) -> Explains | None:
-        """What alone fails as often as the whole: `background`, `rest`, or `either`; else `both`. None if unknown."""
+        """The part that fails alone as often as the whole description: `background`, `rest`, or `either` of them. If
+        neither part does, both are needed: `both`. None if a count is missing.
+        """
         counts = (self.alone, self.rest)
         if not self.whole.pairs or any(count is None or not count.pairs for count in counts):
             return None
@@ -394,7 +417,7 @@ class BackgroundCounts:
 
 
 def is_background(piece: Piece) -> bool:
-    """Check whether a piece says where the class is, by the rule of this module."""
+    """Check whether a piece says where the object is. The docstring of this module states the rule."""
     if piece.place != "after":
         return False
     words = piece.words.removesuffix(".").replace(",", "").split()
@@ -416,14 +439,16 @@ def background_of(description: Description) -> tuple[Piece, ...]:
 
 
 def parts_of(description: Description) -> tuple[Description, Description] | None:
-    """Return a description's background and the rest of it; None if either would be empty."""
+    """Return a description's background and its rest as two descriptions, or None if either would be empty."""
     background = background_of(description)
     rest = tuple(piece for piece in description.pieces if piece not in background)
     return (Description(background), Description(rest)) if background and rest else None
 
 
 def tried_shorter(description: Description, most: int) -> tuple[Description, ...]:
-    """Return at most `most` shorter descriptions, shortest first, its background and its rest among them."""
+    """Return at most `most` shorter descriptions, shortest first. The background and the rest of the description are
+    always among them.
+    """
     parts = parts_of(description) or ()
     every = dict.fromkeys((*shorter(description), *parts))
     left = [piece for piece in every if piece not in parts][: max(most - len(parts), 0)]
@@ -431,7 +456,7 @@ def tried_shorter(description: Description, most: int) -> tuple[Description, ...
 
 
 def background_facts(description: Description, counts: BackgroundCounts | None = None) -> dict[str, Any]:
-    """Return facts on the background for a finding's `about`; empty without a background."""
+    """Return facts on the background for a finding's `about`. The mapping is empty if there is no background."""
     words = [piece.words.removesuffix(".") for piece in background_of(description)]
     if not words:
         return {}
@@ -446,7 +471,9 @@ def background_facts(description: Description, counts: BackgroundCounts | None =
 def counts_of_background(
     label: int, description: Description, drawn: Mapping[tuple[int, Description], PairCount]
 ) -> BackgroundCounts | None:
-    """Return the counts of a description, its background and the rest on the same new noise; None unless all exist."""
+    """Return the counts of a description, of its background and of its rest on the same new noise. Return None if the
+    description has no such parts or was not drawn.
+    """
     parts, whole = parts_of(description), drawn.get((label, description))
     if parts is None or whole is None:
         return None
@@ -464,7 +491,7 @@ def _begins_with_place(words: Sequence[str]) -> bool:
     noun = list(words[at + (1 if several is None else len(several)) :])
     while noun and noun[0] in DETERMINERS:
         noun.pop(0)
-    # The head is the last word before another phrase: "side" in "the red side of the road".
+    # The noun's head is the last word before the next phrase: "side" in "the red side of the road".
     end = next((index for index, word in enumerate(noun) if word in _PLACE_ENDS or opens_noun(word)), len(noun))
     if not noun[:end]:
         return several is None and at < len(words) and words[at] in _ALONE
