@@ -1,8 +1,8 @@
 """Descriptions of failures. A captioner's text is cut into pieces, and the pieces are joined to a prompt again.
 
-A caption can add four kinds of pieces to a base prompt: words that replace "a photo of", words before the class, phrases
-after the class, and whole sentences (Wiles 2022 has only sentences). Descriptions can be shortened. The background of a
-description is also tested alone, to see whether the place explains a failure (Wiles 2022, Figure 5a).
+A caption can add four kinds of pieces to a base prompt: words that replace "a photo of", words before the class,
+phrases after the class, and whole sentences (Wiles 2022 has only sentences). Descriptions can be shortened. The
+background of a description is also tested alone, to see whether the place explains a failure (Wiles 2022, Figure 5a).
 
 A phrase is background if it begins with a preposition of place ("in the snow"). A sentence is background if such a
 phrase follows the first "is" of the sentence. The exceptions are phrases whose noun names a time, light, weather,
@@ -59,8 +59,8 @@ _MOST_CHARACTERS = 1000
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One part of a description. `place` says where the words stand in a prompt. A `lead` replaces "a photo of" ("oil
-    painting of"). Words with the place `before` stand before the class ("striped", "person and a"). Words with the place
-    `after` are a phrase behind the class ("in the snow") or a sentence. Raise ValueError for words that a prompt
+    painting of"). Words with the place `before` stand before the class ("striped", "person and a"). Words with the
+    place `after` are a phrase behind the class ("in the snow") or a sentence. Raise ValueError for words that a prompt
     template cannot hold.
     """
 
@@ -322,7 +322,7 @@ def keeps_up(count: PairCount, whole: PairCount) -> bool:
 
 
 def _one_less(piece: Piece) -> Iterator[Piece]:
-    """Yield the piece once for each of its adjectives, without that adjective. A piece before the class yields nothing."""
+    """Yield the piece without one adjective, once for each of its adjectives. Only a piece after the class has any."""
     if piece.place != "after":
         return
     words = piece.words.removesuffix(".").split()

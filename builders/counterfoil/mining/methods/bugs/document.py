@@ -1,5 +1,7 @@
-"""A search for bugs as the findings document. Rates come from new pairs, whose number is fixed beforehand: a test stops
-when its rate is high enough, so rates of tested pairs are biased upwards.
+"""Turn a search for bugs into the findings document.
+
+A test stops when its rate is high enough, so the rates of tested pairs are biased upwards. The document therefore takes
+its rates from new pairs, and their number is fixed before they are drawn.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ _MOST_EXAMPLES = 3
 def document_of(
     search: BugSearch, run: MiningRun, target: Target, answer_names: Sequence[str], seeds: Sequence[AuditedImages] = ()
 ) -> Findings:
-    """Return the findings of a search. answer_names: a name for each output of the target."""
+    """Return the findings document of a search. answer_names: a name for each output of the target."""
     recipe, mine, settings = run.recipe, run.mine, run.settings
     words = {}
     for hypothesis in (trial.hypothesis for trial in search.tested):
@@ -130,7 +132,7 @@ def finding_of(
     shortened_from: str | None = None,
     background: BackgroundCounts | None = None,
 ) -> Finding:
-    """Return a hypothesis and its pairs as a finding, which `adjusted_together` adjusts for the others."""
+    """Return a hypothesis and its pairs as a finding. `adjusted_together` later adjusts it for all other findings."""
     hypothesis, count, pairs = trial.hypothesis, trial.count, trial.pairs
     cls, description = recipe.classes[hypothesis.label], hypothesis.description
     base = base_prompt(recipe, settings)
@@ -176,7 +178,9 @@ def finding_of(
 
 
 def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
-    """Return the smallest difference that a hypothesis tested to the end could show, at the base's overall rate."""
+    """Return the smallest difference from the base that a hypothesis could show if its test drew all its pairs. The base
+    is assumed to fail at its rate over all classes.
+    """
     counts = [trial.count for trial in search.tested if trial.count.pairs]
     ended = [trial.count for trial in search.tested if trial.count.pairs and trial.state == "open"] or counts
     if not counts:
@@ -188,7 +192,9 @@ def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
 
 
 def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
-    """Return evidence: first pairs that fail only with the description (score 1), then pairs that both fail (0.5)."""
+    """Return images as evidence. Pairs that fail only with the description come first (score 1), and pairs whose two
+    images both fail come next (score 0.5).
+    """
     shown: list[tuple[Evidence, Evidence]] = []
     for drawn_pairs in pairs:
         drawn = drawn_pairs.drawn
@@ -201,7 +207,7 @@ def _evidence(pairs: Sequence[Pairs], names: Sequence[str]) -> list[Evidence]:
             shown.append((of_description, of_base))
     failing = [pair for pair in sorted(shown, key=lambda pair: -pair[0].score) if pair[0].failed][:_MOST_EVIDENCE]
     right = [described for described, _ in shown if not described.failed][: _MOST_EVIDENCE // 2]
-    # Last, the base images of the failing pairs.
+    # The base images of the failing pairs come last.
     return [*(described for described, _ in failing), *right, *(base for _, base in failing)]
 
 
@@ -211,7 +217,7 @@ def wrong_answers(pairs: Sequence[Pairs], names: Sequence[str]) -> WrongAnswers:
 
 
 def _wrong(pairs: Sequence[Pairs], names: Sequence[str], *, described: bool) -> tuple[AnswerCount, ...]:
-    """Return wrong answers of one side of all pairs, most frequent first."""
+    """Return the wrong answers to the described images or to the base images of all pairs, most frequent first."""
     keys: dict[int, list[str]] = {}
     often: Counter[int] = Counter()
     images = 0
@@ -237,12 +243,13 @@ def target_of(recipe: Recipe, mine: Mine, class_map: ClassMap) -> Target:
 
 
 def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) -> tuple[Finding, ...]:
-    """Return findings tested in pairs, sorted for the document, with q-values, confirmations (as in `confirmed_among`)
-    and simultaneous intervals (Bonferroni) over all.
+    """Return findings that were tested in pairs, sorted for the document. They get q-values, confirmations (as in
+    `confirmed_among`) and simultaneous intervals (Bonferroni), all computed over all findings.
 
-    e-BH holds for hypotheses fixed beforehand. Adding more by hand until one is confirmed can exceed the level: with
-    true nulls tried one by one and looked at after 16 to 128 pairs, 5 % of series of five and 7 % of series of twenty
-    had a confirmed one, where 10 % are allowed.
+    e-BH controls the false discovery rate for hypotheses that are fixed beforehand. If a person adds hypotheses until
+    one is confirmed, the rate can exceed its level. This was simulated with hypotheses that are all false, tried one by
+    one, each with looks after 16 to 128 pairs: 5 % of the series of five hypotheses and 7 % of the series of twenty had
+    a confirmed one. The level allows 10 %.
     """
     q = e_q_values([finding.last_log_e or 0.0 for finding in findings])
     of_name = {finding.name: finding for finding in findings}
@@ -270,7 +277,7 @@ def adjusted_together(findings: Sequence[Finding], fdr: float, margin: float) ->
 
 
 def with_more(findings: Findings, more: Sequence[Finding], rounds: Sequence[RoundDrawn]) -> Findings:
-    """Return the document with more findings and their rounds; a name that is taken gets a number."""
+    """Return the document with more findings and their rounds. A finding whose name is taken gets a number."""
     taken = {finding.name for finding in findings.findings}
     added_findings: list[Finding] = []
     for added in more:
@@ -301,7 +308,9 @@ def tried_of(findings: Findings) -> Findings:
 
 
 def rates_of(count: PairCount, level: float | None = None) -> tuple[Rate, Rate, Difference]:
-    """Return the rates with the description and on its base, and their difference. level: of its second interval."""
+    """Return the failure rate with the description, the rate on the base, and their difference. level: the confidence
+    of the second interval of the difference.
+    """
     if not count.pairs:
         return Rate(0, 0, 0, None, None), Rate(0, 0, 0, None, None), Difference(None, None)
     described, base = (
@@ -317,7 +326,7 @@ def pairs_of(finding: Finding) -> PairedTest:
     return finding.pairs
 
 
-# Acceptance rates below this count as this rate.
+# The number of pairs to render is computed with an acceptance rate of at least this.
 _LEAST_ACCEPTED = 0.05
 
 
@@ -330,8 +339,9 @@ def estimate_rates(
     answer_names: Sequence[str],
     purpose: Purpose = "estimate",
 ) -> Findings:
-    """Return the document with rates on fresh pairs for each finding in `standing`, rendering missing pairs in a round
-    of its own. `draw` takes the first number from `number` on that is free or holds the same round.
+    """Return the document with rates on fresh pairs for each finding in `standing`. Each finding whose pairs are missing
+    gets a round of its own. `draw` gives the round the first number from `number` on that is free or already holds the
+    same round.
     """
     to_estimate = [finding for finding in findings.standing if pairs_of(finding).fresh is None]
     to_estimate.sort(key=lambda finding: finding.name)
@@ -356,7 +366,9 @@ def estimate_rates(
 
 
 def pairs_to_draw(finding: Finding, settings: BugsSettings) -> int:
-    """Return how many pairs to render for an interval of `settings.half_width`, at most `settings.estimate_pairs`."""
+    """Return how many pairs to render so that a rate's interval has the half width `settings.half_width`. The number is
+    at most `settings.estimate_pairs`.
+    """
     test = pairs_of(finding)
     accepted = test.pairs / test.drawn if test.drawn else 1.0
     needed = pairs_of_half_width(test, settings.half_width)
@@ -364,7 +376,9 @@ def pairs_to_draw(finding: Finding, settings: BugsSettings) -> int:
 
 
 def described_cell(finding: Finding, recipe: Recipe, settings: BugsSettings) -> BugHypothesis | None:
-    """Return the cell that renders a finding; None if the recipe lacks the class, or its words give another prompt."""
+    """Return the cell that renders a finding. Return None if the recipe lacks the class, or if the finding's words give
+    another prompt with this recipe.
+    """
     cls = next((cls for cls in recipe.classes if cls.id == finding.classes[0]), None)
     if cls is None:
         return None

@@ -1,5 +1,7 @@
-"""Method `bugs` (Wiles 2022): failures of generated images, described in words and tested in pairs. Its files include
-the search's recipe, what was tried by hand, and a layer that builds many failures (section 4.2).
+"""Method `bugs` (Wiles 2022): describe failures on generated images in words, and test the words in pairs of images.
+
+The method also writes the recipe of the search, the hypotheses that a person tried, and a layer that builds many
+failures (section 4.2).
 """
 
 from __future__ import annotations
@@ -58,12 +60,14 @@ PURPOSE = "adversarial"
 def adversarial_layer(
     recipe: Path, target: str, *, accepted: int, at_most: int, method: str, seed: int, failure: str = TOP1
 ) -> str:
-    """Return a layer over `recipe`, mining's layer, whose cells draw until `accepted` images that `target` gets wrong
-    are kept. Shifts for comparison are dropped, and so are the numbers and keep rules of single shifts.
+    """Return a layer over `recipe`, the layer that mining wrote. Each cell of the new layer draws images until it keeps
+    `accepted` images that `target` gets wrong. The layer drops the shifts for comparison, and the numbers and keep rules
+    of single shifts.
     """
     rule: dict[str, Any] = {"models": [target]}
     rule |= {} if failure == TOP1 else {"failure": failure}
-    # Applied like a command-line override: relative folders start at the working directory, not at the layer.
+    # The keep rule is applied like a command-line override, so that relative folders in it start at the working
+    # directory and not at the folder of the layer.
     keep = f"screen.keep={json.dumps(['thresholds', {'misclassified': rule}])}"
     below, carried, extends = laid_over(recipe, [keep], recipe.parent)
     shifts: dict[str, Any] = {}
@@ -96,7 +100,7 @@ _MOST_EXAMPLE_BYTES = 1 << 26
 
 
 def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
-    """Raise UserError if nothing can be drawn or answered."""
+    """Raise UserError if the recipe can render no images for the search, or the target cannot answer them."""
     problems = []
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
@@ -115,7 +119,7 @@ def refuse_undrawn(recipe: Recipe, mine: Mine, settings: BugsSettings) -> None:
 
 
 def wordless_problems(recipe: Recipe, settings: BugsSettings) -> list[str]:
-    """Return why words cannot be added: the base has no prompt, or classes lack words that it uses."""
+    """Return why no words can be added to the base: it has no prompt, or classes lack words that its prompt uses."""
     if settings.base is None and recipe.prompts.base.prompt is None:
         return ["mine.settings.base: the recipe's base has no prompt, so no words can be added"]
     base = base_prompt(recipe, settings)
@@ -133,7 +137,9 @@ def write_search(
     recipe_text: str | None = None,
     relabel: str | None = None,
 ) -> MineResult:
-    """Write the findings, their table, page and recipes. recipe_text: `mine.yaml`. relabel: table of rows."""
+    """Write the findings, their table, page and recipes. recipe_text: the text of `mine.yaml`. relabel: the table of
+    rows whose labels a person should check.
+    """
     folder = run.folder
     if findings.halves is None and findings.rounds:
         # The first round shows every class.
@@ -144,7 +150,7 @@ def write_search(
     layer = None if findings.halves is not None else layer_of(findings, run)
     tried, more = tried_of(findings), []
     if tried.rounds:
-        # A file of its own, because each run rewrites the findings.
+        # Hypotheses that a person tried have a file of their own, because each run rewrites the findings.
         write_mined_files(folder, {TRIES: findings_json(tried).encode()})
     if layer is not None:
         files[LAYER] = layer.encode()
@@ -169,7 +175,9 @@ def write_search(
 
 
 def kept_tries(run: MiningRun) -> Findings | None:
-    """Return what was tried by hand in the run's folder; UserError if that was with another recipe, target or rule."""
+    """Return the findings that a person tried in the run's folder, or None. Raise UserError if they were tried with
+    another recipe, target or failure rule.
+    """
     path = run.folder / TRIES
     if not path.exists():
         return None
@@ -228,7 +236,7 @@ class KeptImages:
 
 
 def mine_bugs(run: MiningRun) -> MineResult:
-    """Draw rounds in the run's folder, or resume there, then write findings, their table, page and recipes."""
+    """Draw rounds in the run's folder, or resume there. Then write the findings, their table, page and recipes."""
     recipe, mine, settings, device = run.recipe, run.mine, run.settings, run.device
     refuse_undrawn(recipe, mine, settings)
     classes = _searched_classes(recipe, settings)
@@ -249,7 +257,8 @@ def mine_bugs(run: MiningRun) -> MineResult:
     search = search_bugs(classes, kept_images.draw, kept_images.look(recipe, device), describer, mine, settings, seeds)
     names = output_names(recipe, class_map)
     findings = document_of(search, run, target, names, contents)
-    # Estimate findings of the search before those tried by hand, so that a try does not change their rounds.
+    # The search's own findings are estimated before those that a person tried, so that a try does not change the
+    # rounds of the search.
     later = KeptImages(replace(drawer, past_others=True), kept_images.images)
     findings = estimate_rates(findings, later.draw, 1 + len(search.rounds), recipe, settings, names)
     if tried is not None:
@@ -264,7 +273,9 @@ def mine_bugs(run: MiningRun) -> MineResult:
 
 
 def opened_examples(settings: BugsSettings) -> tuple[CaptionExample, ...]:
-    """Return the described images that the captioner is shown; UserError if it takes none, or one is unreadable."""
+    """Return the example images with captions that the captioner is shown. Raise UserError if the captioner takes no
+    examples, or if an image cannot be read.
+    """
     takes = describe_captioner(settings.captioner).takes_examples
     if settings.examples and not takes:
         raise UserError(
@@ -306,7 +317,9 @@ def _searched_classes(recipe: Recipe, settings: BugsSettings) -> Sequence[Recipe
 def _seeds(
     recipe: Recipe, mine: Mine, settings: BugsSettings, class_map: ClassMap, device: str
 ) -> tuple[FailedImages | None, tuple[LabelledImages, ...]]:
-    """Return the existing images whose failures are described, and their sources; None if the base's failures are."""
+    """Return the existing images whose failures the search describes, and the sources of these images. The first value
+    is None if the search describes failures on the base's own images.
+    """
     if settings.seeds is None:
         return None, ()
     parts = opened_parts(recipe, settings.seeds, open_source(recipe.source), "mine.settings.seeds")

@@ -1,5 +1,5 @@
-"""A captioner's text, cleaned and cut into words before a noun, phrases after it, and whole sentences, by closed lists
-of articles, prepositions and participles.
+"""Clean a captioner's text, and cut it into words before a noun, phrases after the noun, and whole sentences. The cuts
+follow fixed lists of articles, prepositions and participles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DETERMINERS = ARTICLES | word_set(
     "another some several many this that these those its his her their my your one two three four five"
 )
 JOINING = word_set("and or")
-# Prepositions that may end a phrase: "a sandal outside".
+# These prepositions can end a phrase: "a sandal outside".
 _WHERE = word_set("inside outside around above below behind underneath nearby")
 _PREPOSITIONS = _WHERE | word_set(
     "in on at by with without against near under beneath over beside besides into onto through across along among "
@@ -31,18 +31,18 @@ _PARTICIPLES = _TRANSITIVE | word_set(
     "sitting standing lying laying hanging resting leaning floating flying walking running jumping swimming sleeping "
     "posing looking facing playing"
 )
-# These open a phrase together with the next word: "next to", "surrounded by".
+# These words open a phrase only together with the word after them: "next to", "surrounded by".
 _WITH_TO = word_set("next close adjacent")
 _WITH_PREPOSITION = word_set("surrounded covered filled made decorated attached followed lit placed parked")
 _BEHIND = word_set("by with in of to from on at")
 # Words that alone describe nothing, and words that cannot end a phrase.
 _EMPTY = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | word_set("of to that which is are was it its")
 _DANGLING = (_PREPOSITIONS - _WHERE) | ARTICLES | JOINING | {"of"}
-# Longer captions and words come from captioners that do not stop.
+# A captioner that does not stop writes longer captions and words than these.
 LONGEST_CAPTION = 4000
 LONGEST_WORD = 40
 MOST_WORDS = 24
-# Characters of templates and of tokenizers' special tokens.
+# Words with these characters are refused. Prompt templates and the special tokens of tokenizers use them.
 REFUSED = frozenset("{}[]<>|\\^`")
 _STOP = re.compile(r"[.!?]+(?=\s|$)")
 _BREAK = re.compile(r"[,;:]+")
@@ -85,7 +85,9 @@ def opens_noun(word: str) -> bool:
 
 
 def grouped(words: _Words) -> list[list[str | None]]:
-    """Return words one by one, but "black and white" and "pair of" as one group; a last "and" stays with its word."""
+    """Return each word as a group of its own, except that "black and white" and "pair of" are one group each. An "and"
+    at the end is in the group of the word before it.
+    """
     groups: list[list[str | None]] = []
     at = 0
     while at < len(words):
@@ -104,7 +106,9 @@ def grouped(words: _Words) -> list[list[str | None]]:
 
 
 def phrases_of(text: str) -> list[str]:
-    """Return what follows a noun in its sentence, cut at commas and where a phrase opens: "in the snow", "at night"."""
+    """Return the phrases after a noun: "in the snow", "at night". `text` is the rest of the noun's sentence. It is cut
+    at commas and where a phrase opens.
+    """
     phrases: list[str | None] = []
     for part in _BREAK.split(text):
         words = words_of_text(part)
@@ -119,7 +123,9 @@ def phrases_of(text: str) -> list[str]:
 
 
 def openings(words: _Words) -> list[int]:
-    """Return where phrases open. In a run of words that could each open one, only the first does: "sitting on"."""
+    """Return the indices of the words that open a phrase. If several words in a row could open one ("sitting on"), only
+    the first of them does.
+    """
     starts: list[int] = []
     before, opened, between = None, False, False
     for at, word in enumerate(words):
@@ -153,7 +159,7 @@ def article_for(words: str) -> str:
 
 
 def says_something(word: str) -> bool:
-    """Check whether a word alone can describe an image: it is no preposition, article or the like."""
+    """Check whether a word alone can describe an image. A preposition or an article cannot."""
     return word not in _EMPTY
 
 
@@ -175,7 +181,7 @@ def _word(token: str) -> str | None:
     if not REFUSED.isdisjoint(token):
         return None
     low, high = 0, len(token)
-    # Combining marks belong to letters: "की" keeps its last sign.
+    # Combining marks belong to their letters, so "की" keeps its last sign.
     while low < high and unicodedata.category(token[low])[0] in "PSM":
         low += 1
     while high > low and unicodedata.category(token[high - 1])[0] in "PS":
@@ -196,7 +202,9 @@ def _sentence(text: str) -> str | None:
 
 
 def _joined(words: _Words) -> str | None:
-    """Join the words without repetitions; None if a word was refused, none has a letter, or there are too many."""
+    """Join the words without repetitions. Return None if a word was refused, if no word has a letter, or if the text is
+    too long.
+    """
     distinct = [word for at, word in enumerate(words) if word is not None and (at == 0 or words[at - 1] != word)]
     if None in words or not 0 < len(distinct) <= MOST_WORDS:
         return None

@@ -1,5 +1,6 @@
-"""The search for bugs (Wiles 2022, section 3), without models or folders: rendering and describing are arguments. It
-depends only on the answers, so an interrupted run resumes when it is started again.
+"""The search for bugs (Wiles 2022, section 3). It uses no model and no folder itself: the functions that render and
+describe images are arguments. Its steps depend only on the answers, so an interrupted run resumes when it is started
+again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from counterfoil.recipe import RecipeClass
 from counterfoil.recipe.schema_mine import BugsSettings, Mine
 from counterfoil.stats import StoppedRate, clopper_pearson, stopped_rate
 
-# If a class fails more often than this, its failures do not show a cause.
+# A class that fails more often than this on the base is left out, because its failures do not show a cause.
 MOST_FAILING = 0.5
 FEWEST_IMAGES = 8
 _MOST_SHORTER = 6
@@ -46,7 +47,7 @@ _LONGEST_NAME = 56
 
 @dataclass(frozen=True, slots=True)
 class FailedImages:
-    """Answered images: keys, labels (n,), failed (n,), answers (n,), as in a round."""
+    """n images with the target's answers: their keys, and the arrays labels, failed and answers, (n,), as in a round."""
 
     keys: tuple[str, ...]
     labels: NDArray[np.int64]
@@ -54,15 +55,16 @@ class FailedImages:
     answers: NDArray[np.int64]
 
 
-# Keys of images → features (n, width), unit vectors.
+# A function from keys of n images to their features, unit vectors (n, width).
 Features = Callable[[Sequence[str]], NDArray[np.float32]]
 Describe = Callable[[Sequence[FailureCluster]], Sequence[Described]]
 
 
 @dataclass(frozen=True)
 class BugSearch:
-    """The results of a search. confirmed: names. shortened_to: name → name of the shorter description that replaces it.
-    backgrounds: name → failures with its background alone and with the rest alone.
+    """The results of a search. confirmed: names of hypotheses. shortened_to: by the name of a hypothesis, the name of
+    the shorter one that replaces it. backgrounds: by name, the failures with the background of the description alone
+    and with the rest alone.
     """
 
     baseline: tuple[ClassAudit, ...]
@@ -84,8 +86,9 @@ def search_bugs(
     settings: BugsSettings,
     seeds: FailedImages | None = None,
 ) -> BugSearch:
-    """Look for descriptions with which the target fails more often than on the base, or, with `seeds`, describe
-    failures of existing images. Raise UserError if the budget cannot confirm any hypothesis.
+    """Look for descriptions with which the target fails more often than on the base. The failures to describe are those
+    on the base's images, or those among the existing images `seeds`. Raise UserError if the budget cannot confirm any
+    hypothesis.
     """
     budget = Budget(settings.images, 1)
     round_asked = RoundAsked(1, "baseline", settings.baseline, {}, tuple(cls.label for cls in classes))
@@ -108,7 +111,7 @@ def search_bugs(
         baseline.append(class_base)
     class_names = {cls.label: cls.name for cls in classes}
     outcomes = describe(clusters)
-    # Each pair of class and description once, from its first cluster.
+    # Several clusters can give the same class and description. Only the first of these clusters gives a hypothesis.
     by_words: dict[tuple[int, Description], BugHypothesis] = {}
     for cluster, described in zip(clusters, outcomes, strict=True):
         if described.description is None or (cluster.label, described.description) in by_words:
@@ -119,7 +122,7 @@ def search_bugs(
         hypothesis = BugHypothesis(name, cluster.label, described.description, evidence=cluster.keys, about=about)
         by_words[cluster.label, described.description] = hypothesis
     hypotheses = list(by_words.values())
-    undescribed = []  # clusters without a hypothesis of their own, with the reason
+    undescribed = []  # clusters that give no hypothesis, each with the reason
     for cluster, outcome in zip(clusters, outcomes, strict=True):
         same = None if outcome.description is None else by_words[cluster.label, outcome.description]
         if outcome.reason is not None:
@@ -150,7 +153,7 @@ def search_bugs(
 
 
 def refuse_small_search(classes: int, mine: Mine, settings: BugsSettings) -> None:
-    """Raise UserError if even a single hypothesis that always fails could not be confirmed."""
+    """Raise UserError if the settings could not confirm a hypothesis whose described images all fail."""
     refuse_small_budget(1, mine, settings)
     base, needed = classes * settings.baseline, 2 * most_pairs_to_decide(1, mine.fdr)
     if base + needed > settings.images:
@@ -162,13 +165,13 @@ def refuse_small_search(classes: int, mine: Mine, settings: BugsSettings) -> Non
 
 
 def confirmed_names(tested: Sequence[Trial], mine: Mine) -> frozenset[str]:
-    """Return the names of the hypotheses that e-BH confirms over all tested ones."""
+    """Return the names of the hypotheses that e-BH over all tested hypotheses confirms."""
     yes_by_trial = confirmed_among(tested, mine)
     return frozenset(trial.hypothesis.name for trial, yes in zip(tested, yes_by_trial, strict=True) if yes)
 
 
 def class_baseline(base: DrawnRound, cls: RecipeClass, *, seeded: bool = False) -> ClassAudit:
-    """Return a class's failure rate on the base, and a reason if the class is left out."""
+    """Return the failure rate of a class on the base. If the class is left out, the result also says why."""
     rows = base.of(cls.label)
     images, failures = len(rows), int(base.failed[rows].sum())
     drawn = base.asked.candidates
@@ -221,8 +224,9 @@ def _clusters(
 def _plan_shorter(
     tested: Sequence[Trial], class_names: Mapping[int, str], mine: Mine
 ) -> tuple[dict[str, BugHypothesis], dict[str, BugHypothesis], dict[str, list[str]]]:
-    """Return hypotheses to render again, new shorter ones, and the names of each confirmed one's shorter ones. Of
-    unconfirmed ones each piece is tested alone: "green" can prevent as many failures as "in the snow" causes.
+    """Return three mappings: hypotheses to render again, new shorter hypotheses, and for each confirmed hypothesis the
+    names of its shorter ones. If a hypothesis was not confirmed, each of its pieces is tested alone, because one piece
+    ("green") can prevent as many failures as another ("in the snow") causes.
     """
     names = [trial.hypothesis.name for trial in tested]
     known = {(trial.hypothesis.label, trial.hypothesis.description): trial.hypothesis for trial in tested}
@@ -263,8 +267,8 @@ def _plan_shorter(
 def _shortened(
     search: BugSearch, class_names: Mapping[int, str], draw: Draw, mine: Mine, settings: BugsSettings, *, family: int
 ) -> BugSearch:
-    """Test shorter descriptions on new noise, as hypotheses of their own. Longer ones are rendered again for the
-    comparison, because earlier tests stopped when rates were high.
+    """Test shorter descriptions on new noise, as hypotheses of their own. The longer descriptions are rendered again for
+    the comparison, because their earlier tests stopped when rates were high.
     """
     tested = search.tested
     repeated, fresh, shorter_names = _plan_shorter(tested, class_names, mine)
@@ -285,7 +289,8 @@ def _shortened(
         shortest = shortest_kept([(described[short], count[short]) for short in confirmed], count[name])
         if shortest is None:
             continue
-        # It also replaces descriptions in between: "striped on a floor" between "striped" and the whole.
+        # The shortest description also replaces descriptions of middle length. "striped" replaces the whole
+        # description and also "striped on a floor".
         best = confirmed[shortest]
         longer = [short for short in candidates if described[short].length > described[best].length]
         for longer_name in (name, *longer):
@@ -302,9 +307,12 @@ def _shortened(
 
 
 def _estimated(trial: Trial, draw: Draw, budget: Budget, settings: BugsSettings) -> DrawnRound | None:
-    """Render new images of a description, enough to expect `until` failures; None if too few images are left."""
+    """Render so many new images of a description that `until` failures are expected. Return None if the budget has too
+    few images left.
+    """
     assert settings.until is not None
-    # 1.5 times the expected number, at the observed failure rate and the screen's acceptance rate.
+    # The round has 1.5 times the number of candidates that are needed on average, at the observed failure rate and the
+    # screen's observed acceptance rate.
     accepted = trial.count.pairs / max(sum(pair.drawn.asked.candidates for pair in trial.pairs), 1)
     rate = max(trial.count.rate, 0.5 / trial.count.pairs) * max(accepted, 0.05)
     candidates = min(int(np.ceil(1.5 * settings.until / rate)), budget.images - FEWEST_IMAGES)
