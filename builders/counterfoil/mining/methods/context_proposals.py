@@ -1,6 +1,7 @@
-"""Contexts of every class (Chegini 2023), from people's lists, a chat model, or both. A model's answer must be exactly
-the requested JSON, and is stored under the hash of everything that decides it, so that a run can be repeated without
-the model.
+"""Propose contexts of every class (Chegini 2023), from a person's list, a chat model, or both.
+
+The answer of a chat model must be exactly the requested JSON. The answer is stored under the hash of everything that
+decides it, so that a run can be repeated without the model.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MOST_CONTEXTS = 2_000
 
 
 def context_problem(text: str) -> str | None:
-    """Return why a text cannot be a context, or None."""
+    """Return why a text cannot be a context, or None if it can."""
     shown = text if len(text) <= 60 else f"{text[:57]}…"
     if not text.strip():
         return "found empty text, expected words"
@@ -54,7 +55,7 @@ def context_problem(text: str) -> str | None:
 
 
 def list_problems(document: Mapping[str, Any]) -> Iterator[RecipeProblem]:
-    """Yield every problem of a list of contexts as (path in the file, message); skip parts of wrong types."""
+    """Yield every problem of a list of contexts as (path in the file, message). Parts of a wrong type are skipped."""
     contexts, by_name, covers = (document.get(key) for key in ("contexts", "by_name", "covers"))
     yield from _contexts(("contexts",), contexts)
     names = by_name if isinstance(by_name, Mapping) else {}
@@ -86,7 +87,7 @@ _ARTICLES = frozenset({"a", "an", "the"})
 
 
 def same_words(text: str) -> str:
-    """Return a text without case, punctuation and articles; contexts with equal results are one."""
+    """Return a text in lower case, without punctuation and articles. Two contexts with the same result count as one."""
     folded = unicodedata.normalize("NFKC", text).casefold().replace("'", "").replace("’", "")
     words = _WORD.findall(folded)
     plain = [word for word in words if word not in _ARTICLES]
@@ -94,7 +95,7 @@ def same_words(text: str) -> str:
 
 
 def without_same_words(contexts: Sequence[str]) -> list[int]:
-    """Return indices of the contexts, without those whose words an earlier one has."""
+    """Return the indices of contexts that do not repeat the words of an earlier context."""
     first: dict[str, int] = {}
     for index, text in enumerate(contexts):
         first.setdefault(same_words(text), index)
@@ -102,8 +103,8 @@ def without_same_words(contexts: Sequence[str]) -> list[int]:
 
 
 def without_duplicates(contexts: Sequence[str], vectors: NDArray[np.floating], similarity: float) -> list[int]:
-    """Return indices of contexts, without those that have an earlier one's words or a cosine above `similarity`.
-    vectors: (n, d), unit vectors of their captions.
+    """Return the indices of contexts that do not repeat an earlier context. A context repeats another one if it has the
+    same words, or if the cosine of their captions is above `similarity`. vectors: (n, d), unit vectors of the captions.
     """
     rows = np.asarray(vectors, dtype=np.float64)
     chosen: list[int] = []
@@ -165,7 +166,7 @@ def load_contexts(source: str | Path) -> ContextList:
 
 ANSWERS = "answers.json"
 FORMAT = 1
-# Longer answers are cut before they are parsed, so that the parsed text is the stored one.
+# Longer answers are cut before they are parsed, so that the stored text is the text that was parsed.
 LONGEST_ANSWER = 100_000
 _MOST_BYTES = 1 << 28
 
@@ -201,7 +202,9 @@ class _Document(Section):
 
 @dataclass
 class Record:
-    """The answers in a folder, and those of an earlier run that are replayed, by the hash of the question."""
+    """The answers in a folder, and the answers of an earlier run that are used again. Both are kept by the hash of the
+    question.
+    """
 
     path: Path
     model: str
@@ -211,8 +214,9 @@ class Record:
 
     @classmethod
     def open(cls, folder: Path, settings: ChatSettings, model: str | None) -> Record:
-        """Read `folder` and `settings.answers`. model: the name that questions are stored under; by default that of the
-        recorded answers. Raise UserError for files that hold no recorded answers, or those of several models.
+        """Read the answers in `folder` and in `settings.answers`. model: the model's name under which questions are
+        stored; by default, the name in the recorded answers. Raise UserError for files that hold no recorded answers,
+        or answers of several models.
         """
         path = folder / ANSWERS
         recorded = _read(path) if path.exists() else {}
@@ -235,7 +239,7 @@ class Record:
         return cls(path, model if model is not None else models[0], recorded, earlier)
 
     def find(self, question: Answered) -> Answered | None:
-        """Return the answer to a question, or None; an earlier run's answer is copied here."""
+        """Return the answer to a question, or None. An answer of an earlier run is copied to this record."""
         key = question.sha256
         if key not in self.answers and key in self.earlier:
             self.answers[key] = self.earlier[key]
@@ -258,7 +262,7 @@ class Record:
         if self._unsaved:
             answers = [answer.model_dump(mode="json") for answer in self.answers.values()]
             text = json.dumps({"format": FORMAT, "answers": answers}, indent=1, ensure_ascii=False)
-            # A server may send halves of surrogate pairs, which are no UTF-8.
+            # A server may send halves of surrogate pairs, which UTF-8 cannot encode.
             write_atomically(self.path, f"{text}\n".encode("utf-8", "backslashreplace"))
             self._unsaved = False
 
@@ -288,19 +292,19 @@ SCHEMA: Mapping[str, Any] = {
 _FORM = 'Answer with JSON alone: {"contexts": ["...", "..."]}'
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?```", re.DOTALL | re.IGNORECASE)
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
-# After this many failed classes the model is given up.
+# The model is given up after this many classes without a usable answer.
 _MOST_FAILED = 5
 _MOST_REASONS = 3
 _STAGE = "proposing contexts"
 
 
-# `ChatModel.answer`: messages, and by name schema, seed, most_tokens and temperature.
+# `ChatModel.answer` takes messages, and by name schema, seed, most_tokens and temperature.
 ChatAnswer = Callable[..., str]
 
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """The contexts of an answer, or its problems; one of the two is empty."""
+    """The contexts of an answer, or the problems of the answer. One of the two fields is empty."""
 
     contexts: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -309,7 +313,7 @@ class Understood:
 def ask_contexts(
     chat_answer: ChatAnswer, class_names: Sequence[str], settings: ContextsSettings, record: Record
 ) -> dict[int, list[str]]:
-    """Return contexts by label. Raise RunFailure with every class (five at most) without a usable answer."""
+    """Return contexts by label. Raise RunFailure that names the classes without a usable answer, at most five."""
     assert settings.chat is not None
     report(_STAGE, 0, len(class_names))
     contexts_by_label: dict[int, list[str]] = {}
@@ -317,7 +321,7 @@ def ask_contexts(
     for label, name in enumerate(class_names):
         outcome, last = _asked(chat_answer, name, settings, settings.chat, record)
         if outcome.problems:
-            # One line that a terminal shows and does not obey.
+            # The message is one line without control characters, which a terminal would obey.
             words = " ".join(last[:1000].split())[:80]
             words = "".join(character if character.isprintable() else "�" for character in words)
             answer_shown = f"'{words}'" if last.strip() else "nothing"
@@ -340,7 +344,7 @@ def ask_contexts(
 
 
 def parse_answer(text: str, class_name: str, settings: ContextsSettings, most: int) -> Understood:
-    """Parse an answer, without white space, a code fence around it, and a thought before it."""
+    """Parse an answer. White space, a code fence around the answer, and a thought before it are removed first."""
     plain = _THOUGHT.sub("", text, count=1).strip() if text.lstrip().startswith("<think>") else text.strip()
     fenced = _FENCED.fullmatch(plain)
     try:
@@ -358,7 +362,7 @@ def parse_answer(text: str, class_name: str, settings: ContextsSettings, most: i
             problems.append(f"found {type(context).__name__} among the contexts, expected texts")
             continue
         problem = context_problem(context)
-        # The caption names the class twice in a row: "a photo of a sandal a sandal in the snow".
+        # A context must not begin with the class: "a photo of a sandal a sandal in the snow" names it twice in a row.
         name = re.escape(class_name)
         twice = rf"\b{name}\W+(?:(?:a|an|the)\W+)?{name}\b"
         if problem is None and re.search(twice, settings.caption(class_name, context), re.IGNORECASE):
@@ -432,7 +436,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def proposed_contexts(
     recipe: Recipe, settings: ContextsSettings, folder: Path, device: str
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
-    """Return contexts of every class by label, and notes for people. Answers of a model are kept in `folder`."""
+    """Return the contexts of every class by label, and notes for people. A model's answers are kept in `folder`."""
     listed = None
     if settings.contexts is not None:
         listed = load_contexts(settings.contexts)

@@ -1,6 +1,7 @@
-"""Method `contexts` (Chegini and Feizi 2023, section 4): the proposed contexts that hold most of a class's failures.
-They become a recipe for mending, with two controls of as many images: `class_name` without a context (the paper's
-*random debugging*) and `random_contexts`.
+"""Method `contexts` (Chegini and Feizi 2023, section 4): find the proposed contexts with most of a class's failures.
+
+The contexts become a recipe for mending. The recipe also has two controls with the same number of images: `class_name`
+has no context (the paper's *random debugging*), and `random_contexts` has contexts that were not chosen.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def plain_caption(settings: ContextsSettings, class_name: str) -> str:
 
 
 def words_alone(settings: ContextsSettings, class_name: str, caption: str) -> str:
-    """Return the context of a caption that `settings.caption` made for this class."""
+    """Return the context in a caption that was made from the template `settings.caption` for this class."""
     before, _, after = settings.prompt.partition(_CONTEXT)
     return caption.removeprefix(before.replace(_CLASS, class_name)).removesuffix(after.replace(_CLASS, class_name))
 
@@ -58,7 +59,7 @@ Rank = Literal["count", "lift"]
 
 @dataclass(frozen=True, slots=True)
 class ContextCount:
-    """A context of a class, by its index, and how many failures and right answers of the class are assigned to it."""
+    """How many failures and how many right answers of a class are assigned to one of its contexts."""
 
     index: int
     failures: int
@@ -76,19 +77,25 @@ class ContextCount:
 
     @property
     def lift(self) -> float | None:
-        """Its share of failures divided by its share of right answers; None without either."""
+        """The context's share of the class's failures divided by its share of the right answers. None if the context
+        has no right answer or the class has no failure.
+        """
         failure_share, elsewhere = self.share_of_failures, self.share_of_right
         return failure_share / elsewhere if failure_share is not None and elsewhere else None
 
     def steadied_lift(self, contexts: int) -> float:
-        """Return `lift` with one more image of both kinds in each context, so that one failure alone proves nothing."""
+        """Return `lift` as if each context had one more failure and one more right answer, so that a single failure
+        does not give a large lift.
+        """
         failure_share = (self.failures + 1) / (self.of_failures + contexts)
         elsewhere = (self.right + 1) / (self.of_right + contexts)
         return failure_share / elsewhere
 
 
 def nearest_context(features: NDArray[np.floating], captions: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Return (n,) the caption of the largest cosine, on a tie the first. features: (n, width). captions: (m, width)."""
+    """Return the index of the caption with the largest cosine for each image, (n,). On a tie, take the first caption.
+    features: (n, width). captions: (m, width).
+    """
     cosines = np.asarray(features, dtype=np.float32) @ np.asarray(captions, dtype=np.float32).T
     return cosines.argmax(axis=1).astype(np.int64)
 
@@ -112,18 +119,22 @@ def choose_contexts(counts: Sequence[ContextCount], k: int, rank: Rank, fewest_f
 
 
 def images_a_context(failures: int, a_failure: int, at_most: int) -> int:
-    """Return how many images of a context to draw: so many a failure (Chegini 2023: about 5), up to `at_most`."""
+    """Return how many images of a context to draw: `a_failure` for each failure (Chegini 2023 draws about 5), and
+    `at_most` at most.
+    """
     return min(failures * a_failure, at_most)
 
 
 CHOSEN_CONTEXTS, CLASS_NAME, RANDOM_CONTEXTS = "contexts", "class_name", "random_contexts"
-# Candidates for each wanted image before a cell gives up.
+# A cell gives up after this many candidates for each wanted image.
 _PATIENCE = 4
 _MOST_NAMED = 8
 
 
 def contexts_layer(findings: Findings, run: MiningRun) -> str | None:
-    """Return the text of `recipe.yaml`; None without a chosen context, or if the recipe cannot render from noise."""
+    """Return the text of `recipe.yaml`. Return None if no context was chosen, or if the recipe cannot render images
+    from noise.
+    """
     if not run.recipe.kind.from_noise:
         return None
     shifts = context_shifts(findings, run.recipe, ContextsSettings.model_validate(findings.method.settings))
@@ -149,7 +160,7 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         others = [context for context in audit.contexts if context.rank is None]
         if not ranked:
             continue
-        # An image that several pooled classifiers fail on counts once.
+        # An image on which several pooled classifiers fail counts once.
         failed = [context.failures if context.failed_images is None else context.failed_images for context in ranked]
         images = [images_a_context(count, settings.images, settings.at_most_images) for count in failed]
         names = unique_slugs([f"{stem} {context.words}" for context in ranked])
@@ -168,7 +179,7 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
         plain = mined_shift(plain_prompt(settings), None, CLASS_NAME, [cls], origin)
         alone[f"{stem}_{CLASS_NAME}"] = plain | _samples(sum(images))
         order = draw.permutation(len(others))[: len(ranked)].tolist()
-        # If fewer contexts are left than were chosen, they share the same number of images evenly.
+        # If fewer contexts are left for the control than were chosen, they share the number of images evenly.
         numbers = images
         if len(order) != len(ranked):
             total, contexts = sum(images), len(order)
@@ -181,7 +192,7 @@ def context_shifts(findings: Findings, recipe: Recipe, settings: ContextsSetting
 
 
 def control_notes(outcome: Found, run: MiningRun) -> tuple[str, ...]:
-    """Return a note on the classes whose contexts were all chosen, so that none is left for a control."""
+    """Return a note on the classes whose contexts were all chosen, because no context is left for their control."""
     if not run.settings.controls or not run.recipe.kind.from_noise:
         return ()
     names = []
@@ -205,7 +216,7 @@ def _shift(
     images: int,
     origin: Mapping[str, Any],
 ) -> dict[str, Any]:
-    # Only a threshold of the recipe says which score is enough.
+    # Without a threshold in the recipe, no shift score is known to be enough, so the shift is not screened.
     caption = context.caption if recipe.screen.shift_threshold is not None else None
     return mined_shift(prompt_in(settings, context.words), caption, group, [cls], origin) | _samples(images)
 
@@ -215,14 +226,14 @@ def _samples(images: int) -> dict[str, Any]:
 
 
 _MOST_EVIDENCE = 50
-# Numbers of a context in its finding's `about`.
+# The numbers of a context that the `about` of its finding holds.
 _ABOUT = ("failures", "share_of_failures", "right", "share_of_right", "lift")
-# Below every cosine, because an image is compared with the class's other contexts instead.
+# The cut-off of a set is below every cosine, because an image is in the set if no other context of the class is nearer.
 _NO_CUTOFF = -2.0
 
 
 def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
-    """Return the captions of each class alone and in each proposed context, and notes about the proposals."""
+    """Return captions and notes about the proposals. Each class has a caption alone and one for each proposed context."""
     recipe, settings = run.recipe, run.settings
     proposed, notes = proposed_contexts(recipe, settings, run.folder, run.device)
     rows: dict[str, int] = {}
@@ -235,8 +246,8 @@ def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
 
 
 def find_contexts(half: DiscoverHalf, mine: Mine, settings: ContextsSettings, workers: int | None) -> Found:
-    """Return at most `settings.k` hypotheses per class, also those that fail no more than the rest: images for mending
-    must not be chosen by the confirm half.
+    """Return at most `settings.k` hypotheses per class. Contexts that fail no more often than the rest of the class are
+    among them, because the confirm half must not decide which images are used for mending.
     """
     notes, hypotheses = [], []
     stems = unique_slugs(half.class_names)

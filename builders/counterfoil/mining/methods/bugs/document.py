@@ -178,8 +178,8 @@ def finding_of(
 
 
 def smallest_of(search: BugSearch, mine: Mine) -> SmallestDifference | None:
-    """Return the smallest difference from the base that a hypothesis could show if its test drew all its pairs. The base
-    is assumed to fail at its rate over all classes.
+    """Return the smallest difference from the base that a hypothesis could show if its test drew all its pairs. The
+    base is assumed to fail at its rate over all classes.
     """
     counts = [trial.count for trial in search.tested if trial.count.pairs]
     ended = [trial.count for trial in search.tested if trial.count.pairs and trial.state == "open"] or counts
@@ -339,9 +339,9 @@ def estimate_rates(
     answer_names: Sequence[str],
     purpose: Purpose = "estimate",
 ) -> Findings:
-    """Return the document with rates on fresh pairs for each finding in `standing`. Each finding whose pairs are missing
-    gets a round of its own. `draw` gives the round the first number from `number` on that is free or already holds the
-    same round.
+    """Return the document with rates on fresh pairs for each finding in `standing`. Each finding whose pairs are
+    missing gets a round of its own. `draw` gives the round the first number from `number` on that is free or already
+    holds the same round.
     """
     to_estimate = [finding for finding in findings.standing if pairs_of(finding).fresh is None]
     to_estimate.sort(key=lambda finding: finding.name)

@@ -61,8 +61,8 @@ def adversarial_layer(
     recipe: Path, target: str, *, accepted: int, at_most: int, method: str, seed: int, failure: str = TOP1
 ) -> str:
     """Return a layer over `recipe`, the layer that mining wrote. Each cell of the new layer draws images until it keeps
-    `accepted` images that `target` gets wrong. The layer drops the shifts for comparison, and the numbers and keep rules
-    of single shifts.
+    `accepted` images that `target` gets wrong. The layer drops the shifts for comparison, and the numbers and keep
+    rules of single shifts.
     """
     rule: dict[str, Any] = {"models": [target]}
     rule |= {} if failure == TOP1 else {"failure": failure}

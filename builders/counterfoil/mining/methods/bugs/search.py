@@ -47,7 +47,7 @@ _LONGEST_NAME = 56
 
 @dataclass(frozen=True, slots=True)
 class FailedImages:
-    """n images with the target's answers: their keys, and the arrays labels, failed and answers, (n,), as in a round."""
+    """n images with the target's answers. The arrays labels, failed and answers are (n,), as in a round."""
 
     keys: tuple[str, ...]
     labels: NDArray[np.int64]
@@ -267,8 +267,8 @@ def _plan_shorter(
 def _shortened(
     search: BugSearch, class_names: Mapping[int, str], draw: Draw, mine: Mine, settings: BugsSettings, *, family: int
 ) -> BugSearch:
-    """Test shorter descriptions on new noise, as hypotheses of their own. The longer descriptions are rendered again for
-    the comparison, because their earlier tests stopped when rates were high.
+    """Test shorter descriptions on new noise, as hypotheses of their own. The longer descriptions are rendered again
+    for the comparison, because their earlier tests stopped when rates were high.
     """
     tested = search.tested
     repeated, fresh, shorter_names = _plan_shorter(tested, class_names, mine)

@@ -31,8 +31,8 @@ TRIED = "tries"
 
 @dataclass(frozen=True, slots=True)
 class BugHypothesis:
-    """A class and a description with which the target may fail more often. evidence: keys of the described failures.
-    parent: the description that it shortens. about: facts to report, as JSON.
+    """A class and a description with which the target may fail more often. evidence: keys of the failures that were
+    described. parent: name of the hypothesis whose description this one shortens. about: facts to report, as JSON.
     """
 
     name: str
@@ -46,7 +46,9 @@ class BugHypothesis:
 
 @dataclass(frozen=True, slots=True)
 class RoundAsked:
-    """A round of `candidates` images for each cell (by hypothesis name) and for the base of each of `labels`."""
+    """A round to draw: `candidates` images for each cell, and base images for each class in `labels`. cells: by name of
+    the hypothesis.
+    """
 
     number: int
     purpose: Purpose
@@ -57,7 +59,9 @@ class RoundAsked:
 
     @property
     def name(self) -> str:
-        """Its folder. Rounds of hypotheses tried by hand are numbered apart, beside a search that may continue."""
+        """The folder of the round. Hypotheses that a person tried have a folder of rounds with their own numbers,
+        because the search may still continue with its next round.
+        """
         return f"{TRIED if self.purpose in ('try', 'try_estimate') else 'rounds'}/{self.number:02d}"
 
     @property
@@ -71,8 +75,8 @@ class RoundAsked:
 
 @dataclass(frozen=True)
 class DrawnRound:
-    """The n images of a round that were accepted and answered; arrays (n,). shift_names: the base first. keys: unique
-    in the run; `images` uses their last parts.
+    """The n images of a round that the screen accepted and the target answered. Arrays are (n,). shift_names: the
+    base's name comes first. keys: unique in the run; the dataset `images` has only the last part of each key.
     """
 
     asked: RoundAsked
@@ -87,13 +91,13 @@ class DrawnRound:
     images: LabelledImages
 
     def of(self, label: int, name: str | None = None) -> NDArray[np.int64]:
-        """Return rows of a class on the base, or of a cell, in drawing order."""
+        """Return the rows of a class in drawing order: its base images, or the images of the cell `name`."""
         shift = 0 if name is None else self.shift_names.index(name)
         rows = np.flatnonzero((self.shifts == shift) & (self.labels == label))
         return rows[np.argsort(self.indices[rows], kind="stable")]
 
     def pairs(self, name: str) -> Pairs:
-        """Return the cell's images whose base image of the same noise was accepted too."""
+        """Return the cell's pairs: its images for which the base image with the same noise was accepted too."""
         label = self.asked.cells[name].label
         described, base = self.of(label, name), self.of(label)
         indices = (self.indices[described], self.indices[base])
@@ -103,7 +107,7 @@ class DrawnRound:
 
 @dataclass(frozen=True)
 class Pairs:
-    """n pairs of a round: rows with the description and on the base (n,), in drawing order."""
+    """n pairs of a round in drawing order: the rows of the described images and the rows of the base images, (n,)."""
 
     drawn: DrawnRound
     described: NDArray[np.int64]
@@ -116,14 +120,14 @@ class Pairs:
 
 Draw = Callable[[RoundAsked], DrawnRound]
 GROUP = "descriptions"
-# A worker takes whole shards; this size gives several workers shards in rounds of a few hundred images.
+# A worker renders whole shards. Shards of this size let several workers share a round of a few hundred images.
 _ROWS_PER_SHARD = 64
 
 
 @dataclass(frozen=True)
 class RoundDrawer:
-    """Draws rounds for a run and collects the target's answers (a `Draw`). past_others: if another round has the
-    number, take the next one; by default that is an error.
+    """Draws rounds for a run and collects the target's answers; it is a `Draw`. past_others: if another round has the
+    asked number, take the next free number. By default, a taken number is an error.
     """
 
     run: MiningRun
@@ -152,12 +156,14 @@ class RoundDrawer:
         )
 
     def seed(self, round_asked: RoundAsked) -> int:
-        """Return the round's noise seed. It does not depend on the target: two targets get the same noise."""
+        """Return the seed of the round's noise. The seed does not depend on the target, so two targets get the same
+        noise.
+        """
         purpose = f"bugs {round_asked.purpose} {round_asked.number}"
         return seed_for(self.run.recipe.samples.seed, purpose, self.run.mine.method, "", self.run.mine.seed)
 
     def layer(self, round_asked: RoundAsked, seed: int) -> str:
-        """Return the round's recipe: all candidates are rendered, and only the screen's thresholds reject images."""
+        """Return the round's recipe. It renders all candidates, and only the screen's thresholds reject images."""
         ids = [self.run.recipe.classes[label].id for label in round_asked.labels]
         base: dict[str, Any] = {"classes": ids}
         if self.run.settings.base is not None:
@@ -178,9 +184,11 @@ class RoundDrawer:
         return shifts_layer(shifts, changes, self.run.in_round(self.run.folder / round_asked.name))
 
     def shift(self, cell: BugHypothesis) -> dict[str, Any]:
-        """Return a description as a shift. Only its object is screened: a captioner's words have no threshold."""
+        """Return a description as a shift. The screen checks only the object, because the recipe has no threshold for a
+        captioner's words.
+        """
         cls = self.run.recipe.classes[cell.label]
-        # An oil painting is screened by the caption of styles: it is no photo of its object.
+        # An oil painting is no photo of its object, so the screen compares it with the object caption for styles.
         screened: dict[str, Any] = {"object_caption": self.run.recipe.all_shifts()[0].object_caption}
         if cell.description.styled:
             screened = {"style": True}
@@ -194,14 +202,14 @@ class RoundDrawer:
 
 
 def base_prompt(recipe: Recipe, settings: BugsSettings) -> str:
-    """Return the prompt that descriptions are added to."""
+    """Return the prompt to which descriptions are added."""
     prompt = settings.base if settings.base is not None else recipe.prompts.base.prompt
     assert prompt is not None  # `wordless_problems` refuses a base without one
     return prompt
 
 
 def nothing_drawn(round_asked: RoundAsked, seed: int) -> DrawnRound:
-    """Return a round without an accepted image."""
+    """Return a round that has no accepted image."""
     no_rows = np.zeros(0, dtype=np.int64)
     images = LabelledImages(round_asked.name, "", (), no_rows, no_rows, (BASE,), lambda keys: iter(()))
     names = (BASE, *round_asked.cells)
@@ -209,7 +217,7 @@ def nothing_drawn(round_asked: RoundAsked, seed: int) -> DrawnRound:
 
 
 def filled_base(base: str, cls: RecipeClass) -> str:
-    """Return the base prompt of one class with all placeholders filled but `{class}`, for comparison with captions."""
+    """Return the base prompt of one class, to compare captions with it. All placeholders except `{class}` are filled."""
     return cls.text(base, "{class}")
 
 
@@ -220,7 +228,9 @@ State = Literal["confirmed", "futile", "open"]
 
 @dataclass(frozen=True)
 class Trial:
-    """A hypothesis with the pairs that were drawn for it. looks: (pairs, log e-value) after each round."""
+    """A hypothesis with the pairs that were drawn for it. looks: the number of pairs and the log e-value after each
+    round.
+    """
 
     hypothesis: BugHypothesis
     pairs: tuple[Pairs, ...] = ()
@@ -233,7 +243,7 @@ class Trial:
 
     @property
     def drawn(self) -> int:
-        """Pairs that were drawn, rejected ones included."""
+        """The number of pairs that were rendered, including those that the screen rejected."""
         return sum(pair.drawn.asked.candidates for pair in self.pairs)
 
     @property
@@ -244,7 +254,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Trials:
-    """Trials of hypotheses, in their order, and the rounds drawn for them."""
+    """Trials in the order of their hypotheses, and the rounds that were drawn for them."""
 
     tested: tuple[Trial, ...]
     rounds: tuple[DrawnRound, ...]
@@ -262,7 +272,9 @@ class Budget:
 
 
 def refuse_small_budget(hypotheses: int, mine: Mine, settings: BugsSettings) -> None:
-    """Raise UserError if not even pairs that all disagree could confirm one of so many hypotheses."""
+    """Raise UserError if the budget is too small to confirm any of so many hypotheses, even if only the described image
+    of every pair fails.
+    """
     needed = most_pairs_to_decide(max(hypotheses, 1), mine.fdr)
     if settings.pairs < needed:
         raise UserError(
@@ -282,8 +294,9 @@ def carry_to_test(
     family: int,
     purpose: Purpose = "test",
 ) -> Trials:
-    """Test hypotheses in rounds that double the pairs, from `settings.batch` to `settings.pairs`. A hypothesis ends
-    when it is futile, or when no results of others in a `family` of that size can undo its confirmation.
+    """Test hypotheses in rounds. Each round doubles the pairs of a hypothesis, from `settings.batch` to
+    `settings.pairs`. The test of a hypothesis ends when it is futile. It also ends when the hypothesis is confirmed and
+    no results of the others can undo this. family: the number of hypotheses in the family.
     """
     threshold = log(max(family, 1) / mine.fdr)
     tested = {hypothesis.name: Trial(hypothesis) for hypothesis in hypotheses}
@@ -301,7 +314,8 @@ def carry_to_test(
             break
         round_asked = RoundAsked(budget.number, purpose, pairs, cells, labels)
         drawn = draw(round_asked)
-        # The drawn round may have a later number. Continue after it, because a round drawn twice would count twice.
+        # The drawn round can have a later number than the round that was asked for. Continue after the drawn number,
+        # because a round that is drawn twice would count twice.
         budget, drawn_pairs = budget.after(drawn.asked), drawn_pairs + round_asked.candidates
         rounds.append(drawn)
         for trial in open_trials:
@@ -317,8 +331,9 @@ def carry_to_test(
 
 
 def confirmed_among(tested: Sequence[Trial], mine: Mine) -> list[bool]:
-    """Check for each trial whether e-BH over all confirms it. Futile ones and those below the margin never are: with
-    enough pairs, the e-value shows negligible differences.
+    """Check for each trial whether e-BH over all trials confirms it. A futile trial is never confirmed. A trial whose
+    difference is below the margin is not confirmed either, because with enough pairs an e-value is large for a
+    negligible difference too.
     """
     rejected = e_bh([trial.log_e for trial in tested], mine.fdr)
     confirmed = []

@@ -1,5 +1,7 @@
-"""Hypotheses tried by hand in a search's folder, and its findings tested with another recipe or on existing images.
-There, a description's set is cut off on the discover half, as for any method (Wiles 2022, section 4.1).
+"""Test descriptions that a person writes, and test the findings of a search again.
+
+Findings are tested again with another recipe, or on existing images. On existing images, a description's set is the
+images nearest to it, and the cut-off is chosen on the discover half, as for any method (Wiles 2022, section 4.1).
 """
 
 from __future__ import annotations
@@ -60,9 +62,11 @@ from counterfoil.store.directory_lock import directory_lock
 
 
 def find_on_photographs(hypotheses: Sequence[BugHypothesis], run: MiningRun) -> tuple[Findings, Audited, str | None]:
-    """Test the hypotheses on the images of `mine.on`. Return findings, the audit, and the table to relabel, if any."""
+    """Test the hypotheses on the images of `mine.on`. Return the findings, the audit, and the table of rows to relabel,
+    if there is one.
+    """
     recipe, mine, settings = run.recipe, run.mine, run.settings
-    # Train rows only whiten features, and no direction is fitted here.
+    # Features of train rows are needed only to whiten others for a direction, and no direction is fitted here.
     few_train_rows = mine.model_copy(update={"train_rows": 2})
     (audited, *_), clip = audit_target(recipe, few_train_rows, open_source(recipe.source), run.device)
     audited = replace(audited, whitened_by="")
@@ -94,7 +98,7 @@ def _on_rows(
     settings: BugsSettings,
     margin: float,
 ) -> Hypothesis:
-    """Return a description's set among rows of its class, cut off on the discover half."""
+    """Return a description's set among the rows of its class. The cut-off is chosen on the discover half."""
     rows = audited.halves.discover
     rows = rows[audited.labels[rows] == bug.label]
     caption = _caption(bug, recipe, settings)
@@ -114,7 +118,7 @@ def _on_rows(
         )
         inside = np.flatnonzero(members)
         order = inside[np.argsort(-cosines[inside], kind="stable")]
-    # Evidence is rows of the discover half.
+    # A hypothesis counts its evidence in rows of the discover half.
     positions = np.searchsorted(audited.halves.discover, rows[order])
     return Hypothesis(
         name=bug.name,
@@ -237,7 +241,7 @@ def mine_again(
         if on is None:
             refuse_undrawn(other, mine, settings)
         hypotheses = _same_hypotheses(searched, before, other)
-        # Use only a folder's last name; the path above it is long and specific to this machine.
+        # Use only the last part of a folder's path. The other parts are long and differ between machines.
         where = [] if on is None else [Path(source).name or source for source in on]
         inside = search_folder / AGAIN / unique_slugs([" ".join([other.name, *where])])[0]
         if isinstance(recipe, Recipe):
@@ -276,7 +280,7 @@ def mine_again(
 
 
 def _refuse_another(inside: Path, other: Recipe, findings: Findings | None = None) -> None:
-    """Raise UserError if another recipe of the same name, or other images, were tested in the folder."""
+    """Raise UserError if the folder holds a test of another recipe with the same name, or of other images."""
     path = inside / FINDINGS
     before = read_document(path, Findings) if path.exists() else None
     if before is not None and before.recipe.sha256 != other.recipe_hash:
@@ -292,7 +296,7 @@ def _refuse_another(inside: Path, other: Recipe, findings: Findings | None = Non
 
 
 def opened_search(folder: Path, device: str = "cpu", workers: int | None = None) -> tuple[MiningRun, Findings]:
-    """Open a search in a folder: the run and its findings."""
+    """Return the mining run and the findings of a search in a folder."""
     path, recipe_path = folder / FINDINGS, folder / ASKED
     _refuse_unsearched(folder)
     findings = read_document(path, Findings)
@@ -307,7 +311,7 @@ def opened_search(folder: Path, device: str = "cpu", workers: int | None = None)
 
 
 def _refuse_unsearched(folder: Path) -> None:
-    """Raise UserError if a folder has no findings of a search."""
+    """Raise UserError if a folder has no findings that a search wrote."""
     if not (folder / FINDINGS).is_file() or not (folder / ASKED).is_file():
         raise UserError(
             f"{folder} holds no search for bugs ({FINDINGS} and {ASKED})",
@@ -321,7 +325,7 @@ def _described(texts: Sequence[str], cls: RecipeClass, recipe: Recipe, settings:
     text_by_description: dict[Description, str] = {}
     wrong = []
     for text in texts:
-        # A caption of the class, or the words to add after the class.
+        # The text is a caption that names the class, or it is the words to add after the class.
         pieces = pieces_of(text, base, cls.name)
         if pieces is None:
             pieces = pieces_of(f"{before}{cls.name} {text}{after}", base, cls.name)
@@ -338,7 +342,7 @@ def _described(texts: Sequence[str], cls: RecipeClass, recipe: Recipe, settings:
 
 
 def _same_hypotheses(searched: MiningRun, before: Findings, other: Recipe) -> list[BugHypothesis]:
-    """Return the confirmed findings as hypotheses of another recipe."""
+    """Return the confirmed findings of a search as hypotheses of another recipe."""
     by_id = {cls.id: cls for cls in other.classes}
     searched_classes = {cls.id: cls for cls in searched.recipe.classes}
     base = base_prompt(searched.recipe, searched.settings)
