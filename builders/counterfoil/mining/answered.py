@@ -1,5 +1,7 @@
-"""A classifier's failures by class, by pair of classes, and by label, without words or CLIP. Labels to check are sorted
-by the confidence in them, the least first (self-confidence, Kuan and Mueller 2022).
+"""Summarise a classifier's failures by class, by pair of classes, and by label, without words or CLIP.
+
+Labels to check are sorted by the classifier's confidence in the label, the lowest first (self-confidence, Kuan and
+Mueller 2022).
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from counterfoil.stats import clustered_interval
 
 MOST_PAIRS = 50
 MOST_LABELS = 200
-# Largest share of rows that is listed. On photographs whose labels people checked, a list twice as long has no more
-# errors (`scripts/prove_photographs.py`, the choosing half).
+# The list of labels to check has at most this share of the rows. On photographs whose labels people checked, a list
+# twice as long has no more errors (`scripts/prove_photographs.py`, the choosing half).
 LISTED_SHARE = 0.01
-# Pairs of classes with fewer mistaken rows are left out.
+# A pair of classes with fewer mistaken rows than this is left out.
 FEWEST_TAKEN = 3
 COLUMNS = (
     "key", "path", "label_id", "label", "answered_id", "answered", "confidence", "look_at_label", "label_rank",
@@ -34,8 +36,9 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class AnsweredRows:
-    """The n audited images that have an answer. taken_for: (n,), -1 for no class. confidence: (n,), in the answer.
-    label_confidence: (classifiers, n), in the label.
+    """The n audited images that have an answer. taken_for: (n,), the class of the answer, or -1 if it is no class.
+    confidence: (n,), the target's confidence in its answer. label_confidence: (classifiers, n), the confidence of each
+    classifier in the label.
     """
 
     keys: Sequence[str]
@@ -58,7 +61,9 @@ class AnsweredRows:
         return cls(*rows, confidence, in_label, audited.paths)
 
     def by_label_doubt(self) -> NDArray[np.int64]:
-        """Return the rows taken for another class, by the mean rank of confidence in their label, the least first."""
+        """Return the rows that are taken for another class. Rows are sorted by the mean rank over classifiers of the
+        confidence in their label, the lowest first.
+        """
         wrong = np.flatnonzero(self.failed & (self.taken_for >= 0) & (self.taken_for != self.labels))
         if not len(wrong) or np.ptp(self.confidence) == 0:
             return wrong[:0]
@@ -70,7 +75,7 @@ class AnsweredRows:
 
 
 def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None = None) -> AnswersTold:
-    """Summarise the answers. Rows of one unit count together in every interval."""
+    """Summarise the answers. All intervals treat rows of one unit as dependent."""
     classes, look = recipe.classes, rows.to_look_at()
     failures, total = int(rows.failed.sum()), len(rows.labels)
     by_class: list[ClassAnswered] = []
@@ -107,7 +112,7 @@ def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None 
 
 
 def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, NDArray[np.bool_]]) -> str:
-    """Return a table of every failing row. findings: by name, (n,) whether a row is in a confirmed finding's set."""
+    """Return a table of all failing rows. findings: by name of a confirmed finding, (n,), whether a row is in its set."""
     rank = {row: index for index, row in enumerate(rows.by_label_doubt().tolist(), 1)}
     listed = len(rows.to_look_at())
     lines = []
@@ -125,6 +130,6 @@ def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, 
 
 
 def _share(hit: NDArray[np.bool_], units: NDArray[np.int64]) -> tuple[float, Interval]:
-    """Return the share of rows and its interval, which is Wilson's if each row is its own unit."""
+    """Return the share of rows with a hit, and its interval. The interval is Wilson's if each row is its own unit."""
     unit_of_row = np.unique(units, return_inverse=True)[1].ravel()
     return float(hit.mean()), clustered_interval(np.bincount(unit_of_row, hit), np.bincount(unit_of_row))

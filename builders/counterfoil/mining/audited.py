@@ -1,5 +1,7 @@
-"""The audited images with the target's answers, CLIP's features, and the discover and confirm halves. With K conditions
-there are K questions of two classes: label 2k for rows with condition k, label 2k + 1 for rows without it.
+"""The audited images with the target's answers, CLIP's features, and the discover and confirm halves.
+
+A recipe with K conditions has K questions, and each question has two classes. Label 2k means a row with condition k,
+and label 2k + 1 means a row without it.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ def _previewed(
 def opened_parts(
     recipe: Recipe, on: Sequence[str], source: OpenSource, key: str = "mine.on"
 ) -> tuple[LabelledImages, ...]:
-    """Return the images that `key` names: splits of the recipe's source, or one built dataset of the same classes."""
+    """Return the images that `key` names: splits of the recipe's source, or one built dataset with the same classes."""
     names = list(dict.fromkeys(on))
     if all(map(_may_be_a_split, names)):
         _refuse_train_split(recipe, names, source, key)
@@ -111,7 +113,7 @@ def _may_be_a_split(name: str) -> bool:
 
 def _refuse_train_split(recipe: Recipe, splits: Sequence[str], source: OpenSource, key: str) -> None:
     train = recipe.source.train_split
-    # A source with one split has nothing else to audit.
+    # If a source has only one split, that split is audited although its rows are train rows.
     if train in splits and recipe.source.validation_split != train:
         others = ", ".join(split for split in source.splits if split != train) or "a held-out split"
         raise UserError(
@@ -121,7 +123,7 @@ def _refuse_train_split(recipe: Recipe, splits: Sequence[str], source: OpenSourc
 
 
 def audited_train_rows(recipe: Recipe, source: OpenSource) -> tuple[LabelledImages, ConditionLabels | None]:
-    """Return the source's train split without units, and the conditions of its rows if the recipe has conditions."""
+    """Return the train split of the source, without units. If the recipe has conditions, also return those of its rows."""
     split = recipe.source.train_split
     if recipe.source.conditions is not None:
         return labelled_conditions(recipe.source, split, source.pin, units=False)
@@ -129,12 +131,12 @@ def audited_train_rows(recipe: Recipe, source: OpenSource) -> tuple[LabelledImag
 
 
 _DIGEST = hashlib.sha256().digest_size
-# Content hash of a row without an image.
+# The content hash of a row that has no image.
 NO_CONTENT = hashlib.sha256(b"").hexdigest()
 
 
 class ContentsSeen:
-    """Hashes images while they are read through `images`, and keeps all hashes in `folder` for later runs."""
+    """Hashes the images that are read through `images`, and keeps the hashes of all rows in `folder` for later runs."""
 
     def __init__(self, images: LabelledImages, folder: Path | None = None):
         folder = user_cache() / "contents" if folder is None else folder
@@ -147,7 +149,7 @@ class ContentsSeen:
             yield key, image
 
     def known(self) -> list[str]:
-        """Return the hash of each row's image, in order; read the images that were not read yet."""
+        """Return the hash of each row's image, in order. Images that were not read yet are read now."""
         plain = self._plain
         digests = kept_digests(self._file, len(plain))
         if digests is not None:
@@ -162,7 +164,7 @@ class ContentsSeen:
 
 
 def kept_digests(file: Path, rows: int) -> list[str] | None:
-    """Return the hashes in a file; None unless it holds exactly `rows` of them."""
+    """Return the hashes in a file, or None if the number of hashes is not `rows`."""
     try:
         content = file.read_bytes()
     except OSError:
@@ -177,12 +179,12 @@ def keys_sha256(keys: Sequence[str]) -> str:
 
 
 def condition_labels(present: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return (n, K) labels: 2k where condition k is present (n, K), 2k + 1 where it is absent."""
+    """Return labels (n, K): 2k if condition k is present, 2k + 1 if it is absent. present: (n, K)."""
     return (2 * np.arange(present.shape[1]) + ~present).astype(np.int64)
 
 
 def row_labels(present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return rows and labels, int64 [n * K], with each row once for each of its K labels."""
+    """Return row numbers and labels, int64 [n * K]. Each row occurs K times, once with each of its labels."""
     n, k = present.shape
     rows = np.repeat(np.arange(n, dtype=np.int64), k)
     return rows, condition_labels(present).reshape(-1)
@@ -193,7 +195,7 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class AuditedTarget:
-    """A classifier without its weights, and its answers. `about` holds further facts for the findings."""
+    """A classifier's description and its answers, without its weights. `about` holds further facts for the findings."""
 
     classifier: Classifier
     class_map: ClassMap
@@ -203,7 +205,9 @@ class AuditedTarget:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about all n images and a classifier's answers. classes: those to distinguish. labels, failed: (n,)."""
+    """A question about all n images, with a classifier's answers. classes: the classes to distinguish. labels, failed:
+    (n,).
+    """
 
     classes: tuple[int, ...]
     labels: NDArray[np.int64]
@@ -213,8 +217,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A classifier's answers to n images. readable: (n,), whether there is an answer. dealt_evenly: (n,), labels to
-    balance between the halves. questions(rows): the questions, with thresholds chosen on these rows.
+    """A classifier's answers to n images. readable: (n,), whether an image has an answer. dealt_evenly: (n,), the labels
+    that the two halves hold in equal shares. questions: a function that returns the questions, with thresholds chosen
+    on the rows that it is given.
     """
 
     readable: NDArray[np.bool_]
@@ -229,19 +234,21 @@ def condition_questions(
     conditions: ConditionLabels,
     rows: NDArray[np.int64],
 ) -> list[Question]:
-    """Return a question for each of K conditions, with thresholds of best F1 on `rows`. values: (n, K), or NaN."""
+    """Return a question for each of K conditions. The thresholds have the best F1 on `rows`. values: (n, K), the scores
+    of the conditions, or NaN without an answer.
+    """
     present, readable = conditions.present, np.asarray(~np.isnan(values).any(axis=1))
     limits = best_thresholds(values[rows], present[rows], conditions.names)
     failed = np.zeros(present.shape, dtype=bool)
     failed[readable] = binary_answers(values[readable], present[readable], limits)
     about = {"outputs": class_map.outputs, "thresholds": dict(zip(conditions.names, limits.tolist(), strict=True))}
-    # The outputs of a condition's classifier are the condition's labels.
+    # A condition's question treats the classifier as one whose outputs are the labels of the conditions.
     labels_of = tuple((label,) for label in range(2 * len(conditions.names)))
     plain = replace(class_map, num_classes=len(labels_of), targets=labels_of, label_names=None)
     empty = replace(Predictions.empty(len(present), 2), readable=readable, correct_top_k=readable)
     questions = []
     for k, (labels, wrong) in enumerate(zip(condition_labels(present).T.copy(), failed.T.copy(), strict=True)):
-        # A wrong answer is the condition's other label.
+        # If the answer is wrong, it is the other label of the condition.
         answered = (labels ^ wrong).astype(np.int32)
         answers = np.stack([answered, answered ^ 1], axis=1)
         predictions = replace(empty, answers=answers, correct=readable & ~wrong)
@@ -258,7 +265,9 @@ def collect_answers(
     placement: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
 ) -> dict[str, AuditedTarget]:
-    """Return each classifier's answers to all images, cached if possible. load: by default a new classifier."""
+    """Return each classifier's answers to all images, from the cache if possible. load: loads a classifier by name; by
+    default, a new one.
+    """
     names = list(maps)
     predictions: dict[str, list[Predictions]] = {name: [] for name in names}
     classifiers: dict[str, Classifier] = {}
@@ -288,7 +297,9 @@ def collect_answers(
 def conditions_scored(
     parts: Sequence[LabelledImages], name: str, class_map: ClassMap, classes: Sequence[RecipeClass], device: str
 ) -> tuple[Classifier, NDArray[np.float64]]:
-    """Return a classifier and its scores (n, K) for the K conditions of `class_map`; NaN without an answer."""
+    """Return a classifier and its scores (n, K) for the K conditions of `class_map`. An image without an answer has
+    NaN.
+    """
     scored = [
         condition_scores(
             part,
@@ -316,7 +327,7 @@ def _answers_by(
     placement: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
 ) -> dict[str, Answers]:
-    """Return each classifier's answers. Raise UserError for a failure rule that conditions do not support."""
+    """Return each classifier's answers. Raise UserError if conditions do not support the failure rule."""
     answers: dict[str, Answers] = {}
     if conditions is None:
         labels, all_labels = np.concatenate([part.labels for part in parts]), tuple(range(len(recipe.classes)))
@@ -342,9 +353,11 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Audited:
-    """The n images that can be decoded and have an answer, and one question about them. labels, failed: (n,). features:
-    (n, width), CLIP's unit vectors. units: (n,), equal for rows of one unit. centre, deviation: (width,), over the rows
-    that `whitened_by` describes. unreadable: keys left out. rows: (n,), indices among all images.
+    """The n images that can be decoded and have an answer, and one question about them.
+
+    labels, failed: (n,). features: (n, width), CLIP's unit vectors. units: (n,), equal for rows of one unit. centre,
+    deviation: (width,), the mean and deviation over the rows that `whitened_by` describes. unreadable: keys of the
+    images that were left out. rows: (n,), the index of each image among all images.
     """
 
     parts: tuple[LabelledImages, ...]
@@ -365,12 +378,12 @@ class Audited:
 
     @cached_property
     def taken_for(self) -> NDArray[np.int64]:
-        """(n,) the class that the target answers, -1 if the answer is no class."""
+        """The class that the target answers for each image, (n,), or -1 if the answer is no class."""
         return class_of_output(self.target.class_map)[self.target.predictions.prediction[self.rows]]
 
     @cached_property
     def paths(self) -> Mapping[str, str]:
-        """Paths of images by key, relative to the dataset's folder; empty unless it is a folder of files."""
+        """Paths of images by key, relative to the folder of the dataset. Empty if the dataset is no folder of files."""
         return {key: path for part in self.parts for key, path in zip(part.keys, part.paths or (), strict=False)}
 
     @property
@@ -380,7 +393,7 @@ class Audited:
 
 
 def unreadable_note(unreadable: Sequence[str], paths: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a note that names images which cannot be decoded; empty without any."""
+    """Return a note that names the images that cannot be decoded. The result is empty if there are none."""
     count = len(unreadable)
     named = [on_a_line(paths.get(key, key)) for key in unreadable[:_MOST_NAMED]]
     words = "1 image cannot be decoded and is" if count == 1 else f"{count:,} images cannot be decoded and are"
@@ -423,7 +436,7 @@ class AskedTarget:
     elsewhere: Placement | None
 
     def audits(self, clip: RecipeClip | None) -> tuple[Audited, ...]:
-        """Return an audit for each question; without a CLIP, features have width 0."""
+        """Return an audit for each question. Without a CLIP, features have width 0."""
         names = ", ".join(part.name for part in self.parts)
         by_part = []
         for images in (seen.images for seen in self.seen):
@@ -436,8 +449,8 @@ class AskedTarget:
             raise RunFailure(f"{names}: no image can be decoded")
         rows = np.flatnonzero(usable)
         features, contents = raw[rows], [content for seen in self.seen for content in seen.known()]
-        # Rows without a unit share their content. Halves are dealt by these names, so that adding or dropping a row
-        # moves no other row to the other half.
+        # Rows without a unit have their content as their unit. Rows are dealt to the halves by the names of units, so
+        # that adding or dropping a row moves no other row to the other half.
         units = [unit for part in self.parts for unit in part.units or (None,) * len(part)]
         names_of_units = [content if unit is None else unit for unit, content in zip(units, contents, strict=True)]
         shared = np.asarray(names_of_units, dtype=object)[rows].astype(str)
@@ -480,7 +493,9 @@ class AskedTarget:
         )
 
     def _train_features(self, embedder: Embedder) -> tuple[NDArray[np.floating], str] | None:
-        """Return features of at most `mine.train_rows` train rows, and what they are; None if the split is audited."""
+        """Return the features of at most `mine.train_rows` train rows, and words for these rows. Return None if the
+        train split itself is audited.
+        """
         split = self.recipe.source.train_split
         if split in self.mine.on or split not in self.source.splits:
             return None
@@ -498,8 +513,8 @@ def ask_target(
     elsewhere: Placement | None = None,
     load: Callable[[str], Classifier] | None = None,
 ) -> AskedTarget:
-    """Open the images of `mine` and collect the target's answers. load: by default a new classifier. Raise UserError
-    for classes, splits, labels or a predictions file that do not fit.
+    """Open the images of `mine` and collect the target's answers. load: loads a classifier by name; by default, a new
+    one. Raise UserError for classes, splits, labels or a predictions file that do not fit.
     """
     if mine.target is None:
         raise UserError("no classifier to audit: mine.target is not set", "Name one: --target lab:resnet10t")
@@ -515,7 +530,9 @@ def ask_target(
 def audit_target(
     recipe: Recipe, mine: Mine, source: OpenSource, device: str, load: Callable[[str], Classifier] | None = None
 ) -> tuple[tuple[Audited, ...], RecipeClip]:
-    """Return an audit for each question, and CLIP. Raises as `ask_target`, and RunFailure without a CLIP."""
+    """Return an audit for each question, and CLIP. Raise the errors of `ask_target`, and RunFailure if there is no
+    CLIP.
+    """
     target_audit = ask_target(recipe, mine, source, device, load=load)
     clip = recipe_clip(recipe, device)
     if isinstance(clip, RunFailure):
@@ -526,7 +543,7 @@ def audit_target(
 def clip_doubts(
     recipe: Recipe, clip: ClipModel, audits: Sequence[Audited], decides: Literal["words", "contexts"]
 ) -> ScreenDoubts | None:
-    """Return the doubts of `build` about CLIP on the audited images; None without any."""
+    """Return the doubts about CLIP that `build` would have on the audited images, or None if it would have none."""
     known: KnownClasses | None = None
     for audited in audits:
         scores = ValidationScores(recipe, clip, audited.labels, audited.features)
@@ -537,7 +554,7 @@ def clip_doubts(
 
 
 def features_of(images: LabelledImages, embedder: Embedder, placement: Placement | None = None) -> NDArray[np.floating]:
-    """Return CLIP's features [n, width], from the cache where possible; NaN for an image that cannot be decoded."""
+    """Return CLIP's features [n, width], from the cache if possible. An image that cannot be decoded has NaN."""
     engine, device = (None, "cpu") if placement is None else (placement.engine, placement.device)
     with renamed(f"CLIP: {images.name}"):
         return embed(images, embedder, user_cache() / "embeddings", engine=engine, device=device)
@@ -552,7 +569,7 @@ def class_map_of(recipe: Recipe, name: str) -> ClassMap:
 
 
 def class_of_output(class_map: ClassMap) -> NDArray[np.int64]:
-    """Return (outputs + 1,) the class of each output; -1 for an output without a class, and in the last place."""
+    """Return the class of each output, (outputs + 1,). An output without a class has -1, and so has the last place."""
     labels = np.full(class_map.num_classes + 1, -1, dtype=np.int64)
     for label, outputs in enumerate(class_map.targets):
         labels[list(outputs)] = label
@@ -560,7 +577,7 @@ def class_of_output(class_map: ClassMap) -> NDArray[np.int64]:
 
 
 def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages]) -> None:
-    """Raise UserError if a predictions file has rows that are not of the audited splits; a preview has few of them."""
+    """Raise UserError if a predictions file has rows that the audited splits lack. A preview has only few of its rows."""
     if not isinstance(classifier, RecordedClassifier) or any(part.preview is not None for part in parts):
         return
     if classifier.columns.image == ROW:
@@ -589,7 +606,7 @@ _MEASURED = "Findings are also measured on other classifiers; without them: --se
 
 
 def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str, ClassMap]:
-    """Return the class maps of the classifiers other than the target."""
+    """Return the class maps of all classifiers except the target."""
     names = recipe.evaluate.models if mine.others is None else mine.others
     maps: dict[str, ClassMap] = {}
     errors: list[CounterfoilError] = []
@@ -606,7 +623,9 @@ def other_models(recipe: Recipe, mine: Mine, hint: str = _MEASURED) -> dict[str,
 def other_failures(
     target_audit: AskedTarget, audits: Sequence[Audited], maps: Mapping[str, ClassMap], device: str
 ) -> list[dict[str, NDArray[np.bool_]]]:
-    """Return, for each audit, (n,) failures of other classifiers, with thresholds from the same discover half."""
+    """Return the failures (n,) of the other classifiers, for each audit. Thresholds come from the discover half of the
+    audit.
+    """
     by_audit: list[dict[str, NDArray[np.bool_]]] = [{} for _ in audits]
     if not maps:
         return by_audit

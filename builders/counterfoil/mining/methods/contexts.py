@@ -233,7 +233,7 @@ _NO_CUTOFF = -2.0
 
 
 def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
-    """Return captions and notes about the proposals. Each class has a caption alone and one for each proposed context."""
+    """Return captions, and notes about the proposals. The captions name each class alone and in each proposed context."""
     recipe, settings = run.recipe, run.settings
     proposed, notes = proposed_contexts(recipe, settings, run.folder, run.device)
     rows: dict[str, int] = {}
@@ -285,14 +285,14 @@ def _of_class(
     vectors = half.captions.vectors[candidates]
     features = half.features[class_rows]
     assigned = nearest_context(features, vectors)
-    # An image counts once for each classifier.
+    # An image counts once for each classifier that fails on it.
     every_failed = np.concatenate(failed_by_classifier)
     counts = count_contexts(np.tile(assigned, len(failed_by_classifier)), every_failed, len(candidates))
     chosen = choose_contexts(counts, settings.k, settings.rank, settings.fewest_failures)
     failed_images = None
     if half.pooled:
         failed_images = np.bincount(assigned[np.any(failed_by_classifier, axis=0)], minlength=len(candidates))
-    # The chosen contexts first, then the others by their failures.
+    # The chosen contexts come first. The others follow, sorted by their failures.
     left = sorted(set(range(len(counts))) - set(chosen), key=lambda index: (-counts[index].failures, index))
     contexts = tuple(
         ClassContext(

@@ -1,6 +1,8 @@
-"""Method `directions` (Jain 2023, sections 2 and A): one linear SVM per class, right against wrong, named by captions.
-A class gives two hypotheses: images near its hardest caption fail, and images far from its easiest caption fail. The
-second is for a class that was trained in one context and fails outside it.
+"""Method `directions` (Jain 2023, sections 2 and A): one linear SVM per class separates right from wrong images.
+
+Captions put the direction of the SVM into words. A class gives two hypotheses: images near its hardest caption fail,
+and images far from its easiest caption fail. The second hypothesis finds a class that was trained in one context and
+fails outside this context.
 """
 
 from __future__ import annotations
@@ -30,12 +32,15 @@ from counterfoil.mining.method import FindMethod
 from counterfoil.mining.methods.svm import Direction, DirectionFit, fit_directions, whiten
 from counterfoil.recipe.schema_mine import DirectionsSettings, Mine
 
-# A caption c adds c - r to its reference r. `difference` is the paper's score (2.2): (c - r) / |c - r| along the
-# direction in the embeddings' own space, weights / deviation, scaled to the length of the weights. `shifted` is the
-# public implementation's: c - r is whitened and normalised like an image, and its decision value is the score. The two
-# correlate by only about 0.8. The hard caption has the lowest score (the paper's appendix A prints argmax in error).
+# Two scores of a caption c, which adds c - r to its reference r. `difference` is the score of the paper (section 2.2):
+# the component of (c - r) / |c - r| along the direction. The direction is taken in the space of the embeddings, where
+# it is weights / deviation, and is scaled to the length of the weights. `shifted` is the score of the public
+# implementation: c - r is whitened and normalised like an image, and its decision value is the score. The correlation
+# of the two scores is only about 0.8. The hard caption has the lowest score (appendix A of the paper prints argmax in
+# error).
 CaptionScore = Literal["difference", "shifted"]
-# Dimensions with a smaller share of the largest deviation are constant except for rounding; they are ignored.
+# A dimension is ignored if its deviation is below this share of the largest deviation, because it is then constant
+# except for rounding.
 _LEAST_DEVIATION = 1e-9
 
 
@@ -47,8 +52,10 @@ def caption_scores(
     deviation: NDArray[np.floating],
     how: CaptionScore = "difference",
 ) -> NDArray[np.float64]:
-    """Return (m,) the score of each candidate caption; low is hard. reference: (width,) and candidates: (m, width),
-    unit vectors. centre, deviation: (width,), which whiten images.
+    """Return the score of each candidate caption, (m,). A low score means a hard caption.
+
+    reference: (width,), a unit vector. candidates: (m, width), unit vectors. centre, deviation: (width,), the mean and
+    deviation that whiten images.
     """
     arrays = (direction.weights, reference, candidates, centre, deviation)
     weights, r, c, mu, deviation = (np.asarray(array, dtype=np.float64) for array in arrays)
@@ -63,7 +70,9 @@ def caption_scores(
 
 
 def extreme_captions(scores: NDArray[np.floating], number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return rows of the hardest captions, hardest first, and of the easiest, easiest first; ties in row order."""
+    """Return the rows of the hardest captions, hardest first, and of the easiest captions, easiest first. Captions with
+    equal scores keep the order of their rows.
+    """
     scores = np.asarray(scores, dtype=np.float64)
     hard, easy = np.argsort(scores, kind="stable"), np.argsort(-scores, kind="stable")
     return hard[:number].astype(np.int64), easy[:number].astype(np.int64)
@@ -79,9 +88,9 @@ _LEAST_SINE = 1e-6
 
 
 def slerp(start: ArrayLike, end: ArrayLike, share: float) -> NDArray[np.float64]:
-    """Return the unit vector (width,) at `share` of the angle from `start` to `end`, which may have any length."""
+    """Return the unit vector (width,) at `share` of the angle from `start` to `end`. Both may have any length."""
     first, last = _unit(start), _unit(end)
-    # From the distances, because arccos loses half of its digits for near vectors.
+    # The angle is computed from distances, because arccos loses half of its digits if the vectors are close.
     angle = 2 * np.arctan2(np.linalg.norm(first - last), np.linalg.norm(first + last))
     sine = np.sin(angle)
     if sine > _LEAST_SINE:
@@ -90,8 +99,8 @@ def slerp(start: ArrayLike, end: ArrayLike, share: float) -> NDArray[np.float64]
 
 
 def direction_in_raw_space(weights: ArrayLike, deviation: ArrayLike | None = None) -> NDArray[np.float64]:
-    """Return a hyperplane's unit normal (width,) in the encoder's own space: w/σ, because w·(x − μ)/σ equals (w/σ)·x
-    plus a constant. deviation: (width,), if the weights are of whitened space.
+    """Return the unit normal (width,) of a hyperplane in the space of the encoder. The normal is w/σ, because
+    w·(x − μ)/σ equals (w/σ)·x plus a constant. deviation: (width,), needed if the weights belong to whitened space.
     """
     normal = np.asarray(weights, np.float64)
     if deviation is not None:
@@ -120,7 +129,9 @@ _MOST_CAPTIONS = 5  # shown per class and side
 
 
 def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings, workers: int | None) -> Found:
-    """Return up to two hypotheses per class and category, whose sets fail more by the margin on this half."""
+    """Return at most two hypotheses for each class and each category. Their sets fail more often than the rest on this
+    half, by at least the margin.
+    """
     points = whiten(half.features, half.centre, half.deviation)
     fit = DirectionFit(mine.seed, settings.permutations, settings.fewest_errors)
     fitted = fit_directions(points, ~half.failed, half.labels, len(half.class_names), half.units, fit, workers)
@@ -167,7 +178,7 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
             if isinstance(direction, Direction):
                 vectors[f"category_{stem}_weights"] = direction.weights
                 sides.append(_Captioned(half, settings, labels, category, stem, direction, within))
-    # Find all hard sets first: the far sets are tested outside them.
+    # All hard sets are found first, because a far set is tested only on images outside the hard sets.
     hard_sets = [captioned.hypothesis("hard", mine.margin) for captioned in sides]
     outside = [hypothesis for hypothesis in hard_sets if hypothesis is not None]
     hypotheses = []
@@ -178,7 +189,9 @@ def find_directions(half: DiscoverHalf, mine: Mine, settings: DirectionsSettings
 
 
 def grammar_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
-    """Return captions from the grammar in the settings; without one, from the grammar for any class, with a note."""
+    """Return captions from the grammar in the settings. If the settings name none, use the grammar for any class and
+    add a note.
+    """
     recipe, settings = run.recipe, run.settings
     if settings.captions is not None:
         return gather(load_captions(settings.captions), recipe.classes, settings.noun), ()
@@ -231,15 +244,15 @@ class _Captioned:
         return tuple(ScoredCaption(texts[int(rows[column])], float(self.scores[column])) for column in columns.tolist())
 
     def hypothesis(self, role: Role, margin: float, hard_sets: Sequence[Hypothesis] = ()) -> Hypothesis | None:
-        """Return the hypothesis of a role, tested outside `hard_sets`; None if its set does not fail more."""
+        """Return the hypothesis of a role, tested outside `hard_sets`. Return None if its set does not fail more."""
         half, captions, labels = self.half, self.half.captions, self.labels
         hardest, easiest = self.extremes
         column = int((hardest if role == "hard" else easiest)[0])
         row, score = int(captions.candidates[labels[0]][column]), float(self.scores[column])
         if not (score < 0 if role == "hard" else score > 0):
             return None
-        # Far: only what the caption adds to the reference, because images least similar to a whole caption are unusual
-        # in any context (on planted worlds of seeds 0 to 3, most such sets failed for that reason).
+        # A far set uses only what the caption adds to the reference. Images that are least similar to a whole caption
+        # are unusual in any context, and on planted worlds of seeds 0 to 3 most sets of such images failed for this.
         vector = captions.vectors[row]
         if role == "far_from":
             added = vector.astype(np.float64) - captions.vectors[self.reference]
@@ -274,7 +287,7 @@ class _Captioned:
 
 
 def categories_of(half: DiscoverHalf) -> dict[str, tuple[int, ...]]:
-    """Return category → labels, for categories of several classes that share their reference caption."""
+    """Return the labels of each category that has several classes with the same reference caption."""
     labels_of: dict[str, list[int]] = {}
     for label, category in enumerate(half.categories):
         if category is not None and (half.labels == label).any():

@@ -1,5 +1,6 @@
-"""Method `slices`: groups of images without words, by class and answer, by measures, by shifts, and by looks. A group
-over all classes takes the same share of each, so that it does not select among classes.
+"""Method `slices`: find groups of images that fail, without words. Images are grouped by class and answer, by measures,
+by shifts, and by looks. A group over all classes takes the same share of each class, so that it does not select among
+classes.
 """
 
 from __future__ import annotations
@@ -18,21 +19,24 @@ from counterfoil.recipe.schema_mine import Mine, SlicesSettings
 from counterfoil.report.words import share
 from counterfoil.stats import score_test
 
-# Chosen on twelve planted worlds, seeds 0 to 3: .02 lost planted groups that .1 confirmed, and .3 tested 2.5 times as
-# many to confirm no more.
+# A group is tested if its p-value on the discover half is at most this. The value was chosen on twelve planted worlds
+# of seeds 0 to 3. A value of .02 lost planted groups that .1 confirmed. A value of .3 tested 2.5 times as many groups
+# and confirmed no more of them.
 PROMISING_P = 0.1
 _MOST_EVIDENCE = 50
 _ANY = "any class"
-# Below every cosine and 0, so every row is included.
+# A cut-off below every cosine, so that a set includes every row.
 _NO_CUTOFF = -2.0
-# Largest difference between the shares that a group takes of its classes. A class with more images of one value is
-# left out, because no cut-off takes a given share of them.
+# The shares that a group takes of its classes differ by at most this. A class in which a larger share of the images has
+# one value is left out, because no cut-off takes a given share of these images.
 _TOLERATED = 0.05
 _STARTS = 4  # starts per clustering; the best one is used
 
 
 def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, workers: int | None) -> Found:
-    """Return at most `settings.most` groups of each kind for each class, and all classes, that promise to fail more."""
+    """Return groups that promise to fail more often than the rest. For each class, and for all classes together, return
+    at most `settings.most` groups of each kind.
+    """
     failures = np.bincount(half.labels[half.failed], minlength=len(half.class_names))
     searched = np.flatnonzero(failures >= settings.fewest_errors).tolist()
     every = tuple(np.unique(half.labels).tolist())
@@ -55,7 +59,8 @@ def find_slices(half: DiscoverHalf, mine: Mine, settings: SlicesSettings, worker
         rows = np.flatnonzero(np.isin(half.labels, hypothesis.labels))
         rows = rows[hypothesis.members(half.features[rows], half.labels[rows])]
         closeness = hypothesis.cosines(half.features[rows]) * (1 if hypothesis.role == "hard" else -1)
-        # Rows that count come first, then those that are most clearly in the set.
+        # Rows that count as failing come first. Among them and among the others, rows that are most clearly in the set
+        # come first.
         order = np.lexsort((-closeness, ~hypothesis.counted(half.failed[rows], half.taken_for[rows])))[:_MOST_EVIDENCE]
         scores = closeness[order].astype(np.float64)
         hypotheses.append(replace(hypothesis, name=name, evidence=rows[order], scores=scores))
@@ -69,7 +74,9 @@ SLICES = FindMethod(SlicesSettings, find_slices)
 
 
 def _by_answers(half: DiscoverHalf, label: int) -> Iterator[Hypothesis]:
-    """Yield a class against all others: whether it fails more, and whether it is taken for another class more often."""
+    """Yield hypotheses that compare a class with all other classes: it fails more often, or it is taken for another
+    class more often.
+    """
     name, labels = half.class_names[label], set(np.unique(half.labels).tolist())
     start = _hypothesis(half, (label,), name, np.zeros(half.features.shape[1]), _NO_CUTOFF)
     if len(labels) > 1:
@@ -84,12 +91,14 @@ def _by_answers(half: DiscoverHalf, label: int) -> Iterator[Hypothesis]:
 
 
 def _by_measures(half: DiscoverHalf, labels: tuple[int, ...], mine: Mine) -> Iterator[Hypothesis]:
-    """Yield the images with the least and the most of each measure, the same share of each class."""
+    """Yield the sets of images with the least and with the most of each measure. A set takes the same share of each
+    class.
+    """
     for column, measure in enumerate(half.columns.measures):
         values = half.features[:, column]
         classes = labels
         if len(labels) > 1:
-            # If too many images of a class share a value, no cut-off takes a given share of them.
+            # If too many images of a class have the same value, no cut-off takes a given share of the class.
             counts = {label: np.unique(values[half.labels == label], return_counts=True)[1] for label in labels}
             classes = tuple(
                 label for label in labels if counts[label].max() <= max(1, _TOLERATED * counts[label].sum())
@@ -119,7 +128,7 @@ def _by_shifts(half: DiscoverHalf, labels: tuple[int, ...]) -> Iterator[Hypothes
 
 
 def _by_looks(half: DiscoverHalf, label: int, mine: Mine, settings: SlicesSettings) -> Iterator[Hypothesis]:
-    """Yield clusters of a class's images in the classifier's own features."""
+    """Yield clusters of a class's images. The images are clustered by the classifier's own features."""
     width, rows = half.columns.width, np.flatnonzero(half.labels == label)
     clusters = min(settings.clusters, len(rows) // 2)
     if not width or clusters < 2:

@@ -1,5 +1,6 @@
-"""Failure directions (Jain 2023, section 2 and A): a linear SVM of right against wrong rows for each class. Embeddings
-are normalised once (the released script does it twice, which costs a quarter of the strength).
+"""Fit failure directions (Jain 2023, sections 2 and A): a linear SVM of each class separates right from wrong rows.
+
+Embeddings are normalised once. The released script normalises them twice, which costs a quarter of the strength.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from counterfoil.stats import balanced_accuracy_interval, sequential_p
 
 
 def balanced_accuracy(right: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> float:
-    """Return the mean of the shares of right and of wrong rows that are predicted as such; both arrays (n,)."""
+    """Return the mean of two shares: right rows that are predicted as right, and wrong rows that are predicted as
+    wrong. Both arrays are (n,).
+    """
     return float((np.mean(~predicted[~right]) + np.mean(predicted[right])) / 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Rows to train on and rows to score, ascending."""
+    """The rows to train on and the rows to score, each in ascending order."""
 
     train: NDArray[np.int64]
     test: NDArray[np.int64]
@@ -36,7 +39,7 @@ class Fold:
 def reason_against_direction(
     right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: int, fewest_errors: int
 ) -> str | None:
-    """Return why these rows have no direction, for people; None if they may have one. right, units: (n,)."""
+    """Return why these rows cannot have a direction, in words for people, or None if they can. right, units: (n,)."""
     rows, errors = len(right), int((~right).sum())
     if not rows:
         return "no rows"
@@ -60,7 +63,9 @@ def reason_against_direction(
 def deal_folds(
     right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: int, seed: int
 ) -> tuple[Fold, ...] | str:
-    """Return stratified folds, shuffled with the seed, or why there are none. Rows of one unit share a fold."""
+    """Return stratified folds that are shuffled with the seed, or a text that says why there are none. Rows of one unit
+    are in the same fold.
+    """
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
     if units is None or len(np.unique(units)) == len(units):
@@ -76,18 +81,19 @@ def deal_folds(
     return f"its units are so unequal that one of {folds} folds has no errors or only errors"
 
 
-# Rows this near to the threshold, as a share of the range of decisions, count for whichever side scores more, because
-# libsvm keeps its kernel in single precision.
+# A row is near the threshold if its distance is below this share of the range of decisions. Such a row counts for the
+# side that gives the larger score, because libsvm keeps its kernel in single precision.
 _NEAR = 1e-5
-# While decisions range over less than 1, both ends of the interval of intercepts predict one side for all rows. A
-# little less than 1, because libsvm stops at a violation of .001.
+# If the decisions range over less than 1, both ends of the interval of intercepts predict one side for all rows. The
+# constant is a little less than 1, because libsvm stops at a violation of .001.
 _SMALL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class SmallC:
-    """A bound without a fit: for C below `limit`, the score of the fold is at most `most`. While no margin is reached,
-    weights are C times the difference of the balanced class means, and every intercept of an interval is optimal.
+    """A bound on the score of a fold that needs no fit: for C below `limit`, the score is at most `most`. If no row
+    reaches the margin, the weights are C times the difference of the balanced class means, and every intercept in an
+    interval is optimal.
     """
 
     limit: float
@@ -95,7 +101,9 @@ class SmallC:
 
 
 class KernelSolver:
-    """libsvm on inner products that are computed once: (n, n) doubles, and once more for the folds' blocks."""
+    """Solves SVMs with libsvm. The inner products are computed once, as (n, n) doubles. The blocks of the folds are
+    copies of them and need as much memory again.
+    """
 
     name: Literal["kernel"] = "kernel"
 
@@ -104,16 +112,16 @@ class KernelSolver:
 
         self.points, self.folds = points, folds
         self.kernel = points @ points.T
-        # libsvm breaks ties between rows by squared lengths, which are all 1 except for rounding. Round them as libsvm
-        # does, because a matrix product would make it choose other rows.
+        # libsvm breaks ties between rows by their squared lengths, which are all 1 except for rounding. The lengths are
+        # rounded here as libsvm rounds them, because with the rounding of a matrix product libsvm chooses other rows.
         dot: Any = get_blas_funcs("dot", (points,))
         np.fill_diagonal(self.kernel, [dot(row, row) for row in points])
-        # Contiguous arrays, which libsvm reads without a copy.
+        # The arrays are contiguous, so that libsvm reads them without a copy.
         self.trains = [self.kernel[np.ix_(fold.train, fold.train)] for fold in folds]
         self.tests = [self.kernel[np.ix_(fold.test, fold.train)] for fold in folds]
 
     def predicted(self, fold: int, right: NDArray[np.bool_], C: float) -> NDArray[np.bool_]:
-        """Predict the fold's test rows by an SVM of its training rows; right: (n,), all rows."""
+        """Predict the fold's test rows with an SVM that is fitted to its training rows. right: (n,), for all rows."""
         duals, intercept = self._fit(self.trains[fold], right[self.folds[fold].train], C)
         return self.tests[fold] @ duals + intercept >= 0  # as `SVC.predict` has it
 
@@ -123,11 +131,11 @@ class KernelSolver:
         duals = balanced_signs(right[train])
         trained, tested = self.trains[fold] @ duals, self.tests[fold] @ duals
         middle = (trained[right[train]].max() + trained[~right[train]].min()) / 2
-        # An end of the interval predicts one side for all rows, which scores one half.
+        # With an intercept at an end of the interval, all rows are predicted as one side, and the score is one half.
         return _small_c(trained, tested, middle, right[test], least=0.5)
 
     def plane(self, right: NDArray[np.bool_], C: float) -> tuple[NDArray[np.float64], float]:
-        """Return weights (width,) and intercept of the SVM of all rows."""
+        """Return the weights (width,) and the intercept of the SVM that is fitted to all rows."""
         duals, intercept = self._fit(self.kernel, right, C)
         return duals @ self.points, intercept
 
@@ -143,7 +151,9 @@ class KernelSolver:
 
 
 class LinearSolver:
-    """liblinear, which penalises the intercept too, for classes whose kernel would not fit in memory."""
+    """Solves SVMs with liblinear, for classes whose kernel does not fit in memory. liblinear also penalises the
+    intercept.
+    """
 
     name: Literal["linear"] = "linear"
 
@@ -185,7 +195,9 @@ def balanced_weights(right: NDArray[np.bool_]) -> dict[int, float]:
 
 
 def balanced_signs(right: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the duals' bounds at C 1: each row's weight, positive for right rows and negative for wrong ones."""
+    """Return the bounds of the dual variables for C = 1: the weight of each row, positive for right rows and negative
+    for wrong rows.
+    """
     weights = balanced_weights(right)
     return np.where(right, weights[1], -weights[0])
 
@@ -193,23 +205,27 @@ def balanced_signs(right: NDArray[np.bool_]) -> NDArray[np.float64]:
 def _small_c(
     trained: NDArray[np.float64], tested: NDArray[np.float64], threshold: float, right: NDArray[np.bool_], least: float
 ) -> SmallC:
-    """Bound scores by the decisions at C 1 with every dual at its bound. least: the score of another intercept."""
+    """Bound the scores for small C. The decisions are those for C = 1 with every dual variable at its bound. least: the
+    score that another intercept gives.
+    """
     lowest, highest = min(trained.min(), tested.min()), max(trained.max(), tested.max())
-    # With the threshold at zero, no decision may reach 1.
+    # If the threshold is zero, no decision may reach 1.
     span = max(highest - lowest, abs(highest), abs(lowest))
     near = _NEAR * span
     hits = (tested[right] > threshold - near).mean() + (tested[~right] <= threshold + near).mean()
     return SmallC(_SMALL / span if span > 0 else 0.0, max(least, float(hits) / 2))
 
 
-# Scores that differ by less are equal.
+# Scores that differ by less than this are equal.
 TIE = 1e-9
 
 
 def permuted_labels(
     right: NDArray[np.bool_], units: NDArray[np.int64] | None, folds: Sequence[Fold], seed: int
 ) -> Iterator[NDArray[np.bool_]]:
-    """Yield labels (n,) permuted within test folds, without end; whole units move, among units of equal size."""
+    """Yield permuted labels (n,) without end. Labels move only within a test fold. Rows of one unit move together, to
+    the place of a unit of equal size.
+    """
     rng = np.random.default_rng([seed, 1])  # 1: other draws than those of the folds
     blocks = [block for fold in folds for block in _blocks(fold.test, units)]
     while True:
@@ -220,7 +236,7 @@ def permuted_labels(
 
 
 def _blocks(rows: NDArray[np.int64], units: NDArray[np.int64] | None) -> list[NDArray[np.int64]]:
-    """Return a fold's rows as (units, size) arrays, one for each size of unit."""
+    """Return the rows of a fold as arrays (units, size), one array for each size of unit."""
     if units is None:
         return [rows[:, None]]
     order = np.argsort(units[rows], kind="stable")
@@ -231,7 +247,9 @@ def _blocks(rows: NDArray[np.int64], units: NDArray[np.int64] | None) -> list[ND
 
 
 def reaches_score(solver: Solver, right: NDArray[np.bool_], grid: Sequence[float], score: float) -> bool:
-    """Check whether the best mean balanced accuracy over the grid reaches `score`, without fits that cannot matter."""
+    """Check whether the best mean balanced accuracy over the grid reaches `score`. Fits that cannot change the answer
+    are left out.
+    """
     needed = (score - TIE) * len(solver.folds)
     small = [solver.small(fold, right) for fold in range(len(solver.folds))]
     for C in sorted(grid, reverse=True):
@@ -245,7 +263,7 @@ def reaches_score(solver: Solver, right: NDArray[np.bool_], grid: Sequence[float
     return False
 
 
-# Jain 2023, released code.
+# The values of C in the released code of Jain 2023.
 GRID = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 FOLDS = 2
 PERMUTATIONS = 200
@@ -255,8 +273,8 @@ MOST_KERNEL_ROWS = 5000
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """The direction of a class in whitened space. weights: (width,). strength: mean balanced accuracy of the folds,
-    with its 95 % `interval`. p: how often permuted labels reach it.
+    """The direction of a class in whitened space. weights: (width,). strength: the mean balanced accuracy over the
+    folds, with its 95 % `interval`. p: how often permuted labels reach this strength.
     """
 
     weights: NDArray[np.float64]
@@ -270,16 +288,20 @@ class Direction:
     solver: Literal["kernel", "linear"]
 
     def decision(self, points: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return (n,) decision values of whitened, normalised points (n, width): above 0 easy, below 0 hard."""
+        """Return the decision values (n,) of whitened, normalised points (n, width). Above 0 a point is easy, below 0
+        it is hard.
+        """
         return np.asarray(points, np.float64) @ self.weights + self.intercept
 
 
 def whiten(
     features: NDArray[np.floating], centre: NDArray[np.floating], deviation: NDArray[np.floating]
 ) -> NDArray[np.float64]:
-    """Return (features - centre) / deviation, of unit length: (n, width) from (n, width), (width,) and (width,)."""
+    """Return (features - centre) / deviation, scaled to unit length, (n, width). features: (n, width). centre,
+    deviation: (width,).
+    """
     features, centre, deviation = (np.asarray(array, np.float64) for array in (features, centre, deviation))
-    # Rounding leaves a constant column about 1e-16 of its value.
+    # The deviation of a constant column is about 1e-16 of its value, because of rounding.
     varied = deviation > 1e-12 * np.maximum(1.0, np.abs(centre))
     points = np.where(varied, (features - centre) / np.where(varied, deviation, 1.0), 0.0)
     lengths = np.linalg.norm(points, axis=1, keepdims=True)
@@ -297,9 +319,10 @@ def fit_direction(
     fewest_errors: int = FEWEST_ERRORS,
     most_kernel_rows: int = MOST_KERNEL_ROWS,
 ) -> Direction | str:
-    """Return the direction of one class, or why it has none, for people, by scikit-learn's balanced SVC or LinearSVC.
+    """Return the direction of one class, or a text that says why it has none. The direction is that of scikit-learn's
+    SVC or LinearSVC with balanced class weights.
 
-    points: (n, width), whitened. right: (n,). units: (n,), rows of one unit share a fold and are permuted together.
+    points: (n, width), whitened. right: (n,). units: (n,); rows of one unit share a fold and are permuted together.
     """
     points, right = np.ascontiguousarray(points, np.float64), np.asarray(right, np.bool_)
     rows, errors = len(right), int((~right).sum())
@@ -336,8 +359,8 @@ def fit_directions(
     fit: DirectionFit,
     workers: int | None = 1,
 ) -> list[Direction | str]:
-    """Return `fit_direction` of every class. labels: (n,). workers: their number changes no result; each holds three
-    (rows, rows) arrays of doubles, 600 MB for 5,000 rows.
+    """Return the result of `fit_direction` for every class. labels: (n,). workers: the number of workers changes no
+    result. Each worker holds three arrays (rows, rows) of doubles, 600 MB for 5,000 rows.
     """
     order = np.argsort(labels, kind="stable")
     bounds = np.searchsorted(labels[order], np.arange(classes + 1))
@@ -365,7 +388,7 @@ class _ClassRows:
 
 @dataclass(frozen=True)
 class DirectionFit:
-    """Settings of fits, as a worker's task (`engines.engine.Work`)."""
+    """The settings of fits as the task of a worker; it is an `engines.engine.Work`."""
 
     seed: int
     permutations: int = PERMUTATIONS
@@ -377,7 +400,7 @@ class DirectionFit:
         return (__name__, "sklearn.svm", "sklearn.model_selection", "scipy.stats")
 
     def on(self, device: str) -> DirectionFit:
-        """Return itself: it fits with NumPy on any device."""
+        """Return itself, because it uses NumPy whatever the device is."""
         return self
 
     @contextlib.contextmanager

@@ -217,7 +217,7 @@ def nothing_drawn(round_asked: RoundAsked, seed: int) -> DrawnRound:
 
 
 def filled_base(base: str, cls: RecipeClass) -> str:
-    """Return the base prompt of one class, to compare captions with it. All placeholders except `{class}` are filled."""
+    """Return the base prompt of one class, with all placeholders filled except `{class}`, to compare captions with."""
     return cls.text(base, "{class}")
 
 
@@ -272,8 +272,8 @@ class Budget:
 
 
 def refuse_small_budget(hypotheses: int, mine: Mine, settings: BugsSettings) -> None:
-    """Raise UserError if the budget is too small to confirm any of so many hypotheses, even if only the described image
-    of every pair fails.
+    """Raise UserError if the settings allow too few pairs to confirm any of so many hypotheses, even if the description
+    fails and the base is right in every pair.
     """
     needed = most_pairs_to_decide(max(hypotheses, 1), mine.fdr)
     if settings.pairs < needed:
