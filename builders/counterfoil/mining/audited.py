@@ -123,7 +123,7 @@ def _refuse_train_split(recipe: Recipe, splits: Sequence[str], source: OpenSourc
 
 
 def audited_train_rows(recipe: Recipe, source: OpenSource) -> tuple[LabelledImages, ConditionLabels | None]:
-    """Return the train split of the source, without units. If the recipe has conditions, also return those of its rows."""
+    """Return the train split of the source, without units, and the conditions of its rows if the recipe has conditions."""
     split = recipe.source.train_split
     if recipe.source.conditions is not None:
         return labelled_conditions(recipe.source, split, source.pin, units=False)
@@ -217,9 +217,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A classifier's answers to n images. readable: (n,), whether an image has an answer. dealt_evenly: (n,), the labels
-    that the two halves hold in equal shares. questions: a function that returns the questions, with thresholds chosen
-    on the rows that it is given.
+    """A classifier's answers to n images. readable: (n,), whether an image has an answer. dealt_evenly: (n,), the
+    labels that the two halves hold in equal shares. questions: a function that returns the questions, with thresholds
+    chosen on the rows that it is given.
     """
 
     readable: NDArray[np.bool_]
@@ -577,7 +577,9 @@ def class_of_output(class_map: ClassMap) -> NDArray[np.int64]:
 
 
 def refuse_unknown_rows(classifier: Classifier, parts: Sequence[LabelledImages]) -> None:
-    """Raise UserError if a predictions file has rows that the audited splits lack. A preview has only few of its rows."""
+    """Raise UserError if a predictions file has rows that the audited splits lack. For a preview, nothing is checked,
+    because a preview has only few rows of its split.
+    """
     if not isinstance(classifier, RecordedClassifier) or any(part.preview is not None for part in parts):
         return
     if classifier.columns.image == ROW:

@@ -1,4 +1,4 @@
-"""Candidate captions of classes from grammars, and what a caption adds to a class in plain words."""
+"""Make candidate captions of classes from grammars, and say in plain words what a caption adds to its class."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ def load_words(
     called: str,
     problems: Callable[[Mapping[str, Any]], Iterator[RecipeProblem]],
 ) -> Words:
-    """Load a bundled name or a path; a plain list, or the lines of a text file, are the values of the key `kind`, also
-    the folder of bundled files. Raise UserError with every problem, `problems` across keys included.
+    """Load a file of words by a bundled name or a path. A plain list, or the lines of a text file, become the values of
+    the key `kind`. `kind` also names the folder of bundled files. Raise UserError with every problem, including those
+    that `problems` finds across keys.
     """
     path = _path_of(source, kind)
     shown, text = str(path), text_of(path)
@@ -124,7 +125,7 @@ def _captions(path: RecipePath, words: Mapping[str, Any]) -> Iterator[RecipeProb
 
 
 def _words(path: RecipePath, words: Mapping[str, Any], key: str) -> Iterator[RecipeProblem]:
-    """Yield problems of adjectives, prepositions and nouns, which are plain words, each once."""
+    """Yield problems of adjectives, prepositions and nouns. They must be plain words, and each word may occur once."""
     seen: set[str] = set()
     for index, word in _texts(words.get(key)):
         word_path = (*path, key, index)
@@ -164,16 +165,16 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 CaptionNoun = Literal["class", "category", "hyponyms"]
-# Of one class; CIFAR-Extended's largest class has 15,840.
+# The most captions of one class. The largest class of CIFAR-Extended has 15,840.
 MOST_CAPTIONS = 20_000
 _FOLDER = "captions"
-# The bundled grammar for any class names.
+# The name of the bundled grammar that fits any class names.
 ANY = "any"
 
 
 @dataclass(frozen=True, slots=True)
 class ClassCaptions:
-    """A class's reference caption, which names the class alone, and its candidates, each once."""
+    """The captions of a class: the reference, which only names the class, and the candidates, without duplicates."""
 
     reference: str
     texts: tuple[str, ...]
@@ -244,7 +245,8 @@ class CaptionGrammar(Section):
         names = dict.fromkeys(name for name in (cls.category, cls.name) if name is not None)
         words_by_name = [self.by_name[name] for name in names if name in self.by_name]
         texts = (*self.templates, *self.captions, *(text for words in words_by_name for text in words.captions))
-        # A reference for its name takes precedence over one for its category, and this over that for all classes.
+        # A reference for the class's name takes precedence over a reference for its category. A reference for the
+        # category takes precedence over the reference for all classes.
         reference = [self.reference, *(words.reference for words in words_by_name if words.reference is not None)][-1]
         fillings: dict[str, Sequence[str | None]] = {"class": (cls.name,), NOUN: self._nouns(cls, noun)}
         fillings |= {word: (getattr(cls, word),) for word in ABOUT_CLASS}
@@ -294,7 +296,9 @@ def load_captions(source: str | Path) -> CaptionGrammar:
 
 
 def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iterator[str]:
-    """Yield the template with every combination of its placeholders; filled-in text is never a template."""
+    """Yield the template with every combination of words for its placeholders. Words that look like a placeholder are
+    not filled in again.
+    """
     names = tuple(dict.fromkeys(PLACEHOLDER.findall(template)))
     for words in product(*(fillings[name] for name in names)):
         chosen = dict(zip(names, words, strict=True))
@@ -302,7 +306,7 @@ def _filled(template: str, fillings: Mapping[str, Sequence[str | None]]) -> Iter
         yield " ".join(text.split())
 
 
-# Of all classes together: an hour of ViT-B/32's text encoder on a CPU.
+# The most captions of all classes together. The text encoder of ViT-B/32 takes an hour for them on a CPU.
 MOST_TEXTS = 500_000
 
 _MOST_PROBLEMS = 20
@@ -311,7 +315,7 @@ Gathered = tuple[tuple[str, ...], tuple[int, ...], tuple[NDArray[np.int64], ...]
 
 
 def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: CaptionNoun) -> Gathered:
-    """Return texts, references and candidates, as in `CandidateCaptions`; UserError with all misfits."""
+    """Return texts, references and candidates, as in `CandidateCaptions`. Raise UserError with all misfits."""
     problems = list(names_of_no_class("captions", grammar.covers, grammar.by_name, classes))
     hints: dict[str, None] = {}
     together: dict[Misfit, list[str]] = {}
@@ -343,7 +347,7 @@ def gather(grammar: CaptionGrammar, classes: Sequence[RecipeClass], noun: Captio
 def names_of_no_class(
     kind: str, covers: Sequence[str], by_name: Iterable[str], classes: Sequence[RecipeClass]
 ) -> Iterator[str]:
-    """Yield problems of names that match no class; a file with `covers` was compared with that already."""
+    """Yield problems of names that match no class. A file with `covers` was already compared with those names."""
     if covers:
         return
     known = {name: None for cls in classes for name in (cls.name, cls.category) if name is not None}
@@ -360,9 +364,9 @@ _COMPANION_AFTER = re.compile(r"and (an? .+)")
 
 
 def words_of(class_name: str, caption: str, reference: str, role: Literal["hard", "far_from"]) -> str:
-    """Describe the set of images that a caption means within a class: "checked coat", or far from it "coat, not
-    checked". The class's name replaces the reference's noun; a caption with another noun is shown whole ("kob inside
-    (deer)").
+    """Describe the images of a class that are near a caption ("checked coat") or far from it ("coat, not checked"). The
+    name of the class replaces the noun of the reference caption. A caption with another noun is shown whole ("kob
+    inside (deer)").
     """
     subject, noun = (_LEAD.sub("", " ".join(text.split()), count=1) for text in (caption, reference))
     added = _added(subject, noun) or _added(subject, class_name)

@@ -1,5 +1,7 @@
-"""Tests of hypotheses on the confirm half or on rendered images, and the findings document. Tests are one-sided with a
-margin, on counts divided by the design effect of units; q-values are over all tested hypotheses.
+"""Test hypotheses on the confirm half or on rendered images, and write the findings document.
+
+Tests are one-sided and have a margin. Counts are divided by the design effect of units before a test. The q-values are
+computed over all tested hypotheses.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ from counterfoil.stats import (
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """The test of one hypothesis. level: confidence of a reported finding's intervals; None if not confirmed."""
+    """The test of one hypothesis. level: the confidence of a finding's intervals, or None if it was not confirmed."""
 
     in_set: FailureCount
     rest: FailureCount
@@ -75,7 +77,7 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A hypothesis' failures in the set and in the rest, on rows of the confirm half and on rendered images."""
+    """The failures of a hypothesis in its set and in the rest, on rows of the confirm half and on rendered images."""
 
     rows: tuple[FailureCount, FailureCount] | None
     rendered: tuple[FailureCount, FailureCount] | None
@@ -88,7 +90,7 @@ class Counted:
 
     @property
     def first(self) -> tuple[FailureCount, FailureCount]:
-        """The counts that give its rates: those of rows, if it is tested on rows."""
+        """The counts that give the rates of the hypothesis: the counts of rows, if it is tested on rows."""
         counts = self.rendered if self.rows is None else self.rows
         assert counts is not None
         return counts
@@ -108,7 +110,8 @@ def confirm_sets(
     p_values = [score_test(in_set, rest, margin) for in_set, rest in counts] if p is None else list(p)
     q_values = benjamini_hochberg(p_values)
     reported = sum(q <= fdr for q in q_values)
-    # On average 95 % of the reported intervals cover; none is narrower than a plain 95 % interval.
+    # On average, 95 % of the reported intervals cover their true difference. No interval is narrower than a plain 95 %
+    # interval.
     level = false_coverage_level(reported, len(counts), min(fdr, MISSING))
     results = []
     for (in_set, rest), p_value, q in zip(counts, p_values, q_values, strict=True):
@@ -117,7 +120,7 @@ def confirm_sets(
 
 
 def compared(in_set: FailureCount, rest: FailureCount, level: float | None = None) -> Compared:
-    """Return both rates and their difference, with intervals at 95 % and at `level`, which allows for selection."""
+    """Return both rates and their difference, with intervals at 95 % and at `level`. `level` allows for selection."""
     both = in_set.rows > 0 and rest.rows > 0
     return Compared(
         set=rate_of(in_set),
@@ -140,8 +143,8 @@ _TYPICAL_SHARE = 0.2  # share of a class, used if no hypothesis was tested
 def minimum_detectable_difference(
     counted_hypotheses: Sequence[Counted], rows: Sequence[LabelledRows], mine: Mine
 ) -> SmallestDifference | None:
-    """Return the smallest difference that this run could show in its median set; None without any row. Without a tested
-    hypothesis, the set is a fifth of a class, or rendered images that fail as often as the class.
+    """Return the smallest difference that this run could show in its median set, or None if it has no rows. If no
+    hypothesis was tested, the set is assumed to be a fifth of a class, or rendered images that fail as often as it.
     """
     families: list[list[tuple[FailureCount, FailureCount]]] = []
     labels = [(row, label) for row in rows for label in np.unique(row.labels).tolist()]
@@ -175,7 +178,8 @@ def minimum_detectable_difference(
 
 _MOST_EVIDENCE = 12  # a half and finding
 _NEAREST = 20
-# How many of the closest images the curve of accuracy takes (figures 7b and 10b of Jain 2023 go from 10 to 100).
+# The curve of accuracy has a point for each of these numbers of closest images (figures 7b and 10b of Jain 2023 go from
+# 10 to 100).
 _CURVE = (10, 20, 30, 50, 75, 100, 150, 200, 300, 500)
 
 
@@ -239,7 +243,9 @@ class HypothesisTests:
 
     @property
     def confirmed_sets(self) -> dict[str, NDArray[np.bool_]]:
-        """Rows (n,) bool of each confirmed finding's set in the first audit, by name; of one answer if it is of one."""
+        """Whether a row of the first audit is in the set of each confirmed finding, (n,) bool, by name. For a finding
+        about one answer, only rows with this answer are included.
+        """
         audited, sets = self.audits[0], {}
         for hypothesis in (carried.hypothesis for carried in self.tested if carried.result.confirmed):
             sets[hypothesis.name] = hypothesis.tested_members(audited.features, audited.labels)
@@ -257,8 +263,8 @@ def collect_findings(
     answered: AnswersTold | None = None,
     notes: tuple[str, ...] = (),
 ) -> Findings:
-    """Return the findings document. others: by audit, (n,) failures of other classifiers. checks: of labels, by
-    hypothesis. without_words: why no words were looked for.
+    """Return the findings document. others: for each audit, the failures (n,) of other classifiers. checks: checks of
+    labels, by hypothesis. without_words: why no words were looked for.
     """
     run, audits, outcome = tests.run, tests.audits, tests.outcome
     recipe, mine, audited = run.recipe, run.mine, tests.audits[0]
@@ -322,7 +328,7 @@ def half_rows(audited: Audited, rows: NDArray[np.int64]) -> LabelledRows:
 
 
 def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDArray[np.bool_]]) -> Finding:
-    """Return a hypothesis with its test and evidence; rendered images come first if they are the only test."""
+    """Return a hypothesis with its test and evidence. Rendered images come first if they are the only test."""
     run, hypothesis, audited = tests.run, carried.hypothesis, tests.audits[carried.audit]
     numbers = carried.result.compared()
     classes = [run.recipe.classes[label] for label in hypothesis.labels]
@@ -386,7 +392,7 @@ def _finding(tests: HypothesisTests, carried: Carried, others: Mapping[str, NDAr
 
 @dataclass(frozen=True)
 class _AuditEvidence:
-    """Makes evidence of an audit's images. counted: (n,), which rows count as failing."""
+    """Makes evidence from the images of an audit. counted: (n,), whether a row counts as failing."""
 
     tests: HypothesisTests
     audited: Audited
@@ -451,7 +457,9 @@ def output_names(recipe: Recipe, class_map: ClassMap) -> list[str]:
 
 
 def _caption_check(audited: Audited, captions: CandidateCaptions, hypothesis: Hypothesis) -> CaptionCheck | None:
-    """Return how many of the images nearest to a caption have a best caption that says the same or more."""
+    """Check a caption on the images nearest to it. Return how many of them have a best caption that says the same as
+    this caption, or more.
+    """
     rows = audited.halves.confirm
     rows = rows[np.isin(audited.labels[rows], hypothesis.labels)]
     if not captions.texts or not len(rows):

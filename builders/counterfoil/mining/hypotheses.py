@@ -16,7 +16,7 @@ from counterfoil.recipe import Recipe
 from counterfoil.recipe.schema_mine import Mine
 from counterfoil.stats import FailureCount, count_failures, score_test
 
-# hard: the images nearest to a caption. far_from: those with the least of what the caption adds to the class.
+# hard: the images nearest to a caption. far_from: the images with the least of what the caption adds to the class.
 Role = Literal["hard", "far_from"]
 # Shares of a class that a set may take. Below 0.1, few rows are left to test; above 0.5, the set is the normal case.
 SHARES = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
@@ -31,10 +31,10 @@ def choose_cutoffs(
     role: Role,
     margin: float,
 ) -> tuple[tuple[float, ...], NDArray[np.bool_], tuple[FailureCount, FailureCount]]:
-    """Return each class's cut-off, the set (n,), and the failures inside and outside it.
+    """Return the cut-off of each class, the set (n,), and the failures inside and outside the set.
 
-    Every class gives the share of its rows with the smallest p-value; ties go to the largest share. cosines: (n,) with
-    the caption, for rows of `classes`.
+    The set takes the same share of the rows of every class. It is the share with the smallest p-value, and on a tie the
+    largest such share. cosines: (n,), the cosine of each row of `classes` with the caption.
     """
     tried = []
     for share in SHARES:
@@ -97,8 +97,8 @@ class MiningRun:
 
 @dataclass(frozen=True, slots=True)
 class CandidateCaptions:
-    """Distinct captions with their unit vectors (texts, width). references: by label, the row of the caption that names
-    only the class. candidates: by label, rows of captions that say more.
+    """Distinct captions with their unit vectors (texts, width). references: for each label, the row of the caption that
+    only names the class. candidates: for each label, the rows of captions that say more than the reference.
     """
 
     texts: tuple[str, ...]
@@ -124,8 +124,8 @@ NO_COLUMNS = SliceColumns()
 
 @dataclass(frozen=True, slots=True)
 class LabelledRows:
-    """n rows of one half. features: (n, width); others (n,). units: equal for rows of one unit. taken_for: the label
-    that the target answers, -1 if its answer is no class.
+    """n rows of one half. features: (n, width). The other arrays are (n,). units: equal for rows of one unit.
+    taken_for: the label that the target answers, or -1 if its answer is no class.
     """
 
     features: NDArray[np.floating]
@@ -140,8 +140,9 @@ class LabelledRows:
 
 @dataclass(frozen=True, slots=True)
 class DiscoverHalf(LabelledRows):
-    """The rows of the discover half, with CLIP's unit vectors or the `columns`. centre, deviation: (width,), of the
-    train split. categories: by label. pooled: name → (n,) failures of a further classifier.
+    """The rows of the discover half. Their features are CLIP's unit vectors or the `columns`. centre, deviation:
+    (width,), the mean and deviation of the train split. categories: the category of each label. pooled: the failures
+    (n,) of further classifiers, by name.
     """
 
     centre: NDArray[np.float64]
@@ -157,12 +158,15 @@ class DiscoverHalf(LabelledRows):
 class Hypothesis:
     """A set of images that a method expects to fail more often than the rest of its classes, with words for it.
 
-    name: unique in a run. labels: one class, or the classes of a category. vector: (width,). The set holds the images
-    whose cosine with `vector` is at least (`hard`) or at most (`far_from`) their class's cut-off. cutoffs: in the order
-    of `labels`. evidence: rows of the discover half, best first, with `scores`. easiest: rows that the method expects
-    to be right, easiest first, with `easiest_scores`. about: the method's own numbers, as JSON. alternatives: vectors
-    to which a member is less similar than to `vector`. outside: hypotheses whose sets are left out of the test.
-    against: labels whose rows join the rest. answered: a class whose answers are counted instead of failures.
+    The set holds the images whose cosine with `vector` is at least (`hard`) or at most (`far_from`) the cut-off of
+    their class.
+
+    name: unique in a run. labels: one class, or the classes of a category. vector: (width,). cutoffs: in the order of
+    `labels`. evidence: rows of the discover half, the best row first, with their `scores`. easiest: rows that the
+    method expects to be right, the easiest row first, with their `easiest_scores`. about: the method's own numbers, as
+    JSON. alternatives: vectors that are all less similar to a member of the set than `vector` is. outside: hypotheses
+    whose sets are left out of the test. against: labels whose rows join the rest. answered: the class whose answers are
+    counted instead of failures.
     """
 
     name: str
@@ -183,11 +187,11 @@ class Hypothesis:
     answered: int | None = None
 
     def counted(self, failed: NDArray[np.bool_], taken_for: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return (n,) bool, what its rates count: failures, or answers of the class `answered`."""
+        """Return which rows the rates count, (n,) bool: failures, or answers of the class `answered`."""
         return failed if self.answered is None else taken_for == self.answered
 
     def tested_on(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return (n,) bool, rows of its classes or of `against` that are in no set of `outside`."""
+        """Return which rows are tested, (n,) bool: rows of its classes and of `against` that no set of `outside` holds."""
         rows = np.isin(labels, (*self.labels, *self.against))
         for other in self.outside:
             rows &= ~other.members(features, labels)
@@ -218,7 +222,9 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True)
 class ClassNote:
-    """A method's result for one class: a direction or why it has none; captions, most extreme first; contexts."""
+    """A method's result for one class: its direction or why it has none, its captions, the most extreme first, and its
+    contexts.
+    """
 
     direction: ClassDirection | None = None
     reason: str | None = None
@@ -229,8 +235,8 @@ class ClassNote:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A method's result: hypotheses, a note for each class (by label), and arrays to store. decide: label → a function
-    from features (n, width) to decision values (n,), below 0 for a predicted failure.
+    """A method's result: hypotheses, a note for each class (by label), and arrays to store. decide: for each label, a
+    function from features (n, width) to decision values (n,). A value below 0 predicts a failure.
     """
 
     hypotheses: tuple[Hypothesis, ...]

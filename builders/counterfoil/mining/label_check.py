@@ -1,8 +1,8 @@
-"""Check with CLIP whether rows that a classifier gets wrong look mislabelled, as the class that it answers.
+"""Check with CLIP whether rows that a classifier gets wrong have wrong labels and belong to the class it answers.
 
-Half of the rows that truly belong to a class lie deeper in it than its median right row; rows mistaken for it lie at
-its edge. So twice the share of deeper rows estimates the share of wrong labels, as p-values above one half estimate the
-share of true nulls (Storey 2002, J. R. Stat. Soc. B).
+Half of the rows that truly belong to a class lie deeper in the class than its median right row. Rows that are only
+mistaken for the class lie at its edge. Twice the share of deeper rows therefore estimates the share of wrong labels. In
+the same way, p-values above one half estimate the share of true nulls (Storey 2002, J. R. Stat. Soc. B).
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _ROWS_AT_ONCE = 1024
 
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """m rows with the labels (m,) of another class, `others`, that they may belong to. captions, neighbours: the cosine
-    to that class minus the cosine to the label's. depth: the share of its right rows that are less typical of it.
+    """m rows that may belong to another class than their label says. others: (m,), the label of the other class.
+    captions, neighbours: the cosine to the other class minus the cosine to the class of the label. depth: the share of
+    the other class's right rows that are less typical of that class than the row is.
     """
 
     rows: NDArray[np.int64]
@@ -53,7 +54,7 @@ class CheckedRows:
 
     @property
     def share(self) -> float:
-        """The estimated share of wrong labels; 0 without rows."""
+        """The estimated share of wrong labels, or 0 if there are no rows."""
         return min(1.0, 2 * float((self.depth > 1 / 2).mean())) if len(self.depth) else 0.0
 
 
@@ -95,13 +96,13 @@ class SeenLabels:
         return LabelCheck(len(rows), int(checked.mislabelled.sum()), checked.share, right, suspected), checked
 
     def _between(self, rows: NDArray[np.int64], label: int, other: int) -> CheckedRows:
-        """Measure rows, whatever their label, between two classes."""
+        """Measure whether rows lie nearer to the class `label` or to the class `other`, whatever their own label is."""
         right_rows = self._some_right(other)
         every = np.concatenate([rows, right_rows])
         towards = self.captions[other].astype(np.float64) - self.captions[label]
         captions = self.features[every] @ towards
         neighbours = self._nearness(every, other) - self._nearness(every, label)
-        # Scale both margins by their deviation among right rows of the other class.
+        # Both differences of cosines are scaled by their deviation among right rows of the other class.
         scales = [1.0, 1.0]
         if len(right_rows):
             scales = [float(np.std(margins[len(rows) :])) or 1.0 for margins in (captions, neighbours)]
@@ -118,7 +119,9 @@ class SeenLabels:
         return right_rows[np.linspace(0, len(right_rows) - 1, _MOST_RIGHT).round().astype(np.int64)]
 
     def _nearness(self, rows: NDArray[np.int64], label: int) -> NDArray[np.float64]:
-        """Return (m,) the mean cosine to the nearest right rows of a class in other units; -1 without any."""
+        """Return the mean cosine of each row to the nearest right rows of a class, (m,). Rows of the same unit are left
+        out. A row without such neighbours has -1.
+        """
         right_rows = np.flatnonzero((self.labels == label) & self.right)
         nearness = np.full(len(rows), -1.0)
         count = min(NEIGHBOURS, len(right_rows))
@@ -126,7 +129,7 @@ class SeenLabels:
             batch = rows[start : start + _ROWS_AT_ONCE]
             cosines = (self.features[batch] @ self.features[right_rows].T).astype(np.float64)
             cosines[self.units[batch][:, None] == self.units[right_rows][None]] = np.nan
-            # Rows of the same unit, NaN, come last.
+            # Cosines to rows of the same unit are NaN and come last.
             nearest = -np.sort(np.partition(-cosines, count - 1, axis=1)[:, :count], axis=1)
             finite = np.isfinite(nearest)
             sums, counts = np.where(finite, nearest, 0).sum(axis=1), finite.sum(axis=1)

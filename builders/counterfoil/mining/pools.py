@@ -1,5 +1,5 @@
-"""Use directions in training: choose the rows of a pool with the lowest decision values of each class (Jain 2023, A.5),
-or double the weight of train rows with a negative one (A.2, B.1.2).
+"""Use directions in training. Choose the rows of a pool with the lowest decision values of each class (Jain 2023, A.5),
+or double the weight of train rows with a negative decision value (A.2, B.1.2).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from counterfoil.recipe.schema_mine import Mine
 POOL_LAYER, POOL_TABLE = "pool.yaml", "pool.csv"
 POOL_SHIFT = "hard"
 PREDICTED = "predicted"
-# Jain 2023, Appendix B.1.2.
+# The weight of a train row with a negative decision value (Jain 2023, Appendix B.1.2).
 FACTOR = 2.0
 # Key of the origin in the metadata of a file of weights.
 ORIGIN = "counterfoil"
-# The generator's keys about rendering; rows of a pool keep their size.
+# The generator's keys about rendering. A pool is not rendered, and its rows keep their size.
 _OF_RENDERING = (
     "model", "revision", "scheduler", "steps", "guidance", "size", "saved_size", "negative_prompt", "lora"
 )  # fmt: skip
@@ -65,8 +65,9 @@ class Hardest:
 def hardest_rows(
     decisions: NDArray[np.floating], labels: NDArray[np.int64], most: int, rows: NDArray[np.int64] | None = None
 ) -> Hardest:
-    """Return at most `most` rows per class with the lowest decision values (m,), NaN if unreadable. labels: (m,), below
-    0 without a direction. rows: (m,), if a row can have several classes.
+    """Return at most `most` rows of each class, those with the lowest decision values. decisions: (m,), NaN for an
+    unreadable row. labels: (m,), below 0 for a row without a direction. rows: (m,), needed if a row can have several
+    classes.
     """
     rows = np.arange(len(labels)) if rows is None else rows
     readable, labelled = ~np.isnan(decisions), labels >= 0
@@ -209,7 +210,7 @@ def _generator(pool: PoolOrigin, both: Sequence[Recipe]) -> dict[str, Any]:
 
 
 def _dropped(names: Sequence[str] | set[str], sections: Sequence[Any]) -> dict[str, None]:
-    """Return null for each key that any of the sections does not have at its default."""
+    """Return null for each key that has another value than its default in at least one of the sections."""
     fields = type(sections[0]).model_fields
     dropped: dict[str, None] = {}
     for name in sorted(names):
@@ -240,13 +241,15 @@ def weights_parquet(
 
 
 _MOST_NAMED = 8
-# Rows per class by default.
+# The number of rows to take per class by default.
 _ROWS = 50
 
 
 @dataclass(frozen=True)
 class OpenedPool:
-    """m images of a pool. rows, labels: each row with each of its labels, -1 for none; None if labels are predicted."""
+    """Images of a pool. rows, labels: (m,), each row with each of its labels, or -1 if it has none. Both are None if
+    labels are predicted.
+    """
 
     images: LabelledImages
     origin: PoolOrigin
@@ -256,8 +259,8 @@ class OpenedPool:
 
 @dataclass(frozen=True, slots=True)
 class FilteredPool:
-    """The hardest rows of each class that has a direction. without: other classes. shared: rows left out because the
-    audit has their image or unit, so that the findings can be checked again.
+    """The hardest rows of each class that has a direction. without: classes that have none. shared: rows left out
+    because the audit has their image or unit. Without these rows, the findings can be checked again.
     """
 
     origin: PoolOrigin
@@ -374,7 +377,7 @@ def filter_pool(
     directed = np.isin(labels, list(outcome.decide))
     has_direction = np.zeros(len(shared), dtype=bool)
     has_direction[rows[directed]] = True
-    # Keep a row's labels that have a direction; a row without any counts once for each label.
+    # Labels of a row that have a direction are kept. A row none of whose labels has a direction counts once per label.
     wanted = ~shared[rows] & (directed | ~has_direction[rows])
     rows, labels = rows[wanted], np.where(directed, labels, -1)[wanted]
     decisions = decision_values(features, rows, labels, outcome)
@@ -385,8 +388,8 @@ def filter_pool(
 def decision_values(
     features: NDArray[np.floating], rows: NDArray[np.int64], labels: NDArray[np.int64], outcome: Found
 ) -> NDArray[np.float64]:
-    """Return (m,) decision values of rows of features (n, width) by the direction of their label (m,); NaN for
-    unreadable rows, 0 for a label without a direction.
+    """Return the decision value (m,) of each row by the direction of its label. An unreadable row has NaN. A row whose
+    label has no direction has 0. features: (n, width). rows, labels: (m,).
     """
     readable = np.asarray(np.isfinite(features).all(axis=1))
     values = np.where(readable[rows], 0.0, np.nan)
@@ -398,7 +401,9 @@ def decision_values(
 
 
 def _shared(pool: OpenedPool, recipe: Recipe, audited: Audited) -> NDArray[np.bool_]:
-    """Return (m,) whether an image of the pool is audited too, by content, or by unit within one dataset."""
+    """Return whether each image of the pool is also audited, (m,). Images are compared by content, and within one
+    dataset also by unit.
+    """
     contents = {content for part in audited.parts for content in ContentsSeen(part).known()} - {NO_CONTENT}
     shared = np.asarray([content in contents for content in ContentsSeen(pool.images).known()], dtype=bool)
     units = [unit for part in audited.parts for unit in part.units or ()]
