@@ -112,7 +112,7 @@ def answers_shown(rows: AnsweredRows, recipe: Recipe, without_words: str | None 
 
 
 def failing_rows_csv(rows: AnsweredRows, recipe: Recipe, findings: Mapping[str, NDArray[np.bool_]]) -> str:
-    """Return a table of all failing rows. findings: by a confirmed finding's name, whether a row is in its set, (n,)."""
+    """Return a table of all failing rows. findings: by name of a confirmed finding, the rows of its set, (n,) bool."""
     rank = {row: index for index, row in enumerate(rows.by_label_doubt().tolist(), 1)}
     listed = len(rows.to_look_at())
     lines = []

@@ -123,7 +123,7 @@ def _refuse_train_split(recipe: Recipe, splits: Sequence[str], source: OpenSourc
 
 
 def audited_train_rows(recipe: Recipe, source: OpenSource) -> tuple[LabelledImages, ConditionLabels | None]:
-    """Return the train split of the source, without units, and the conditions of its rows if the recipe has conditions."""
+    """Return the train split of the source without units, and the conditions of its rows if the recipe has any."""
     split = recipe.source.train_split
     if recipe.source.conditions is not None:
         return labelled_conditions(recipe.source, split, source.pin, units=False)

@@ -43,15 +43,16 @@ HARD, EASY, REFERENCE = "hard", "easy", "reference"
 DECODED = "decoded"
 # The file that decoded vectors are drawn from.
 VECTORS = "vectors.safetensors"
-# Keys of `about`: the words without the class, and whether they describe another kind of picture.
+# Keys of a finding's `about`: the caption without the class, and whether it describes another kind of picture.
 SHIFT_CAPTION, STYLED = "shift_caption", "styled"
 _A_PHOTO = "a photo"
 _MOST_NAMES = 12
 
 
 def layer_of(findings: Findings, run: MiningRun, decoded: Container[str] = ()) -> str | None:
-    """Return the text of `recipe.yaml`: confirmed findings as shifts of the groups `hard`, `easy`, `reference`; None if
-    there are none, or if the recipe cannot render from noise. decoded: ids of classes with a hard vector in `VECTORS`.
+    """Return the text of `recipe.yaml`, with confirmed findings as shifts of the groups `hard`, `easy` and `reference`.
+    Return None if no finding was confirmed, or if the recipe cannot render images from noise. decoded: ids of classes
+    with a hard vector in `VECTORS`.
     """
     recipe = run.recipe
     if not findings.confirmed or not recipe.kind.from_noise:
@@ -72,14 +73,14 @@ def shifts_layer(shifts: Mapping[str, Mapping[str, Any]], changes: Mapping[str, 
     prompts = merged_deeply(carried.get("prompts", {}), {"base": {"classes": ids}}) | {
         "shifts": dropped | {name: _over(shift, below.prompts.shifts.get(name)) for name, shift in shifts.items()}
     }
-    # Drop the LoRA weights of levels, which would otherwise be in every image.
+    # Drop the LoRA weights of levels, because otherwise every image would be rendered with them.
     levelled = {shift.lora: None for shift in run.recipe.all_shifts() if shift.lora is not None}
     without = {"generator": {"lora": levelled}} if levelled else {}
     return layer_text(merged_deeply(merged_deeply(carried | {"prompts": prompts}, without), changes), below, extends)
 
 
 def _over(shift: Mapping[str, Any], spec: ShiftSpec | None) -> dict[str, Any]:
-    """Return a shift that leaves nothing of another one with its name."""
+    """Return a shift that leaves nothing of another shift with the same name when it is merged over it."""
     old: dict[str, Any] = {} if spec is None else spec.model_dump(mode="json", exclude_none=True)
     values: dict[str, Any] = {**dict.fromkeys(old), **shift}
     if old.get("mined_from") and shift.get("mined_from"):
@@ -88,16 +89,16 @@ def _over(shift: Mapping[str, Any], spec: ShiftSpec | None) -> dict[str, Any]:
 
 
 def _instead(old: Any, new: Any) -> Any:
-    """Return a mapping that leaves nothing of another one when merged over it."""
+    """Return a mapping that leaves nothing of the mapping `old` when it is merged over it."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
     return {**dict.fromkeys(old), **{key: _instead(old.get(key), value) for key, value in new.items()}}
 
 
 def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tuple[Recipe, dict[str, Any], str]:
-    """Return the recipe without overrides, these as a mapping, and the recipe's name from `folder`. If the recipe
-    leaves its classes to the input dataset, the mapping carries the resolved classes. Raise UserError if the overrides
-    change such classes.
+    """Return the recipe without overrides, the overrides as a mapping, and the name of the recipe as seen from `folder`.
+    If the recipe takes its classes from the input dataset, the mapping holds the resolved classes. Raise UserError if
+    the overrides change such classes.
     """
     below, carried = load_recipe(source), _plain(with_overrides(LocatedMapping(), overrides))
     laid = load_recipe(source, overrides)
@@ -121,12 +122,12 @@ def _entry_values(entry: ClassEntry) -> dict[str, Any]:
 
 
 def derived_seed(seed: int, purpose: str, findings: Findings) -> int:
-    """Return a seed of 53 bits that no other purpose or run of this recipe has, so that no two share their noise."""
+    """Return a seed of 53 bits. No other purpose or run of this recipe has it, so no two of them share their noise."""
     return seed_for(seed, purpose, findings.method.name, findings.target.name, findings.run_seed)
 
 
 def seed_for(seed: int, purpose: str, method: str, target: str, halves_seed: int) -> int:
-    """Return `derived_seed` before there are findings."""
+    """Return the seed that `derived_seed` gives, from values that are known before there are findings."""
     words = f"{seed}\0{purpose}\0{method}\0{without_folders(target)}\0{halves_seed}"
     return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8]) >> 11
 
@@ -169,7 +170,9 @@ def mined_shifts(findings: Findings, recipe: Recipe, decoded: Container[str] = (
 
 
 def drawing_prompt(hypothesis: Hypothesis, outcome: Found, recipe: Recipe) -> str | None:
-    """Return the prompt that draws the set: its caption; far from a caption, the hardest one that no other set uses."""
+    """Return the prompt that draws images of the set. It is the set's caption. For a set far from a caption, it is the
+    hardest caption that no other set uses.
+    """
     classes = [recipe.classes[label] for label in hypothesis.labels]
     if hypothesis.role == "hard":
         return prompt_of(hypothesis.caption, classes)

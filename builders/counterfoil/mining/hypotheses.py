@@ -191,14 +191,14 @@ class Hypothesis:
         return failed if self.answered is None else taken_for == self.answered
 
     def tested_on(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which rows are tested, (n,) bool: rows of its classes and of `against` that no set of `outside` holds."""
+        """Return the tested rows, (n,) bool: rows of its classes and of `against` that are in no set of `outside`."""
         rows = np.isin(labels, (*self.labels, *self.against))
         for other in self.outside:
             rows &= ~other.members(features, labels)
         return rows
 
     def members(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return (n,) bool, the rows in the set."""
+        """Return the rows in the set, (n,) bool."""
         cosines = self.cosines(features)
         members = members_within(cosines, labels, self.labels, self.cutoffs, self.role)
         if self.alternatives is None or not len(self.alternatives):
@@ -206,7 +206,7 @@ class Hypothesis:
         return members & (cosines > (np.asarray(features, dtype=np.float32) @ self.alternatives.T).max(axis=1))
 
     def tested_members(self, features: NDArray[np.floating], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return (n,) bool, the rows in the set that enter its test."""
+        """Return the tested rows that are in the set, (n,) bool."""
         return self.members(features, labels) & self.tested_on(features, labels)
 
     def count(self, rows: LabelledRows) -> tuple[FailureCount, FailureCount]:

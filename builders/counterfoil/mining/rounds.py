@@ -1,5 +1,6 @@
-"""Rounds: datasets of rendered images, each in a folder of the mining run, that the target answers. Only the screen's
-thresholds reject images, so no classifier selects them. `rounds/01` tests a method's hypotheses.
+"""Render rounds and collect the target's answers to them. A round is a dataset of rendered images in its own folder of
+the mining run. Only the screen's thresholds reject images, so no classifier selects the images. The round `rounds/01`
+tests the hypotheses of a method.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def round_doubts(folder: Path) -> ScreenDoubts | None:
 
 @dataclass(frozen=True)
 class AnsweredRound:
-    """The n accepted images of a round with the target's answers. failed: (n,). sets: by hypothesis."""
+    """The n accepted images of a round with the target's answers. failed: (n,). sets: the set of each hypothesis."""
 
     opened: OpenDataset
     images: LabelledImages
@@ -64,7 +65,7 @@ class AnsweredRound:
 
 
 def answered_round(run: MiningRun, name: str, layer: str) -> AnsweredRound | None:
-    """Build the round `name` and collect the target's answers; None without an accepted base image."""
+    """Build the round `name` and collect the target's answers. Return None if no base image was accepted."""
     round_folder = run.folder / name
     path = round_folder / LAYER
     make_folder(round_folder)
@@ -108,7 +109,9 @@ _SCORES = ("object_score", "shift_score")
 
 @dataclass(frozen=True)
 class RenderedSet:
-    """A hypothesis' accepted images. counts: of these and of their base. rows, scores: best first."""
+    """The accepted images of a hypothesis. counts: failures of these images and of their base images. rows, scores: the
+    best image first.
+    """
 
     counts: tuple[FailureCount, FailureCount]
     rows: NDArray[np.int64]
@@ -178,11 +181,12 @@ def compared_rows(
     indices: NDArray[np.int64],
     whole: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return (m,) rows of a round that test a hypothesis, and (m,) which are its own and not of the base. Other arrays:
-    (n,). whole: images that can be decoded.
+    """Return the rows of a round that test a hypothesis, (m,), and whether each is its own image and not a base image,
+    (m,). The given arrays are (n,). whole: whether an image can be decoded.
 
-    Images of one class and index start from the same noise, so the unpaired score test is conservative, and broken
-    pairs can be used. Classes pass the screen at different rates, so of several classes only whole pairs are compared.
+    Images of one class and index start from the same noise. The unpaired score test is therefore conservative, and an
+    image whose partner was rejected can be used. Classes pass the screen at different rates, so for a hypothesis about
+    several classes only whole pairs are compared.
     """
     ours = (shifts == shift) & whole
     base = (shifts == 0) & whole & np.isin(labels, hypothesis.labels)

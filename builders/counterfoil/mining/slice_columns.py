@@ -1,5 +1,7 @@
-"""The columns that slices are cut by: measures of pixels and files, shifts, and the part of the classifier's features
-that its last layer does not read: groups of the other part would mostly repeat the answer.
+"""The columns by which images are cut into slices: measures of pixels and files, shifts, and classifier features.
+
+Only the part of the classifier's features that its last layer does not read is used. Groups by the other part would
+mostly repeat the answer.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def slice_columns(
 
 
 def _measured(audited: Audited) -> NDArray[np.float64]:
-    """Return (n, measures) of the audited images, NaN for an image that cannot be decoded."""
+    """Return the measures of the audited images, (n, measures). An image that cannot be decoded has NaN."""
     measures, first = np.full((sum(map(len, audited.parts)), len(MEASURES)), np.nan), 0
     for part in audited.parts:
         images = track(part.images(), f"{part.name}: measuring images", len(part), 1000)

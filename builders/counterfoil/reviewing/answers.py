@@ -1,4 +1,4 @@
-"""The file answers.json, which may come from anyone, checked against the dataset with all its problems."""
+"""Read files `answers.json` and check them against the dataset. A file may come from anyone, so every problem is named."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class AnsweredPage:
 
 @dataclass(frozen=True, slots=True)
 class RaterAnswers:
-    """The finished grids of one person. name: as typed, stored nowhere. others: files of answers to other pages. again:
-    the number of answers that a later file replaced.
+    """The finished grids of one person. name: the name that the person typed, which is not stored. others: files with
+    the person's answers to other pages. again: the number of answers that a later file replaced.
     """
 
     path: Path
@@ -83,7 +83,9 @@ class RaterAnswers:
     again: int = 0
 
     def with_later(self, later: RaterAnswers) -> RaterAnswers:
-        """Return these with the same person's answers to another page; the later file counts."""
+        """Return these answers with the same person's answers to another page. If both have an answer, the later file
+        counts.
+        """
         answered = {(grid.task, grid.label, id) for grid in later.grids for id in grid.shown}
         left, replaced = [], 0
         for grid in self.grids:
@@ -175,6 +177,6 @@ def _problems(page: AnsweredPage, questions: Asked) -> Iterator[str]:
         answered |= grid_ids
     real = any(isinstance(questions.known.get(id), RealControl) for grid in page.grids for id in grid.shown)
     if real and not any(grid.selected for grid in page.grids):
-        # A person who looked would have selected some real images.
+        # A person who looked at the grids would have selected some real images.
         grids = "its grid" if len(page.grids) == 1 else f"any of its {counted(len(page.grids), 'grid')}"
         yield f"has no answers: no image is selected in {grids}, not even a real one"

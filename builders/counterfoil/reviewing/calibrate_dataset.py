@@ -49,16 +49,18 @@ if TYPE_CHECKING:
 AS_IT_IS = "current threshold"
 SIDE = 96
 _QUALITY = 75
-# About 4 kB each, so at most some 8 MB.
+# The most pictures on a page. A picture has about 4 kB, so all have about 8 MB at most.
 MOST_PICTURES = 2000
 MOST_A_SHIFT, MOST_A_CLASS, MOST_A_CONTRAST = 60, 40, 30
-# How many of a slider's pictures are next to its first line, half on either side, and how many at each end.
+# How many pictures of a slider are next to its starting threshold, half of them on either side, and how many are at
+# each end of the scores.
 _NEXT_TO_THE_LINE, _AT_THE_ENDS = 16, 4
 
 # Thresholds to start from, as percentiles of the shift's scores.
 CANDIDATE_PERCENTILES = (5.0, 10.0, 25.0, 50.0)
 TEMPLATE = "calibrate.html.j2"
-# Up to this many candidates the page holds every score, in some 3 MB; beyond, it holds counts at the steps of shifts.
+# With at most this many candidates, the page holds every score, in about 3 MB. With more, it holds only counts at the
+# steps of each shift's slider.
 MOST_CANDIDATES = 200_000
 # Keep rules that the page's counts follow.
 _KNOWN = ("thresholds", "visible", "same_image")
@@ -141,7 +143,9 @@ def read_slider_pictures(
 
 
 def chosen_places(scores: np.ndarray, has_image: np.ndarray, line: float | None, most: int) -> list[int]:
-    """Return indices of at most `most` images among ascending scores [n]: at the ends, by the line, evenly spread."""
+    """Choose at most `most` images and return their indices in the ascending scores [n]. The images are at both ends,
+    next to the threshold `line`, and evenly spread over the rest.
+    """
     available = np.flatnonzero(has_image)
     if available.size <= most:
         return available.tolist()
@@ -158,8 +162,8 @@ def chosen_places(scores: np.ndarray, has_image: np.ndarray, line: float | None,
 
 @dataclass(frozen=True)
 class ScoredShifts:
-    """The content of the page. shown: indices in `scores` of the shifts with a slider. candidates, n_shifts: of the
-    whole dataset. doubts: why CLIP may not know the classes.
+    """The content of the page. shown: indices in `scores` of the shifts that have a slider. candidates, n_shifts: the
+    numbers in the whole dataset. doubts: why CLIP may not know the classes.
     """
 
     recipe: Recipe
@@ -299,7 +303,9 @@ def _packed(values: np.ndarray, form: str) -> str:
 
 
 def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
-    """Return a shift's slider: its steps and starts, and, if the page lacks scores, what each step accepts."""
+    """Return the slider of a shift: its steps and its starting values. If the page holds no scores, also return how many
+    candidates each step accepts.
+    """
     spec, value, start = shift.shift.threshold, shift.threshold, AS_IT_IS
     if spec is not None and spec.percentile is not None:
         start = f"the recipe’s percentile {spec.percentile:g}"
@@ -324,7 +330,9 @@ def _yaml_key(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShiftCut:
-    """A shift's threshold, or that of its percentile, and what it accepts; None without a scored candidate."""
+    """The threshold of a shift and what it accepts. A percentile is resolved to a threshold, or to None if there is no
+    scored candidate.
+    """
 
     shift: str
     caption: str

@@ -1,4 +1,6 @@
-"""Images to ask people about, and grids of one label each with controls; ids reveal nothing about an image."""
+"""Choose images to ask people about, and deal them to grids. A grid asks about one label and has controls. The ids of
+pictures reveal nothing about an image.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,10 @@ CONTROLS = 8  # of these: real images of the class, and images without the label
 IMAGES_A_SHIFT = 40
 # With its controls, a page has at most 1,050 pictures of 8 kB (`review_dataset.py`): 11 MB in base64.
 MOST_IMAGES = 850
-# Some classes are left out if a page cannot have this many images of each.
+# If a page cannot have this many images of each class, some classes are left out.
 FEWEST_A_CLASS = 24
-# Most real images of a class on a page. Their ids need only class and number, so counting needs no input dataset.
+# The most real images of a class on a page. The id of a real image depends only on its class and number, so counting
+# answers needs no input dataset.
 MOST_CONTROLS = 64
 _ID_LENGTH = 20
 

@@ -1,5 +1,6 @@
-"""Cut a built dataset again: other thresholds on the stored scores, the same images, and nothing rendered. The result
-is byte for byte what a fresh build of the cut recipe makes.
+"""Cut a built dataset again: apply other thresholds to the stored scores, keep the images, and render nothing.
+
+The result has the same bytes as a fresh build of the cut recipe.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Shift
 
 _SCORED = ("prompt", "object_score", "shift_score", "reason")
-# Folders of results on the old images, which a cut leaves behind.
+# Folders of results that were measured on the old images. A cut dataset does not get them.
 _RESULTS = tuple(folder.name for folder in SEALED_FOLDERS)
 _MOST_SHIFTS = 8  # shifts named in a message
 _PLACES = "Give --out NEW (in Python out=…) for a new directory, or --in-place (in_place=True) to change this one."
@@ -71,7 +72,7 @@ _PLACES = "Give --out NEW (in Python out=…) for a new directory, or --in-place
 
 @dataclass(frozen=True, slots=True)
 class CutLosses:
-    """What a cut in place loses for good: images by shift, candidates, columns, and result files by folder."""
+    """What a cut in place deletes for good: images by shift, candidates, columns, and result files by folder."""
 
     images: Mapping[str, int]
     candidates: int
@@ -171,7 +172,7 @@ def recut(
             before(losses)
         target = replacement_folder(directory) if out is None else out
         if out is None and (other := read_lock(target)) is not None and dict(other.hashes) != new.hashes:
-            discard_replacement(directory)  # what an earlier cut by other thresholds had begun
+            discard_replacement(directory)  # an earlier cut by other thresholds began this replacement
         receipts = new.write(target)
         if out is None:
             replace_dataset(directory)
@@ -180,7 +181,7 @@ def recut(
 
 
 def _place(directory: Path, out: str | Path | None, in_place: bool) -> Path | None:
-    """Return where the cut dataset goes; None to replace the old one."""
+    """Return the directory of the cut dataset, or None if it replaces the old dataset."""
     if in_place and out is not None:
         raise UserError("a cut is written either in place or to another directory, not both", _PLACES)
     if out is None:
@@ -196,7 +197,7 @@ def _place(directory: Path, out: str | Path | None, in_place: bool) -> Path | No
 
 @dataclass(frozen=True, slots=True)
 class _New:
-    """The dataset that a cut makes of another."""
+    """The new dataset that a cut makes from the old one."""
 
     old: SoundDataset
     recipe: Recipe
@@ -221,7 +222,7 @@ class _New:
             measuring = recipe.model_copy(update={"source": recipe.source.model_copy(update=lies)})
         pin = _same_pins(old, measuring) if needs_validation(recipe, known) else None
         resolved = resolve_device(device)
-        # What the lock says of the CLIP model, whatever else it says there.
+        # Only the lock's facts on the CLIP model are taken.
         screen = old.lock.inputs["models"]["screen"]
         clip = Pin(*(screen.get(name) for name in ("name", "revision", "sha256", "license")))
         thresholds = thresholds_of(measuring, known, resolved, clip, pin, old.thresholds.known)
@@ -279,7 +280,8 @@ class _New:
     def write(self, target: Path) -> list[Receipt]:
         """Write the whole dataset to `target`, or continue one begun there. Return its receipts."""
         portable = self.recipe.portable_yaml
-        # Keep class tokens and files that a person added, but not results, which were measured on other images.
+        # Class tokens and files that a person added are kept. Results are not, because they were measured on other
+        # images.
         rewritten = {CARD, CROISSANT, RECIPE, LOCK, MANIFEST, TIMM_INFO, THRESHOLDS}
         folders = {RECEIPTS, FIGURES, *_RESULTS, *WHATS}
         paths = published_paths(self.old.directory)
@@ -381,7 +383,9 @@ class _New:
 
 @dataclass(frozen=True, slots=True)
 class _CutCell:
-    """A cell with its new decisions. short: it needs more candidates than were rendered. beyond: rows to drop."""
+    """A cell with its new decisions. short: whether the cell needs more candidates than were rendered. beyond: rows to
+    drop.
+    """
 
     cell: Cell
     rows: Sequence[Mapping[str, Any]]
@@ -410,8 +414,8 @@ def _same_pins(old: SoundDataset, measuring: Recipe) -> SourcePin:
 
 
 def _never_asked(before: Recipe, after: Recipe) -> Iterator[str]:
-    """Yield judges and measures that the cut needs and the dataset lacks. A judge's first answer is always recorded; by
-    other failure rules only the rule's own answer.
+    """Yield judges and measures that the cut needs and the dataset lacks. The dataset always has the first answer of a
+    judge. For any other failure rule, it has only the answer to that rule.
     """
     rules: dict[tuple[str, str], str] = {}
     for shift in before.all_shifts():

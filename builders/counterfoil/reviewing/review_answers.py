@@ -49,8 +49,10 @@ def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
 
 
 def agreement(answers: Mapping[str, Mapping[int, bool]]) -> tuple[float | None, int]:
-    """Return Fleiss' kappa of answers (image → rater → selected), and the number of images that all raters saw, or else
-    a mean over numbers of raters, weighted by images. None for fewer than two raters, or if all answers agree.
+    """Return Fleiss' kappa of answers (image → rater → selected), and the number of images behind it.
+
+    Kappa is computed on the images that all raters saw. If there are none, kappa is a mean over the numbers of raters
+    that saw an image, weighted by images. Kappa is None for fewer than two raters, or if all answers agree.
     """
     raters = {rater for answer in answers.values() for rater in answer}
     if len(raters) < 2:
@@ -112,7 +114,7 @@ def selection_of(raters: Sequence[RaterAnswers], task_list: Asked) -> Selection:
 
 
 def _own(grid: AnsweredGrid, task_list: Asked) -> dict[str, AcceptedImage]:
-    """Return the images of a grid that have its label by the dataset; all others are controls."""
+    """Return the images of a grid that have its label according to the dataset. All other pictures are controls."""
     return {
         id: picture
         for id in grid.shown

@@ -1,5 +1,7 @@
-"""`review`: one HTML page of grids on which people say whether images show their class and their shift. Ids are hashes
-of content and key, or of class and number for controls, so counting answers needs no page or input dataset.
+"""`review`: write one HTML page of grids on which people say whether images show their class and their shift.
+
+The id of an image is a hash of the dataset's content and the image's key. The id of a real control image is a hash of
+its class and number. Counting answers therefore needs neither the page nor the input dataset.
 """
 
 from __future__ import annotations
@@ -327,7 +329,7 @@ def review(
 def _shifts(
     dataset: SoundDataset, tasks: Sequence[Task], requested: Sequence[str] | None, seed: int
 ) -> tuple[list[str], list[str]]:
-    """Return the shifts to ask about, in the recipe's order, and those of them that have no threshold yet."""
+    """Return the shifts to ask about, in the recipe's order, and the ones among them that have no threshold yet."""
     known = [shift.name for shift in dataset.recipe.all_shifts()]
     base, *others = known
     unknown = [name for name in requested or () if name not in known]
@@ -352,7 +354,7 @@ def _shifts(
 
 
 def _base(every: Sequence[AcceptedImage], chosen: Chosen, seed: int) -> list[AcceptedImage]:
-    """Return the base images that grids of shifts mix in: those on the page, or else others."""
+    """Return the base images that grids of shifts mix in. Base images on the page are used if there are any."""
     shown = [image for image in chosen.images if image.shift == BASE]
     base_images = [image for image in every if image.shift == BASE and image.label in chosen.classes]
     return shown or sorted(base_images, key=lambda image: rank(seed, BASE, image.key))[:IMAGES_A_SHIFT]

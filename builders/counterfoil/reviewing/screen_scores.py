@@ -29,15 +29,16 @@ _TYPES = (np.float32, np.float32, np.float32, bool, np.int64, np.int64, np.int64
 _STEPS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01)
 MOST_STEPS = 300
 DECIMALS = 4
-# Most sliders of objects on a page, so that each can have pictures.
+# A page has at most this many sliders of objects, so that each slider can have pictures.
 MOST_OBJECTS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftScores:
-    """All scored candidates of a shift or the base, by ascending shift score; arrays (n,). scores: infinite if the
-    shift is not screened. shards: index of the candidate's receipt. visible: whether keep rules on black, white and an
-    edit's similarity pass. failed: the number of candidates without a score, which are in no array.
+    """All scored candidates of a shift or of the base, by ascending shift score. Arrays are (n,). scores: infinite if
+    the shift is not screened. shards: the index of each candidate's receipt. visible: whether a candidate passes the
+    keep rules on black, on white and on an edit's similarity. failed: the number of candidates that have no score. They
+    are in no array.
     """
 
     shift: Shift
@@ -172,8 +173,8 @@ def _limits(shift: Shift) -> dict[str, np.float32]:
 
 @dataclass(frozen=True, slots=True)
 class ObjectScores:
-    """All scored candidates of a class under one caption, by ascending object score; arrays (n,). units: indices of the
-    shifts' scores. ranks: indices in their arrays.
+    """All scored candidates of a class under one caption, by ascending object score. Arrays are (n,). units: the index
+    of the `ShiftScores` that holds each candidate. ranks: the candidate's index in the arrays there.
     """
 
     cls: RecipeClass
@@ -245,7 +246,9 @@ def _objects(recipe: Recipe, scores: Sequence[ShiftScores], units: Sequence[int]
 
 
 def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
-    """Return round thresholds at equal steps over scores [n, float32]: every score reaches the first, none the last."""
+    """Return round thresholds at equal steps over scores [n, float32]. Every score reaches the first threshold, and no
+    score reaches the last.
+    """
     if scores.size == 0:
         return (0.0,)
     low, high = float(scores.min()), float(scores.max())
@@ -258,7 +261,9 @@ def thresholds_over(scores: np.ndarray) -> tuple[float, ...]:
 def steps_of(
     scores: np.ndarray, object_passes: np.ndarray, has_image: np.ndarray
 ) -> dict[str, tuple[float, ...] | tuple[int, ...]]:
-    """Return `thresholds` over scores [n, float32] and counts at or above each: all, accepted, and without an image."""
+    """Return `thresholds` over scores [n, float32]. For each threshold, also count the candidates at or above it: all
+    candidates, accepted ones, and those without an image.
+    """
     thresholds = thresholds_over(scores)
     edges = np.array(thresholds, np.float32)
     return {

@@ -233,7 +233,7 @@ _NO_CUTOFF = -2.0
 
 
 def context_captions(run: MiningRun) -> tuple[Gathered, tuple[str, ...]]:
-    """Return captions and notes about the proposals. The captions name each class alone and in each proposed context."""
+    """Return captions, and notes about the proposals. Captions name each class alone and in each proposed context."""
     recipe, settings = run.recipe, run.settings
     proposed, notes = proposed_contexts(recipe, settings, run.folder, run.device)
     rows: dict[str, int] = {}
