@@ -96,9 +96,9 @@ def _instead(old: Any, new: Any) -> Any:
 
 
 def laid_over(source: str | Path, overrides: Sequence[str], folder: Path) -> tuple[Recipe, dict[str, Any], str]:
-    """Return the recipe without overrides, the overrides as a mapping, and the name of the recipe as seen from `folder`.
-    If the recipe takes its classes from the input dataset, the mapping holds the resolved classes. Raise UserError if
-    the overrides change such classes.
+    """Return the recipe without overrides, the overrides as a mapping, and the recipe's name as seen from `folder`. If
+    the recipe takes its classes from the input dataset, the mapping holds the resolved classes. Raise UserError if the
+    overrides change such classes.
     """
     below, carried = load_recipe(source), _plain(with_overrides(LocatedMapping(), overrides))
     laid = load_recipe(source, overrides)

@@ -17,10 +17,11 @@ from counterfoil.recipe.schema_mine import MethodSection, Mine
 class FindMethod:
     """A way to find failures among existing images, as a function of arrays that loads and renders nothing.
 
-    settings: the form of `mine.settings`. find: hypotheses of a half, from the recipe's section, its settings and a
-    number of workers; equal input gives equal hypotheses in equal order. captions: candidate captions and notes about
-    them; None for a method without words, which needs no CLIP. layer: the recipe that it leaves, if not that of
-    `layer_of`. notes: about its result. pooled: classifiers whose failures it uses beside the target's.
+    settings: the form of `mine.settings`. find: a function from a half, the recipe's section, its settings and a number
+    of workers to hypotheses. Equal input gives equal hypotheses in equal order. captions: a function that returns
+    candidate captions and notes about them. It is None for a method without words, which needs no CLIP. layer: a
+    function that writes the method's recipe, if this is not the recipe of `layer_of`. notes: a function that returns
+    notes about the result. pooled: the classifiers whose failures the method uses beside the target's failures.
     """
 
     settings: type[MethodSection]

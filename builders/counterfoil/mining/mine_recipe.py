@@ -205,7 +205,9 @@ def _mine_captions(
     wanted_pool: tuple[OpenedPool, int] | None,
     weights: bool,
 ) -> MineResult:
-    """Test the method's hypotheses and write the files; mine slices without a CLIP. `devices` render the test."""
+    """Test the method's hypotheses and write the files. If there is no CLIP, mine slices instead. devices: the devices
+    that render images for the test.
+    """
     recipe, mine, folder = run.recipe, run.mine, run.folder
     assert method.captions is not None
     gathered, notes = method.captions(run)
@@ -295,8 +297,8 @@ def find_hypotheses(
     pooled: Sequence[Mapping[str, NDArray[np.bool_]]] | None = None,
     columns: SliceColumns = NO_COLUMNS,
 ) -> Found:
-    """Run the method on the discover half of each audit and join the results. pooled: for each audit, name → (n,)
-    failures of a further classifier. columns: describe features other than CLIP's.
+    """Run the method on the discover half of each audit and join the results. pooled: for each audit, the failures (n,)
+    of further classifiers by name. columns: the columns of features that are not CLIP's.
     """
     classes, several = run.recipe.classes, []
     for audited, failures in zip(audits, pooled or [{}] * len(audits), strict=True):
@@ -364,7 +366,9 @@ def _vectors(tests: HypothesisTests) -> bytes:
 
 
 def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:
-    """Raise UserError for options that need a method which scores every image of a class."""
+    """Raise UserError if an option is given that needs a method that scores every image of a class, and the method does
+    not.
+    """
     options = [option for option, given in (("--pool", pool is not None), ("--weights", weights)) if given]
     if options:
         raise UserError(

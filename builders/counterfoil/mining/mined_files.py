@@ -1,4 +1,4 @@
-"""The files that mining leaves in its folder; a folder that has findings has every file."""
+"""The files that mining writes to its folder. The findings are written last, so a folder with findings has every file."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _NAMED = {
 
 @dataclass(frozen=True)
 class MineResult:
-    """The findings and their files. `recipe` exists only if a finding was confirmed, `rows` only without a recipe,
-    `relabel` only if wrong labels may explain a finding.
+    """The findings and their files. `recipe` exists only if a finding was confirmed. `rows` exists only if there is no
+    recipe. `relabel` exists only if wrong labels may explain a finding.
     """
 
     directory: Path

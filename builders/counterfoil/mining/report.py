@@ -37,7 +37,8 @@ TEMPLATE = "mining-report.html.j2"
 OF_SETS = "A q-value is for a set of images, not for the words that describe it."
 # `scripts/photographs_proof/RESULTS.md`, the half that did not choose: 6 of 104.
 LABELS_WORTH = "On CIFAR-10 photographs, about one in 17 images on such a list had a label error that people confirmed"
-# A finding in full has at most 4 × 8 pictures of about 3 kB, or 36 of pairs: three megabytes if all are confirmed.
+# The page shows at most this many findings in full. A finding has at most 4 × 8 pictures of about 3 kB, or 36 pictures
+# of pairs, so the page has about three megabytes at most.
 MOST_IN_FULL = 24
 MOST_PAIRS_IN_FULL = 12
 MOST_A_STRIP = 8
@@ -58,7 +59,7 @@ _RULES = {
     "top3": "the label is not among the top three answers",
     "parent": "none of the top three answers lies under the label’s parent",
 }
-# E-values from 1e-10 to 1e100, in natural logarithms; looks beyond are drawn at the edge.
+# The range of a figure of e-values, 1e-10 to 1e100, in natural logarithms. Values beyond it are drawn at the edge.
 _LEAST_LOG_E, _MOST_LOG_E = -23.0, 230.0
 _MOST_POWERS = 7
 _CURVE_HEIGHT = 120
@@ -258,12 +259,14 @@ def _in_full(findings: Findings) -> list[Finding]:
 
 
 def by_weight(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings in reading order: the surest first, then the largest difference."""
+    """Return findings in reading order: the surest first, and equally sure ones by their difference, largest first."""
     return sorted(findings, key=lambda finding: (finding.q, -(finding.difference.value or 0.0), finding.name))
 
 
 def strips(finding: Finding) -> dict[str, list[Evidence | NearestImage]]:
-    """Return the images of a finding's strips: its set, wrong and right; those nearest to its caption; the easiest."""
+    """Return the images of a finding's strips: wrong and right images of its set, the images nearest to its caption,
+    and the easiest images.
+    """
     pieces, most = list(finding.evidence), MOST_A_STRIP
     if finding.pairs is not None:
         seen, most = {described.key for _, described in pairs_beside(finding)}, MOST_TYPICAL
@@ -281,7 +284,9 @@ def strips(finding: Finding) -> dict[str, list[Evidence | NearestImage]]:
 
 
 def counts_from(findings: Findings, finding: Finding) -> float | None:
-    """Return the log e-value from which e-BH confirms a hypothesis beside those confirmed (Wang and Ramdas 2022)."""
+    """Return the least log e-value with which e-BH would confirm a hypothesis in addition to those that it confirms
+    already (Wang and Ramdas 2022).
+    """
     rejected = len(findings.confirmed) + (0 if finding.confirmed else 1)
     if not (findings.fdr and findings.tested and rejected):
         return None
@@ -289,7 +294,9 @@ def counts_from(findings: Findings, finding: Finding) -> float | None:
 
 
 def base_key(key: str, classes: Sequence[str]) -> str | None:
-    """Return the key of the base image with a described image's noise; None if the key is not of a round."""
+    """Return the key of the base image with the same noise as a described image. Return None if the key is not from a
+    round.
+    """
     folder, _, sample = key.rpartition("/")
     stem, _, index = sample.rpartition("_")
     if not (folder and index.isdecimal()):
@@ -319,7 +326,9 @@ def pairs_beside(finding: Finding) -> list[tuple[Evidence, Evidence]]:
 
 
 def accuracy_figure(finding: Finding, accuracy: float | None) -> Markup:
-    """Draw accuracy over the k nearest images, on a logarithmic axis; dashed, that of all images of the classes."""
+    """Draw the accuracy on the k nearest images over k, on a logarithmic axis. A dashed line shows the accuracy on all
+    images of the classes.
+    """
     points = []
     for point in finding.nearest_curve:
         points.append((point.k, point.accuracy, f"{point.k:,} images: {100 * point.accuracy:.0f} % right"))
@@ -328,7 +337,9 @@ def accuracy_figure(finding: Finding, accuracy: float | None) -> Markup:
 
 
 def looks_figure(finding: Finding, line: float | None) -> Markup:
-    """Draw the e-value after each look over pairs, both logarithmic; dashed, `line`, from which it counts."""
+    """Draw the e-value after each look over the number of pairs, both on logarithmic axes. The dashed line at `line` is
+    the e-value from which a hypothesis is confirmed.
+    """
     looks, log_10 = finding.pairs.looks if finding.pairs is not None else (), math.log(10)
     values = [min(_MOST_LOG_E, max(_LEAST_LOG_E, look.log_e)) for look in looks]
     values_and_line = [0.0, *values, *(() if line is None else (line,))]
@@ -388,7 +399,9 @@ def _accuracy(findings: Findings, finding: Finding) -> float | None:
 
 
 def _apart(caption: str, class_caption: str) -> str:
-    """Return a caption from its first difference to the class's caption, because space below a picture is short."""
+    """Return the part of a caption from the first word that differs from the class's caption, because there is little
+    space below a picture.
+    """
     words, others = caption.split(), class_caption.split()
     same = next((at for at, pair in enumerate(zip(words, others, strict=False)) if pair[0] != pair[1]), len(others))
     return f"… {' '.join(words[same:])}" if 1 < same < len(words) else caption

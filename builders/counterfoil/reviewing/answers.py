@@ -1,4 +1,4 @@
-"""Read files `answers.json` and check them against the dataset. A file may come from anyone, so every problem is named."""
+"""Read files of answers and check them against the dataset, because a file may come from anyone."""
 
 from __future__ import annotations
 

@@ -303,8 +303,8 @@ def _packed(values: np.ndarray, form: str) -> str:
 
 
 def _shift(shift: ShiftScores, exact: bool) -> dict[str, Any]:
-    """Return the slider of a shift: its steps and its starting values. If the page holds no scores, also return how many
-    candidates each step accepts.
+    """Return the slider of a shift: its steps and its starting values. If the page holds no scores, also return how
+    many candidates each step accepts.
     """
     spec, value, start = shift.shift.threshold, shift.threshold, AS_IT_IS
     if spec is not None and spec.percentile is not None:

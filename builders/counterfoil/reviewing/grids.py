@@ -28,8 +28,8 @@ IMAGES_A_SHIFT = 40
 MOST_IMAGES = 850
 # If a page cannot have this many images of each class, some classes are left out.
 FEWEST_A_CLASS = 24
-# The most real images of a class on a page. The id of a real image depends only on its class and number, so counting
-# answers needs no input dataset.
+# The most real images of a class on a page. Apart from the dataset's content, the id of a real image depends only on
+# its class and number, so counting answers needs no input dataset.
 MOST_CONTROLS = 64
 _ID_LENGTH = 20
 
@@ -104,8 +104,8 @@ class Chosen:
 def choose_images(
     images: Sequence[AcceptedImage], shifts: Sequence[str], each: int | None, seed: int, *, whole_classes: bool
 ) -> Chosen:
-    """Choose at most `each` images of every shift, by default as many as a page holds. whole_classes: take few classes,
-    so that each fills a grid. Raise UserError without images, or if a page cannot hold them.
+    """Choose at most `each` images of every shift. By default, choose as many as a page holds. whole_classes: take few
+    classes, so that each class fills a grid. Raise UserError if there are no images, or if a page cannot hold them.
     """
     images_by_shift = {shift: [image for image in images if image.shift == shift] for shift in shifts}
     if not any(images_by_shift.values()):

@@ -37,7 +37,9 @@ TABLE = "selection.csv"
 
 
 def mean_frequency(answers: Sequence[tuple[int, int]]) -> CheckedShare | None:
-    """Return the mean of selection frequencies (selected, asked) with its 95 % interval over images, or None."""
+    """Return the mean selection frequency with its 95 % interval over images, or None. answers: for each image, how
+    often it was selected and how often people were asked.
+    """
     import numpy as np
 
     if not answers:

@@ -1,7 +1,7 @@
 """`review`: write one HTML page of grids on which people say whether images show their class and their shift.
 
 The id of an image is a hash of the dataset's content and the image's key. The id of a real control image is a hash of
-its class and number. Counting answers therefore needs neither the page nor the input dataset.
+the same content, the class and a number. Counting answers therefore needs neither the page nor the input dataset.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def page_of_review(
 def read_page_pictures(
     directory: Path, receipts: Sequence[Receipt], grids: Sequence[Grid], real: Mapping[int, Sequence[Image]]
 ) -> dict[ShownPicture, str]:
-    """Return each picture of the grids once: controls, by label, then the dataset's own images."""
+    """Return each picture of the grids once. Real controls come first, by label, and the dataset's own images follow."""
     pictures: dict[ShownPicture, str] = {}
     by_receipt: dict[int, dict[str, AcceptedImage]] = {}
     for picture in dict.fromkeys(picture for grid in grids for picture in grid.pictures):
@@ -176,8 +176,10 @@ def _short(text: str) -> str:
 def _real_images(
     dataset: SoundDataset, chosen: Chosen, seed: int, source: str | None
 ) -> tuple[Mapping[int, Sequence[Image]], str | None]:
-    """Return real images by label, and why there are none. With `source`, a dataset that cannot be read is an error."""
-    # Half of a grid's controls, of every grid that a class has.
+    """Return real images by label, and a text that says why there are none, if so. If `source` is given, an input
+    dataset that cannot be read is an error.
+    """
+    # Real images are half of the controls of each grid, and a class can have several grids.
     counts = {label: sum(image.label == label for image in chosen.images) for label in chosen.classes}
     wanted = {}
     for label, count in counts.items():

@@ -86,7 +86,9 @@ class ShiftScores:
 
     @property
     def threshold(self) -> float | None:
-        """The recipe's value, or its percentile over all candidates, with the fewest digits of its float32; or None."""
+        """The recipe's threshold, or the value of its percentile over all candidates, or None. The number has the
+        fewest digits that give the same float32.
+        """
         spec = self.shift.threshold
         if spec is None or spec.percentile is None:
             return None if spec is None else spec.value
@@ -187,13 +189,15 @@ class ObjectScores:
 
     @property
     def rejected(self) -> int:
-        """Candidates whose object is below their threshold."""
+        """The number of candidates whose object score is below their threshold."""
         return int((self.scores < np.float32(self.threshold)).sum())
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectGroup:
-    """Shifts whose objects are screened by one caption and one threshold spec, which one slider per class can set."""
+    """Shifts whose objects are screened by the same caption and the same threshold spec. One slider per class can set
+    their thresholds.
+    """
 
     index: int
     caption: str
@@ -202,7 +206,7 @@ class ObjectGroup:
 
 
 def object_groups(recipe: Recipe, scores: Sequence[ShiftScores]) -> tuple[ObjectGroup, ...]:
-    """Return the groups in the recipe's order, with their classes that have a scored candidate in label order."""
+    """Return the groups in the recipe's order. The classes of a group are those with a scored candidate, by label."""
     members: dict[tuple[str, str], list[int]] = {}
     for unit, shift in enumerate(score.shift for score in scores):
         spec = json.dumps(shift.object_threshold.model_dump(exclude_none=True), sort_keys=True)
@@ -214,7 +218,7 @@ def object_groups(recipe: Recipe, scores: Sequence[ShiftScores]) -> tuple[Object
 
 
 def shown_groups(groups: Sequence[ObjectGroup]) -> tuple[ObjectGroup, ...]:
-    """Return the groups with at most `MOST_OBJECTS` objects in all: those that reject most candidates."""
+    """Return the groups with at most `MOST_OBJECTS` objects together. Objects that reject most candidates are kept."""
     every = []
     for group in groups:
         every += [(scores.rejected, -group.index, -at) for at, scores in enumerate(group.objects)]
