@@ -12,7 +12,7 @@ from counterfoil.store.decoding import open_image
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Larger images are reduced first, so that focus is measured as a model of usual input size sees it.
+# Larger images are reduced to this size first, so that focus is measured as a model of usual input size sees it.
 _LONGEST_SIDE = 256
 # Of the luminance table of quality 50 (ITU-T T.81, table K.1), from which libjpeg scales those of all others.
 _TABLE_SUM, _TABLE_LEAST, _CLIPPED = 3688, 10, 255

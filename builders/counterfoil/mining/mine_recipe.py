@@ -366,9 +366,7 @@ def _vectors(tests: HypothesisTests) -> bytes:
 
 
 def refuse_pools(pool: str | None, weights: bool, mine: Mine) -> None:
-    """Raise UserError if an option is given that needs a method that scores every image of a class, and the method does
-    not.
-    """
+    """Raise UserError if a pool or weights are asked for. Both need a method that scores every image of a class."""
     options = [option for option, given in (("--pool", pool is not None), ("--weights", weights)) if given]
     if options:
         raise UserError(

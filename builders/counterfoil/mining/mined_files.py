@@ -1,4 +1,4 @@
-"""The files that mining writes to its folder. The findings are written last, so a folder with findings has every file."""
+"""Write the files that mining leaves in its folder. Findings are written last, so a folder with findings has all files."""
 
 from __future__ import annotations
 

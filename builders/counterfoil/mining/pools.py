@@ -44,7 +44,7 @@ POOL_SHIFT = "hard"
 PREDICTED = "predicted"
 # The weight of a train row with a negative decision value (Jain 2023, Appendix B.1.2).
 FACTOR = 2.0
-# Key of the origin in the metadata of a file of weights.
+# The metadata of a file of weights holds the origin of the weights under this key.
 ORIGIN = "counterfoil"
 # The generator's keys about rendering. A pool is not rendered, and its rows keep their size.
 _OF_RENDERING = (
@@ -227,7 +227,9 @@ def hard_weights(decisions: NDArray[np.floating]) -> NDArray[np.float64]:
 def weights_parquet(
     keys: Sequence[str], weights: Mapping[str, NDArray[np.float64]], origin: Mapping[str, Any] | None = None
 ) -> bytes:
-    """Return a Parquet file of weights (name → (n,)) by `key` and `row`, with `origin` as JSON in its metadata."""
+    """Return a Parquet file with the columns `key` and `row`, and a column for each name in `weights`, (n,). The
+    metadata of the file holds `origin` as JSON.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -425,7 +427,9 @@ def need_train_split(recipe: Recipe, source: OpenSource) -> None:
 def weigh_train_rows(
     recipe: Recipe, source: OpenSource, outcome: Found, embedder: Embedder, findings: Findings
 ) -> bytes:
-    """Return weights of all rows of the train split (`weights_parquet`), in one column or one for each condition."""
+    """Return the weights of all rows of the train split as a Parquet file, with one column of weights or one for each
+    condition.
+    """
     images, has = audited_train_rows(recipe, source)
     features = features_of(images, embedder)
     if has is None:

@@ -148,7 +148,7 @@ class Grid:
 def class_grids(
     recipe: Recipe, images: Sequence[AcceptedImage], controls: Mapping[int, Sequence[RealControl]], seed: int
 ) -> list[Grid]:
-    """Return every image under its class, with real images of the class and images of other classes."""
+    """Return grids that show every image under its class, with real images of the class and images of other classes."""
     grids = []
     for cls in recipe.classes:
         labelled = [image for image in images if image.label == cls.label]
@@ -160,7 +160,7 @@ def class_grids(
 def shift_grids(
     recipe: Recipe, images: Sequence[AcceptedImage], base: Sequence[AcceptedImage], seed: int
 ) -> list[Grid]:
-    """Return every image under its whole shift, with base images as controls."""
+    """Return grids that show every image under its whole shift, with base images as controls."""
     grids = []
     for shift in recipe.all_shifts()[1:]:
         if not shift.top:
@@ -178,7 +178,7 @@ def _grids(
     without: Sequence[AcceptedImage],
     seed: int,
 ) -> list[Grid]:
-    """Deal the images of one label to grids of about equal size. No picture is in two grids of a label."""
+    """Deal the images of one label to grids of about equal size. No picture is in two of these grids."""
     if not labelled:
         return []
     count = -(-len(labelled) // (GRID - CONTROLS))

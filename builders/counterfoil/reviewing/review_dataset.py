@@ -118,7 +118,7 @@ def page_of_review(
 def read_page_pictures(
     directory: Path, receipts: Sequence[Receipt], grids: Sequence[Grid], real: Mapping[int, Sequence[Image]]
 ) -> dict[ShownPicture, str]:
-    """Return each picture of the grids once. Real controls come first, by label, and the dataset's own images follow."""
+    """Return each picture of the grids once. Real controls come first, by label. The dataset's own images follow."""
     pictures: dict[ShownPicture, str] = {}
     by_receipt: dict[int, dict[str, AcceptedImage]] = {}
     for picture in dict.fromkeys(picture for grid in grids for picture in grid.pictures):
