@@ -49,7 +49,8 @@ MEASURES = (
 def measure_image(image: Image, encoded: bytes) -> tuple[float, ...]:
     """Return the measures of an RGB image and of its file, in the order of `MEASURES`.
 
-    brightness, contrast: mean and standard deviation of the luma (ITU-R BT.601). saturation: mean of HSV's.
+    brightness, contrast: the mean and the standard deviation of the luma (ITU-R BT.601). saturation: the mean of the
+    saturation in HSV.
     """
     width, height = image.size
     if max(width, height) > _LONGEST_SIDE:
@@ -72,11 +73,13 @@ def measure_image(image: Image, encoded: bytes) -> tuple[float, ...]:
 
 
 def jpeg_quality(encoded: bytes) -> float:
-    """Return libjpeg's quality of a JPEG, 1 to 100, by its luminance table; 100 for a file of another format."""
+    """Return the quality of a JPEG on libjpeg's scale, 1 to 100, computed from its luminance table. A file of another
+    format has 100.
+    """
     table = getattr(open_image(encoded, photograph=True), "quantization", {}).get(0)
     if table is None:
         return float(_LOSSLESS)
-    # At low qualities large entries are clipped, but never the smallest.
+    # At low qualities, large entries of the table are clipped, but the smallest entry never is.
     percent = 100 * (sum(table) / _TABLE_SUM if max(table) < _CLIPPED else min(table) / _TABLE_LEAST)
     quality = 100 - percent / 2 if percent <= 100 else 5000 / percent
     return float(min(_LOSSLESS, max(1, round(quality))))

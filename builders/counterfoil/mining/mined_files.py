@@ -1,4 +1,4 @@
-"""Write the files that mining leaves in its folder. Findings are written last, so a folder with findings has all files."""
+"""Write the files of a mining run. The findings are written last, so a folder that has findings has every file."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def choose_images(
             class_images = [image for image in images_by_shift[shift] if image.label == label]
             class_images.sort(key=lambda image: rank(seed, "image", image.key))
             turns += [(turn, index, image) for turn, image in enumerate(class_images)]
-        # Take one of each class in turn.
+        # Take one image of each class in turn.
         turns.sort(key=lambda turn: turn[:2])
         chosen += [image for *_, image in turns[:wanted]]
     return Chosen(tuple(chosen), tuple(sorted({image.label for image in chosen})), wanted)
