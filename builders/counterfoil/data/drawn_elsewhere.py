@@ -1,5 +1,7 @@
-"""Images drawn elsewhere (by a workflow, a service, a renderer), each as a sample of a recipe. Images of a class share
-an index across shifts, and so form pairs, only if their seeds are equal, and their numbers if there are any.
+"""Images that were drawn elsewhere (by a workflow, a service, a renderer). Each image becomes a sample of a recipe.
+
+Two images of one class under different shifts form a pair if they share an index. They share an index only if their
+seeds are equal, and their numbers too if the table has numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from counterfoil.recipe import Recipe
 
 _CORRECT = "Correct the table or the recipe: images need a class and a shift of the recipe, and every cell an image."
-# pandas writes whole numbers beside an empty cell as floats; beyond 2**53 those have lost digits.
+# pandas writes whole numbers as floats if a cell of the column is empty. Floats beyond 2**53 have lost digits.
 _WHOLE, _MOST_OF_FLOAT = re.compile(r"(\d{1,19})(\.0*)?", re.ASCII), 2**53
 _REPORTED_EVERY = 100
 _MOST_SUGGESTIONS = 20
@@ -37,7 +39,7 @@ class GivenRows(NamedTuple):
 
 
 class _Image(NamedTuple):
-    """An image of a cell: its row in the table, and its number and seed where known."""
+    """An image of a cell: its row in the table, and its number and seed if the table has them."""
 
     row: int
     number: int | None
@@ -45,13 +47,17 @@ class _Image(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, bool, int]:
-        """The key by which images of a class share an index and are sorted; unique for an image without a seed."""
+        """Return a key for sorting the images of a class. Images with equal keys share an index. An image without a
+        seed has a key of its own.
+        """
         return self.number or 0, self.seed is None, self.row if self.seed is None else self.seed
 
 
 def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
-    """Return the images of every cell of a recipe, by number and seed, and notes. If a cell has too many, keep images
-    whose number and seed occur in most shifts, so that pairs stay. Raise UserError with every problem.
+    """Return the images of every cell of a recipe, by number and seed, and notes.
+
+    If a cell has too many images, the images whose number and seed occur in most shifts are kept, so that pairs stay.
+    Raise UserError with every problem.
     """
     rows = pool_rows(recipe, pin)
     if rows.count > MOST_LINES:
@@ -90,7 +96,7 @@ def given_rows(recipe: Recipe, pin: SourcePin) -> GivenRows:
 
 
 class _Columns:
-    """The prompt of each row, and its seed and number if there are any, with the problems of single values."""
+    """The prompt of each row, its seed and number if the table has these columns, and the problems of single values."""
 
     def __init__(self, recipe: Recipe, rows: Rows) -> None:
         self.problems: list[str] = []
@@ -118,7 +124,7 @@ class _Columns:
         numbers = list(map(_whole, values))
         missing = [row for row, number in enumerate(numbers) if number is None]
         if not needed:
-            # An empty cell; only NaN differs from itself.
+            # The cell is empty if its value is NaN, the only value that differs from itself.
             empty = [value is None or value != value or not str(value).strip() for value in values]
             missing = [row for row in missing if not empty[row]]
         self.wrong(column, missing, f"a whole number from 0 to {MOST_SEED:,}")
@@ -132,7 +138,7 @@ class _Columns:
 
 
 def _whole(value: Any) -> int | None:
-    """Parse a whole number that can be stored; None for anything else."""
+    """Parse a whole number that can be stored. Return None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     match = _WHOLE.fullmatch(str(value).strip())
@@ -193,7 +199,7 @@ def _cells(recipe: Recipe, rows: Rows, columns: _Columns) -> tuple[_Cells, list[
 
 
 def _repeated(cells: _Cells, *, numbered: bool) -> Iterator[str]:
-    """Yield a line for each cell with two images of one number, or of one seed if there are no numbers."""
+    """Yield a line for each cell in which two images have one number, or one seed if the table has no numbers."""
     for (shift, class_id), images in cells.items():
         values = [image.number if numbered else image.seed for image in images]
         repeated = [value for value, times in Counter(values).items() if times > 1 and value is not None]
@@ -204,7 +210,7 @@ def _repeated(cells: _Cells, *, numbered: bool) -> Iterator[str]:
 
 
 def _indexed(cells: _Cells, *, seeded: bool) -> Iterator[tuple[tuple[str, str], Mapping[_Image, int]]]:
-    """Yield each cell with its images' indices; with seeds, equal identities have equal indices in all shifts."""
+    """Yield each cell with the indices of its images. With seeds, equal identities have equal indices in all shifts."""
     identities: dict[str, set[tuple[int, bool, int]]] = {}
     for (_, class_id), images in cells.items():
         identities.setdefault(class_id, set()).update(image.identity for image in images)

@@ -1,5 +1,6 @@
-"""Folders as input datasets: the hash of their content, cached by file, and the folder that a dataset pins. Links in
-folders that others made are refused, because they would choose which files of this machine are read.
+"""Folders as input datasets: the hash of a folder's content, cached by file, and the folder that a dataset pins.
+
+A folder that other people made may not contain links, because a link would choose which files of this machine are read.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from counterfoil.recipe.schema_inputs import Source
 
 
-# ImageNet has 1.3 million images.
+# ImageNet has 1.3 million images, so this limit is far above a real dataset.
 MOST_FILES = 20_000_000
-# A file that changes twice within a tick of its file system's clock looks unchanged, so recently changed files are read
-# again. The coarsest clock in use ticks every two seconds (FAT).
+# If a file changes twice within one tick of its file system's clock, the second change does not show. Recently changed
+# files are therefore read again. The coarsest clock in use ticks every two seconds (FAT).
 _TICK = 2_000_000_000  # nanoseconds
 _FORM = b"counterfoil folder 1\n"
 _KEY, _DIGEST = 16, 32
@@ -38,7 +39,7 @@ _MOST_SHOWN = 10
 _FILES_A_STAGE = 500
 # Smaller files are read whole, which is twice as fast for them.
 _AT_ONCE = 1 << 20
-# The folder that the Hub's client leaves, and the names of a dataset's descriptions and tables.
+# The folder that the Hub's client leaves in a downloaded dataset, and names of a dataset's description and table files.
 _FETCHED = ".cache/huggingface"
 _DESCRIBED = frozenset(
     ("README.md", ".huggingface.yaml", "dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json")
@@ -49,7 +50,9 @@ _PACKED = frozenset((".parquet", ".arrow", ".tar", ".zip", ".csv", ".jsonl"))
 
 @dataclass(frozen=True, slots=True)
 class FolderContent:
-    """`sha256` over relative names and contents, the listing, and the number of files that were read now."""
+    """The content of a folder: `sha256` over relative names and contents, the listing, and the number of files just
+    read.
+    """
 
     sha256: str
     listing: Listing
@@ -57,7 +60,7 @@ class FolderContent:
 
 
 def folder_listing(folder: Path) -> Listing:
-    """List every file of a folder, hidden ones too, including those in class folders that are links."""
+    """List every file of a folder, hidden files too. Class folders that are links are followed."""
     try:
         listing = list_files(folder, hidden=True, most=MOST_FILES, links=True)
     except OSError as error:
@@ -68,7 +71,8 @@ def folder_listing(folder: Path) -> Listing:
 
 
 def _is_from_elsewhere(folder: Path, names: Sequence[str]) -> bool:
-    """Check whether a folder was fetched, built, described or packed, not collected by its owner."""
+    """Check whether a folder was fetched, built, described or packed by other people, and not collected by its owner.
+    """
     return (folder / _FETCHED).exists() or any(
         name in _BUILT or name.rpartition("/")[2] in _DESCRIBED or PurePosixPath(name).suffix.lower() in _PACKED
         for name in names
@@ -76,7 +80,8 @@ def _is_from_elsewhere(folder: Path, names: Sequence[str]) -> bool:
 
 
 def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> FolderContent:
-    """Hash a folder's content. RunFailure for files that cannot be read, UserError for links and special files."""
+    """Hash a folder's content. Raise RunFailure for files that cannot be read, UserError for links and special files.
+    """
     listing = folder_listing(folder)
     if listing.unfit:
         shown = [f"{folder / path} {what}" for path, what in sorted(listing.unfit.items())]
@@ -116,7 +121,8 @@ def folder_content(folder: Path, *, clock: Callable[[], int] = time.time_ns) -> 
 
 
 def pinned_content(folder: Path, name: str, sha256: str | None) -> FolderContent:
-    """Return `folder_content`. Raise RunFailure if the content of the input dataset `name` is not the pinned one."""
+    """Return `folder_content`. Raise RunFailure if the content of the input dataset `name` differs from the pinned one.
+    """
     content = folder_content(folder)
     if sha256 is not None and content.sha256 != sha256:
         raise RunFailure(
@@ -127,9 +133,9 @@ def pinned_content(folder: Path, name: str, sha256: str | None) -> FolderContent
 
 
 def _look(path: str, encoded: bytes) -> tuple[bytes, int, int]:
-    """Return a key over a file's name, size, times and inode, its size, and the time of its last change."""
+    """Return a key over a file's name, size, times and inode. Return also its size and the time of its last change."""
     status = os.stat(path)  # noqa: PTH116 (a Path for each of hundreds of thousands takes longer than the call)
-    # The change time too, since copying tools set the modification time to the original's.
+    # The key includes the change time, because copying tools set the modification time to that of the original.
     outside = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino} ".encode()
     key = hashlib.sha256(outside + encoded).digest()[:_KEY]
     return key, status.st_size, max(status.st_mtime_ns, status.st_ctime_ns)
@@ -140,7 +146,7 @@ def _memory_place(folder: Path) -> Path:
 
 
 def _remembered(folder: Path) -> dict[bytes, bytes]:
-    """Read the cache as key → content; empty if it is missing or damaged."""
+    """Read the cache as key → content. The result is empty if the cache is missing or damaged."""
     try:
         stored = read_regular(_memory_place(folder), _MOST_REMEMBERED)
     except (OSError, RuntimeError):
@@ -172,7 +178,7 @@ def remember_folder(folder: Path, content: str) -> None:
 
 
 def placed(source: Source, recorded: Any) -> Source:
-    """Return a source with the folder of this machine that has the recorded pin's content, if one is known."""
+    """Return a source whose folder on this machine has the recorded pin's content, if such a folder is known."""
     content = recorded.get("content") if isinstance(recorded, Mapping) else None
     if not (is_local(source.dataset) and source.dataset.startswith(ELSEWHERE)):
         return source

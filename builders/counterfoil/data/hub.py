@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: locating or fetching a dataset's directory, and retries that neither hang nor give up early."""
+"""The Hugging Face Hub: find or fetch a dataset's directory, and retry failed requests for a limited time."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
 
-# The Hub's rule for names, without special cases, which the Hub itself refuses with a message.
+# The Hub's rule for names. Special cases are left out, because the Hub itself refuses them with a message.
 _REFERENCE = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?")
 
 
 @dataclass(frozen=True, slots=True)
 class HubDataset:
-    """A dataset repository, and a branch, tag or commit of it; None is the default branch."""
+    """A dataset repository, and one of its branches, tags or commits. The revision None is the default branch."""
 
     repo: str
     revision: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> HubDataset | None:
-        """Parse `user/name[@revision]`; None for any other text."""
+        """Parse `user/name[@revision]`. Return None for any other text."""
         match = _REFERENCE.fullmatch(text)
         return None if match is None else cls(match["repo"], match["revision"])
 
@@ -42,15 +42,17 @@ class HubDataset:
 
 @dataclass(frozen=True, slots=True)
 class LocatedDataset:
-    """A directory on this machine, and the published dataset that it is a read-only copy of, if it is one."""
+    """A directory on this machine. If it is a read-only copy of a published dataset, `published` names that dataset."""
 
     directory: Path
     reference: HubDataset | None = None
 
 
 def locate_dataset(source: str | Path, patterns: Sequence[str] | None = None) -> LocatedDataset:
-    """Return the directory of a path or of `user/name[@revision]`, fetched if it is not cached. patterns: globs of the
-    wanted files. Raise UserError if there is no such dataset, RunFailure if the Hub is unreachable.
+    """Return the directory of a path, or of `user/name[@revision]`, which is fetched if it is not cached.
+
+    patterns: globs of the wanted files. Raise UserError if there is no such dataset, and RunFailure if the Hub is
+    unreachable.
     """
     source = str(source)
     directory = named_path(source)
@@ -96,22 +98,25 @@ def _fetched(reference: HubDataset, patterns: Sequence[str] | None) -> Path:
 
 T = TypeVar("T")
 
-# Request time-out, another commit came first, too many requests; server errors come as 5xx.
+# HTTP statuses that deserve another try: request time-out, another commit came first, too many requests. Server errors
+# come as 5xx.
 WORTH_ANOTHER_TRY = (408, 412, 429)
-# Not implemented, a version it lacks, a full disk: waiting does not help.
+# Server errors that waiting does not mend: not implemented, a version that the server lacks, a full disk.
 NOT_WORTH_IT = (501, 505, 507)
 
 _QUOTA = re.compile(r"quota|storage (limit|patterns|space)|exceed(s|ed)? .*storage", re.IGNORECASE)
-# The client's words for answers that it cannot use.
+# Words of the Hub's client for answers that it cannot use.
 _MALFORMED = re.compile(r"LFS batch|[Mm]alformed response|[Ii]nvalid server response|improperly formatted")
-# Signed addresses and tokens, which some messages quote.
+# The addresses in some messages are signed: the part after "?" is a secret.
 _QUERY = re.compile(r"(https?://[^\s?]+)\?[^\s'\"]*")
 _TOKEN = re.compile(r"\bhf_[\w.-]{6,}|(?i:bearer)\s+[^'\"]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Tries and seconds to wait. asked: the longest wait that the Hub may ask for. silence: of a connection."""
+    """How long to try. asked: the longest wait that the Hub may ask for. silence: the longest silence of a connection.
+    Both are in seconds.
+    """
 
     tries: int = 8
     first: float = 1.0
@@ -120,8 +125,8 @@ class Patience:
     silence: float = 120.0  # a commit may take the Hub a minute
 
     def wait(self, failed: int, retry_after: float | None, draw: float) -> float:
-        """Return the seconds to wait after `failed` failures in a row, with jitter so that clients do not return
-        together.
+        """Return the seconds to wait after `failed` failures in a row. `draw` adds jitter, so that clients do not all
+        return at the same moment.
         """
         backoff = min(self.longest, self.first * 2 ** (failed - 1)) * (0.5 + draw / 2)
         return backoff if retry_after is None else max(retry_after + draw, backoff)
@@ -132,7 +137,7 @@ PATIENCE = Patience()
 
 @dataclass(frozen=True, slots=True)
 class AnotherTry:
-    """Why another try can help, and the seconds to wait if the Hub says so."""
+    """The reason why another try can help, and the seconds to wait if the Hub asks for a wait."""
 
     reason: str
     retry_after: float | None = None
@@ -170,7 +175,9 @@ def with_retries(
 
 
 def diagnose(error: Exception, what: str) -> AnotherTry:
-    """Return why another try can help; if it cannot, raise a CounterfoilError, or an error that is not the Hub's."""
+    """Return why another try can help. If it cannot, raise a CounterfoilError, or the error itself if the Hub did not
+    cause it.
+    """
     import httpx2
     from huggingface_hub import errors as hub
 
@@ -203,7 +210,7 @@ def diagnose(error: Exception, what: str) -> AnotherTry:
 
 
 def without_secrets(text: str) -> str:
-    """Return a message on one line, without the queries of signed addresses and without tokens."""
+    """Return a message on one line, with tokens and the queries of signed addresses removed."""
     return _TOKEN.sub("…", _QUERY.sub(r"\1", " ".join(text.split())))
 
 
@@ -226,7 +233,7 @@ def _diagnose_answer(error: HfHubHTTPError, what: str) -> AnotherTry:
         return AnotherTry(reason, retry_after=retry_after(error.response.headers))
     if status == 507 or _QUOTA.search(message):
         raise _quota(what, message or reason)
-    # Files are transferred by signed addresses of other hosts.
+    # Files are transferred from signed addresses of other hosts.
     is_of_the_hub = str(error.response.url).startswith(constants.ENDPOINT.rstrip("/") + "/")
     if status in (400, 403, 404, 410) and not is_of_the_hub:
         # A signed address of the storage has expired; the next try gets a new one.
@@ -263,7 +270,8 @@ def _quota(what: str, message: str) -> RunFailure:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the Hub asks to wait: Retry-After (seconds or a date), or its RateLimit header."""
+    """Return the seconds that the Hub asks to wait, from Retry-After (seconds or a date) or from its RateLimit header.
+    """
     from email.utils import parsedate_to_datetime
 
     from huggingface_hub.utils import parse_ratelimit_headers
@@ -282,7 +290,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 @contextlib.contextmanager
 def attentive_client(patience: Patience) -> Iterator[None]:
-    """Make the Hub's client raise for silent connections and long waits, which it would sit out, during the block."""
+    """Make the Hub's client raise an error for silent connections and long waits in this block. By default it would
+    wait.
+    """
     import httpx2
     from huggingface_hub import set_client_factory
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, logging

@@ -1,8 +1,8 @@
-"""Folders of image files, read by names alone: SPLIT/CLASS/…/FILE if every top folder is named as a split, else
-CLASS/…/FILE.
+"""Folders of image files, read by names alone.
 
-Ambiguous folders are refused. If `datasets`, which takes words in paths for splits, would read a folder differently,
-the rows get a digest of their own, so that no remembered answer is used for another row.
+A path is SPLIT/CLASS/…/FILE if every top folder has the name of a split, and CLASS/…/FILE otherwise. Ambiguous folders
+are refused. `datasets` takes words in paths for splits. If it would read a folder differently, the rows get a digest of
+their own, so that an answer remembered for one row is never used for another.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from counterfoil.store.decoding import PHOTOGRAPH_ENDINGS
 if TYPE_CHECKING:
     from counterfoil.store.inside import Listing
 
-# The words that `datasets` takes for splits (`data_files.SPLIT_KEYWORDS`), and the characters it allows beside them.
+# The words that `datasets` takes for splits (`data_files.SPLIT_KEYWORDS`), and the characters that it allows beside a
+# word.
 _SPLIT_WORDS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "dev", "val"),
@@ -36,9 +37,9 @@ _SPLIT_WORDS = {
 _SPLIT_OF = {word: split for split, words in _SPLIT_WORDS.items() for word in words}
 _WORD = re.compile(rf"(?:^|[-._ 0-9/])({'|'.join(_SPLIT_OF)})(?=[-._ 0-9/]|$)", re.IGNORECASE)
 DEFAULT_SPLIT = "train"
-# Folders of previews, of deleted files and of archivers, in lower case.
+# Folders of previews, of deleted files and of archive programs, in lower case.
 _JUNK = frozenset(("@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found"))
-# Endings of images that are not decoded here, and their formats' names.
+# File endings of images that Counterfoil does not decode, and the names of the formats.
 _UNREAD = {
     ".heic": "HEIC", ".heif": "HEIC", ".hif": "HEIC", ".jp2": "JPEG 2000", ".j2k": "JPEG 2000", ".jpx": "JPEG 2000",
     ".jpf": "JPEG 2000", ".j2c": "JPEG 2000", ".jpc": "JPEG 2000", ".jxl": "JPEG XL", ".tga": "TGA", ".ico": "ICO",
@@ -52,7 +53,7 @@ _TABLE_SHARD = re.compile(r"data/[^/]*-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*")
 _METADATA = frozenset(("metadata.csv", "metadata.jsonl", "metadata.parquet"))
 _CARD = "README.md"
 _DESCRIPTIONS = frozenset((".huggingface.yaml", "dataset_infos.json"))
-# The keys with which a card lists files and splits; `datasets` follows it.
+# The keys with which a card lists files and splits. `datasets` follows such a list.
 _CARD_SETTINGS = re.compile(r"configs|dataset_info")
 _MOST_CARD = 16_000_000
 _MOST_SHOWN = 5
@@ -61,9 +62,11 @@ _MARK = "rows read by counterfoil: "
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """A folder of image files and how it is read. root: the folder in it that holds all others. starts: split → the
-    folder that its classes begin in, or empty. skipped: image files in junk folders. others: the number of other files,
-    by ending. linked: folders that are links → their targets.
+    """A folder of image files, and how Counterfoil reads it.
+
+    root: the folder that holds all others. starts: split → the folder that contains its classes; it may be empty.
+    skipped: image files in junk folders. others: the number of other files, by ending. linked: folders that are links →
+    their targets.
     """
 
     folder: Path
@@ -76,18 +79,18 @@ class ImageFolder:
     linked: Mapping[str, Path]
 
     def class_of(self, split: str, path: str) -> str | None:
-        """Return the class of an image; None if it is in no class folder."""
+        """Return the class of an image, or None if the image is in no class folder."""
         first, within, _ = path[len(self.starts[split]) :].partition("/")
         return first if within else None
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
-        """The classes of all splits, in Python's order of text: capitals first."""
+        """The classes of all splits, in Python's order of text: capitals come first."""
         names = {self.class_of(split, path) for split, paths in self.splits.items() for path in paths}
         return tuple(sorted(name for name in names if name is not None))
 
     def classless(self, split: str) -> UserError | None:
-        """Return the error for a split with images outside class folders; None if it has none."""
+        """Return the error for a split with images outside class folders, or None if all images are in one."""
         if split not in self.splits:
             return None
         start = f"{self.folder}/{self.starts[split]}".rstrip("/")
@@ -106,7 +109,7 @@ class ImageFolder:
         return None
 
     def is_flat(self, split: str) -> bool:
-        """Check whether a split has no class folder at all, as unlabelled images have none."""
+        """Check whether a split has no class folder at all. Unlabelled images are stored like this."""
         return all(self.class_of(split, path) is None for path in self.splits[split])
 
     def refuse_alike(self) -> None:
@@ -180,7 +183,9 @@ class ImageFolder:
         return empty
 
     def table(self, split: str) -> Any:
-        """Return rows as a table of `datasets`, with labels if every image has a class; also `train[:80%]`."""
+        """Return the rows of a split (also `train[:80%]`) as a table of `datasets`, with labels if every image has a
+        class.
+        """
         import datasets
 
         if split in self.splits:
@@ -216,12 +221,12 @@ class ImageFolder:
             InMemoryTable(pyarrow.table(columns)),
             info=datasets.DatasetInfo(description=mark, features=features),
             split=datasets.NamedSplit(split),
-            fingerprint="counterfoil",  # otherwise computed from the content, and not used here
+            fingerprint="counterfoil",  # otherwise `datasets` computes it from the content; it is not used here
         )
 
     @cached_property
     def read_alike(self) -> bool:
-        """Whether `datasets` is certain to read the same rows of these files."""
+        """Whether `datasets` certainly reads the same rows of these files."""
         from datasets.packaged_modules import imagefolder
 
         taken = frozenset(imagefolder.ImageFolder.EXTENSIONS)
@@ -241,8 +246,10 @@ class ImageFolder:
 
 
 def read_image_folder(folder: Path, listing: Listing) -> ImageFolder | None:
-    """Return how a folder is read; None if it has no image, or tables list its images. UserError if it is ambiguous."""
-    # The first folder on each path that is hidden or known junk, or None.
+    """Return how a folder is read, or None if it has no image or tables list its images. Raise UserError if it is
+    ambiguous.
+    """
+    # For each path, the first folder on it that is hidden or known junk, or None.
     junk = {
         parent: next(filter(_is_junk, parent.split("/")), None) if parent else None
         for parent in {name.rpartition("/")[0] for name in listing.files}
@@ -281,7 +288,7 @@ def read_image_folder(folder: Path, listing: Listing) -> ImageFolder | None:
 
 
 def _unread_notes(others: Mapping[str, int]) -> list[str]:
-    """Return a sentence for each kind of photograph that cannot be decoded here."""
+    """Return a sentence for each kind of photograph that Counterfoil cannot decode."""
     kinds = Counter[str]()
     for ending, count in others.items():
         kinds.update({_UNREAD[ending]: count} if ending in _UNREAD else {})
@@ -292,24 +299,24 @@ def _unread_notes(others: Mapping[str, int]) -> list[str]:
 
 
 def rows_mark(description: str | None) -> str | None:
-    """Return the digest of a table's rows, if `datasets` might read other rows of the same files."""
+    """Return the digest of a table's rows if `datasets` might read other rows of the same files, else None."""
     return description if description is not None and description.startswith(_MARK) else None
 
 
 def shown_name(name: str) -> str:
-    """Return a file's name for people, with unprintable characters and bytes that are no text escaped."""
+    """Return a file's name for people, in which unprintable characters and bytes that are no text are escaped."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def split_of_name(name: str) -> str | None:
-    """Return the split whose word a name has (`instances_val2017`: validation), or None."""
+    """Return the split whose word is in a name (`instances_val2017`: validation), or None."""
     match = _WORD.search(name)
     return None if match is None else _SPLIT_OF[match[1].lower()]
 
 
 def in_junk(path: str) -> bool:
-    """Check whether a file is hidden, or in a folder of previews, of deleted files or of archivers."""
+    """Check whether a file is hidden, or is in a folder of previews, of deleted files or of archive programs."""
     folder, _, name = path.rpartition("/")
     return name.startswith(".") or any(_is_junk(part) for part in folder.split("/") if part)
 
@@ -319,7 +326,7 @@ def _is_junk(folder: str) -> bool:
 
 
 def _has_settings(card: Path) -> bool:
-    """Check whether a card says which files there are."""
+    """Check whether a card lists the dataset's files."""
     if not card.is_file():
         return False
     try:
@@ -331,7 +338,9 @@ def _has_settings(card: Path) -> bool:
 
 
 def _root(images: Sequence[str]) -> str:
-    """Return the folder that contains the splits or classes: the top, or the only folder there, and so on ("data/")."""
+    """Return the folder that contains the splits or classes. If the top has only one folder ("data/"), look in it, and
+    so on.
+    """
     root = ""
     while True:
         first = images[0][len(root) :].partition("/")[0]
@@ -342,7 +351,7 @@ def _root(images: Sequence[str]) -> str:
 
 
 def _splits(folder: Path, images: Sequence[str], root: str) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the images of each split, and the folder that its classes begin in. Raise UserError if it is ambiguous."""
+    """Return the images of each split, and the folder that contains its classes. Raise UserError if it is ambiguous."""
     by_top: dict[str, list[str]] = {}
     for path in images:
         first, within, _ = path[len(root) :].partition("/")
@@ -353,7 +362,7 @@ def _splits(folder: Path, images: Sequence[str], root: str) -> tuple[dict[str, t
     if not split_of:
         split_of = _splits_by_word(by_top, root, tops, flat)
     outside = [top for top in by_top if top not in split_of]
-    # "train" may be a class of vehicles: it is one if the folders beside it are as flat.
+    # "train" may be a class of vehicles. It is a class if the folders beside it have no subfolders either.
     if split_of and outside and not (flat.issuperset(tops) and len(tops) > len(split_of)):
         named = ", ".join(f"{root}{top}/" for top in split_of)
         count = sum(len(by_top[top]) for top in outside)
@@ -387,7 +396,9 @@ def _splits(folder: Path, images: Sequence[str], root: str) -> tuple[dict[str, t
 def _splits_by_word(
     by_top: Mapping[str, Sequence[str]], root: str, tops: Sequence[str], flat: set[str]
 ) -> dict[str, str]:
-    """Find splits by a word in top names (`imgs_train`, `imgs_test`), if all have one and they share a class."""
+    """Find splits by a word in the names of top folders (`imgs_train`, `imgs_test`), if all have one and they share a
+    class.
+    """
     words = {top: match[1] for top in tops if (match := _WORD.search(top))}
     split_of = {top: _SPLIT_OF[word.lower()] for top, word in words.items()}
     if len(tops) < 2 or "" in by_top or flat or len(set(split_of.values())) < len(by_top):
@@ -397,7 +408,7 @@ def _splits_by_word(
 
 
 def _refuse_splits_below(folder: Path, images: Sequence[str], root: str) -> None:
-    """Raise UserError for CLASS/SPLIT/FILE, which would mix the images of all splits."""
+    """Raise UserError for CLASS/SPLIT/FILE, because reading it by classes would mix the images of all splits."""
     paths = (path[len(root) :].split("/") for path in images)
     split_folders = dict.fromkeys(
         f"{root}{parts[0]}/{parts[1]}/" for parts in paths if len(parts) > 2 and parts[1].lower() in _SPLIT_OF

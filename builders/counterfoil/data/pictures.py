@@ -1,4 +1,4 @@
-"""Find images of an input dataset that change when they are read: 16-bit grey, EXIF turns, damaged files."""
+"""Find images of an input dataset that change when they are read: 16-bit grey, EXIF rotations, damaged files."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from counterfoil.report.words import counted
 from counterfoil.store.decoding import UnreadableImage, load_image, open_image, orientation
 
 _Item = TypeVar("_Item")
-# Pillow's modes of grey with more than 8 bits.
+# Pillow's modes of greyscale images with more than 8 bits.
 _DEEP = frozenset(("I", "I;16", "I;16B", "I;16L", "I;16N", "F"))
 MOST_LOOKED_AT = 1000
-# Decoding takes a second for every ten photographs of a camera.
+# Decoding ten photographs of a camera takes about a second.
 MOST_BYTES = 200_000_000
 
 
 @dataclass(slots=True)
 class SourcePictures:
-    """The opened images of a dataset. sides: (width, height). deep: the number with grey of more than 8 bits. turned:
-    the number with an EXIF turn. jpeg_sides: the shorter side of each JPEG.
+    """Counts over the opened images of a dataset.
+
+    sides: (width, height). deep: the number of greyscale images with more than 8 bits. turned: the number of images
+    with an EXIF rotation. jpeg_sides: the shorter side of each JPEG.
     """
 
     sides: list[tuple[int, int]] = field(default_factory=list)
@@ -31,7 +33,7 @@ class SourcePictures:
     jpeg_sides: list[int] = field(default_factory=list)
 
     def notes(self, total: int, *, applied: bool = False) -> list[str]:
-        """Return warnings for a dataset of `total` images; `applied`: whether EXIF turns are applied."""
+        """Return warnings for a dataset of `total` images. applied: whether EXIF rotations are applied."""
         looked = len(self.sides) + len(self.damaged)
         of = "" if looked == total else f" of the {looked:,} that were opened"
         notes = []
@@ -50,7 +52,7 @@ class SourcePictures:
 
 
 def look_at_pictures(images: Iterable[tuple[str, bytes | None]], count: int, *, decode: bool) -> SourcePictures:
-    """Open `count` named images; `decode` them to the last pixel, or only read their headers."""
+    """Open `count` named images. With `decode` all pixels are decoded, otherwise only the headers are read."""
     pictures = SourcePictures()
     for number, (name, encoded) in enumerate(images):
         if number % 50 == 0:
@@ -71,7 +73,7 @@ def look_at_pictures(images: Iterable[tuple[str, bytes | None]], count: int, *, 
 
 
 def evenly_spread(items: Sequence[_Item], most: int) -> list[_Item]:
-    """Return at most so many items, evenly spread over all, in order."""
+    """Return at most `most` items, evenly spread over all items, in order."""
     if len(items) <= most:
         return list(items)
     return [items[index * len(items) // most] for index in range(most)]

@@ -1,5 +1,7 @@
-"""Pins of input datasets: a commit of the Hub, the content of a folder, the version of a lab dataset. If the present
-state cannot be known, the recorded pin is used, so that a settled build continues without its input dataset.
+"""Pins of input datasets: a commit of the Hub, the content of a folder, the version of a lab dataset.
+
+If the present state of a dataset cannot be found out, the recorded pin is used. A build whose inputs are settled
+therefore continues without its input dataset.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class InputDataset(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SourcePin:
-    """The state of an input dataset. revision: commit (Hub) or version (lab). content: SHA-256 of a folder's files."""
+    """The state of an input dataset. revision: a commit (Hub) or version (lab). content: the SHA-256 over a folder's
+    files.
+    """
 
     dataset: str
     revision: str | None
@@ -49,7 +53,7 @@ class SourcePin:
     content: str | None = None
 
     def document(self) -> dict[str, Any]:
-        """Return the pin as in lock.json and token files: only folders have a content."""
+        """Return the pin as lock.json and token files store it. Only folders have a content."""
         fields = asdict(self)
         if self.content is None:
             del fields["content"]
@@ -57,7 +61,7 @@ class SourcePin:
 
     @classmethod
     def of(cls, document: Any) -> SourcePin | None:
-        """Read the pin from a document, which may hold more keys; None if it has another form."""
+        """Read the pin from a document, which may hold more keys. Return None if the document has another form."""
         if not isinstance(document, Mapping) or not isinstance(document.get("dataset"), str):
             return None
         values = [document.get(name) for name in ("revision", "license", "content")]
@@ -65,19 +69,19 @@ class SourcePin:
 
 
 def take_pin(source: InputDataset, known: SourcePin | None) -> SourcePin:
-    """Pin a folder or a Hub dataset as it is now, or return `known` if that cannot be found out."""
+    """Pin a folder or a Hub dataset in its present state, or return `known` if that state cannot be found out."""
     if not is_local(source.dataset):
         return _pin_on_hub(source, known if known and known.dataset == source.dataset else None)
     folder = Path(source.dataset)
     same = known if known is not None and known.dataset == folder.name else None
-    # Early releases recorded no content; a folder that is gone, or on another machine, cannot be read.
+    # Early releases recorded no content. A folder that is gone, or is on another machine, cannot be read.
     if same is not None and same.content is None:
         return same
     if source.dataset.startswith(ELSEWHERE) or not folder.is_dir():
         return same or SourcePin(folder.name, None, None)
     content = folder_content(folder).sha256
     remember_folder(folder, content)
-    # The same files in a folder of another name are the same input dataset.
+    # A folder with the same files under another name is the same input dataset.
     return known if known is not None and known.content == content else SourcePin(folder.name, None, None, content)
 
 
@@ -97,7 +101,8 @@ def _pin_on_hub(source: InputDataset, known: SourcePin | None) -> SourcePin:
 
 
 def _pin_offline(source: InputDataset, known: SourcePin | None) -> SourcePin:
-    """Pin by a named, recorded or cached commit. The name alone pins nothing; loading then says what is wrong."""
+    """Pin a Hub dataset by its named, recorded or cached commit. If no commit is known, loading reports what is wrong.
+    """
     named = source.revision if source.revision and COMMIT.fullmatch(source.revision) else None
     if known is not None and known.revision is not None and named in (None, known.revision):
         return known
@@ -105,7 +110,8 @@ def _pin_offline(source: InputDataset, known: SourcePin | None) -> SourcePin:
 
 
 def cached_commit(source: InputDataset) -> str | None:
-    """Return the commit that this machine's caches hold for a recipe's branch or tag; None if they hold none."""
+    """Return the commit that this machine's caches hold for a recipe's branch or tag, or None if they hold no commit.
+    """
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
@@ -123,7 +129,7 @@ def cached_commit(source: InputDataset) -> str | None:
 
 
 def prepared_folders(source: InputDataset) -> list[Path]:
-    """List the complete tables that `datasets` keeps of a Hub dataset on this machine: …/CONFIG/VERSION/COMMIT."""
+    """List the complete tables of a Hub dataset that `datasets` keeps on this machine: …/CONFIG/VERSION/COMMIT."""
     from datasets import config
     from datasets.naming import camelcase_to_snakecase
 

@@ -1,4 +1,4 @@
-"""The pool of a recipe whose samples are rows, or are drawn from rows: its location, pin, columns and images."""
+"""The pool of a recipe whose samples are rows, or are made from rows: its location, pin, columns and images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONGEST_LICENCE = 500
 
 
 def pool_of(recipe: Recipe) -> NamedDataset:
-    """Return the pool that a recipe names, or its input dataset, and the split that rows are taken from."""
+    """Return the pool that a recipe names, or else its input dataset, with the split that rows are taken from."""
     is_source = recipe.generator.dataset is None
     chosen = recipe.source if is_source else recipe.generator
     return NamedDataset(
@@ -46,12 +46,12 @@ def pool_of(recipe: Recipe) -> NamedDataset:
 
 
 def pin_pool(recipe: Recipe, recorded: Any) -> SourcePin:
-    """Pin the pool; `recorded` is its document in a lock."""
+    """Pin the pool. `recorded` is the document of its pin in a lock."""
     return open_source(pool_of(recipe), recorded).pin
 
 
 def loadable_pool(recipe: Recipe, recorded: Any) -> SourcePin:
-    """Return the pool's pin as a lock records it, wherever its branch is now."""
+    """Return the pool's pin as a lock records it, whatever commit its branch has now."""
     return open_source(pool_of(recipe), recorded, as_recorded=True).pin
 
 
@@ -64,7 +64,7 @@ def wrong_pool(recipe: Recipe, recorded: Any) -> Iterator[str]:
 
 
 def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
-    """Return the rows of the split that a recipe takes or edits, under its pin."""
+    """Return the rows of the split that a recipe takes or edits, at the pinned state."""
     generator, pool = recipe.generator, pool_of(recipe)
     if recipe.kind.drawn_elsewhere:
         refuse_elsewhere(pool.dataset, "generator.dataset")
@@ -82,20 +82,24 @@ def pool_rows(recipe: Recipe, pin: SourcePin) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class Partners:
-    """The images that are paired with a built dataset's base rows under one shift. row_of: base row → its row there."""
+    """The images that are paired with a built dataset's base rows under one shift. row_of: base row → row of the
+    partner.
+    """
 
     row_of: Mapping[int, int]
     read: Callable[[int], Image.Image]
 
     def image(self, row: int) -> Image.Image:
-        """Return the partner of a base row. Raise UserError if it has none, or one that cannot be decoded."""
+        """Return the partner of a base row. Raise UserError if the row has no partner, or the partner cannot be
+        decoded.
+        """
         if row not in self.row_of:
             raise UserError(f"{ROWS}: row {row} has no partner to match")
         return self.read(self.row_of[row])
 
 
 def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
-    """Return the partners of the base's `rows` for each shift of kind match, by its name."""
+    """Return the partners of the base's `rows` for each shift of kind match, by the name of the shift."""
     partners_of = {}
     for name in (shift.name for shift in recipe.all_shifts() if shift.corruption == MATCH):
         pool = replace(pool_of(recipe), config=name)
@@ -116,7 +120,9 @@ def partners(recipe: Recipe, pin: SourcePin, rows: Rows) -> dict[str, Partners]:
 
 
 def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArray[np.bool_]]:
-    """Return a function from a class to its rows of the pool, by label; a row with conditions has several classes."""
+    """Return a function from a class to its rows of the pool, by label. A row with conditions belongs to several
+    classes.
+    """
     pool = pool_of(recipe)
     if recipe.source.whole_images:
         import numpy as np
@@ -125,14 +131,17 @@ def rows_of_classes(recipe: Recipe, rows: Rows) -> Callable[[RecipeClass], NDArr
     if pool.conditions is not None:
         conditions = conditions_of(rows, pool.label_column, pool.conditions)
         return lambda cls: conditions.of_label(cls.source_label)
-    # Labels of the recipe's own input dataset are matched by number, those of another dataset by name if they have one.
+    # Labels of the recipe's own input dataset are matched by number. Labels of another dataset are matched by name if
+    # they have names.
     is_source = recipe.generator.dataset is None
     positions = labels_of(rows, pool.label_column).places(recipe.classes, rows.place, numbers=is_source)
     return lambda cls: positions == cls.label
 
 
 def licences_of_rows(recipe: Recipe, rows: Rows, pin: SourcePin) -> Callable[[int], str | None] | None:
-    """Return a function from a row to its licence, by column, or the dataset's if rows are altered; None otherwise."""
+    """Return a function from a row to its licence, read from a column or, if rows are altered, from the dataset. Return
+    None if no licence applies.
+    """
     column = recipe.generator.license_column
     if column is None:
         whole = None if pin.license is None else pin.license[:_LONGEST_LICENCE]
